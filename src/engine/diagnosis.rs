@@ -1,0 +1,304 @@
+//! Why an engine did not start or did not live, read from its log, and what the search makes of it.
+//!
+//! The engine's exit code tells next to nothing (vLLM leaves with 0 when its core was killed, and with 1 for everything
+//! but a wrong argument), and the last line of its log is noise. So the text decides, and `symptoms` holds the texts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::complaints::{self, Complaint, Weight};
+use super::symptoms::{Effect, Symptom};
+
+/// How the engine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It left with an exit code; 0 is a failure like any other here.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It still ran when the time was up, and had not become ready.
+    StillRunning,
+}
+
+/// Why it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The device or the host ran out of memory.
+    OutOfMemory,
+    /// What was left for the KV cache does not hold one request.
+    KvCacheTooSmall,
+    /// An argument is unknown, or its value is refused.
+    BadArgument,
+    /// Another process listens on the port.
+    PortTaken,
+    /// The model was not found.
+    ModelMissing,
+    /// The model cannot be loaded: weights, architecture, tokenizer or quantization.
+    ModelBroken,
+    /// The machine lacks something: devices, NUMA nodes, file descriptors, room on a disk.
+    Environment,
+    /// It did not become ready in time.
+    Timeout,
+    /// It ended without a word.
+    Silent,
+    /// It ended with an error that nobody classified.
+    Crashed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfMemory => "out of memory",
+            Self::KvCacheTooSmall => "KV cache too small",
+            Self::BadArgument => "bad argument",
+            Self::PortTaken => "port taken",
+            Self::ModelMissing => "model missing",
+            Self::ModelBroken => "model broken",
+            Self::Environment => "environment not fit",
+            Self::Timeout => "not ready in time",
+            Self::Silent => "ended without a word",
+            Self::Crashed => "crashed",
+        })
+    }
+}
+
+/// What the search makes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consequence {
+    /// This point and every point that asks for at least as much of everything is infeasible.
+    MemoryBound,
+    /// This point and every point with less memory for the KV cache is infeasible.
+    NeedsMoreMemory,
+    /// The value of the named parameter is removed; without a name, this point.
+    ValueRefused {
+        /// The parameter, spelled as the caller spelled it.
+        flag: Option<String>,
+    },
+    /// No evidence against the point: try it once more.
+    Retry,
+    /// No point can start.
+    Abort,
+    /// This point alone is removed.
+    PointOnly,
+}
+
+/// Why an engine failed and what follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// Why it failed.
+    pub cause: Cause,
+    /// The line of the log that matters, without prefix and colours, at most [`LINE_LIMIT`] characters.
+    pub line: Option<String>,
+    /// What happened and the remedy, in a sentence for a person.
+    pub says: String,
+    /// What the search makes of it.
+    pub consequence: Consequence,
+}
+
+/// Most characters of a quoted line; messages of CUDA and of pydantic run to thousands.
+pub const LINE_LIMIT: usize = 400;
+
+/// The kernel's way to end a process that no handler sees; its out-of-memory killer uses it.
+const SIGKILL: i32 = 9;
+/// Signals of a process that broke by itself: illegal instruction, abort, bus error, arithmetic, segmentation fault.
+const FAULTS: [i32; 5] = [4, 6, 7, 8, 11];
+/// A shell reports a child that a signal ended as 128 plus the signal.
+const SHELL_SIGNAL_BASE: i32 = 128;
+/// `argparse` leaves with 2, and vLLM with nothing else does.
+const ARGUMENT_ERROR: i32 = 2;
+
+/// Reads the log of an engine that failed.
+///
+/// `tuned_flags` are the names of the parameters that the search varies. An error in one of them costs a value or a
+/// point; an error in any other argument is the same at every point, and ends the search.
+pub fn diagnose(log: &str, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
+    let exit = match exit {
+        Exit::Code(code) if (SHELL_SIGNAL_BASE + 1..SHELL_SIGNAL_BASE + 65).contains(&code) => {
+            Exit::Signal(code - SHELL_SIGNAL_BASE)
+        }
+        other => other,
+    };
+    let reason = complaints::reason(log);
+    if exit == Exit::StillRunning {
+        return unready(log, reason, tuned_flags);
+    }
+    match reason {
+        Some(reason) => explained(&reason, exit, tuned_flags),
+        None => unexplained(log, exit),
+    }
+}
+
+/// An engine that hangs may do so over an error that it survived, so only errors that end a process count.
+fn unready(log: &str, reason: Option<Complaint>, tuned_flags: &[&str]) -> Diagnosis {
+    let fatal = reason.as_ref().filter(|r| (r.engine && r.weight == Weight::Known) || r.weight == Weight::CommandLine);
+    if let Some(reason) = fatal {
+        return explained(reason, Exit::StillRunning, tuned_flags);
+    }
+    Diagnosis {
+        cause: Cause::Timeout,
+        line: reason.map(|r| quote(&r.text)).or_else(|| last_words(log)),
+        says: "The engine was not ready in time: allow it more time, or see in its log where it stands still."
+            .to_owned(),
+        consequence: Consequence::Retry,
+    }
+}
+
+/// The log gives a reason.
+fn explained(reason: &Complaint, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
+    let text = reason.text.as_str();
+    let line = Some(quote(text));
+    if let Some(message) = complaints::command_line_error(text) {
+        let consequence = blame(&flags_of_command_line(message), &[], tuned_flags);
+        let says = refusal("The engine's command line has an argument that it does not take", &consequence);
+        return Diagnosis { cause: Cause::BadArgument, line, says, consequence };
+    }
+    if let Some(symptom) = Symptom::of(text) {
+        let consequence = match symptom.effect {
+            Effect::MemoryBound => Consequence::MemoryBound,
+            Effect::NeedsMoreMemory => Consequence::NeedsMoreMemory,
+            Effect::Retry => Consequence::Retry,
+            Effect::Abort => Consequence::Abort,
+            Effect::Blames(flags) => blame(&words(text), flags, tuned_flags),
+        };
+        return Diagnosis { cause: symptom.cause, line, says: symptom.says.to_owned(), consequence };
+    }
+    if reason.weight == Weight::Configuration || exit == Exit::Code(ARGUMENT_ERROR) {
+        let consequence = blame(&words(text), &[], tuned_flags);
+        let says = refusal("The engine's configuration refused a value", &consequence);
+        return Diagnosis { cause: Cause::BadArgument, line, says, consequence };
+    }
+    Diagnosis {
+        cause: Cause::Crashed,
+        line,
+        says: "The engine ended with an error that is not known here: read the quoted line and the log around it."
+            .to_owned(),
+        consequence: Consequence::PointOnly,
+    }
+}
+
+/// The log gives no reason, so the way it ended must.
+fn unexplained(log: &str, exit: Exit) -> Diagnosis {
+    let (cause, consequence, says) = match exit {
+        Exit::Code(ARGUMENT_ERROR) => (
+            Cause::BadArgument,
+            Consequence::Abort,
+            "The engine did not take its command line (exit code 2): compare the arguments with its --help.".to_owned(),
+        ),
+        Exit::Signal(SIGKILL) => (
+            Cause::Silent,
+            Consequence::Retry,
+            "The engine was killed by signal 9 without a word: most likely the kernel's out-of-memory killer, so see the \
+             host's memory and the pod's memory limit."
+                .to_owned(),
+        ),
+        _ if child_was_killed(log) => (
+            Cause::Silent,
+            Consequence::Retry,
+            "A process of the engine was killed without a word: most likely by the kernel's out-of-memory killer, so see \
+             the host's memory and the pod's memory limit."
+                .to_owned(),
+        ),
+        Exit::Signal(signal) if FAULTS.contains(&signal) => (
+            Cause::Crashed,
+            Consequence::PointOnly,
+            format!("The engine crashed (signal {signal}) without an error in its log: look for a fault of a library or the device."),
+        ),
+        Exit::Signal(signal) => (
+            Cause::Silent,
+            Consequence::Retry,
+            format!("Signal {signal} ended the engine, so somebody stopped it: find out who, and try again."),
+        ),
+        Exit::Code(0) => (
+            Cause::Silent,
+            Consequence::Retry,
+            "The engine ended with exit code 0 and no error in its log, as when it is told to stop or its core is killed: \
+             try again."
+                .to_owned(),
+        ),
+        Exit::Code(code) => (
+            Cause::Silent,
+            Consequence::Retry,
+            format!("The engine ended with exit code {code} and no error in its log: try again, with more of its log."),
+        ),
+        Exit::StillRunning => (Cause::Timeout, Consequence::Retry, "The engine was not ready in time.".to_owned()),
+    };
+    Diagnosis { cause, line: last_words(log), says, consequence }
+}
+
+/// vLLM names the processes that it lost: `Failed core proc(s): {'EngineCore_DP0': -9}`, `... died unexpectedly`.
+fn child_was_killed(log: &str) -> bool {
+    log.lines().any(|l| {
+        l.contains("died unexpectedly")
+            || l.split_once("Failed core proc(s): ").is_some_and(|(_, p)| p.contains(": -9"))
+    })
+}
+
+/// The last line of a log that says anything. It explains nothing, but shows how far the engine came.
+fn last_words(log: &str) -> Option<String> {
+    // Python's resource tracker has the last word in most logs, and its warning quotes an indented line of code.
+    let telling = |text: &str| !text.is_empty() && !text.starts_with([' ', '\t']) && !text.contains("resource_tracker");
+    super::log_lines::lines(log).filter(|l| telling(&l.text)).last().map(|l| quote(&l.text))
+}
+
+fn quote(text: &str) -> String {
+    text.trim().chars().take(LINE_LIMIT).collect()
+}
+
+/// Which tuned parameters are at fault: none means that every point fails so, one that its value is refused, and several
+/// that it is their relation, of which this point alone is known to be wrong.
+fn blame(named: &[String], about: &[&str], tuned_flags: &[&str]) -> Consequence {
+    let guilty: Vec<&str> = tuned_flags
+        .iter()
+        .copied()
+        .filter(|flag| {
+            let flag = normal(flag);
+            named.contains(&flag) || about.contains(&flag.as_str())
+        })
+        .collect();
+    match guilty.as_slice() {
+        [] => Consequence::Abort,
+        [flag] => Consequence::ValueRefused { flag: Some((*flag).to_owned()) },
+        _ => Consequence::PointOnly,
+    }
+}
+
+fn refusal(what: &str, consequence: &Consequence) -> String {
+    match consequence {
+        Consequence::ValueRefused { flag: Some(flag) } => {
+            format!("{what}: correct the values of {flag} in the space file.")
+        }
+        Consequence::PointOnly => format!("{what}: the parameters it names do not go together, so add a constraint."),
+        _ => format!("{what}: correct the fixed arguments in the space file."),
+    }
+}
+
+/// One spelling for `--max_num_seqs`, `max-num-seqs` and `--no-enable-prefix-caching`.
+fn normal(flag: &str) -> String {
+    let flag = flag.trim_start_matches('-').to_lowercase().replace('_', "-");
+    flag.strip_prefix("no-").map(str::to_owned).unwrap_or(flag)
+}
+
+/// Every word of a message that could be a parameter's name.
+fn words(text: &str) -> Vec<String> {
+    let apart = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    text.split(apart).filter(|word| !word.is_empty()).map(normal).collect()
+}
+
+/// The options that an error of `argparse` is about, without the ones that it proposes.
+fn flags_of_command_line(message: &str) -> Vec<String> {
+    let about = message.split(" could match ").next().unwrap_or(message);
+    // In `argument --x/--no-x: invalid choice: 'y' (choose from ...)` only the head names the option.
+    let about = match about.strip_prefix("argument ") {
+        Some(argument) => argument.split(": ").next().unwrap_or(argument),
+        None => about,
+    };
+    let options = about.split([' ', '/', ',', '=']).filter(|word| word.starts_with('-'));
+    options.map(normal).collect()
+}
+
+#[cfg(test)]
+mod tests;

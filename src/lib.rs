@@ -1,0 +1,14 @@
+//! `autotune` finds the arguments of an LLM inference server: the highest request rate that keeps the promised latencies.
+//!
+//! The folders of `src/` are the rooms of `README.md`'s map. Data flows one way: settings -> tune -> (search asks, the rig answers,
+//! verdict judges, journal remembers) -> report.
+
+pub mod clock;
+pub mod engine;
+pub mod load;
+pub mod settings;
+pub mod space;
+pub mod supervise;
+pub mod units;
+pub mod verdict;
+pub mod workload;

@@ -1,0 +1,165 @@
+//! One record per request, and the compact file that keeps them: version 1 of a public format.
+//!
+//! The file is CSV with the header [`COLUMNS`]. Times are seconds from the start of the probe's traffic; an empty field means that it
+//! never happened or was not told. New columns may be added behind; any other change is a new version.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Seconds;
+
+/// The columns of a request file, version 1.
+pub const COLUMNS: [&str; 13] = [
+    "id", "due", "sent", "first", "last", "tokens_in", "tokens_cached", "tokens_out", "asked_out", "error", "conversation",
+    "turn", "largest_gap",
+];
+
+/// Everything known about one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRecord {
+    /// Counts from 0 in the order of creation.
+    pub id: u32,
+    /// When it was to be sent.
+    pub due: Seconds,
+    /// When it was handed to the connection.
+    pub sent: Seconds,
+    /// When the first token arrived; headers and role chunks are none.
+    pub first: Option<Seconds>,
+    /// When the last token arrived.
+    pub last: Option<Seconds>,
+    /// Prompt tokens by the engine's usage.
+    pub tokens_in: Option<u32>,
+    /// Prompt tokens that the prefix cache held, where the engine tells.
+    pub tokens_cached: Option<u32>,
+    /// Answer tokens by the engine's usage.
+    pub tokens_out: Option<u32>,
+    /// Answer tokens that were asked for.
+    pub asked_out: u32,
+    /// What went wrong, if anything did.
+    pub error: Option<ErrorClass>,
+    /// Conversation and turn.
+    pub turn: Option<(u32, u32)>,
+    /// Gaps in seconds between reads that brought tokens, in order.
+    pub gaps: Vec<f32>,
+}
+
+impl RequestRecord {
+    /// Time to first token, from the intended send.
+    pub fn ttft(&self) -> Option<Seconds> {
+        self.first.map(|first| first - self.due)
+    }
+
+    /// Time per output token; none for answers of a single token.
+    pub fn tpot(&self) -> Option<Seconds> {
+        let tokens = self.tokens_out.filter(|tokens| *tokens > 1)?;
+        Some((self.last? - self.first?) * (1.0 / f64::from(tokens - 1)))
+    }
+
+    /// End to end, from the intended send to the last token.
+    pub fn e2e(&self) -> Option<Seconds> {
+        self.last.map(|last| last - self.due)
+    }
+
+    /// Whether the whole answer arrived.
+    pub fn complete(&self) -> bool {
+        self.error.is_none()
+    }
+}
+
+/// Why a request has no whole answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorClass {
+    /// No connection, or it broke before any answer.
+    Connection,
+    /// HTTP 429 or 503: the engine refuses more work.
+    Refused,
+    /// Another HTTP status than 200.
+    Status,
+    /// An error event inside a 200 stream.
+    InStream,
+    /// The stream ended without `[DONE]`, without usage or without a token.
+    Truncated,
+    /// Bytes that are not what an OpenAI-compatible server streams.
+    Malformed,
+    /// We ended the probe while it was unanswered; counted as a violation only where its limit had passed.
+    Cut,
+}
+
+impl ErrorClass {
+    /// The word in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Refused => "refused",
+            Self::Status => "status",
+            Self::InStream => "in-stream",
+            Self::Truncated => "truncated",
+            Self::Malformed => "malformed",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+/// Writes records as CSV, header included.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(COLUMNS)?;
+    for r in records {
+        let time = |t: Option<Seconds>| t.map_or(String::new(), |t| format!("{:.6}", t.0));
+        let count = |n: Option<u32>| n.map_or(String::new(), |n| n.to_string());
+        csv.write_record([
+            r.id.to_string(),
+            time(Some(r.due)),
+            time(Some(r.sent)),
+            time(r.first),
+            time(r.last),
+            count(r.tokens_in),
+            count(r.tokens_cached),
+            count(r.tokens_out),
+            r.asked_out.to_string(),
+            r.error.map_or("", ErrorClass::name).to_owned(),
+            count(r.turn.map(|t| t.0)),
+            count(r.turn.map(|t| t.1)),
+            r.gaps.iter().copied().reduce(f32::max).map_or(String::new(), |g| format!("{g:.6}")),
+        ])?;
+    }
+    csv.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_format_is_pinned() {
+        let record = RequestRecord {
+            id: 3,
+            due: Seconds(1.5),
+            sent: Seconds(1.5004),
+            first: Some(Seconds(1.75)),
+            last: Some(Seconds(2.75)),
+            tokens_in: Some(200),
+            tokens_cached: None,
+            tokens_out: Some(11),
+            asked_out: 11,
+            error: None,
+            turn: Some((4, 1)),
+            gaps: vec![0.1, 0.2],
+        };
+        let cut = RequestRecord { first: None, last: None, tokens_out: None, error: Some(ErrorClass::Cut), turn: None, gaps: vec![], ..record.clone() };
+        let mut out = Vec::new();
+        write_records(&[record.clone(), cut], &mut out).unwrap();
+        let expected = "id,due,sent,first,last,tokens_in,tokens_cached,tokens_out,asked_out,error,conversation,turn,largest_gap\n\
+            3,1.500000,1.500400,1.750000,2.750000,200,,11,11,,4,1,0.200000\n\
+            3,1.500000,1.500400,,,200,,,11,cut,,,\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(record.ttft(), Some(Seconds(0.25)));
+        assert!((record.tpot().unwrap().0 - 0.1).abs() < 1e-12);
+        assert_eq!(record.e2e(), Some(Seconds(1.25)));
+    }
+}

@@ -1,0 +1,91 @@
+//! `[engine]`: how the engine is started and watched, and that nothing tuned is also fixed there.
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::format::ENGINE;
+use super::plan::EnginePlan;
+use super::problems::Problem;
+use super::reader::{self, Fields, Place};
+
+/// Flags that the tuner sets for every launch.
+pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
+
+/// Reads the section's values; [`plan`] makes the plan of them.
+pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fields {
+    let fields = reader::fields(&ENGINE, place, table, problems);
+    if let Some([(program, span), ..]) = fields.texts("command")
+        && program.trim().is_empty()
+    {
+        let hint = "name the program first, such as \"vllm\"";
+        problems.push(Problem::new(span, "`engine.command` names no program", "empty", hint));
+    }
+    fields
+}
+
+/// The plan; `None` where a value was refused.
+pub fn plan(fields: &Fields) -> Option<EnginePlan> {
+    let words = |name| {
+        fields.texts(name).map(|texts: &[(String, Range<usize>)]| texts.iter().map(|(t, _)| t.clone()).collect())
+    };
+    Some(EnginePlan {
+        kind: fields.word("kind")?,
+        command: words("command")?,
+        args: words("args")?,
+        env: fields.text_table("env")?,
+        port: fields.integer("port"),
+        start_timeout: fields.time("start_timeout")?,
+        stall_timeout: fields.time("stall_timeout")?,
+        stop_timeout: fields.time("stop_timeout")?,
+        start_estimate: fields.time("start_estimate")?,
+    })
+}
+
+/// Reports fixed arguments that set a tuned parameter, or a flag that is the tuner's own.
+pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<Problem>) {
+    for key in ["command", "args"] {
+        for (word, span) in fields.texts(key).unwrap_or_default() {
+            let Some(flag) = word.strip_prefix("--") else { continue };
+            let written = flag.split_once('=').map_or(flag, |(name, _)| name);
+            let name = flag_name(written);
+            let tuned = |name: &str| tuned.iter().find(|parameter| *parameter == name);
+            // `--no-x` switches x off, unless an engine really has a flag of that name and it is tuned.
+            let tuned = tuned(&name).or_else(|| name.strip_prefix("no-").and_then(tuned));
+            if let Some(parameter) = tuned {
+                let message = format!("`{parameter}` is tuned and also fixed in `engine.{key}`");
+                let hint = format!("remove --{written} here, or remove `{parameter}` from `[parameters]`");
+                problems.push(Problem::new(span, message, "fixed here", hint));
+            } else if OUR_FLAGS.contains(&name.as_str()) {
+                let hint = if name == "port" {
+                    "remove it; use engine.port for a fixed port"
+                } else {
+                    "remove it; the engine listens on the loopback address, and engine.port fixes its port"
+                };
+                let message = format!("`engine.{key}` sets --{name}, which the tuner sets itself");
+                problems.push(Problem::new(span, message, "set for every launch", hint));
+            }
+        }
+    }
+}
+
+/// The name of a flag in the one spelling that we compare: words joined by `-`.
+///
+/// What follows a dot is a key inside of a JSON argument, where `_` and `-` differ.
+pub fn flag_name(flag: &str) -> String {
+    match flag.split_once('.') {
+        Some((head, inner)) => format!("{}.{inner}", head.replace('_', "-")),
+        None => flag.replace('_', "-"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_one_spelling() {
+        assert_eq!(flag_name("max_num_seqs"), "max-num-seqs");
+        assert_eq!(flag_name("speculative_config.num_tokens"), "speculative-config.num_tokens");
+    }
+}

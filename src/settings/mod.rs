@@ -1,0 +1,173 @@
+//! The space file, from text to a checked plan: one TOML file is the whole job.
+//!
+//! Every mistake is reported with file, line, caret and a remedy, several at once. This room reads text that it is
+//! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
+
+mod constraints;
+mod engine;
+mod format;
+mod lengths;
+mod measure;
+mod parameters;
+mod plan;
+mod problems;
+mod reader;
+mod reading;
+mod schema;
+mod search;
+mod secrets;
+mod slo;
+mod suggest;
+mod syntax;
+mod workload;
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+pub use plan::{
+    Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, LengthShape, Lengths, Limit, Metric, Plan, ProbePlan,
+    RandomPlan, SearchPlan, StrategyKind, WorkloadKind, WorkloadPlan,
+};
+pub use problems::{Problem, Problems};
+pub use schema::schema;
+pub use secrets::{REDACTED, Secrets};
+
+use crate::space::Space;
+use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};
+use reader::{Fields, Place};
+
+/// Reads the text of a space file; `name` is the file's name in errors.
+///
+/// # Errors
+/// Every mistake that was found, each with its place and a hint.
+pub fn parse(name: &str, text: &str) -> Result<Plan, Problems> {
+    let mut problems = Vec::new();
+    let plan = match syntax::read(text) {
+        Ok(document) => read(text, &document, &mut problems),
+        Err(mistakes) => {
+            problems = mistakes;
+            None
+        }
+    };
+    match plan {
+        Some(plan) if problems.is_empty() => Ok(plan),
+        _ => Err(Problems::new(name, text, problems)),
+    }
+}
+
+/// Reads every section before the plan is put together, so that a mistake in one hides no mistake in another.
+fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<Plan> {
+    let found = Sections::of(text, document, problems);
+    let slo = found.required("slo").and_then(|(place, table)| slo::read(&place, table, problems));
+    let engine = found.required("engine").map(|(place, table)| engine::read(&place, table, problems));
+    let workload = found.required("workload").and_then(|(place, table)| workload::read(&place, table, problems));
+    let parameters = found.required("parameters").map(|(place, table)| parameters::read(&place, table, problems));
+    let search_fields = found.fields("search", &SEARCH, problems);
+    let probe = found.fields("probe", &PROBE, problems);
+    let budget = found.fields("budget", &BUDGET, problems);
+
+    if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
+        engine::check_fixed_flags(fields, &parameters.names, problems);
+    }
+    let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
+    Some(Plan {
+        slo: slo?,
+        engine: engine::plan(&engine?)?,
+        workload: workload?,
+        space: space?,
+        probe: search::probe(&probe)?,
+        search: search::search(&search_fields)?,
+        budget: search::budget(&budget)?,
+    })
+}
+
+fn space(parameters: parameters::Parameters, search: &Fields, problems: &mut Vec<Problem>) -> Space {
+    let texts = search.texts("constraints").unwrap_or_default();
+    let constraints = constraints::read(texts, &parameters, problems);
+    // A refused parameter would make its constraints look impossible.
+    if parameters.sound.len() == parameters.names.len()
+        && !parameters.nameless
+        && let Some(whole) = search.span("constraints")
+    {
+        constraints::check(&parameters.sound, &constraints, &whole, problems);
+    }
+    Space { parameters: parameters.sound, constraints: constraints.into_iter().map(|(c, _)| c).collect() }
+}
+
+/// The sections that the file has.
+struct Sections<'d, 't> {
+    tables: Vec<(&'static str, Range<usize>, &'d DeTable<'t>)>,
+    nothing: DeTable<'t>,
+}
+
+impl<'d, 't> Sections<'d, 't> {
+    /// Finds the sections, and reports unknown ones, missing ones and those that are no tables.
+    fn of(text: &str, document: &'d DeTable<'t>, problems: &mut Vec<Problem>) -> Self {
+        let mut tables = Vec::new();
+        let mut slips = Vec::new();
+        for (name, span, value) in reader::in_order(document) {
+            let Some(section) = SECTIONS.iter().find(|section| section.name == name) else {
+                slips.extend(suggest::closest(name, SECTIONS.iter().map(|section| section.name)));
+                problems.push(unknown_section(name, &span, value.get_ref()));
+                continue;
+            };
+            match value.get_ref() {
+                DeValue::Table(table) => tables.push((section.name, span, table)),
+                other => {
+                    let hint = format!("write `[{name}]` on a line of its own, and its keys below");
+                    let label = format!("this is {}", reading::article(other));
+                    problems.push(Problem::new(&value.span(), format!("`{name}` is no section"), label, hint));
+                }
+            }
+        }
+        for section in SECTIONS.iter().filter(|section| section.required && !document.contains_key(section.name)) {
+            // A misspelt section is one mistake, not two.
+            if !slips.contains(&section.name) {
+                problems.push(missing_section(section, text));
+            }
+        }
+        Self { tables, nothing: DeTable::new() }
+    }
+
+    fn required(&self, name: &'static str) -> Option<(Place<'static>, &DeTable<'t>)> {
+        let (_, span, table) = self.tables.iter().find(|(other, ..)| *other == name)?;
+        Some((Place { path: name, span: span.clone() }, table))
+    }
+
+    /// The values of a section that may be absent.
+    fn fields(&self, name: &'static str, table: &'static format::Table, problems: &mut Vec<Problem>) -> Fields {
+        let absent = || (Place { path: name, span: 0..0 }, &self.nothing);
+        let (place, found) = self.required(name).unwrap_or_else(absent);
+        reader::fields(table, &place, found, problems)
+    }
+}
+
+fn unknown_section(name: &str, span: &Range<usize>, value: &DeValue) -> Problem {
+    let sections = || SECTIONS.iter().map(|section| section.name);
+    let table = matches!(value, DeValue::Table(_));
+    let what = if table { "section" } else { "key" };
+    let hint = match (suggest::closest(name, sections()), suggest::home(name)) {
+        (Some(near), _) if table => format!("did you mean `[{near}]`?"),
+        (_, Some(home)) => format!("`{name}` belongs to `[{home}]`"),
+        _ => format!("the sections are {}", suggest::list(sections(), "and")),
+    };
+    Problem::new(span, format!("unknown {what} `{name}`"), format!("unknown {what}"), hint)
+}
+
+/// A missing section is missed at the end of the file, which is where it would be added.
+fn missing_section(section: &Section, text: &str) -> Problem {
+    let first = match &section.content {
+        Content::Limits => "ttft_p99 = \"1s\"".to_owned(),
+        Content::Parameters => "max-num-seqs = { values = [32, 64, 128] }".to_owned(),
+        Content::Keys(table) => {
+            table.keys.first().map(|key| format!("{} = {}", key.name, key.kind.example())).unwrap_or_default()
+        }
+    };
+    let end = text.trim_end().len();
+    let message = format!("the section `[{}]` is missing", section.name);
+    Problem::new(&(end..end), message, "the file ends here", format!("add [{}] with {first}", section.name))
+}
+
+#[cfg(test)]
+mod tests;

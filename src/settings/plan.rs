@@ -1,0 +1,250 @@
+//! The checked plan: everything a session needs to know, in types that cannot hold a mistake that the space file could make.
+//!
+//! A plan is made by [`super::parse`] alone. It serialises to canonical JSON, which is the identity of a journal.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::space::Space;
+use crate::units::{Rate, Seconds};
+
+/// The whole job of one space file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The promises, in the order of the file; at least one.
+    pub slo: Vec<Limit>,
+    /// How the engine is started and watched.
+    pub engine: EnginePlan,
+    /// What is asked of it.
+    pub workload: WorkloadPlan,
+    /// The parameters and their constraints.
+    pub space: Space,
+    /// Lengths of a probe.
+    pub probe: ProbePlan,
+    /// How the space is searched.
+    pub search: SearchPlan,
+    /// What the search may cost.
+    pub budget: Budget,
+}
+
+/// One promise: the quantile of a latency metric stays at or below a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Which latency.
+    pub metric: Metric,
+    /// The quantile in (0, 1), such as 0.99.
+    pub quantile: f64,
+    /// The largest latency that keeps the promise.
+    pub at_most: Seconds,
+}
+
+impl Limit {
+    /// The key as the space file spells it, such as `ttft_p99`.
+    pub fn key(&self) -> String {
+        let percent = format!("{}", (self.quantile * 100.0 * 1e6).round() / 1e6);
+        format!("{}_p{}", self.metric.name(), percent.replace('.', "_"))
+    }
+}
+
+/// A latency that can be promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Time to first token: from the intended send to the first token.
+    Ttft,
+    /// Time per output token: (last token - first token) / (tokens - 1), per request.
+    Tpot,
+    /// Inter-token latency: every gap between two arrivals of tokens.
+    Itl,
+    /// End to end: from the intended send to the last token.
+    E2e,
+}
+
+impl Metric {
+    /// Every metric, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
+
+    /// The name in space files and outcomes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Tpot => "tpot",
+            Self::Itl => "itl",
+            Self::E2e => "e2e",
+        }
+    }
+}
+
+/// Which engine is tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// vLLM's OpenAI-compatible server.
+    Vllm,
+    /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
+    Simulated,
+}
+
+/// How the engine is started and watched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnginePlan {
+    /// Which adapter speaks to it.
+    pub kind: EngineKind,
+    /// The program and its leading words, such as `vllm serve MODEL`; empty for the simulated engine means our own binary.
+    pub command: Vec<String>,
+    /// Arguments fixed for every trial.
+    pub args: Vec<String>,
+    /// Environment variables added to ours.
+    pub env: BTreeMap<String, String>,
+    /// A fixed port; without it a free one is taken for each launch.
+    pub port: Option<u16>,
+    /// How long a start may take.
+    pub start_timeout: Duration,
+    /// How long no token may arrive while requests wait, before the engine counts as hung.
+    pub stall_timeout: Duration,
+    /// How long after SIGTERM the engine may take before SIGKILL.
+    pub stop_timeout: Duration,
+    /// What a start is expected to take, for the forecast before the first one was measured.
+    pub start_estimate: Duration,
+}
+
+/// What is asked of the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadPlan {
+    /// `/v1/completions` with token ids, or `/v1/chat/completions` with text.
+    pub endpoint: Endpoint,
+    /// Ask the engine to ignore the end-of-sequence token, so that every answer has exactly the drawn length.
+    pub ignore_eos: bool,
+    /// Which kind of traffic.
+    pub kind: WorkloadKind,
+}
+
+/// The HTTP endpoint that carries the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Endpoint {
+    /// `POST /v1/completions`, prompts as token ids: exact lengths without a tokenizer.
+    Completions,
+    /// `POST /v1/chat/completions`, prompts as words; the engine's usage tells the length.
+    Chat,
+}
+
+/// The kinds of traffic, each with its own settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkloadKind {
+    /// Independent requests with drawn lengths.
+    Random(RandomPlan),
+    /// Conversations whose turns resend their history.
+    Conversations(ConversationsPlan),
+}
+
+/// Independent requests with drawn lengths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RandomPlan {
+    /// Tokens of a prompt, without the shared prefix.
+    pub input_tokens: Lengths,
+    /// Tokens of an answer.
+    pub output_tokens: Lengths,
+    /// Tokens that prompts of the same prefix begin with; 0 for none.
+    pub shared_prefix_tokens: u32,
+    /// How many different shared prefixes there are.
+    pub shared_prefixes: u32,
+}
+
+/// Conversations whose turns resend their history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConversationsPlan {
+    /// How many different documents conversations start from.
+    pub starters: u32,
+    /// Tokens of a starter.
+    pub starter_tokens: Lengths,
+    /// Turns of every conversation.
+    pub turns: u32,
+    /// Tokens of what the user adds in each turn.
+    pub question_tokens: Lengths,
+    /// Tokens of an answer.
+    pub output_tokens: Lengths,
+    /// Time between an answer's last token and the next turn.
+    pub think_time: Duration,
+}
+
+/// A distribution of token counts. Draws are rounded and held within `min` and `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lengths {
+    /// The shape.
+    pub shape: LengthShape,
+    /// The smallest count, at least 1.
+    pub min: u32,
+    /// The largest count.
+    pub max: u32,
+}
+
+/// The shape of a distribution of token counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LengthShape {
+    /// Always `min` (which equals `max`).
+    Fixed,
+    /// Uniform between `min` and `max`.
+    Uniform,
+    /// Normal.
+    Normal {
+        /// Mean in tokens.
+        mean: f64,
+        /// Standard deviation in tokens.
+        sd: f64,
+    },
+    /// Lognormal.
+    Lognormal {
+        /// Median in tokens.
+        median: f64,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+}
+
+/// Lengths of a probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbePlan {
+    /// Traffic at the probe's rate before anything counts.
+    pub ramp: Duration,
+    /// The time whose arrivals count.
+    pub window: Duration,
+    /// The window of a certifying probe.
+    pub certify_window: Duration,
+}
+
+/// How the space is searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchPlan {
+    /// Which strategy proposes points.
+    pub strategy: StrategyKind,
+    /// The bracket of a rate is closed when its ends differ by less than this fraction.
+    pub precision: f64,
+    /// A candidate must promise at least this fraction more than the incumbent.
+    pub min_gain: f64,
+    /// At most this many candidates are raced.
+    pub candidates: u32,
+    /// The first rate tried at the baseline; without it the warm-up's throughput tells.
+    pub first_rate: Option<Rate>,
+    /// The seed of every draw, unless `--seed` says otherwise.
+    pub seed: u64,
+}
+
+/// The strategies that propose points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyKind {
+    /// Quasi-random points, each raced at the incumbent's rate and bisected where it wins.
+    Race,
+}
+
+/// What the search may cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Seconds that engines may be up, starts and stops included.
+    pub gpu_time: Duration,
+}

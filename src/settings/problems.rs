@@ -1,0 +1,133 @@
+//! Mistakes in a space file, and how a person reads them: file, line, caret and a remedy.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it is, in bytes of the file.
+    pub span: Range<usize>,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What stands beside the caret.
+    pub label: String,
+    /// A concrete remedy.
+    pub hint: String,
+}
+
+impl Problem {
+    /// A mistake at a place.
+    pub fn new(
+        span: &Range<usize>,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { span: span.clone(), message: message.into(), label: label.into(), hint: hint.into() }
+    }
+}
+
+/// Every mistake found in one space file, in the order of the file; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    name: String,
+    text: String,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    /// Sorts the mistakes and brings their spans within the text, where the renderer can show them.
+    pub(super) fn new(name: &str, text: &str, mut list: Vec<Problem>) -> Self {
+        if list.is_empty() {
+            // Unreachable as long as every reader that gives nothing also reports why; an error without words would be
+            // worse.
+            let hint = "compare it with the documented format";
+            list.push(Problem::new(&(0..0), "the space file could not be read", "", hint));
+        }
+        for problem in &mut list {
+            let start = text.floor_char_boundary(problem.span.start);
+            let end = text.ceil_char_boundary(problem.span.end).max(start);
+            problem.span = start..end;
+        }
+        list.sort_by_key(|problem| problem.span.start);
+        list.dedup();
+        Self { name: name.to_owned(), text: text.to_owned(), list }
+    }
+
+    /// The mistakes in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Problem> {
+        self.list.iter()
+    }
+
+    /// Line and column of a mistake's first character, both counted from 1; columns in characters.
+    pub fn position(&self, problem: &Problem) -> (usize, usize) {
+        let before = self.text.get(..problem.span.start).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// All mistakes as the Rust compiler would show them, without colour.
+    pub fn render(&self) -> String {
+        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem)).collect();
+        reports.join("\n\n")
+    }
+
+    fn render_one(&self, problem: &Problem) -> String {
+        // Labels and hints quote the file, which may hold control characters.
+        let label = normalize_untrusted_str(&problem.label);
+        let mut annotation = AnnotationKind::Primary.span(problem.span.clone());
+        if !label.is_empty() {
+            annotation = annotation.label(label);
+        }
+        let group = Level::ERROR
+            .primary_title(&problem.message)
+            .element(Snippet::source(&self.text).path(&self.name).annotation(annotation))
+            .element(Level::HELP.with_name("hint").message(normalize_untrusted_str(&problem.hint)));
+        Renderer::plain().render(&[group])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_look_like_the_compilers() {
+        let text = "[slo]\nttft_p99 = 1\n";
+        let problem = Problem::new(&(17..18), "`slo.ttft_p99` has no unit", "a bare number", "write \"1s\"");
+        let problems = Problems::new("space.toml", text, vec![problem]);
+        insta::assert_snapshot!(problems, @r#"
+        error: `slo.ttft_p99` has no unit
+         --> space.toml:2:12
+          |
+        2 | ttft_p99 = 1
+          |            ^ a bare number
+          |
+          = hint: write "1s"
+        "#);
+    }
+
+    #[test]
+    fn positions_count_characters_and_spans_stay_within_the_text() {
+        let text = "a = 1\n\"é\" = x";
+        let at = |start, end| Problems::new("f", text, vec![Problem::new(&(start..end), "m", "l", "h")]);
+        let place = |problems: &Problems| problems.iter().map(|p| problems.position(p)).next().unwrap();
+        assert_eq!(place(&at(0, 1)), (1, 1));
+        assert_eq!(place(&at(10, 11)), (2, 4));
+        // Inside of the two bytes of é, and beyond the end.
+        assert_eq!(at(8, 8).iter().next().unwrap().span, 7..9);
+        assert_eq!(at(90, 99).iter().next().unwrap().span, text.len()..text.len());
+        assert!(at(90, 99).render().contains("f:2:8"));
+    }
+}

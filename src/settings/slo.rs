@@ -1,0 +1,113 @@
+//! `[slo]`: which quantile of which latency stays below which limit.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::measure;
+use super::plan::{Limit, Metric};
+use super::problems::Problem;
+use super::reader::{self, Place};
+use super::reading;
+use super::suggest;
+use crate::units::Seconds;
+
+/// A regular expression of every key, for the schema; bounds of the quantile are the reader's business.
+pub const KEY_PATTERN: &str = "^(ttft|tpot|itl|e2e)_p[0-9]{1,2}([._][0-9]{1,3})?$";
+
+/// The percentiles that can be promised. Beyond the upper one a probe would need hundreds of thousands of requests.
+const PERCENTILES: std::ops::RangeInclusive<f64> = 1.0..=99.999;
+
+/// Reads every limit; `None` after a mistake.
+pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Option<Vec<Limit>> {
+    let before = problems.len();
+    let mut limits: Vec<Limit> = Vec::new();
+    for (name, span, value) in reader::in_order(table) {
+        let (metric, quantile) = match key(name, &span, value.get_ref()) {
+            Ok(read) => read,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        let Some(limit) = reading::time(false, &format!("slo.{name}"), value, problems) else { continue };
+        let limit = Limit { metric, quantile, at_most: Seconds::from(limit) };
+        if limits.iter().any(|other| other.metric == metric && other.quantile == quantile) {
+            let message = format!("`{name}` promises the same quantile as a key above");
+            let hint = format!("keep one `{}`", limit.key());
+            problems.push(Problem::new(&span, message, "promised twice", hint));
+        }
+        limits.push(limit);
+    }
+    if limits.is_empty() && problems.len() == before {
+        let hint = "promise at least one latency, such as ttft_p99 = \"1s\"";
+        problems.push(Problem::new(&place.span, "`[slo]` promises nothing", "no limits", hint));
+    }
+    (problems.len() == before).then_some(limits)
+}
+
+/// Reads `ttft_p99` or `ttft_p99_9`: the metric and the quantile in (0, 1).
+fn key(name: &str, span: &Range<usize>, value: &DeValue) -> Result<(Metric, f64), Problem> {
+    let wrong = |message: String, label: &str, hint: String| Err(Problem::new(span, message, label, hint));
+    let Some((metric_name, percentile)) = name.split_once('_') else {
+        let known = Metric::ALL.iter().any(|metric| metric.name() == name);
+        let metric = if known { name } else { "ttft" };
+        let hint = format!("name a metric and a percentile, such as {metric}_p99");
+        return wrong(format!("`{name}` is no latency limit"), "no percentile", hint);
+    };
+    let names = || Metric::ALL.iter().map(|metric| metric.name());
+    let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.name() == metric_name) else {
+        let hint = match suggest::closest(metric_name, names()) {
+            Some(near) => format!("did you mean `{near}_{percentile}`?"),
+            None => format!("the metrics are {}, as in ttft_p99", suggest::list(names(), "and")),
+        };
+        return wrong(format!("unknown metric `{metric_name}`"), "unknown metric", hint);
+    };
+    let example = format!("write a percentile from p1 to p99_999, such as {metric_name}_p99 or {metric_name}_p99_9");
+    let message = format!("`{name}` has no valid percentile");
+    let Some(digits) = percentile.strip_prefix('p') else { return wrong(message, "not a percentile", example) };
+    if let (DeValue::Table(_), true) = (value, digits.bytes().all(|b| b.is_ascii_digit())) {
+        // `ttft_p99.9 = ...` without quotes is a dotted key: a table `ttft_p99` with the key `9`.
+        let hint = format!("spell decimals with an underscore, as in {name}_9");
+        return wrong(format!("`{name}` holds a table"), "a dot begins a table here", hint);
+    }
+    let number = digits.replacen('_', ".", 1);
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let written_out = number.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !number.ends_with('.');
+    let inside = number.parse().is_ok_and(|percentile| PERCENTILES.contains(&percentile));
+    match measure::hundredth(&number) {
+        Some(quantile) if written_out && inside && decimals <= 3 => Ok((metric, quantile)),
+        Some(_) if written_out && inside => wrong(message, "at most three decimals", example),
+        Some(_) if written_out => wrong(message, "out of range", example),
+        _ => wrong(message, "not a percentile", example),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_name_a_metric_and_a_percentile() {
+        let read = |name| key(name, &(0..1), &DeValue::Boolean(true)).map_err(|problem| problem.label);
+        assert_eq!(read("ttft_p99"), Ok((Metric::Ttft, 0.99)));
+        assert_eq!(read("tpot_p99_9"), Ok((Metric::Tpot, 0.999)));
+        assert_eq!(read("e2e_p99.9"), Ok((Metric::E2e, 0.999)));
+        assert_eq!(read("itl_p50"), Ok((Metric::Itl, 0.5)));
+        assert_eq!(read("itl_p0"), Err("out of range".into()));
+        assert_eq!(read("itl_p100"), Err("out of range".into()));
+        assert_eq!(read("itl_p99_9999"), Err("out of range".into()));
+        assert_eq!(read("itl_p50_1234"), Err("at most three decimals".into()));
+        assert_eq!(read("itl_p9_9_9"), Err("not a percentile".into()));
+        assert_eq!(read("itl_99"), Err("not a percentile".into()));
+        assert_eq!(read("itl_p"), Err("not a percentile".into()));
+    }
+
+    #[test]
+    fn a_limit_spells_its_key_as_it_was_read() {
+        for name in ["ttft_p99", "ttft_p99_9", "itl_p99_999", "e2e_p1", "tpot_p57_3"] {
+            let (metric, quantile) = key(name, &(0..1), &DeValue::Boolean(true)).unwrap();
+            assert_eq!(Limit { metric, quantile, at_most: Seconds(1.0) }.key(), name);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One engine under its guardian, as a handle: start it, know how it ended, stop it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::watch;
+
+use super::guardian::Report;
+use super::output::Output;
+use super::processes::{Group, boot_id, stat, sweep};
+use crate::clock;
+use crate::engine::diagnosis::Exit;
+use crate::settings::Secrets;
+use crate::units::Seconds;
+
+/// Beyond the engine's own grace, what a guardian may take to end everything before we do it ourselves.
+const GUARDIAN_GRACE: Duration = Duration::from_secs(10);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Our own binary, which knows `guardian`.
+    pub guardian: PathBuf,
+    /// The engine's program and arguments.
+    pub command: Vec<String>,
+    /// Variables added to our environment.
+    pub env: BTreeMap<String, String>,
+    /// The file that keeps its output.
+    pub log: PathBuf,
+    /// How long after SIGTERM it may take.
+    pub grace: Duration,
+}
+
+/// A running engine.
+pub struct Child {
+    /// The process group, for the journal.
+    pub group: Group,
+    /// Its private temporary folder, removed when it has ended.
+    pub scratch: PathBuf,
+    output: Output,
+    orders: Option<ChildStdin>,
+    guardian: tokio::process::Child,
+    state: watch::Receiver<State>,
+    grace: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct State {
+    exit: Option<Exit>,
+    empty: bool,
+}
+
+/// How a stop went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stopped {
+    /// How the engine's first process ended, where that is known.
+    pub exit: Option<Exit>,
+    /// What it took.
+    pub took: Seconds,
+    /// Processes that the guardian had left and that were swept by group.
+    pub swept: usize,
+}
+
+/// Why an engine could not be supervised.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// Our own part failed.
+    #[error("failed to start the guardian process {program}: {source}")]
+    Guardian {
+        /// The binary.
+        program: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The folder or the log could not be made.
+    #[error("failed to prepare the trial's files: {0}")]
+    Files(#[source] std::io::Error),
+    /// The engine's program did not start.
+    #[error("failed to start the engine: {0}")]
+    NotSpawned(String),
+}
+
+impl Child {
+    /// Starts an engine under a guardian of its own.
+    ///
+    /// # Errors
+    /// Where guardian, files or engine cannot be started; nothing is left running then.
+    pub async fn spawn(launch: Launch, secrets: Secrets) -> Result<Self, SuperviseError> {
+        let output = Output::to_file(&launch.log, secrets).map_err(SuperviseError::Files)?;
+        // Unix sockets live here, and their paths may not exceed 107 bytes: a short path in the system's temporary folder.
+        let scratch = tempfile::Builder::new().prefix("autotune-").tempdir().map_err(SuperviseError::Files)?.keep();
+        let failed = |source| SuperviseError::Guardian { program: launch.guardian.clone(), source };
+        #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
+        let mut guardian = tokio::process::Command::new(&launch.guardian)
+            .arg("guardian")
+            .arg("--scratch")
+            .arg(&scratch)
+            .args(["--grace-ms", &launch.grace.as_millis().to_string(), "--"])
+            .args(&launch.command)
+            .envs(&launch.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (Some(orders), Some(reports), Some(errors)) =
+            (guardian.stdin.take(), guardian.stdout.take(), guardian.stderr.take())
+        else {
+            return Err(failed(std::io::Error::other("its pipes are missing")));
+        };
+        tokio::spawn(output.clone().drain(errors));
+        let mut reports = BufReader::new(reports);
+        let engine = match next_report(&mut reports).await {
+            Some(Report::Spawned(engine)) => engine,
+            Some(Report::NotSpawned(why)) => {
+                drop(std::fs::remove_dir_all(&scratch));
+                return Err(SuperviseError::NotSpawned(why));
+            }
+            _ => return Err(failed(std::io::Error::other(format!("it ended at once: {}", output.text().trim())))),
+        };
+        let pid = guardian.id().unwrap_or_default() as i32;
+        let group = Group {
+            guardian: pid,
+            guardian_started: stat(pid).map_or(0, |s| s.started),
+            engine,
+            boot: boot_id(),
+        };
+        let (tell, state) = watch::channel(State::default());
+        tokio::spawn(follow(reports, tell));
+        Ok(Self { group, scratch, output, orders: Some(orders), guardian, state, grace: launch.grace })
+    }
+
+    /// Waits until the engine's first process has ended.
+    pub async fn exited(&self) -> Option<Exit> {
+        let mut state = self.state.clone();
+        let ended = state.wait_for(|s| s.exit.is_some() || s.empty).await;
+        ended.ok().and_then(|s| s.exit)
+    }
+
+    /// How it ended, if it has.
+    pub fn exit(&self) -> Option<Exit> {
+        self.state.borrow().exit
+    }
+
+    /// Its output.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Asks the whole group to end, kills it where it does not, and returns when no process is left.
+    pub async fn stop(mut self) -> Stopped {
+        let begun = clock::now();
+        self.order("term").await;
+        let mut empty = self.empty_within(self.grace + GUARDIAN_GRACE).await;
+        if !empty {
+            self.order("kill").await;
+            empty = self.empty_within(GUARDIAN_GRACE).await;
+        }
+        // A guardian that said "empty" has nothing left; one that died without a word may have left the engine to us.
+        let swept = if empty { 0 } else { sweep(&self.group).await };
+        drop(self.orders.take());
+        drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
+        drop(std::fs::remove_dir_all(&self.scratch));
+        Stopped { exit: self.exit(), took: begun.elapsed().into(), swept }
+    }
+
+    /// Ends everything now, for a second interrupt: SIGKILL to every process.
+    pub async fn kill(mut self) {
+        self.order("kill").await;
+        self.empty_within(GUARDIAN_GRACE).await;
+        sweep(&self.group).await;
+    }
+
+    async fn order(&mut self, word: &str) {
+        if let Some(orders) = &mut self.orders {
+            // A guardian that is gone takes no orders; the sweep does its work.
+            drop(orders.write_all(format!("{word}\n").as_bytes()).await);
+            drop(orders.flush().await);
+        }
+    }
+
+    async fn empty_within(&self, patience: Duration) -> bool {
+        let mut state = self.state.clone();
+        let empty = tokio::time::timeout(patience, state.wait_for(|s| s.empty)).await;
+        matches!(empty, Ok(Ok(_)))
+    }
+}
+
+async fn next_report(reports: &mut BufReader<ChildStdout>) -> Option<Report> {
+    let mut line = String::new();
+    reports.read_line(&mut line).await.ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+/// Follows the guardian's reports to their end. A guardian that dies ends them without "empty".
+async fn follow(mut reports: BufReader<ChildStdout>, tell: watch::Sender<State>) {
+    while let Some(report) = next_report(&mut reports).await {
+        tell.send_modify(|state| match report {
+            Report::Exited(exit) => state.exit = Some(exit),
+            Report::Empty => state.empty = true,
+            Report::Spawned(_) | Report::NotSpawned(_) => {}
+        });
+    }
+}

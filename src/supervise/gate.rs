@@ -1,0 +1,61 @@
+//! The clean gate between two launches: the port is free and the GPU's memory is back. (That no process is left is the guardian's word.)
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use super::gpu::{GpuMemory, gpu_memory};
+
+/// A driver returns memory some seconds after the process is gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the driver itself may hold more than before, in MiB.
+const TOLERANCE: u64 = 512;
+
+/// Why the machine is not clean.
+#[derive(Debug, thiserror::Error)]
+pub enum Unclean {
+    /// Somebody listens on the engine's port.
+    #[error("port {0} is taken by another process; free it, or leave engine.port out so that a free one is chosen")]
+    Port(u16),
+    /// The memory did not come back.
+    #[error("{now} MiB of GPU memory are still in use, {before} MiB before the first launch; see what `nvidia-smi` lists")]
+    GpuMemory {
+        /// In use now.
+        now: u64,
+        /// In use before the first launch.
+        before: u64,
+    },
+}
+
+/// A port of the loopback address that nobody listens on.
+///
+/// # Errors
+/// Where the system has none.
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Whether a server could listen there. Rust sets SO_REUSEADDR on listeners, so connections in TIME_WAIT do not count.
+pub fn port_is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Waits until the GPU's memory is back to what it was before the first launch.
+///
+/// # Errors
+/// When it is not back within a minute.
+pub(crate) async fn gpu_clean(before: Option<GpuMemory>) -> Result<(), Unclean> {
+    let Some(before) = before else { return Ok(()) };
+    let mut waited = Duration::ZERO;
+    loop {
+        match gpu_memory().await {
+            Some(now) if now.0 > before.0 + TOLERANCE => {
+                if waited >= PATIENCE {
+                    return Err(Unclean::GpuMemory { now: now.0, before: before.0 });
+                }
+            }
+            _ => return Ok(()),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        waited += Duration::from_millis(500);
+    }
+}

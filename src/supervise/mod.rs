@@ -1,0 +1,19 @@
+//! Owns the engine's processes: starts them, drains their output, stops them, and proves that nothing of them is left.
+//!
+//! Between the tuner and the engine stands a small guardian process (`autotune guardian`). It is the engine's parent and the reaper of
+//! everything the engine leaves behind, and it holds a pipe to the tuner: when the tuner dies, in whatever way, the pipe closes
+//! and the guardian ends every process below it. No process is ever matched by name.
+
+mod child;
+mod gate;
+mod gpu;
+pub mod guardian;
+mod output;
+mod processes;
+
+pub use child::{Child, Launch, Stopped, SuperviseError};
+pub(crate) use gate::gpu_clean;
+pub use gate::{Unclean, free_port, port_is_free};
+pub use gpu::{GpuMemory, gpu_memory, gpu_names};
+pub use output::Output;
+pub use processes::{Group, boot_id, sweep};

@@ -1,0 +1,128 @@
+//! An engine's output: drained always, kept bounded, free of secrets.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::settings::Secrets;
+
+/// What the file keeps of the beginning; of what comes later only the tail is kept.
+const FILE_HEAD: usize = 8 << 20;
+/// What memory keeps of the beginning, where start-up tells the configuration.
+const HEAD: usize = 128 << 10;
+/// What memory keeps of the end, where an engine says why it died.
+const TAIL: usize = 256 << 10;
+/// A line is handed on at this length even if it has no end, as progress bars do not.
+const LINE: usize = 16 << 10;
+
+/// The output of one process. Cloning shares it.
+#[derive(Clone)]
+pub struct Output(Arc<Mutex<Kept>>);
+
+struct Kept {
+    file: Option<File>,
+    written: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    secrets: Secrets,
+}
+
+impl Output {
+    /// Keeps output in a new file, and its ends in memory.
+    ///
+    /// # Errors
+    /// Where the file cannot be made.
+    pub fn to_file(path: &Path, secrets: Secrets) -> std::io::Result<Self> {
+        let file = Some(File::create(path)?);
+        Ok(Self(Arc::new(Mutex::new(Kept { file, written: 0, head: Vec::new(), tail: VecDeque::new(), secrets }))))
+    }
+
+    /// Reads to the end of the stream, whatever happens to the file.
+    pub(super) async fn drain(self, mut stream: impl AsyncRead + Unpin) {
+        let mut pending = Vec::new();
+        let mut buffer = vec![0; 8 << 10];
+        while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+            pending.extend_from_slice(&buffer[..read]);
+            while let Some(end) = pending.iter().position(|b| *b == b'\n').or((pending.len() >= LINE).then(|| LINE - 1)) {
+                let line: Vec<u8> = pending.drain(..=end).collect();
+                self.lock().keep(&line);
+            }
+        }
+        let mut kept = self.lock();
+        kept.keep(&pending);
+        kept.close();
+    }
+
+    /// The beginning and the end, as far as memory keeps them.
+    pub fn text(&self) -> String {
+        let kept = self.lock();
+        let tail: Vec<u8> = kept.tail.iter().copied().collect();
+        let gap = if kept.written > HEAD + kept.tail.len() { "\n[...]\n" } else { "" };
+        format!("{}{gap}{}", String::from_utf8_lossy(&kept.head), String::from_utf8_lossy(&tail))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, line: &[u8]) {
+        let text = self.secrets.redact(&String::from_utf8_lossy(line)).into_bytes();
+        if self.written < FILE_HEAD {
+            // A full disk costs the log, not the engine.
+            self.file.as_mut().map(|f| f.write_all(&text));
+        }
+        self.written += text.len();
+        let room = HEAD.saturating_sub(self.head.len()).min(text.len());
+        self.head.extend_from_slice(&text[..room]);
+        self.tail.extend(&text[room..]);
+        let excess = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..excess);
+    }
+
+    fn close(&mut self) {
+        if let Some(mut file) = self.file.take().filter(|_| self.written > FILE_HEAD) {
+            let tail: Vec<u8> = self.tail.iter().copied().collect();
+            let left_out = self.written.saturating_sub(FILE_HEAD + tail.len());
+            drop(writeln!(file, "\n[{left_out} bytes left out]"));
+            drop(file.write_all(&tail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_output_is_bounded_and_both_ends_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.log");
+        let output = Output::to_file(&path, Secrets::default()).unwrap();
+        let mut text = String::from("first line\n");
+        while text.len() < FILE_HEAD + 3 * TAIL {
+            text.push_str("another line of the middle, of which nobody will ever ask for anything\n");
+        }
+        text.push_str("last words");
+        output.clone().drain(text.as_bytes()).await;
+        assert!(output.text().starts_with("first line") && output.text().ends_with("last words"));
+        assert!(output.text().len() < HEAD + TAIL + 100);
+        let file = std::fs::read_to_string(&path).unwrap();
+        assert!(file.len() < FILE_HEAD + TAIL + LINE + 100 && file.ends_with("last words"));
+    }
+
+    #[tokio::test]
+    async fn secrets_never_reach_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.log");
+        let output = Output::to_file(&path, Secrets::new(["sk-very-secret".to_owned()])).unwrap();
+        output.clone().drain(&b"non-default args: {'api_key': ['sk-very-secret']}\n"[..]).await;
+        assert!(!output.text().contains("very") && output.text().contains("redacted"));
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("very"));
+    }
+}

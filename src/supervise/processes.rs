@@ -1,0 +1,136 @@
+//! Processes as `/proc` shows them: who belongs to whom, and whether a recorded group is still the one that was recorded.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process group as a journal records it: enough to find it again, and never to mistake a stranger for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The guardian: leader of the session in which every process of the trial lives.
+    pub guardian: i32,
+    /// The guardian's start time in clock ticks since boot.
+    pub guardian_started: u64,
+    /// The engine's process group.
+    pub engine: i32,
+    /// The boot in which these numbers mean anything.
+    pub boot: String,
+}
+
+/// One line of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) pid: i32,
+    pub(super) state: char,
+    pub(super) parent: i32,
+    pub(super) session: i32,
+    pub(super) started: u64,
+}
+
+/// Reads the fields behind the command name, which may itself hold spaces and parentheses.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let pid = text.split(' ').next()?.parse().ok()?;
+    let fields: Vec<&str> = text.get(text.rfind(')')? + 2..)?.split(' ').collect();
+    Some(Stat {
+        pid,
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+pub(super) fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn all() -> Vec<Stat> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(stat)
+        .filter(|s| s.state != 'Z')
+        .collect()
+}
+
+/// Every living process below `ancestor`, that one left out.
+pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
+    let processes = all();
+    let mut family = BTreeSet::from([ancestor]);
+    loop {
+        let before = family.len();
+        family.extend(processes.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
+        if family.len() == before {
+            break;
+        }
+    }
+    family.remove(&ancestor);
+    family.into_iter().collect()
+}
+
+/// The identity of the running kernel's boot; empty where it is not told.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// The living members of a recorded group: its guardian if it is that very process, and whoever lives in its session.
+///
+/// A process number cannot be given to a stranger while a session of that number lives; if the guardian's number now belongs to
+/// a process that started at another time, the session has ended and nobody is ours.
+fn members(group: &Group) -> Vec<i32> {
+    if group.boot != boot_id() || stat(group.guardian).is_some_and(|s| s.started != group.guardian_started) {
+        return Vec::new();
+    }
+    all()
+        .into_iter()
+        .filter(|s| s.session == group.guardian && s.started >= group.guardian_started)
+        .map(|s| s.pid)
+        .collect()
+}
+
+/// Ends whatever is left of a recorded group. Returns how many processes it found.
+pub async fn sweep(group: &Group) -> usize {
+    let mut found = BTreeSet::new();
+    for _ in 0..100 {
+        let alive = members(group);
+        if alive.is_empty() {
+            break;
+        }
+        for pid in &alive {
+            found.insert(*pid);
+            // It may have ended since it was listed.
+            drop(kill(Pid::from_raw(*pid), Signal::SIGKILL));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    found.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_name_may_hold_anything() {
+        let line = "42 (VLLM) :E (x) S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        assert_eq!(parse_stat(line), Some(Stat { pid: 42, state: 'S', parent: 7, session: 40, started: 987_654 }));
+        assert_eq!(parse_stat("garbage"), None);
+    }
+
+    #[test]
+    fn a_group_whose_leader_started_at_another_time_is_a_stranger() {
+        let me = std::process::id() as i32;
+        let own = stat(me).unwrap();
+        let mut group =
+            Group { guardian: own.session, guardian_started: stat(own.session).map_or(0, |s| s.started), engine: me, boot: boot_id() };
+        assert!(members(&group).contains(&me));
+        group.guardian_started += 1;
+        assert!(stat(own.session).is_none() || members(&group).is_empty());
+        group.guardian_started -= 1;
+        group.boot = "another boot".into();
+        assert!(members(&group).is_empty());
+    }
+}

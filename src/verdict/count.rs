@@ -1,0 +1,100 @@
+//! Counts what breaks one promise, and the quantile that was measured.
+
+use super::{LimitResult, Window, error_bar};
+use crate::load::{ErrorClass, RequestRecord};
+use crate::settings::{Limit, Metric};
+use crate::units::Seconds;
+
+/// What one request says about a promise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Observation {
+    /// A latency in seconds.
+    Latency(f64),
+    /// It has no whole answer: beyond any limit.
+    Never,
+    /// It was cut before it could say anything.
+    Unknown,
+}
+
+/// A request's observations of a metric: one, or one for each gap.
+pub(super) fn observe(record: &RequestRecord, limit: &Limit, ended: Seconds, each: &mut impl FnMut(Observation)) {
+    let latency = |value: Option<Seconds>| value.map(|v| Observation::Latency(v.0));
+    match (record.error, limit.metric) {
+        (None, Metric::Ttft) => each(latency(record.ttft()).unwrap_or(Observation::Never)),
+        (None, Metric::E2e) => each(latency(record.e2e()).unwrap_or(Observation::Never)),
+        // A single token has no time per output token: it says nothing.
+        (None, Metric::Tpot) => each(latency(record.tpot()).unwrap_or(Observation::Unknown)),
+        (None, Metric::Itl) => record.gaps.iter().for_each(|gap| each(Observation::Latency(f64::from(*gap)))),
+        (Some(ErrorClass::Cut), metric) => each(cut(record, metric, limit, ended)),
+        // A failed request fails every promise once, and that of gaps once for every gap that should have come.
+        (Some(_), Metric::Itl) => (1..record.asked_out.max(2)).for_each(|_| each(Observation::Never)),
+        (Some(_), _) => each(Observation::Never),
+    }
+}
+
+/// A request that we cut: a violation where its limit had surely passed, otherwise unknown.
+fn cut(record: &RequestRecord, metric: Metric, limit: &Limit, ended: Seconds) -> Observation {
+    let waited = ended - record.due;
+    match metric {
+        Metric::Ttft => match record.first {
+            Some(first) => Observation::Latency((first - record.due).0),
+            None if waited.0 > limit.at_most.0 => Observation::Never,
+            None => Observation::Unknown,
+        },
+        Metric::E2e if waited.0 > limit.at_most.0 => Observation::Never,
+        Metric::Tpot => match record.first {
+            // Even if its last token came now, the mean gap would exceed the limit.
+            Some(first) if (ended - first).0 > limit.at_most.0 * f64::from(record.asked_out.max(2) - 1) => {
+                Observation::Never
+            }
+            _ => Observation::Unknown,
+        },
+        Metric::E2e | Metric::Itl => Observation::Unknown,
+    }
+}
+
+/// Counts one promise over the requests of the window.
+pub(super) fn limit(counted: &[&RequestRecord], limit: &Limit, window: Window, ended: Seconds, complete: bool) -> LimitResult {
+    let mut blocks: Vec<Vec<f64>> = vec![Vec::new(); error_bar::BLOCKS];
+    let (mut observations, mut violations) = (0, 0);
+    for record in counted {
+        let share = (record.due - window.from).0 / window.length().0;
+        let block = ((share * error_bar::BLOCKS as f64) as usize).min(error_bar::BLOCKS - 1);
+        observe(record, limit, ended, &mut |observation| {
+            let value = match observation {
+                Observation::Latency(latency) => latency,
+                Observation::Never => f64::INFINITY,
+                Observation::Unknown => return,
+            };
+            observations += 1;
+            violations += u64::from(value > limit.at_most.0);
+            blocks[block].push(value);
+        });
+    }
+    let measured = if complete { quantile(&blocks, None, limit.quantile).filter(|v| v.is_finite()) } else { None };
+    let margin = measured.map(|measured| (measured.max(1e-6) / limit.at_most.0).ln());
+    LimitResult {
+        key: limit.key(),
+        at_most: limit.at_most,
+        quantile: limit.quantile,
+        observations,
+        violations,
+        measured: measured.map(Seconds),
+        margin,
+        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile)),
+    }
+}
+
+/// The quantile over all blocks but one.
+pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> Option<f64> {
+    let mut all: Vec<f64> =
+        blocks.iter().enumerate().filter(|(i, _)| Some(*i) != without).flat_map(|(_, b)| b.iter().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    quantile_of_sorted(&all, q)
+}
+
+/// The smallest value that at least a share `q` of the values do not exceed.
+pub(super) fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+    let rank = ((q * sorted.len() as f64 - 1e-9).ceil() as usize).clamp(1, sorted.len().max(1));
+    sorted.get(rank - 1).copied()
+}

@@ -1,0 +1,174 @@
+use super::*;
+use crate::load::{ErrorClass, Open, Tick, Watch};
+use crate::settings::Metric;
+
+const WINDOW: Window = Window { from: Seconds(2.0), to: Seconds(22.0) };
+
+fn limits() -> Vec<Limit> {
+    vec![
+        Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(0.3) },
+        Limit { metric: Metric::Tpot, quantile: 0.99, at_most: Seconds(0.015) },
+    ]
+}
+
+/// A request due at `due` with that TTFT and TPOT, 11 tokens long.
+fn answered(due: f64, ttft: f64, tpot: f64) -> RequestRecord {
+    RequestRecord {
+        id: (due * 1000.0) as u32,
+        due: Seconds(due),
+        sent: Seconds(due + 0.0002),
+        first: Some(Seconds(due + ttft)),
+        last: Some(Seconds(due + ttft + 10.0 * tpot)),
+        tokens_in: Some(100),
+        tokens_cached: None,
+        tokens_out: Some(11),
+        asked_out: 11,
+        error: None,
+        turn: None,
+        gaps: vec![tpot as f32; 10],
+    }
+}
+
+/// Fifty requests a second over ramp and window; `spoil` may change each.
+fn traffic(spoil: impl Fn(usize, &mut RequestRecord)) -> Vec<RequestRecord> {
+    (0..1100)
+        .map(|i| {
+            let mut record = answered(i as f64 * 0.02, 0.1 + 0.001 * (i % 37) as f64, 0.005 + 0.0001 * (i % 23) as f64);
+            spoil(i, &mut record);
+            record
+        })
+        .collect()
+}
+
+fn judged(records: &[RequestRecord], complete: bool) -> Verdict {
+    judge(records, &limits(), WINDOW, Seconds(23.0), complete, Certainty(0.8))
+}
+
+#[test]
+fn what_holds_at_full_length_passes_and_cut_short_does_not() {
+    let verdict = judged(&traffic(|_, _| {}), true);
+    assert_eq!(verdict.outcome, Outcome::Pass, "{}", verdict.because);
+    assert_eq!(verdict.counted, 1000);
+    assert!((verdict.offered.0 - 50.0).abs() < 1e-9);
+    assert!(verdict.confidence > 0.99);
+    assert_eq!(verdict.binding.as_deref(), Some("tpot_p99"));
+    assert_eq!(judged(&traffic(|_, _| {}), false).outcome, Outcome::Unresolved);
+}
+
+#[test]
+fn the_ramp_counts_for_nothing() {
+    let slow_ramp = traffic(|i, r| {
+        if i < 100 {
+            *r = answered(r.due.0, 5.0, 0.005);
+        }
+    });
+    assert_eq!(judged(&slow_ramp, true).outcome, Outcome::Pass);
+}
+
+#[test]
+fn eleven_slow_of_a_thousand_break_a_p99_and_ten_do_not() {
+    let slow = |count: usize| {
+        let records = traffic(|i, r| {
+            if i >= 100 && (i - 100) % 90 == 0 && (i - 100) / 90 < count {
+                *r = answered(r.due.0, 3.0, 0.005);
+            }
+        });
+        judged(&records, true).limits[0].clone()
+    };
+    assert_eq!(slow(10).violations, 10);
+    assert!(slow(10).margin.unwrap() < 0.0);
+    assert_eq!(slow(11).violations, 11);
+    assert!(slow(11).margin.unwrap() > 0.0);
+}
+
+#[test]
+fn every_kind_of_failed_request_is_a_violation_of_every_promise() {
+    for class in [ErrorClass::Connection, ErrorClass::Refused, ErrorClass::InStream, ErrorClass::Truncated] {
+        let records = traffic(|i, r| {
+            if i % 20 == 0 {
+                (r.error, r.first, r.last, r.tokens_out) = (Some(class), None, None, None);
+            }
+        });
+        let verdict = judged(&records, true);
+        assert_eq!(verdict.outcome, Outcome::Fail, "{class:?}");
+        assert!(verdict.limits.iter().all(|l| l.violations == 50 && l.measured.is_none()));
+        assert_eq!(verdict.errors.get(class.name()), Some(&50));
+    }
+}
+
+#[test]
+fn a_run_in_which_everything_failed_is_no_record() {
+    let records = traffic(|_, r| (r.error, r.first, r.last) = (Some(ErrorClass::Connection), None, None));
+    let verdict = judged(&records, true);
+    assert_eq!(verdict.outcome, Outcome::Fail);
+    assert_eq!(verdict.achieved.0, 0.0);
+}
+
+#[test]
+fn slow_requests_of_one_burst_leave_a_verdict_unresolved_that_scattered_ones_would_not() {
+    // Nine slow ones of 1000 keep the promise in the count; if they are one burst, another window could hold two bursts.
+    let burst = traffic(|i, r| {
+        if (500..509).contains(&i) {
+            *r = answered(r.due.0, 0.9, 0.005);
+        }
+    });
+    let verdict = judged(&burst, true);
+    assert!(verdict.limits[0].violations == 9 && verdict.limits[0].margin.unwrap() < 0.0);
+    assert!(verdict.limits[0].margin_error.unwrap() >= 0.03);
+}
+
+#[test]
+fn a_growing_queue_is_saturation_even_inside_the_limits() {
+    let generous = vec![Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(1000.0) }];
+    let records = traffic(|_, r| *r = answered(r.due.0, 0.05 + r.due.0 * 0.8, 0.005));
+    let verdict = judge(&records, &generous, WINDOW, Seconds(60.0), true, Certainty(0.8));
+    assert!(verdict.saturated, "{verdict:?}");
+    assert_eq!(verdict.outcome, Outcome::Fail);
+    assert!(verdict.achieved.0 < verdict.offered.0);
+}
+
+#[test]
+fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
+    let records = traffic(|_, r| r.sent = r.due + Seconds(0.05));
+    assert_eq!(judged(&records, true).outcome, Outcome::Void);
+}
+
+#[test]
+fn a_cut_request_violates_only_what_its_wait_proves() {
+    let waiting = |due: f64, first: Option<f64>| RequestRecord {
+        first: first.map(Seconds),
+        last: None,
+        tokens_out: None,
+        gaps: vec![],
+        error: Some(ErrorClass::Cut),
+        ..answered(due, 0.0, 0.0)
+    };
+    // The probe ended at 23 s: one waited 1 s without a token, one 0.1 s, one streams its 11 tokens far too slowly.
+    let records = [waiting(22.0 - 1e-9, None), waiting(21.9, Some(21.95)), waiting(21.0, Some(21.1))];
+    let verdict = judge(&records, &limits(), WINDOW, Seconds(22.2), false, Certainty(0.8));
+    assert_eq!((verdict.limits[0].observations, verdict.limits[0].violations), (2, 0), "0.2 s is within 0.3 s: unknown");
+    assert_eq!((verdict.limits[1].observations, verdict.limits[1].violations), (2, 2));
+}
+
+#[test]
+fn a_watch_cuts_once_the_planned_length_cannot_absorb_more() {
+    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0);
+    let none = &mut std::iter::empty();
+    assert_eq!(watch.tick(Seconds(3.0), none), Tick::Continue);
+    for i in 0..11 {
+        watch.ended(&answered(3.0 + i as f64, 3.0, 0.005));
+    }
+    assert_eq!(watch.tick(Seconds(14.0), none), Tick::Continue, "1000 requests absorb ten, and 10 % more may come");
+    // Requests that wait past their limit count at once.
+    let open = |count: usize| vec![Open { due: Seconds(13.0), first: None, asked_out: 11 }; count];
+    assert_eq!(watch.tick(Seconds(13.2), &mut open(20).into_iter()), Tick::Continue, "not past it yet");
+    assert_eq!(watch.tick(Seconds(14.0), &mut open(20).into_iter()), Tick::Decided);
+}
+
+#[test]
+fn a_drain_ends_when_nobody_can_tell_anything_more() {
+    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0);
+    let streaming = Open { due: Seconds(21.9), first: Some(Seconds(22.0)), asked_out: 11 };
+    assert_eq!(watch.tick(Seconds(22.1), &mut [streaming].into_iter()), Tick::Continue);
+    assert_eq!(watch.tick(Seconds(22.2), &mut [streaming].into_iter()), Tick::Settled, "its TPOT limit has passed");
+}

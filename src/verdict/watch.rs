@@ -1,0 +1,88 @@
+//! Counts violations while a probe runs, so that a certain failure ends it at once.
+
+use super::count::{Observation, observe};
+use super::{Window, allowance};
+use crate::load::{ErrorClass, Open, RequestRecord, Tick, Watch};
+use crate::settings::{Limit, Metric};
+use crate::units::{Rate, Seconds};
+
+/// The running count of a probe.
+pub struct Counter {
+    limits: Vec<Limit>,
+    window: Window,
+    absorbs: Vec<f64>,
+    broken: Vec<u64>,
+    /// Requests that ended, for whoever shows progress.
+    pub ended: u64,
+}
+
+impl Counter {
+    /// For a probe at that rate. What the planned length can absorb is reckoned with a tenth more arrivals than the rate
+    /// promises, so that luck in the number of arrivals never cuts a probe that would have passed.
+    pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64) -> Self {
+        let requests = rate.0 * window.length().0;
+        let most = requests * 1.1 + 3.0 * requests.sqrt() + 1.0;
+        let absorbs = limits
+            .iter()
+            .map(|l| {
+                let per_request = if l.metric == Metric::Itl { mean_output_tokens.max(1.0) } else { 1.0 };
+                allowance((most * per_request) as u64, l.quantile)
+            })
+            .collect();
+        Self { limits: limits.to_vec(), window, absorbs, broken: vec![0; limits.len()], ended: 0 }
+    }
+
+    fn broken_by_open(&self, limit: &Limit, now: Seconds, open: &[Open]) -> u64 {
+        open.iter().filter(|o| certain(o, limit, now)).count() as u64
+    }
+}
+
+/// Whether an unanswered request has already broken the promise.
+fn certain(open: &Open, limit: &Limit, now: Seconds) -> bool {
+    let at_most = limit.at_most.0;
+    match (limit.metric, open.first) {
+        (Metric::Ttft, Some(first)) => (first - open.due).0 > at_most,
+        (Metric::Ttft, None) | (Metric::E2e, _) => (now - open.due).0 > at_most,
+        (Metric::Tpot, Some(first)) => (now - first).0 > at_most * f64::from(open.asked_out.max(2) - 1),
+        (Metric::Tpot, None) | (Metric::Itl, _) => false,
+    }
+}
+
+/// Whether an unanswered request can tell this promise nothing more.
+fn settled(open: &Open, limit: &Limit, now: Seconds) -> bool {
+    certain(open, limit, now) || (limit.metric == Metric::Ttft && open.first.is_some())
+}
+
+impl Watch for Counter {
+    fn ended(&mut self, record: &RequestRecord) {
+        self.ended += 1;
+        if !self.window.holds(record.due) || record.error == Some(ErrorClass::Cut) {
+            return;
+        }
+        for (limit, broken) in self.limits.iter().zip(&mut self.broken) {
+            observe(record, limit, Seconds(f64::MAX), &mut |observation| {
+                *broken += match observation {
+                    Observation::Latency(latency) => u64::from(latency > limit.at_most.0),
+                    Observation::Never => 1,
+                    Observation::Unknown => 0,
+                };
+            });
+        }
+    }
+
+    fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
+        let open: Vec<Open> = open.filter(|o| self.window.holds(o.due)).collect();
+        let sure = self.limits.iter().zip(&self.absorbs).zip(&self.broken).any(|((limit, absorbs), broken)| {
+            (broken + self.broken_by_open(limit, now, &open)) as f64 > *absorbs
+        });
+        if sure {
+            Tick::Decided
+        } else if now.0 >= self.window.to.0
+            && open.iter().all(|o| self.limits.iter().all(|limit| settled(o, limit, now)))
+        {
+            Tick::Settled
+        } else {
+            Tick::Continue
+        }
+    }
+}
