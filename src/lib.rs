@@ -3,12 +3,21 @@
 //! The folders of `src/` are the rooms of `README.md`'s map. Data flows one way: settings -> tune -> (search asks, the rig answers,
 //! verdict judges, journal remembers) -> report.
 
+pub mod cli;
 pub mod clock;
+pub mod commands;
 pub mod engine;
+pub mod journal;
 pub mod load;
+pub mod progress;
+pub mod report;
+pub mod rig;
+pub mod search;
 pub mod settings;
 pub mod space;
 pub mod supervise;
+pub mod tune;
+pub mod twin;
 pub mod units;
 pub mod verdict;
 pub mod workload;

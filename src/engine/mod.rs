@@ -9,3 +9,8 @@ mod log_lines;
 pub mod metrics;
 mod symptoms;
 pub mod telemetry;
+mod command_line;
+mod probe_http;
+
+pub use command_line::{DEMANDING, MEMORY_KNOB, api_key, command_line, environment, flags};
+pub use probe_http::Endpoints;

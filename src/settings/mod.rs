@@ -22,6 +22,7 @@ mod syntax;
 mod workload;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
@@ -54,6 +55,15 @@ pub fn parse(name: &str, text: &str) -> Result<Plan, Problems> {
         Some(plan) if problems.is_empty() => Ok(plan),
         _ => Err(Problems::new(name, text, problems)),
     }
+}
+
+/// Reads a duration as the space file spells it, such as `45m` or `1h30m`.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a duration is a number with a unit (us, ms, s, m, h), such as 45m or 1h30m".to_owned();
+    measure::duration(text).ok().filter(|d| !d.is_zero()).ok_or_else(wrong)
 }
 
 /// Reads every section before the plan is put together, so that a mistake in one hides no mistake in another.

@@ -174,10 +174,10 @@ fn strike(engine: i32, signal: Signal, litter: &mut BTreeSet<PathBuf>) {
         }
     }
     // Any of them may have ended since it was listed.
-    drop(killpg(Pid::from_raw(engine), signal));
+    let _ = killpg(Pid::from_raw(engine), signal);
     for pid in family {
         if signal == Signal::SIGKILL || nix::unistd::getpgid(Some(Pid::from_raw(pid))) != Ok(Pid::from_raw(engine)) {
-            drop(kill(Pid::from_raw(pid), signal));
+            let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 }

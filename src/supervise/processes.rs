@@ -102,7 +102,7 @@ pub async fn sweep(group: &Group) -> usize {
         for pid in &alive {
             found.insert(*pid);
             // It may have ended since it was listed.
-            drop(kill(Pid::from_raw(*pid), Signal::SIGKILL));
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

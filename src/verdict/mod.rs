@@ -92,7 +92,7 @@ impl Verdict {
 }
 
 /// The part of a probe that counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// The end of the ramp.
     pub from: Seconds,

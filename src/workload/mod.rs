@@ -4,6 +4,7 @@
 //! seeds give the same requests; arrivals scale with the rate, so that probes at different rates share their luck.
 
 mod arrivals;
+mod burst;
 mod conversations;
 mod draw;
 mod random;
@@ -93,6 +94,11 @@ pub fn source(plan: &WorkloadPlan, pace: Pace) -> Box<dyn Source> {
             Box::new(conversations::Conversations::new(kind.clone(), plan.endpoint, pace))
         }
     }
+}
+
+/// The first `count` requests of that traffic, all due at once.
+pub fn burst(plan: &WorkloadPlan, pace: Pace, count: usize) -> Box<dyn Source> {
+    Box::new(burst::Burst::new(source(plan, pace), count))
 }
 
 /// What all requests share, one prompt for each shared prefix or starter: sent once before a probe, so that the sharing that

@@ -1,0 +1,43 @@
+//! `autotune check`: what a run would do, without starting anything.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Failed, exit, print, read_plan};
+use crate::engine::command_line;
+use crate::settings::Secrets;
+use crate::space;
+use crate::tune::forecast;
+
+/// Parses, validates and forecasts.
+pub(super) fn check(path: &Path) -> Result<u8, Failed> {
+    let plan = read_plan(path)?;
+    let plan = Secrets::of(&plan).redact_plan(&plan);
+    let binary = Path::new("autotune");
+    let launch = command_line(&plan.engine, binary, plan.engine.port.unwrap_or(8000), &plan.space.baseline());
+    let forecast = forecast(&plan);
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{} is a valid space file", path.display());
+    let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
+    let _ = writeln!(text, "  promises   {}", promises.join(", "));
+    for parameter in &plan.space.parameters {
+        let values: Vec<String> = parameter.values.iter().map(ToString::to_string).collect();
+        let default = parameter.default.as_ref().map_or("the engine's own".into(), ToString::to_string);
+        let _ = writeln!(text, "  {}: {} (default {default})", parameter.name, values.join(" "));
+    }
+    let admitted = space::candidates(&plan.space, &space::Point::default(), 1024, 0).len();
+    let more = if admitted == 1024 { " or more" } else { "" };
+    let _ = writeln!(text, "  points     {} in the grid, {admitted}{more} keep the constraints", plan.space.size());
+    let _ = writeln!(text, "  baseline   {}", launch.join(" "));
+    let _ = writeln!(
+        text,
+        "  forecast   up to {} launches, {} probes, about {} of engine time (budget {})",
+        forecast.launches,
+        forecast.probes,
+        forecast.engine_seconds,
+        crate::units::Seconds::from(plan.budget.gpu_time),
+    );
+    print(&text);
+    Ok(exit::FOUND)
+}

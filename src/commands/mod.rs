@@ -1,0 +1,91 @@
+//! One file per subcommand: the only place where the rooms are wired together, and where results are printed.
+
+mod check;
+mod run;
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::settings::{Plan, parse, schema};
+
+/// Exit codes, documented in the README because a Job's failure policy reads them.
+pub mod exit {
+    /// A certified answer.
+    pub const FOUND: u8 = 0;
+    /// Our own part or the machine failed.
+    pub const FAILED: u8 = 1;
+    /// The command line, the space file or the output folder is wrong.
+    pub const USAGE: u8 = 2;
+    /// The promises hold at no rate that was tried.
+    pub const NOT_REACHABLE: u8 = 3;
+    /// No engine ever started.
+    pub const NEVER_STARTED: u8 = 4;
+    /// Stopped before the end; `--resume` continues.
+    pub const INTERRUPTED: u8 = 5;
+    /// A best point was found, the budget ended before it was certified.
+    pub const UNCERTIFIED: u8 = 6;
+}
+
+/// What went wrong, with the exit code that says so.
+struct Failed {
+    code: u8,
+    message: String,
+}
+
+impl Failed {
+    fn usage(message: impl ToString) -> Self {
+        Self { code: exit::USAGE, message: message.to_string() }
+    }
+
+    fn own(message: impl ToString) -> Self {
+        Self { code: exit::FAILED, message: message.to_string() }
+    }
+}
+
+/// The whole program: reads the command line, does the job, returns the exit code.
+pub fn main() -> u8 {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => run::run(cli.run),
+        Some(Command::Check(args)) => check::check(&args.space),
+        Some(Command::Schema) => print_schema(),
+        Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
+        Some(Command::Guardian(args)) => {
+            crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
+                .map(|()| exit::FOUND)
+                .map_err(|e| Failed::own(format!("guardian: {e}")))
+        }
+    };
+    done.unwrap_or_else(|failed| {
+        complain(&failed.message);
+        failed.code
+    })
+}
+
+#[expect(clippy::print_stdout, reason = "results go to standard output")]
+fn print(text: &str) {
+    print!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "words go to standard error")]
+fn complain(text: &str) {
+    eprintln!("{}", text.trim_end());
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failed::own)
+}
+
+fn print_schema() -> Result<u8, Failed> {
+    print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?));
+    Ok(exit::FOUND)
+}
+
+fn read_plan(space: &Path) -> Result<Plan, Failed> {
+    let text = std::fs::read_to_string(space)
+        .map_err(|e| Failed::usage(format!("error: failed to read the space file {}: {e}", space.display())))?;
+    parse(&space.display().to_string(), &text).map_err(|problems| Failed::usage(problems.render()))
+}

@@ -1,0 +1,188 @@
+//! The main job: `autotune --space FILE`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Failed, complain, exit, print, read_plan, runtime};
+use crate::cli::RunArgs;
+use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT, Status};
+use crate::progress::{Event, Plain, Silent, Sink, Terminal};
+use crate::report;
+use crate::rig::{RealRig, Workplace};
+use crate::settings::Secrets;
+use crate::supervise::sweep;
+use crate::tune::{Bench, BenchError, Folder, Session};
+
+/// Runs, resumes or shows a session, and returns its exit code.
+pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
+    let space = args.space.clone().unwrap_or_default();
+    let mut plan = read_plan(&space)?;
+    if let Some(budget) = args.budget {
+        plan.budget.gpu_time = budget;
+    }
+    let out = args.out.clone().unwrap_or_else(|| default_out(&space));
+    if args.fresh {
+        put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
+    }
+    let seed = args.seed.unwrap_or(plan.search.seed);
+    let header = Header {
+        format: FORMAT,
+        records_format: RECORDS_FORMAT,
+        autotune: env!("CARGO_PKG_VERSION").to_owned(),
+        space_file: space.display().to_string(),
+        seed,
+        plan: Secrets::of(&plan).redact_plan(&plan),
+    };
+    let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
+        JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
+        _ => Failed::usage(format!("error: {e}")),
+    })?;
+    if let Some(conclusion) = opened.journal.conclusion() {
+        if !args.quiet {
+            complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
+        }
+        let code = code_of(conclusion);
+        finish(&out, &opened.journal)?;
+        return Ok(code);
+    }
+    let sink: Box<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
+        (true, _) => Box::new(Silent),
+        (false, true) => Box::new(Terminal::default()),
+        (false, false) => Box::new(Plain),
+    };
+    let binary = std::env::current_exe().map_err(Failed::own)?;
+    // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
+    nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
+    let place = Workplace { binary, folder: out.join("trials") };
+    let rig = RealRig::new(plan.clone(), place, seed);
+    let resumed = opened.journal.entries.len() > 1;
+    let folder = Folder { writer: opened.writer, path: out.clone() };
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        if resumed {
+            let swept = clean_up(&opened.journal).await;
+            let probes = opened.journal.cost().probes as usize;
+            sink.take(&Event::Resumed { probes, swept });
+        }
+        let mut bench = Bench::new(rig, &plan, &*sink, Some(folder), opened.journal);
+        if resumed {
+            bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
+        }
+        let mut session = Session::new(bench, &plan, &*sink, seed);
+        let ended = until_stopped(&mut session).await;
+        Ok((ended, session.bench().journal().clone()))
+    });
+    let (ended, journal) = ended?;
+    drop(sink);
+    match ended {
+        Ended::Concluded(conclusion) => {
+            finish(&out, &journal)?;
+            Ok(code_of(&conclusion))
+        }
+        Ended::Interrupted => {
+            report::write(&out, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+            complain(&format!("interrupted; the engine is stopped. To continue:\n  {}", resume_command(&space, &out, &args)));
+            Ok(exit::INTERRUPTED)
+        }
+        Ended::Failed(error) => {
+            let machine = error.to_string();
+            complain(&format!("error: {machine}"));
+            complain(&format!("what was measured is kept; to continue:\n  {}", resume_command(&space, &out, &args)));
+            Ok(exit::FAILED)
+        }
+    }
+}
+
+enum Ended {
+    Concluded(Box<Conclusion>),
+    Interrupted,
+    Failed(BenchError),
+}
+
+/// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
+/// second one kills everything at once.
+async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
+    let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return Ended::Failed(BenchError::Machine("failed to listen for signals".into()));
+    };
+    let mut stop = async || {
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
+    };
+    tokio::select! {
+        ended = session.run() => match ended {
+            Ok(conclusion) => return Ended::Concluded(Box::new(conclusion)),
+            Err(error) => {
+                let stopped = session.bench().interrupt().await;
+                return Ended::Failed(stopped.err().map_or(error, |_| BenchError::Machine("the engine could not be stopped cleanly".into())));
+            }
+        },
+        () = stop() => {}
+    }
+    complain("stopping the engine (interrupt again to kill it)");
+    let second = tokio::select! {
+        stopped = session.bench().interrupt() => match stopped {
+            Ok(()) => return Ended::Interrupted,
+            Err(error) => return Ended::Failed(error),
+        },
+        () = stop() => true,
+    };
+    if second {
+        session.bench().kill().await;
+    }
+    Ended::Interrupted
+}
+
+/// Ends what an earlier run of this journal may have left.
+async fn clean_up(journal: &Journal) -> usize {
+    let mut swept = 0;
+    for spawned in journal.unstopped() {
+        swept += sweep(&spawned.group).await;
+        drop(std::fs::remove_dir_all(&spawned.scratch));
+    }
+    swept
+}
+
+fn finish(out: &Path, journal: &Journal) -> Result<(), Failed> {
+    report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+    print(&report::summary(&report::outcome(journal), out));
+    Ok(())
+}
+
+fn code_of(conclusion: &Conclusion) -> u8 {
+    match conclusion.status {
+        Status::Certified => exit::FOUND,
+        Status::Uncertified => exit::UNCERTIFIED,
+        Status::NotReachable => exit::NOT_REACHABLE,
+        Status::NeverStarted => exit::NEVER_STARTED,
+        Status::Interrupted => exit::INTERRUPTED,
+    }
+}
+
+fn default_out(space: &Path) -> PathBuf {
+    Path::new("autotune-out").join(space.file_stem().unwrap_or_default())
+}
+
+fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
+    let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
+    format!("autotune --space {} --out {}{seed} --resume", space.display(), out.display())
+}
+
+/// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.
+fn put_aside(out: &Path) -> std::io::Result<()> {
+    if !out.join(journal::FILE).exists() {
+        return Ok(());
+    }
+    let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for number in 1.. {
+        let aside = out.with_file_name(format!("{name}.previous-{number}"));
+        if !aside.exists() {
+            return std::fs::rename(out, aside);
+        }
+    }
+    Ok(())
+}

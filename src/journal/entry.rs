@@ -1,0 +1,208 @@
+//! What a journal says: one record a step, version 1 of a public format.
+
+use serde::{Deserialize, Serialize};
+
+use crate::rig::{Failure, ProbeAsk, Ready, Spawned, Telemetry};
+use crate::settings::Plan;
+use crate::space::Point;
+use crate::units::{Rate, Seconds};
+use crate::verdict::{ClientHealth, Verdict};
+
+/// The version of the journal's format.
+pub const FORMAT: u32 = 1;
+/// The version of the request files' format, see [`crate::load::COLUMNS`].
+pub const RECORDS_FORMAT: u32 = 1;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Seconds since the Unix epoch, for people; nothing is decided by it.
+    pub at: f64,
+    /// The step.
+    pub record: Record,
+}
+
+/// A step of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// The first line: what must not change under the journal.
+    Header(Box<Header>),
+    /// A launch is about to happen.
+    Launching {
+        /// The trial, from 1.
+        trial: u32,
+        /// The attempt at it, from 1.
+        attempt: u32,
+        /// What the trial is for.
+        purpose: Purpose,
+        /// Its point; parameters that are absent are left to the engine.
+        point: Point,
+    },
+    /// There is a process.
+    Spawned {
+        /// The trial.
+        trial: u32,
+        /// Its group and folder.
+        spawned: Spawned,
+    },
+    /// The engine serves.
+    Ready {
+        /// The trial.
+        trial: u32,
+        /// The attempt.
+        attempt: u32,
+        /// What it is.
+        ready: Box<Ready>,
+    },
+    /// The engine did not come to serve.
+    NotReady {
+        /// The trial.
+        trial: u32,
+        /// The attempt.
+        attempt: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// A probe was measured.
+    Probed {
+        /// The trial.
+        trial: u32,
+        /// The probe in it, from 1.
+        probe: u32,
+        /// What it did.
+        ask: ProbeAsk,
+        /// What it showed.
+        verdict: Box<Verdict>,
+        /// What the engine's counters showed.
+        telemetry: Telemetry,
+        /// The client's own health.
+        client: ClientHealth,
+        /// Time of the engine it took.
+        took: Seconds,
+        /// The file with every request, from the journal's folder.
+        requests: String,
+    },
+    /// The engine failed in a probe.
+    Broken {
+        /// The trial.
+        trial: u32,
+        /// The probe in it.
+        probe: u32,
+        /// What it was to do.
+        ask: ProbeAsk,
+        /// Why.
+        failure: Failure,
+    },
+    /// The engine was stopped and the machine is clean.
+    Stopped {
+        /// The trial.
+        trial: u32,
+        /// What stopping took.
+        took: Seconds,
+    },
+    /// The run was asked to stop before its end.
+    Interrupted,
+    /// Another run took over.
+    Resumed {
+        /// Its budget.
+        gpu_time: Seconds,
+    },
+    /// The end: the answer.
+    Concluded(Box<Conclusion>),
+}
+
+/// What must not change under a journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// [`RECORDS_FORMAT`].
+    pub records_format: u32,
+    /// The version of the program.
+    pub autotune: String,
+    /// The space file's name.
+    pub space_file: String,
+    /// The seed of every draw.
+    pub seed: u64,
+    /// The plan, without secrets.
+    pub plan: Plan,
+}
+
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// The defaults.
+    Baseline,
+    /// The memory knob's bisection.
+    Memory,
+    /// A candidate of the search.
+    Search,
+    /// The winner, cold, on fresh traffic.
+    Certify,
+    /// The baseline, cold, on the same fresh traffic.
+    CertifyBaseline,
+}
+
+impl Purpose {
+    /// As a person says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Memory => "memory",
+            Self::Search => "search",
+            Self::Certify => "certify",
+            Self::CertifyBaseline => "certify baseline",
+        }
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// The best point was certified on fresh traffic.
+    Certified,
+    /// A best point was found, but the budget ended before it was certified.
+    Uncertified,
+    /// No point keeps the promises at any useful rate.
+    NotReachable,
+    /// No engine ever started.
+    NeverStarted,
+    /// Stopped before the end; resumable.
+    Interrupted,
+}
+
+/// A point with the rates it was seen to keep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    /// The point, completed by what the engine says it runs.
+    pub point: Point,
+    /// The search's estimate: the highest rate that was kept and closed from above.
+    pub estimated_rate: Option<Rate>,
+    /// The rate at which fresh traffic on a cold engine kept every promise.
+    pub certified_rate: Option<Rate>,
+    /// One-sided confidence in that, by the spread of blocks of time.
+    pub confidence: Option<f64>,
+    /// The promise that binds there.
+    pub binding: Option<String>,
+}
+
+/// What did not fit, and why.
+pub type LeftOut = String;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conclusion {
+    /// How it ended.
+    pub status: Status,
+    /// One sentence.
+    pub because: String,
+    /// The defaults.
+    pub baseline: Option<Placed>,
+    /// The answer; the baseline itself where nothing beats it.
+    pub best: Option<Placed>,
+    /// What was left out.
+    pub left_out: Vec<LeftOut>,
+}

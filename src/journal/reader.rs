@@ -1,0 +1,136 @@
+//! From lines to what they say.
+
+use super::entry::{Conclusion, Entry, Header, Record};
+use crate::rig::Spawned;
+use crate::units::Seconds;
+
+/// A journal as it was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Journal {
+    /// Every whole line.
+    pub entries: Vec<Entry>,
+    /// Bytes of whole lines; what lies behind is torn.
+    pub whole_bytes: u64,
+}
+
+/// Reads a journal's text.
+///
+/// # Errors
+/// A line before the last that is not a record: its number and what is wrong.
+pub fn read(bytes: &[u8]) -> Result<Journal, (usize, String)> {
+    let mut journal = Journal::default();
+    let mut lines = bytes.split_inclusive(|b| *b == b'\n').enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        // A kill tears at most the last write: only a last line may be damaged, and it is whole only with its line feed.
+        let last = lines.peek().is_none();
+        match serde_json::from_slice::<Entry>(line) {
+            Ok(entry) if line.ends_with(b"\n") => {
+                journal.entries.push(entry);
+                journal.whole_bytes += line.len() as u64;
+            }
+            Ok(_) => {}
+            Err(_) if last && !line.ends_with(b"\n") => {}
+            Err(error) => return Err((number + 1, error.to_string())),
+        }
+    }
+    Ok(journal)
+}
+
+impl Journal {
+    /// The first line.
+    pub fn header(&self) -> Option<&Header> {
+        match &self.entries.first()?.record {
+            Record::Header(header) => Some(header),
+            _ => None,
+        }
+    }
+
+    /// The answer, once there is one.
+    pub fn conclusion(&self) -> Option<&Conclusion> {
+        self.entries.iter().rev().find_map(|e| match &e.record {
+            Record::Concluded(conclusion) => Some(&**conclusion),
+            _ => None,
+        })
+    }
+
+    /// Processes that were started and not known to have been stopped.
+    pub fn unstopped(&self) -> Vec<&Spawned> {
+        let mut open: Vec<&Spawned> = Vec::new();
+        for entry in &self.entries {
+            match &entry.record {
+                Record::Spawned { spawned, .. } => open.push(spawned),
+                Record::Stopped { .. } | Record::NotReady { .. } | Record::Broken { .. } => open.clear(),
+                _ => {}
+            }
+        }
+        open
+    }
+
+    /// What the records say was spent: launches, probes, stops.
+    pub fn cost(&self) -> Cost {
+        let mut cost = Cost::default();
+        for entry in &self.entries {
+            match &entry.record {
+                Record::Launching { .. } => cost.launches += 1,
+                Record::Ready { ready, .. } => cost.engine_seconds += ready.took,
+                Record::NotReady { failure, .. } => cost.engine_seconds += failure.took,
+                Record::Probed { took, .. } => {
+                    cost.probes += 1;
+                    cost.engine_seconds += *took;
+                }
+                Record::Broken { failure, .. } => {
+                    cost.probes += 1;
+                    cost.engine_seconds += failure.took;
+                }
+                Record::Stopped { took, .. } => cost.engine_seconds += *took,
+                _ => {}
+            }
+        }
+        cost
+    }
+}
+
+/// What a session cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Cost {
+    /// Starts of an engine.
+    pub launches: u32,
+    /// Probes.
+    pub probes: u32,
+    /// Seconds that engines were up.
+    pub engine_seconds: Seconds,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line(trial: u32, took: f64) -> String {
+        let entry = Entry { at: 1.5, record: Record::Stopped { trial, took: Seconds(took) } };
+        format!("{}\n", serde_json::to_string(&entry).unwrap())
+    }
+
+    #[test]
+    fn a_torn_last_line_is_dropped_and_a_damaged_earlier_one_is_an_error() {
+        let text = line(1, 0.5) + &line(2, 0.25);
+        let whole = read(text.as_bytes()).unwrap();
+        assert_eq!((whole.entries.len(), whole.whole_bytes), (2, text.len() as u64));
+        for cut in line(1, 0.5).len()..text.len() {
+            let torn = read(&text.as_bytes()[..cut]).unwrap();
+            assert_eq!((torn.entries.len(), torn.whole_bytes), (1, line(1, 0.5).len() as u64), "cut at {cut}");
+        }
+        let damaged = format!("{}garbage\n{}", line(1, 0.5), line(2, 0.5));
+        assert_eq!(read(damaged.as_bytes()).unwrap_err().0, 2);
+        assert_eq!(read(b"").unwrap(), Journal::default());
+    }
+
+    proptest! {
+        #[test]
+        fn floats_come_back_as_they_were(took in proptest::num::f64::NORMAL) {
+            let journal = read(line(7, took).as_bytes()).unwrap();
+            prop_assert_eq!(&journal.entries[0].record, &Record::Stopped { trial: 7, took: Seconds(took) });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The journal on disk: locked, appended, synced.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::entry::{Entry, Header, Record};
+use super::reader::{Journal, read};
+use super::{FILE, FORMAT};
+use crate::clock;
+
+/// Why there is no journal to write to.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk.
+    #[error("failed to write {path}: {source}")]
+    Disk {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another run holds it.
+    #[error("{0} is in use by another run of autotune; wait for it, or use another --out")]
+    Locked(PathBuf),
+    /// A line in it is no record.
+    #[error("{path}, line {line}, is damaged: {what}; restore it from a copy, or start again with --fresh")]
+    Damaged {
+        /// Where.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// Written by another version of the format.
+    #[error("{path} has format {found}, this program writes format {FORMAT}; finish it with the version that began it, or use --fresh")]
+    Format {
+        /// Where.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+    },
+    /// Another job began it.
+    #[error("{path} belongs to another job: {difference}; use another --out, or --fresh to put it aside")]
+    OtherJob {
+        /// Where.
+        path: PathBuf,
+        /// The first things that differ.
+        difference: String,
+    },
+    /// It is not finished, and nobody said what to do with it.
+    #[error("{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again")]
+    Unfinished {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// An open journal.
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+}
+
+/// What opening found.
+pub struct Opened {
+    /// For the records to come.
+    pub writer: Writer,
+    /// What there is already.
+    pub journal: Journal,
+}
+
+impl Writer {
+    /// Appends a record and syncs it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn append(&mut self, record: Record) -> Result<Entry, JournalError> {
+        let entry = Entry { at: clock::unix_seconds(), record };
+        let disk = |source| JournalError::Disk { path: self.path.clone(), source };
+        let mut line = serde_json::to_vec(&entry).map_err(|e| disk(e.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(disk)?;
+        Ok(entry)
+    }
+}
+
+/// Opens the journal of a folder, making both where they are not there; `resume` says that an unfinished one shall be continued.
+///
+/// # Errors
+/// Where it belongs to another job, is in use, is damaged, or is unfinished and not to be resumed.
+pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, JournalError> {
+    let path = folder.join(FILE);
+    let disk = |source| JournalError::Disk { path: path.clone(), source };
+    std::fs::create_dir_all(folder).map_err(disk)?;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(disk)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(path)),
+        Err(TryLockError::Error(source)) => return Err(disk(source)),
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(disk)?;
+    let journal = read(&bytes).map_err(|(line, what)| JournalError::Damaged { path: path.clone(), line, what })?;
+    if journal.whole_bytes < bytes.len() as u64 {
+        file.set_len(journal.whole_bytes).map_err(disk)?;
+    }
+    let mut opened = Opened { writer: Writer { file, path: path.clone() }, journal };
+    match opened.journal.header() {
+        Some(found) if found.format != FORMAT => return Err(JournalError::Format { path, found: found.format }),
+        Some(found) => {
+            if let Some(difference) = difference(found, &header) {
+                return Err(JournalError::OtherJob { path, difference });
+            }
+            if opened.journal.conclusion().is_none() && !resume {
+                return Err(JournalError::Unfinished { path });
+            }
+        }
+        None if !opened.journal.entries.is_empty() => {
+            return Err(JournalError::Damaged { path, line: 1, what: "the header is missing".into() });
+        }
+        None => {
+            let entry = opened.writer.append(Record::Header(Box::new(header)))?;
+            opened.journal.entries.push(entry);
+            // The folder's entry for the new file must survive a power cut too.
+            File::open(folder).and_then(|f| f.sync_all()).map_err(disk)?;
+        }
+    }
+    Ok(opened)
+}
+
+/// What differs between two jobs, as paths into the plan; the budget may differ, since a resumed run may be given more.
+fn difference(found: &Header, wanted: &Header) -> Option<String> {
+    let json = |header: &Header| {
+        let mut plan = serde_json::to_value(&header.plan).unwrap_or_default();
+        if let Some(plan) = plan.as_object_mut() {
+            plan.remove("budget");
+            plan.insert("seed".into(), header.seed.into());
+        }
+        plan
+    };
+    let mut differences = Vec::new();
+    differ("", &json(found), &json(wanted), &mut differences);
+    let more = differences.len().saturating_sub(3);
+    differences.truncate(3);
+    let mut text = differences.join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn differ(path: &str, found: &serde_json::Value, wanted: &serde_json::Value, out: &mut Vec<String>) {
+    match (found, wanted) {
+        (serde_json::Value::Object(a), serde_json::Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let null = serde_json::Value::Null;
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                differ(&path, a.get(key).unwrap_or(&null), b.get(key).unwrap_or(&null), out);
+            }
+        }
+        (a, b) if a != b => out.push(format!("{path} was {a}, is now {b}")),
+        _ => {}
+    }
+}

@@ -1,0 +1,120 @@
+//! One stream of events, drawn for a terminal or printed plainly elsewhere.
+
+mod plain;
+mod terminal;
+
+use crate::engine::diagnosis::Diagnosis;
+use crate::journal::{Conclusion, Purpose};
+use crate::rig::Ready;
+use crate::search::Incumbent;
+use crate::space::Point;
+use crate::units::{Rate, Seconds};
+use crate::verdict::Verdict;
+
+pub use plain::Plain;
+pub use terminal::Terminal;
+
+/// What happens in a session.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// It begins.
+    Begun {
+        /// What it is expected to cost.
+        forecast: Forecast,
+        /// Its budget.
+        budget: Seconds,
+    },
+    /// Records of an earlier run are used.
+    Resumed {
+        /// How many probes need not be paid again.
+        probes: usize,
+        /// Processes of the earlier run that were still there and were ended.
+        swept: usize,
+    },
+    /// An engine starts.
+    Launching {
+        /// The trial.
+        trial: u32,
+        /// Its attempt.
+        attempt: u32,
+        /// What for.
+        purpose: Purpose,
+        /// With what.
+        point: &'a Point,
+    },
+    /// It serves.
+    Ready {
+        /// The trial.
+        trial: u32,
+        /// What it is.
+        ready: &'a Ready,
+        /// Parameters that it runs with another value than asked: name, asked, effective.
+        mismatches: &'a [(String, crate::space::Value, crate::space::Value)],
+    },
+    /// It failed, at its start or under load.
+    Failed {
+        /// The trial.
+        trial: u32,
+        /// Why.
+        diagnosis: &'a Diagnosis,
+        /// Whether it is tried once more.
+        again: bool,
+    },
+    /// A probe starts.
+    Probing {
+        /// The trial.
+        trial: u32,
+        /// The rate.
+        rate: Rate,
+        /// Ramp and window.
+        length: Seconds,
+    },
+    /// A probe ended.
+    Probed {
+        /// The trial.
+        trial: u32,
+        /// The rate.
+        rate: Rate,
+        /// What it showed.
+        verdict: &'a Verdict,
+    },
+    /// There is a better point.
+    Improved(&'a Incumbent),
+    /// A sentence about a decision.
+    Note(&'a str),
+    /// Where the session stands, after each step.
+    Standing {
+        /// Engine time spent.
+        spent: Seconds,
+        /// Engine time that is expected to be needed still.
+        left: Seconds,
+        /// The budget.
+        budget: Seconds,
+    },
+    /// It ended.
+    Ended(&'a Conclusion),
+}
+
+/// What a session is expected to cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Starts of an engine.
+    pub launches: u32,
+    /// Probes.
+    pub probes: u32,
+    /// Engine time.
+    pub engine_seconds: Seconds,
+}
+
+/// Whoever listens. A sink changes nothing.
+pub trait Sink: Send + Sync {
+    /// Takes one event.
+    fn take(&self, event: &Event<'_>);
+}
+
+/// Nobody listens.
+pub struct Silent;
+
+impl Sink for Silent {
+    fn take(&self, _event: &Event<'_>) {}
+}

@@ -1,0 +1,62 @@
+//! One plain line per event, for a pod's log.
+
+use std::io::Write;
+
+use super::{Event, Sink};
+
+/// Prints to standard error.
+pub struct Plain;
+
+impl Sink for Plain {
+    fn take(&self, event: &Event<'_>) {
+        if let Some(line) = line(event) {
+            // Where nobody reads the log any more, the session goes on.
+            drop(writeln!(std::io::stderr().lock(), "{line}"));
+        }
+    }
+}
+
+/// The event as a sentence; none for those that a log need not show.
+pub(super) fn line(event: &Event<'_>) -> Option<String> {
+    Some(match event {
+        Event::Begun { forecast, budget } => format!(
+            "forecast: up to {} launches and {} probes, about {} of engine time (budget {budget})",
+            forecast.launches, forecast.probes, forecast.engine_seconds
+        ),
+        Event::Resumed { probes, swept } => {
+            let swept = if *swept > 0 { format!("; {swept} processes of the earlier run were ended") } else { String::new() };
+            format!("resumed: {probes} probes are in the journal and are not paid again{swept}")
+        }
+        Event::Launching { trial, attempt, purpose, point } => {
+            let again = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
+            format!("trial {trial} ({}){again}: launching {point}", purpose.name())
+        }
+        Event::Ready { trial, ready, mismatches } => {
+            let kv = ready.effective.kv_cache_tokens.map_or(String::new(), |t| format!(", {t} KV tokens"));
+            let differs: String =
+                mismatches.iter().map(|(name, asked, runs)| format!("; WARNING: asked for {name} {asked}, it runs {runs}")).collect();
+            format!("trial {trial}: ready in {}{kv}{differs}", ready.took)
+        }
+        Event::Failed { trial, diagnosis, again } => {
+            let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!("\n    the log says: {l}"));
+            let again = if *again { "; trying once more" } else { "" };
+            format!("trial {trial}: {}{again}{quote}", diagnosis.says)
+        }
+        Event::Probing { trial, rate, length } => format!("trial {trial}: probing {rate} for {length}"),
+        Event::Probed { trial, rate, verdict } => {
+            let values: Vec<String> = verdict
+                .limits
+                .iter()
+                .map(|l| format!("{} {} of {}", l.key, l.measured.map_or("beyond".into(), |m| m.to_string()), l.at_most))
+                .collect();
+            let outcome = format!("{:?}", verdict.outcome).to_lowercase();
+            format!("trial {trial}: {outcome} at {rate} ({}): {}", values.join(", "), verdict.because)
+        }
+        Event::Improved(incumbent) => format!("best so far: {} with {}", incumbent.rate, incumbent.point),
+        Event::Note(text) => (*text).to_owned(),
+        Event::Standing { spent, left, budget } => {
+            format!("spent {spent} of {budget} engine time, about {left} left to do")
+        }
+        Event::Ended(conclusion) => conclusion.because.clone(),
+    })
+}

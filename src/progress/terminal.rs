@@ -1,0 +1,58 @@
+//! A live line for a terminal: what runs now, the incumbent, the budget, the time left; what ended scrolls above it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::plain::line;
+use super::{Event, Sink};
+
+/// Draws on standard error.
+pub struct Terminal {
+    bar: ProgressBar,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Default)]
+struct Shown {
+    now: String,
+    best: String,
+    left: String,
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        let bar = ProgressBar::new(1000);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:24}] {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self { bar, shown: Mutex::new(Shown::default()) }
+    }
+}
+
+impl Sink for Terminal {
+    fn take(&self, event: &Event<'_>) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Launching { trial, point, .. } => shown.now = format!("trial {trial}: launching {point}"),
+            Event::Probing { rate, length, trial } => shown.now = format!("trial {trial}: {rate} for {length}"),
+            Event::Standing { spent, left, budget } => {
+                self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
+                shown.left = format!("{spent} of {budget}, about {left} left");
+            }
+            Event::Ended(_) => self.bar.finish_and_clear(),
+            _ => {
+                if let Event::Improved(incumbent) = event {
+                    shown.best = format!("best {}", incumbent.rate);
+                }
+                if let Some(line) = line(event) {
+                    self.bar.println(line);
+                }
+            }
+        }
+        let parts = [&shown.now, &shown.best, &shown.left].map(String::as_str);
+        self.bar.set_message(parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | "));
+    }
+}

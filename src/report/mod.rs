@@ -1,0 +1,95 @@
+//! What people and scripts read, all made from the journal alone.
+
+mod outcome;
+mod summary;
+mod trials;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::engine::flags;
+use crate::journal::Journal;
+
+pub use outcome::{Outcome, VERSION, outcome};
+pub use summary::summary;
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write {path}: {source}")]
+pub struct ReportError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+/// Writes `outcome.json`, `trials.csv` and, once there is an answer, `args.txt` beside the journal. Each is replaced as a whole.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
+    let outcome = outcome(journal);
+    let json = serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n";
+    replace(&folder.join("outcome.json"), json.as_bytes())?;
+    let csv_path = folder.join("trials.csv");
+    let csv = trials::trials_csv(journal).map_err(|source| ReportError { path: csv_path.clone(), source })?;
+    replace(&csv_path, &csv)?;
+    if let Some(best) = &outcome.best {
+        replace(&folder.join("args.txt"), args_txt(&best.arguments).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The winning flags, one a line with its value, ready to paste behind the engine's command in a shell.
+fn args_txt(arguments: &[String]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in arguments {
+        match lines.last_mut() {
+            Some(line) if !word.starts_with("--") && line.starts_with("--") && !line.contains(' ') => {
+                line.push(' ');
+                line.push_str(&quoted(word));
+            }
+            _ => lines.push(quoted(word)),
+        }
+    }
+    lines.join(" \\\n") + "\n"
+}
+
+/// A word as a POSIX shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The full list of arguments of a point: those fixed in the space file, then the point's.
+fn arguments(journal: &Journal, point: &crate::space::Point) -> Vec<String> {
+    let fixed = journal.header().map_or(Vec::new(), |h| h.plan.engine.args.clone());
+    fixed.into_iter().chain(flags(point)).collect()
+}
+
+fn replace(path: &Path, content: &[u8]) -> Result<(), ReportError> {
+    let write = || -> std::io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().permissions(readable()).tempfile_in(folder)?;
+        file.write_all(content)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|source| ReportError { path: path.to_owned(), source })
+}
+
+/// Results are for everybody; temporary files are private by default.
+fn readable() -> std::fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::Permissions::from_mode(0o644)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_can_be_pasted_into_a_shell() {
+        let words = ["--max-model-len", "8192", "--no-enable-prefix-caching", "--speculative-config", "{\"method\": \"it's\"}"];
+        let expected = "--max-model-len 8192 \\\n--no-enable-prefix-caching \\\n--speculative-config '{\"method\": \"it'\\''s\"}'\n";
+        assert_eq!(args_txt(&words.map(str::to_owned)), expected);
+    }
+}

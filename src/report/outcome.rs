@@ -1,0 +1,99 @@
+//! `outcome.json`: the answer for scripts, version 1 of a public format.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments;
+use crate::journal::{Cost, Journal, Placed, Record, Status};
+use crate::settings::EngineKind;
+use crate::space::Point;
+use crate::units::Rate;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// [`VERSION`].
+    pub version: u32,
+    /// How the session ended.
+    pub status: Status,
+    /// One sentence for people.
+    pub because: String,
+    /// Whether the engine was the simulated one: then nothing here is a measurement of a real engine.
+    pub simulated: bool,
+    /// The model that was served.
+    pub model: Option<String>,
+    /// The engine's version.
+    pub engine_version: Option<String>,
+    /// The GPUs.
+    pub gpus: Vec<String>,
+    /// The space file.
+    pub space_file: String,
+    /// The seed of every draw.
+    pub seed: u64,
+    /// The defaults.
+    pub baseline: Option<Answer>,
+    /// The best point.
+    pub best: Option<Answer>,
+    /// Certified rate of the best point over that of the baseline, minus one; none where one of them is not certified.
+    pub gain: Option<f64>,
+    /// What it cost.
+    pub cost: Cost,
+    /// What did not fit, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A point as an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The tuned parameters.
+    pub parameters: Point,
+    /// Every argument behind the engine's command, fixed ones included.
+    pub arguments: Vec<String>,
+    /// Requests per second that the search saw kept.
+    pub estimated_rate: Option<Rate>,
+    /// Requests per second that held on fresh traffic and a cold engine.
+    pub certified_rate: Option<Rate>,
+    /// One-sided confidence in the certified rate.
+    pub confidence: Option<f64>,
+    /// The promise that binds.
+    pub binding: Option<String>,
+}
+
+/// What a journal says of the answer; an unfinished one gives the best so far.
+pub fn outcome(journal: &Journal) -> Outcome {
+    let header = journal.header();
+    let ready = journal.entries.iter().find_map(|e| match &e.record {
+        Record::Ready { ready, .. } => Some(&**ready),
+        _ => None,
+    });
+    let answer = |placed: &Placed| Answer {
+        parameters: placed.point.clone(),
+        arguments: arguments(journal, &placed.point),
+        estimated_rate: placed.estimated_rate,
+        certified_rate: placed.certified_rate,
+        confidence: placed.confidence,
+        binding: placed.binding.clone(),
+    };
+    let conclusion = journal.conclusion();
+    let baseline = conclusion.and_then(|c| c.baseline.as_ref()).map(answer);
+    let best = conclusion.and_then(|c| c.best.as_ref()).map(answer);
+    let certified = |a: &Option<Answer>| a.as_ref().and_then(|a| a.certified_rate);
+    Outcome {
+        version: VERSION,
+        status: conclusion.map_or(Status::Interrupted, |c| c.status),
+        because: conclusion.map_or("stopped before its end; --resume continues it".into(), |c| c.because.clone()),
+        simulated: header.is_some_and(|h| h.plan.engine.kind == EngineKind::Simulated),
+        model: ready.map(|r| r.model.clone()),
+        engine_version: ready.and_then(|r| r.effective.version.clone()),
+        gpus: ready.map_or(Vec::new(), |r| r.gpus.clone()),
+        space_file: header.map_or(String::new(), |h| h.space_file.clone()),
+        seed: header.map_or(0, |h| h.seed),
+        gain: certified(&baseline).zip(certified(&best)).map(|(b, w)| w.0 / b.0 - 1.0),
+        baseline,
+        best,
+        cost: journal.cost(),
+        left_out: conclusion.map_or(Vec::new(), |c| c.left_out.clone()),
+    }
+}

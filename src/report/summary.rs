@@ -1,0 +1,49 @@
+//! The few lines that a session ends with.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::outcome::{Answer, Outcome};
+use crate::journal::Status;
+
+/// What a person wants to know at the end.
+pub fn summary(outcome: &Outcome, folder: &Path) -> String {
+    let mut text = String::new();
+    let headline = match outcome.status {
+        Status::Certified => "certified",
+        Status::Uncertified => "found, NOT certified",
+        Status::NotReachable => "the promises cannot be kept",
+        Status::NeverStarted => "the engine never started",
+        Status::Interrupted => "interrupted",
+    };
+    let simulated = if outcome.simulated { " [simulated engine: not a measurement]" } else { "" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "\n{headline}{simulated}: {}", outcome.because);
+    for (name, answer) in [("defaults", &outcome.baseline), ("best", &outcome.best)] {
+        if let Some(answer) = answer {
+            let _ = writeln!(text, "  {name:9} {}", line(answer));
+        }
+    }
+    for what in &outcome.left_out {
+        let _ = writeln!(text, "  left out: {what}");
+    }
+    let cost = &outcome.cost;
+    let _ = writeln!(text, "  cost      {} launches, {} probes, {} of engine time", cost.launches, cost.probes, cost.engine_seconds);
+    let _ = writeln!(text, "  files     {}: outcome.json, trials.csv, journal.jsonl, requests/", folder.display());
+    if outcome.best.is_some() {
+        let _ = writeln!(text, "  paste     {}", folder.join("args.txt").display());
+    }
+    text
+}
+
+fn line(answer: &Answer) -> String {
+    let rate = match (answer.certified_rate, answer.estimated_rate) {
+        (Some(rate), _) => {
+            format!("{rate} certified ({:.0} % sure)", (answer.confidence.unwrap_or(0.0) * 100.0).floor())
+        }
+        (None, Some(rate)) => format!("about {rate}, not certified"),
+        (None, None) => "keeps the promises at no rate".to_owned(),
+    };
+    let binding = answer.binding.as_ref().map_or(String::new(), |b| format!(", {b} binds"));
+    format!("{rate}{binding}: {}", answer.parameters)
+}

@@ -1,0 +1,129 @@
+//! The seam: launch a point, probe it at a rate, stop it.
+//!
+//! The whole session runs unchanged on `real` (engine + supervise + load) and on `simulated` (the twin in virtual time).
+
+mod real;
+mod simulated;
+mod telemetry;
+
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::diagnosis::Diagnosis;
+use crate::engine::effective::Effective;
+use crate::load::RequestRecord;
+use crate::space::Point;
+use crate::supervise::Group;
+use crate::units::{Rate, Seconds};
+use crate::verdict::Window;
+
+pub use real::{RealRig, Workplace};
+pub use simulated::SimulatedRig;
+pub use telemetry::Telemetry;
+
+/// One engine at a time: launched, probed any number of times, stopped.
+pub trait Rig: Send {
+    /// Starts an engine with the point's arguments, waits until it serves, warms it, and says what it runs. `spawned` is called as soon
+    /// as there is a process, before anything is waited for.
+    fn launch(
+        &mut self,
+        trial: Trial,
+        point: &Point,
+        spawned: &mut (dyn FnMut(&Spawned) + Send),
+    ) -> impl Future<Output = Result<Ready, RigError>> + Send;
+
+    /// Drives one probe against the running engine.
+    fn probe(&mut self, ask: &ProbeAsk) -> impl Future<Output = Result<Measured, RigError>> + Send;
+
+    /// Stops the engine, if one runs, and returns when the machine is clean.
+    fn stop(&mut self) -> impl Future<Output = Result<Seconds, RigError>> + Send;
+
+    /// Ends everything at once, for a second interrupt.
+    fn kill(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Which launch this is: its trial, and the attempt at it, both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// The trial's number.
+    pub number: u32,
+    /// The attempt.
+    pub attempt: u32,
+}
+
+/// A process that was just started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spawned {
+    /// Its group.
+    pub group: Group,
+    /// Its private temporary folder.
+    pub scratch: std::path::PathBuf,
+}
+
+/// An engine that serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// From the start of the process to the end of the warm-up.
+    pub took: Seconds,
+    /// What it says it runs.
+    pub effective: Effective,
+    /// The model it serves.
+    pub model: String,
+    /// The GPUs of the machine.
+    pub gpus: Vec<String>,
+    /// Requests per second in the warm-up's burst: a first guess of the capacity.
+    pub burst_rate: Rate,
+    /// What one answer took in it, the median.
+    pub answer_time: Seconds,
+}
+
+/// What a probe shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeAsk {
+    /// Requests per second.
+    pub rate: Rate,
+    /// The part that counts; the ramp lies before it.
+    pub window: Window,
+    /// Decides arrivals and lengths.
+    pub arrival_seed: u64,
+    /// Decides what prompts say.
+    pub content_seed: u64,
+    /// What one answer is expected to take.
+    pub answer_time: Seconds,
+}
+
+/// What a probe measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Every request.
+    pub records: Vec<RequestRecord>,
+    /// When the last answer came or the probe was cut, from the start of its traffic.
+    pub ended: Seconds,
+    /// Whether it ran to its full length.
+    pub complete: bool,
+    /// What the engine's counters showed meanwhile.
+    pub telemetry: Telemetry,
+    /// Time of the engine it took, preparations included.
+    pub took: Seconds,
+}
+
+/// Why a rig gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RigError {
+    /// The engine failed; the session goes on.
+    #[error("{}", .0.diagnosis.says)]
+    Engine(Box<Failure>),
+    /// The machine or our own part failed; the session cannot go on.
+    #[error("{0}")]
+    Machine(String),
+}
+
+/// An engine's failure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Why.
+    pub diagnosis: Diagnosis,
+    /// Time of the engine it took.
+    pub took: Seconds,
+}

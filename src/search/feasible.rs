@@ -1,0 +1,95 @@
+//! What failures teach: which points need not be launched any more.
+
+use std::cmp::Ordering;
+
+use crate::engine::diagnosis::Consequence;
+use crate::engine::{DEMANDING, MEMORY_KNOB};
+use crate::space::Point;
+
+/// Points and regions known not to work.
+#[derive(Clone, Debug, Default)]
+pub struct Infeasible {
+    out_of_memory: Vec<Point>,
+    needs_memory: Vec<Point>,
+    refused: Vec<(String, crate::space::Value)>,
+    points: Vec<Point>,
+}
+
+impl Infeasible {
+    /// Learns from a failed launch.
+    pub fn learn(&mut self, point: &Point, consequence: &Consequence) {
+        match consequence {
+            Consequence::MemoryBound => self.out_of_memory.push(point.clone()),
+            Consequence::NeedsMoreMemory => self.needs_memory.push(point.clone()),
+            Consequence::ValueRefused { flag: Some(flag) } => match point.get(flag) {
+                Some(value) => self.refused.push((flag.clone(), value.clone())),
+                None => self.points.push(point.clone()),
+            },
+            // A failure that was retried and came back is no evidence on other points, but this one is not worth a third start.
+            Consequence::ValueRefused { flag: None } | Consequence::PointOnly | Consequence::Retry | Consequence::Abort => {
+                self.points.push(point.clone());
+            }
+        }
+    }
+
+    /// Whether the point is known not to work.
+    pub fn rules_out(&self, point: &Point) -> bool {
+        self.points.contains(point)
+            || self.refused.iter().any(|(name, value)| point.get(name).is_some_and(|v| v.same(value)))
+            || self.out_of_memory.iter().any(|failed| asks_for_at_least(point, failed))
+            || self.needs_memory.iter().any(|failed| leaves_no_more_cache(point, failed))
+    }
+}
+
+/// Whether `point` asks for at least as much of everything that costs memory as `other`, all else equal.
+fn asks_for_at_least(point: &Point, other: &Point) -> bool {
+    other.0.iter().all(|(name, theirs)| {
+        let order = point.get(name).and_then(|ours| ours.compare(theirs));
+        if DEMANDING.contains(&name.as_str()) { matches!(order, Some(Ordering::Equal | Ordering::Greater)) } else { order == Some(Ordering::Equal) }
+    })
+}
+
+/// Whether `point` leaves no more memory to the KV cache than `failed`: no more in all, and at least as much for everything else.
+fn leaves_no_more_cache(point: &Point, failed: &Point) -> bool {
+    let compare = |name: &str| point.get(name).zip(failed.get(name)).and_then(|(ours, theirs)| ours.compare(theirs));
+    failed.0.keys().all(|name| match (name.as_str(), compare(name)) {
+        (MEMORY_KNOB, order) => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        (name, order) if DEMANDING.contains(&name) => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        (_, order) => order == Some(Ordering::Equal),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Value;
+
+    fn point(memory: f64, seqs: i64) -> Point {
+        Point::default().with(MEMORY_KNOB, Value::Real(memory)).with("max-num-seqs", Value::Int(seqs))
+    }
+
+    #[test]
+    fn out_of_memory_rules_out_what_asks_for_at_least_as_much() {
+        let mut known = Infeasible::default();
+        known.learn(&point(0.95, 256), &Consequence::MemoryBound);
+        assert!(known.rules_out(&point(0.95, 256)) && known.rules_out(&point(0.97, 512)));
+        assert!(!known.rules_out(&point(0.95, 128)) && !known.rules_out(&point(0.93, 512)));
+    }
+
+    #[test]
+    fn a_cache_too_small_rules_out_what_leaves_it_less() {
+        let mut known = Infeasible::default();
+        known.learn(&point(0.8, 256), &Consequence::NeedsMoreMemory);
+        assert!(known.rules_out(&point(0.7, 256)) && known.rules_out(&point(0.8, 512)));
+        assert!(!known.rules_out(&point(0.85, 256)) && !known.rules_out(&point(0.8, 128)));
+    }
+
+    #[test]
+    fn a_refused_value_is_removed_everywhere_and_a_refused_point_alone() {
+        let mut known = Infeasible::default();
+        known.learn(&point(0.9, 0), &Consequence::ValueRefused { flag: Some("max-num-seqs".into()) });
+        known.learn(&point(0.9, 64), &Consequence::PointOnly);
+        assert!(known.rules_out(&point(0.8, 0)) && known.rules_out(&point(0.9, 64)));
+        assert!(!known.rules_out(&point(0.8, 64)));
+    }
+}

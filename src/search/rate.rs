@@ -1,0 +1,144 @@
+//! The highest rate that one point keeps: bracket it, then close the bracket on the root of the margin.
+
+use super::Observation;
+use crate::units::Rate;
+
+/// A rate this many times below the first one tried is as good as none.
+const HOPELESS: f64 = 64.0;
+/// The root of the margin is looked for in this inner part of the bracket, so that every probe closes it by a fifth at least.
+const INNER: (f64, f64) = (0.2, 0.8);
+
+/// A bracket in the rate, for one point.
+#[derive(Clone, Debug)]
+pub struct RateSearch {
+    first: f64,
+    precision: f64,
+    kept: Option<(f64, Option<f64>)>,
+    broken: Option<(f64, Option<f64>)>,
+}
+
+/// What to try next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NextRate {
+    /// Probe this rate.
+    Try(Rate),
+    /// The bracket is closed: this rate was kept, and the one above it within the precision was not.
+    Found(Rate),
+    /// No rate that is worth anything is kept.
+    Hopeless,
+}
+
+impl RateSearch {
+    /// Starts at a first guess.
+    pub fn new(first: Rate, precision: f64) -> Self {
+        Self { first: round(first.0), precision, kept: None, broken: None }
+    }
+
+    /// What was seen at a rate. A kept rate above one that was broken withdraws nothing: the lower broken one stands.
+    pub fn tell(&mut self, rate: Rate, seen: Observation) {
+        let side = (rate.0, seen.margin);
+        if seen.kept {
+            if self.kept.is_none_or(|(kept, _)| rate.0 > kept) && self.broken.is_none_or(|(broken, _)| rate.0 < broken) {
+                self.kept = Some(side);
+            }
+        } else {
+            if self.broken.is_none_or(|(broken, _)| rate.0 < broken) {
+                self.broken = Some(side);
+            }
+            if self.kept.is_some_and(|(kept, _)| kept >= rate.0) {
+                self.kept = None;
+            }
+        }
+    }
+
+    /// The highest rate that was kept.
+    pub fn kept(&self) -> Option<Rate> {
+        self.kept.map(|(rate, _)| Rate(rate))
+    }
+
+    /// What to try next.
+    pub fn next(&self) -> NextRate {
+        match (self.kept, self.broken) {
+            (None, None) => NextRate::Try(Rate(self.first)),
+            (None, Some((broken, _))) if broken <= self.first / HOPELESS => NextRate::Hopeless,
+            // A margin that was measured tells roughly how far down: latency grows at least in proportion to the rate.
+            (None, Some((broken, margin))) => {
+                let down = margin.map_or(0.5, |m| (-m).exp().clamp(0.5, 0.85));
+                NextRate::Try(Rate(round(broken * down)))
+            }
+            (Some((kept, margin)), None) => {
+                let up = margin.map_or(1.5, |m| (-m).exp().clamp(1.15, 2.0));
+                NextRate::Try(Rate(round(kept * up)))
+            }
+            (Some((kept, below)), Some((broken, above))) => {
+                let next = round(kept * (broken / kept).powf(share(below, above)));
+                if broken / kept <= 1.0 + self.precision || next <= kept || next >= broken {
+                    NextRate::Found(Rate(kept))
+                } else {
+                    NextRate::Try(Rate(next))
+                }
+            }
+        }
+    }
+}
+
+/// Where in the bracket (0 to 1 in the logarithm of the rate) the margin is expected to be zero.
+fn share(below: Option<f64>, above: Option<f64>) -> f64 {
+    match (below, above) {
+        (Some(below), Some(above)) if below < 0.0 && above > 0.0 => (-below / (above - below)).clamp(INNER.0, INNER.1),
+        _ => 0.5,
+    }
+}
+
+/// Three significant digits: finer rates are not told apart, and people read them.
+fn round(rate: f64) -> f64 {
+    let scale = 10f64.powi(2 - rate.abs().max(1e-9).log10().floor() as i32);
+    (rate * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches an engine whose margin is (rate / limit)^3 in the logarithm, and counts its probes.
+    fn search(limit: f64, first: f64, cut_above: f64) -> (NextRate, usize) {
+        let mut search = RateSearch::new(Rate(first), 0.03);
+        for probes in 0..60 {
+            match search.next() {
+                NextRate::Try(rate) => {
+                    let margin = 3.0 * (rate.0 / limit).ln();
+                    let seen = Observation { kept: margin <= 0.0, margin: (margin < cut_above).then_some(margin) };
+                    search.tell(rate, seen);
+                }
+                end => return (end, probes),
+            }
+        }
+        panic!("never ends");
+    }
+
+    #[test]
+    fn the_limit_is_found_within_the_precision_from_far_below_and_far_above() {
+        for limit in [0.37, 2.31, 86.0] {
+            for start in [0.1, 1.0, 20.0] {
+                let (NextRate::Found(rate), probes) = search(limit, limit * start, 0.5) else { panic!("not found") };
+                assert!(rate.0 <= limit && rate.0 > limit / 1.045, "limit {limit}, from {start}: {}", rate.0);
+                assert!(probes <= 12, "limit {limit}, from {start}: {probes} probes");
+            }
+        }
+    }
+
+    #[test]
+    fn an_engine_that_keeps_nothing_is_hopeless() {
+        assert_eq!(search(1e-6, 1.0, 0.0).0, NextRate::Hopeless);
+    }
+
+    #[test]
+    fn a_lower_rate_that_broke_overrules_a_higher_one_that_was_lucky() {
+        let mut search = RateSearch::new(Rate(10.0), 0.03);
+        let seen = |kept| Observation { kept, margin: None };
+        search.tell(Rate(10.0), seen(true));
+        search.tell(Rate(9.0), seen(false));
+        assert_eq!(search.kept(), None);
+        assert!(matches!(search.next(), NextRate::Try(rate) if rate.0 < 9.0));
+    }
+}

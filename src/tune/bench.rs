@@ -1,0 +1,390 @@
+//! The bench: a rig whose every answer is in the journal, so that an answer once paid for is never paid again.
+//!
+//! A resumed session runs from its beginning and asks the same questions; those that the journal answers cost nothing, and the
+//! engine is launched again only when a question comes that it cannot answer.
+
+use std::path::PathBuf;
+
+use crate::engine::diagnosis::{Consequence, Diagnosis};
+use crate::journal::{Conclusion, Journal, JournalError, Purpose, Record, Writer};
+use crate::load::write_records;
+use crate::progress::{Event, Sink};
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
+use crate::settings::Plan;
+use crate::space::Point;
+use crate::units::Seconds;
+use crate::verdict::{Certainty, ClientHealth, Outcome, Verdict, judge};
+
+/// A probe that our own client spoilt is repeated this often.
+const VOID_REPEATS: u32 = 2;
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The requests of a probe cannot be written.
+    #[error("failed to write {path}: {source}")]
+    Requests {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The machine or our own part failed.
+    #[error("{0}")]
+    Machine(String),
+    /// The journal answers another question than the one asked.
+    #[error("the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh")]
+    Diverged(String),
+    /// The engine or the machine is not the one that the journal knows.
+    #[error("{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh")]
+    OtherEngine {
+        /// What changed.
+        what: &'static str,
+        /// Then.
+        before: String,
+        /// Now.
+        now: String,
+    },
+}
+
+/// Where a session writes.
+pub struct Folder {
+    /// The journal.
+    pub writer: Writer,
+    /// The output folder.
+    pub path: PathBuf,
+}
+
+/// A rig with a memory.
+pub struct Bench<'a, R> {
+    rig: R,
+    plan: &'a Plan,
+    sink: &'a dyn Sink,
+    folder: Option<Folder>,
+    journal: Journal,
+    trials: u32,
+    current: Option<Current>,
+}
+
+struct Current {
+    trial: u32,
+    point: Point,
+    purpose: Purpose,
+    /// Whether its engine runs; a trial that is answered from the journal has none.
+    live: bool,
+    probes: u32,
+    answer_time: Seconds,
+}
+
+impl<'a, R: Rig> Bench<'a, R> {
+    /// A bench with what a journal already knows; without a folder nothing is written.
+    pub fn new(rig: R, plan: &'a Plan, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
+        Self { rig, plan, sink, folder, journal, trials: 0, current: None }
+    }
+
+    /// What was recorded so far.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The point of the current trial.
+    pub fn point(&self) -> Option<&Point> {
+        self.current.as_ref().map(|c| &c.point)
+    }
+
+    /// The current trial's number.
+    pub fn trial(&self) -> u32 {
+        self.current.as_ref().map_or(self.trials, |c| c.trial)
+    }
+
+    fn record(&mut self, record: Record) -> Result<(), BenchError> {
+        let entry = match &mut self.folder {
+            Some(folder) => folder.writer.append(record)?,
+            None => crate::journal::Entry { at: 0.0, record },
+        };
+        self.journal.entries.push(entry);
+        Ok(())
+    }
+
+    /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
+    ///
+    /// # Errors
+    /// What ends a session.
+    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, BenchError> {
+        self.stop().await?;
+        self.trials += 1;
+        let trial = self.trials;
+        let mut attempt = 1;
+        loop {
+            let recorded = self.recorded_launch(trial, attempt, point)?;
+            let live = recorded.is_none();
+            let answer = match recorded {
+                Some(answer) => answer,
+                None => self.start(Trial { number: trial, attempt }, purpose, point).await?,
+            };
+            match answer {
+                Ok(ready) => {
+                    let (answer_time, point) = (ready.answer_time, point.clone());
+                    self.current = Some(Current { trial, point, purpose, live, probes: 0, answer_time });
+                    return Ok(Ok(ready));
+                }
+                Err(failure) if failure.diagnosis.consequence == Consequence::Retry && attempt == 1 => attempt += 1,
+                Err(failure) => return Ok(Err(failure.diagnosis)),
+            }
+        }
+    }
+
+    /// What the journal knows of an attempt.
+    fn recorded_launch(&self, trial: u32, attempt: u32, point: &Point) -> Result<Option<Result<Ready, Failure>>, BenchError> {
+        for entry in &self.journal.entries {
+            match &entry.record {
+                Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
+                    return Err(BenchError::Diverged(format!("trial {trial} launched {recorded}, now {point} is asked")));
+                }
+                Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
+                    return Ok(Some(Ok((**ready).clone())));
+                }
+                Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
+                    return Ok(Some(Err(failure.clone())));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Launches for real and records it.
+    async fn start(&mut self, trial: Trial, purpose: Purpose, point: &Point) -> Result<Result<Ready, Failure>, BenchError> {
+        let Trial { number, attempt } = trial;
+        self.sink.take(&Event::Launching { trial: number, attempt, purpose, point });
+        self.record(Record::Launching { trial: number, attempt, purpose, point: point.clone() })?;
+        let mut written = Ok(());
+        let (folder, journal) = (&mut self.folder, &mut self.journal);
+        let mut spawned = |spawned: &crate::rig::Spawned| {
+            if let Some(folder) = folder {
+                let record = Record::Spawned { trial: number, spawned: spawned.clone() };
+                written = folder.writer.append(record).map(|entry| journal.entries.push(entry));
+            }
+        };
+        let answer = self.rig.launch(trial, point, &mut spawned).await;
+        written?;
+        match answer {
+            Ok(ready) => {
+                self.same_engine(&ready)?;
+                self.record(Record::Ready { trial: number, attempt, ready: Box::new(ready.clone()) })?;
+                let mismatches = ready.effective.mismatches(point);
+                self.sink.take(&Event::Ready { trial: number, ready: &ready, mismatches: &mismatches });
+                Ok(Ok(ready))
+            }
+            Err(RigError::Engine(failure)) => {
+                let again = failure.diagnosis.consequence == Consequence::Retry && attempt == 1;
+                self.sink.take(&Event::Failed { trial: number, diagnosis: &failure.diagnosis, again });
+                self.record(Record::NotReady { trial: number, attempt, failure: (*failure).clone() })?;
+                Ok(Err(*failure))
+            }
+            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+        }
+    }
+
+    /// The engine, the model and the GPU must be those that the journal began with.
+    fn same_engine(&self, now: &Ready) -> Result<(), BenchError> {
+        let Some(before) = self.journal.entries.iter().find_map(|e| match &e.record {
+            Record::Ready { ready, .. } => Some(ready),
+            _ => None,
+        }) else {
+            return Ok(());
+        };
+        let version = |r: &Ready| r.effective.version.clone().unwrap_or_default();
+        let pairs = [
+            ("the engine's version", version(before), version(now)),
+            ("the served model", before.model.clone(), now.model.clone()),
+            ("the GPU", before.gpus.join(", "), now.gpus.join(", ")),
+        ];
+        match pairs.into_iter().find(|(_, before, now)| before != now) {
+            Some((what, before, now)) => Err(BenchError::OtherEngine { what, before, now }),
+            None => Ok(()),
+        }
+    }
+
+    /// Probes the current trial. The inner result is the engine's; an engine that failed is launched and asked once more, unless
+    /// its failure says that this would be in vain.
+    ///
+    /// # Errors
+    /// What ends a session.
+    pub async fn probe(
+        &mut self,
+        ask: impl Fn(u32, u32, Seconds) -> ProbeAsk,
+        certainty: Certainty,
+    ) -> Result<Result<Verdict, Diagnosis>, BenchError> {
+        let (mut failures, mut voids) = (0, 0);
+        loop {
+            let Some(current) = &mut self.current else {
+                return Err(BenchError::Machine("a probe was asked of no trial".into()));
+            };
+            current.probes += 1;
+            let (trial, probe, answer_time) = (current.trial, current.probes, current.answer_time);
+            let ask = ask(trial, probe, answer_time);
+            let answer = match self.recorded_probe(trial, probe, &ask)? {
+                Some(answer) => answer,
+                None => self.measure(trial, probe, ask, certainty).await?,
+            };
+            match answer {
+                Ok(verdict) if verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
+                Ok(verdict) => return Ok(Ok(verdict)),
+                Err(diagnosis) if failures == 0 && worth_another_try(&diagnosis) => failures += 1,
+                Err(diagnosis) => return Ok(Err(diagnosis)),
+            }
+        }
+    }
+
+    fn recorded_probe(&self, trial: u32, probe: u32, ask: &ProbeAsk) -> Result<Option<Result<Verdict, Diagnosis>>, BenchError> {
+        for entry in &self.journal.entries {
+            let (recorded, answer) = match &entry.record {
+                Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
+                    (ask, Ok((**verdict).clone()))
+                }
+                Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
+                    (ask, Err(failure.diagnosis.clone()))
+                }
+                _ => continue,
+            };
+            if recorded != ask {
+                let (was, is) = (recorded.rate, ask.rate);
+                return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
+            }
+            return Ok(Some(answer));
+        }
+        Ok(None)
+    }
+
+    /// Probes for real and records it; launches the trial's engine first where it does not run.
+    async fn measure(
+        &mut self,
+        trial: u32,
+        probe: u32,
+        ask: ProbeAsk,
+        certainty: Certainty,
+    ) -> Result<Result<Verdict, Diagnosis>, BenchError> {
+        if let Some((point, purpose)) = self.current.as_ref().filter(|c| !c.live).map(|c| (c.point.clone(), c.purpose)) {
+            let attempt = 1 + self.attempts(trial);
+            match self.start(Trial { number: trial, attempt }, purpose, &point).await? {
+                Ok(_) => self.set_live(true),
+                Err(failure) => return Ok(Err(failure.diagnosis)),
+            }
+        }
+        let rate = ask.rate;
+        self.sink.take(&Event::Probing { trial, rate, length: ask.window.to });
+        match self.rig.probe(&ask).await {
+            Ok(measured) => {
+                let verdict =
+                    judge(&measured.records, &self.plan.slo, ask.window, measured.ended, measured.complete, certainty);
+                let requests = self.keep(trial, probe, &measured)?;
+                self.record(Record::Probed {
+                    trial,
+                    probe,
+                    ask,
+                    verdict: Box::new(verdict.clone()),
+                    telemetry: measured.telemetry,
+                    client: ClientHealth::of(&measured.records),
+                    took: measured.took,
+                    requests,
+                })?;
+                self.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
+                Ok(Ok(verdict))
+            }
+            Err(RigError::Engine(failure)) => {
+                self.set_live(false);
+                self.record(Record::Broken { trial, probe, ask, failure: (*failure).clone() })?;
+                let again = worth_another_try(&failure.diagnosis);
+                self.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
+                Ok(Err(failure.diagnosis))
+            }
+            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+        }
+    }
+
+    fn set_live(&mut self, live: bool) {
+        if let Some(current) = &mut self.current {
+            current.live = live;
+        }
+    }
+
+    fn attempts(&self, trial: u32) -> u32 {
+        let attempts = self.journal.entries.iter().filter_map(|e| match e.record {
+            Record::Launching { trial: t, attempt, .. } if t == trial => Some(attempt),
+            _ => None,
+        });
+        attempts.max().unwrap_or(0)
+    }
+
+    /// Keeps every request of a probe in a file of its own; returns its path below the output folder.
+    fn keep(&self, trial: u32, probe: u32, measured: &Measured) -> Result<String, BenchError> {
+        let Some(folder) = &self.folder else { return Ok(String::new()) };
+        let name = format!("requests/t{trial:03}-p{probe:02}.csv");
+        let path = folder.path.join(&name);
+        let write = || -> std::io::Result<()> {
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            write_records(&measured.records, std::io::BufWriter::new(std::fs::File::create(&path)?))
+        };
+        write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
+        Ok(name)
+    }
+
+    /// Ends the current trial and stops its engine, if one runs.
+    ///
+    /// # Errors
+    /// Where the machine is not clean afterwards.
+    pub async fn stop(&mut self) -> Result<(), BenchError> {
+        if let Some(current) = self.current.take()
+            && current.live
+        {
+            let took = self.rig.stop().await.map_err(|e| BenchError::Machine(e.to_string()))?;
+            self.record(Record::Stopped { trial: current.trial, took })?;
+        }
+        Ok(())
+    }
+
+    /// Stops whatever runs, also in the middle of a launch or probe, and records the interruption.
+    ///
+    /// # Errors
+    /// Where the machine is not clean afterwards.
+    pub async fn interrupt(&mut self) -> Result<(), BenchError> {
+        let stopped = self.rig.stop().await;
+        if let Some(current) = self.current.take() {
+            let took = *stopped.as_ref().unwrap_or(&Seconds(0.0));
+            self.record(Record::Stopped { trial: current.trial, took })?;
+        }
+        self.record(Record::Interrupted)?;
+        stopped.map(drop).map_err(|e| BenchError::Machine(e.to_string()))
+    }
+
+    /// Ends every process at once.
+    pub async fn kill(&mut self) {
+        self.rig.kill().await;
+    }
+
+    /// Records that another run took over.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn resumed(&mut self, gpu_time: Seconds) -> Result<(), BenchError> {
+        self.record(Record::Resumed { gpu_time })
+    }
+
+    /// Records the answer.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), BenchError> {
+        self.record(Record::Concluded(Box::new(conclusion.clone())))
+    }
+}
+
+fn worth_another_try(diagnosis: &Diagnosis) -> bool {
+    !matches!(diagnosis.consequence, Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort)
+}

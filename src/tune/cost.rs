@@ -1,0 +1,88 @@
+//! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
+
+use crate::engine::MEMORY_KNOB;
+use crate::journal::{Journal, Record};
+use crate::progress::Forecast;
+use crate::settings::Plan;
+use crate::units::Seconds;
+
+/// Probes that close a bracket from a first guess, as seen in practice.
+const CLIMB: f64 = 7.0;
+/// Probes a candidate takes on average: one, and some more for those that win.
+const RACE: f64 = 1.5;
+/// Most losing candidates are cut before half of their window.
+const CUT: f64 = 0.7;
+/// Probes until a certification holds, on average.
+const CERTIFY: f64 = 1.5;
+
+/// Prices of a session's steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prices {
+    pub(super) launch: Seconds,
+    pub(super) probe: Seconds,
+    pub(super) certify: Seconds,
+}
+
+impl Prices {
+    /// As the plan promises, and as the journal has seen.
+    pub(super) fn new(plan: &Plan, journal: &Journal) -> Self {
+        let starts: Vec<f64> = journal
+            .entries
+            .iter()
+            .filter_map(|e| match &e.record {
+                Record::Ready { ready, .. } => Some(ready.took.0),
+                _ => None,
+            })
+            .collect();
+        let answers = journal.entries.iter().rev().find_map(|e| match &e.record {
+            Record::Ready { ready, .. } => Some(ready.answer_time.0),
+            _ => None,
+        });
+        // The first start loads weights from cold storage; the later ones are what is still to come.
+        let warm = &starts[starts.len().min(1).min(starts.len().saturating_sub(1))..];
+        let launch = if warm.is_empty() {
+            Seconds::from(plan.engine.start_estimate).0
+        } else {
+            warm.iter().sum::<f64>() / warm.len() as f64
+        };
+        let drain = answers.unwrap_or(0.0);
+        let ramp = Seconds::from(plan.probe.ramp).0 + drain;
+        Self {
+            launch: Seconds(launch),
+            probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
+            certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
+        }
+    }
+
+    /// What one certification is expected to take.
+    pub(super) fn certification(&self) -> Seconds {
+        self.launch + self.certify * CERTIFY
+    }
+
+    /// What `candidates` more candidates are expected to take.
+    pub(super) fn candidates(&self, candidates: usize) -> Seconds {
+        (self.launch + self.probe * (CUT * RACE)) * candidates as f64
+    }
+}
+
+/// What a whole session is expected to cost, its budget considered.
+pub fn forecast(plan: &Plan) -> Forecast {
+    let prices = Prices::new(plan, &Journal::default());
+    let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
+    let candidates = f64::from(plan.search.candidates).min(plan.space.size() as f64 / memory_values(plan));
+    let launches = 1.0 + memory + candidates + 2.0;
+    let probes = CLIMB + RACE * candidates + 2.0 * CERTIFY;
+    let seconds = prices.launch.0 * (launches - 2.0)
+        + prices.probe.0 * CUT * (CLIMB + RACE * candidates)
+        + 2.0 * prices.certification().0;
+    Forecast {
+        launches: launches as u32,
+        probes: probes.ceil() as u32,
+        engine_seconds: Seconds(seconds.min(plan.budget.gpu_time.as_secs_f64())),
+    }
+}
+
+/// The memory knob is held during the search, so that it multiplies nothing.
+fn memory_values(plan: &Plan) -> f64 {
+    plan.space.parameter(MEMORY_KNOB).map_or(1.0, |p| p.values.len() as f64)
+}

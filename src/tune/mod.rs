@@ -1,0 +1,11 @@
+//! The session: baseline -> memory -> search -> certify -> conclusion; resumable at every step.
+//!
+//! It decides what is done next and why; what is done is the rig's, what it shows the verdict's, what is remembered the journal's.
+
+mod bench;
+mod cost;
+mod session;
+
+pub use bench::{Bench, BenchError, Folder};
+pub use cost::forecast;
+pub use session::Session;

@@ -1,0 +1,352 @@
+//! The scheduler: continuous batching as vLLM V1 does it, without a clock.
+//!
+//! A step serves the running sequences first, in the order of their admission, then admits waiting ones first come first
+//! served while the sequence cap, the token budget and the KV blocks allow. A prompt may be split over several steps (chunked
+//! prefill). When blocks run out, the newest running sequence is preempted: it loses its blocks, goes to the head of the
+//! waiting queue and is recomputed.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::blocks::BlockPool;
+use super::profile::{Limits, StepCosts};
+
+/// What the scheduler needs to know of a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptShape {
+    /// Its length in tokens.
+    pub tokens: u32,
+    /// For prefix caching: the hash of each full block chained with those before it. Empty: nothing is reused. It may go on
+    /// into the answer, whose blocks the next turn of a conversation then finds.
+    pub blocks: Vec<u64>,
+}
+
+/// What one step did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    /// How long it took.
+    pub seconds: f64,
+    /// The requests that got a token, the first one included, in the order of the batch.
+    pub emitted: Vec<u64>,
+    /// Those of them whose last token it was.
+    pub finished: Vec<u64>,
+    /// How many sequences were preempted.
+    pub preempted: u32,
+}
+
+/// The state of the engine and its totals since the start, as `/metrics` shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Sequences that hold KV blocks and take part in steps.
+    pub running: u32,
+    /// Requests that wait for admission, preempted ones included.
+    pub waiting: u32,
+    /// The part of the KV blocks that is in use, 0 to 1.
+    pub kv_usage: f64,
+    /// Preemptions since the start.
+    pub preemptions: u64,
+    /// Prompt tokens looked up in the prefix cache.
+    pub prefix_queries: u64,
+    /// Prompt tokens found there.
+    pub prefix_hits: u64,
+    /// Prompt tokens of the requests that got their first token, reused ones included.
+    pub prompt_tokens: u64,
+    /// Tokens emitted.
+    pub generation_tokens: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sequence {
+    id: u64,
+    prompt: u32,
+    output: u32,
+    generated: u32,
+    /// Tokens whose keys and values are in the KV cache.
+    computed: u32,
+    /// Tokens of the prompt that the prefix cache gave at the first admission.
+    reused: Option<u32>,
+    blocks: Vec<u32>,
+    hashes: Vec<u64>,
+    /// How many of `hashes` the pool was told.
+    remembered: usize,
+}
+
+impl Sequence {
+    fn tokens(&self) -> u32 {
+        self.prompt + self.generated
+    }
+}
+
+/// The scheduler with its queues and its KV cache.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    costs: StepCosts,
+    limits: Limits,
+    pool: BlockPool,
+    slots: Vec<Sequence>,
+    vacant: Vec<u32>,
+    by_id: HashMap<u64, u32>,
+    running: Vec<u32>,
+    waiting: VecDeque<u32>,
+    /// Finished in the last step; their slots are kept until the next one so that they can be asked about.
+    finished: Vec<u32>,
+    /// The batch of the step: slot and tokens. Kept to reuse its memory.
+    batch: Vec<(u32, u32)>,
+    counters: Counters,
+}
+
+impl Scheduler {
+    /// An idle scheduler.
+    pub fn new(costs: StepCosts, limits: Limits) -> Self {
+        Self {
+            costs,
+            limits,
+            pool: BlockPool::new(limits.num_blocks),
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            by_id: HashMap::new(),
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            finished: Vec::new(),
+            batch: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Puts a request at the end of the waiting queue. Returns false, and does nothing, for one that could never run: no
+    /// prompt, no answer, longer than the whole KV cache, or an id that is still known.
+    pub fn admit(&mut self, id: u64, prompt: PromptShape, output_tokens: u32) -> bool {
+        let fits = u64::from(prompt.tokens) + u64::from(output_tokens) <= self.limits.kv_tokens();
+        if !fits || prompt.tokens == 0 || output_tokens == 0 || self.by_id.contains_key(&id) {
+            return false;
+        }
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Sequence::default());
+            self.slots.len() as u32 - 1
+        });
+        let blocks = std::mem::take(&mut self.slots[slot as usize].blocks);
+        self.slots[slot as usize] = Sequence {
+            id,
+            prompt: prompt.tokens,
+            output: output_tokens,
+            hashes: prompt.blocks,
+            blocks,
+            ..Sequence::default()
+        };
+        self.by_id.insert(id, slot);
+        self.waiting.push_back(slot);
+        true
+    }
+
+    /// Drops a request, wherever it is, and frees its blocks. Unknown and finished ids are ignored.
+    pub fn abort(&mut self, id: u64) {
+        let Some(&slot) = self.by_id.get(&id) else { return };
+        if let Some(at) = self.running.iter().position(|s| *s == slot) {
+            self.running.remove(at);
+        } else if let Some(at) = self.waiting.iter().position(|s| *s == slot) {
+            self.waiting.remove(at);
+        } else {
+            return;
+        }
+        self.pool.release(&mut self.slots[slot as usize].blocks);
+        self.by_id.remove(&id);
+        self.vacant.push(slot);
+    }
+
+    /// Tokens of the prompt that came from the prefix cache at admission. None before the admission and for unknown ids; a
+    /// finished request is known until the next step.
+    pub fn cached_tokens(&self, id: u64) -> Option<u32> {
+        self.slots[*self.by_id.get(&id)? as usize].reused
+    }
+
+    /// The state and the totals.
+    pub fn counters(&self) -> Counters {
+        let used = self.pool.total() - self.pool.free();
+        Counters {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            kv_usage: f64::from(used) / f64::from(self.pool.total().max(1)),
+            ..self.counters
+        }
+    }
+
+    /// Forgets the prefix cache; false, and nothing done, while a block is in use.
+    pub fn reset_prefix_cache(&mut self) -> bool {
+        self.pool.reset()
+    }
+
+    /// Computes one step, or nothing when there is nothing to do. The state afterwards is that at the end of the step.
+    pub fn step(&mut self) -> Option<Step> {
+        while let Some(slot) = self.finished.pop() {
+            self.by_id.remove(&self.slots[slot as usize].id);
+            self.vacant.push(slot);
+        }
+        self.batch.clear();
+        let (budget, preempted) = self.serve_running(self.limits.max_num_batched_tokens);
+        // A step that had to preempt admits nobody: the blocks are needed by those that run.
+        if preempted == 0 {
+            self.serve_waiting(budget);
+        }
+        if self.batch.is_empty() {
+            return None;
+        }
+        self.counters.preemptions += u64::from(preempted);
+        Some(self.finish_step(preempted))
+    }
+
+    /// Gives each running sequence its tokens, oldest first; returns the rest of the budget and the number of preemptions.
+    fn serve_running(&mut self, mut budget: u32) -> (u32, u32) {
+        let (mut served, mut preempted) = (0, 0);
+        while served < self.running.len() && budget > 0 {
+            let slot = self.running[served];
+            let sequence = &self.slots[slot as usize];
+            let tokens = (sequence.tokens() - sequence.computed).min(budget);
+            let reach = sequence.computed + tokens;
+            while !self.allocate(slot, reach) {
+                // The newest goes first; it may be the one that asks, and then nobody after it is left.
+                let Some(victim) = self.running.pop() else { break };
+                self.preempt(victim);
+                preempted += 1;
+                if victim == slot {
+                    return (budget, preempted);
+                }
+            }
+            self.batch.push((slot, tokens));
+            budget -= tokens;
+            served += 1;
+        }
+        (budget, preempted)
+    }
+
+    /// Admits waiting requests, first come first served; the first that does not fit holds back those behind it.
+    fn serve_waiting(&mut self, mut budget: u32) {
+        while budget > 0 && self.running.len() < self.limits.max_num_seqs as usize {
+            let Some(&slot) = self.waiting.front() else { break };
+            let Some(reused) = self.reuse_prefix(slot) else { break };
+            self.waiting.pop_front();
+            let sequence = &mut self.slots[slot as usize];
+            sequence.computed = reused;
+            if sequence.reused.is_none() {
+                // A recomputed sequence is not counted again, as in vLLM's statistics.
+                sequence.reused = Some(reused);
+                self.counters.prefix_queries += u64::from(sequence.prompt);
+                self.counters.prefix_hits += u64::from(reused);
+            }
+            let tokens = (sequence.tokens() - reused).min(budget);
+            let allocated = self.allocate(slot, reused + tokens);
+            debug_assert!(allocated, "the whole prompt was seen to fit");
+            self.running.push(slot);
+            self.batch.push((slot, tokens));
+            budget -= tokens;
+        }
+    }
+
+    /// Takes the cached blocks of a waiting request and returns their tokens; None when its whole context would not fit.
+    ///
+    /// The last token is always computed, since its logits are needed. Room for the whole context is asked for although only
+    /// a chunk is allocated now (vLLM's `scheduler_reserve_full_isl`).
+    fn reuse_prefix(&mut self, slot: u32) -> Option<u32> {
+        let sequence = &mut self.slots[slot as usize];
+        let usable = ((sequence.tokens() - 1) / self.limits.block_size) as usize;
+        let (mut hits, mut free_hits) = (0, 0);
+        for hash in sequence.hashes.iter().take(usable) {
+            let Some((_, free)) = self.pool.cached(*hash) else { break };
+            hits += 1;
+            free_hits += u32::from(free);
+        }
+        let new = sequence.tokens().div_ceil(self.limits.block_size) - hits;
+        if new + free_hits > self.pool.free() {
+            return None;
+        }
+        for hash in &sequence.hashes[..hits as usize] {
+            if let Some((block, _)) = self.pool.cached(*hash) {
+                self.pool.share(block);
+                sequence.blocks.push(block);
+            }
+        }
+        sequence.remembered = hits as usize;
+        Some(hits * self.limits.block_size)
+    }
+
+    /// Extends the blocks of a sequence to hold that many tokens, or changes nothing and says so.
+    fn allocate(&mut self, slot: u32, tokens: u32) -> bool {
+        let sequence = &mut self.slots[slot as usize];
+        let wanted = tokens.div_ceil(self.limits.block_size) as usize;
+        let missing = wanted.saturating_sub(sequence.blocks.len());
+        if missing > self.pool.free() as usize {
+            return false;
+        }
+        for _ in 0..missing {
+            sequence.blocks.extend(self.pool.take());
+        }
+        // Full blocks can be found from now on: within a step keys and values are written before they are read.
+        let full = (tokens / self.limits.block_size) as usize;
+        while sequence.remembered < full.min(sequence.hashes.len()) {
+            self.pool.remember(sequence.blocks[sequence.remembered], sequence.hashes[sequence.remembered]);
+            sequence.remembered += 1;
+        }
+        true
+    }
+
+    fn preempt(&mut self, slot: u32) {
+        let sequence = &mut self.slots[slot as usize];
+        self.pool.release(&mut sequence.blocks);
+        sequence.computed = 0;
+        sequence.remembered = 0;
+        self.waiting.push_front(slot);
+    }
+
+    /// Prices the batch and moves every sequence in it forward.
+    fn finish_step(&mut self, preempted: u32) -> Step {
+        let mut step = Step { preempted, ..Step::default() };
+        let (mut decoding, mut context, mut prefill) = (0_u64, 0_u64, 0_u64);
+        step.emitted.reserve(self.batch.len());
+        for &(slot, tokens) in &self.batch {
+            let sequence = &mut self.slots[slot as usize];
+            if sequence.generated > 0 && sequence.computed + 1 == sequence.tokens() {
+                decoding += 1;
+                context += u64::from(sequence.tokens());
+            } else {
+                prefill += u64::from(tokens);
+            }
+            sequence.computed += tokens;
+            if sequence.computed < sequence.tokens() {
+                continue;
+            }
+            if sequence.generated == 0 {
+                self.counters.prompt_tokens += u64::from(sequence.prompt);
+            }
+            sequence.generated += 1;
+            step.emitted.push(sequence.id);
+            if sequence.generated == sequence.output {
+                step.finished.push(sequence.id);
+                self.pool.release(&mut sequence.blocks);
+                self.finished.push(slot);
+            }
+        }
+        if !step.finished.is_empty() {
+            let slots = &self.slots;
+            self.running.retain(|slot| slots[*slot as usize].generated < slots[*slot as usize].output);
+        }
+        self.counters.generation_tokens += step.emitted.len() as u64;
+        step.seconds = self.costs.base
+            + self.costs.per_decode * decoding as f64
+            + self.costs.per_context_token * context as f64
+            + self.costs.per_prefill_token * prefill as f64;
+        step
+    }
+
+    /// Checks that every block is either free or held by exactly the sequences that list it.
+    #[cfg(test)]
+    fn check(&self) {
+        let held: Vec<&[u32]> = self.slots.iter().map(|s| s.blocks.as_slice()).collect();
+        self.pool.check(&held);
+        for slot in self.waiting.iter().chain(&self.vacant) {
+            assert!(self.slots[*slot as usize].blocks.is_empty());
+        }
+        assert!(self.running.len() <= self.limits.max_num_seqs as usize);
+        assert_eq!(self.by_id.len(), self.running.len() + self.waiting.len() + self.finished.len());
+    }
+}
+
+#[cfg(test)]
+mod tests;
