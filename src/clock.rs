@@ -1,15 +1,15 @@
-//! The only place that reads a clock.
+//! The only place that reads a clock: every other room gets its time from here or as an argument.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The monotonic clock.
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is given")]
+/// The monotonic clock: spans between two readings are never negative.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the monotonic clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Seconds since the Unix epoch, for stamps that people and other machines read.
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is given")]
+/// Seconds since the Unix epoch by the wall clock, for time stamps that people read; it may jump, so spans never come from it.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |span| span.as_secs_f64())
 }

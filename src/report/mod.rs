@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::engine::flags;
 use crate::journal::Journal;
 
-pub use outcome::{Outcome, VERSION, outcome};
+pub use outcome::{Answer, Outcome, VERSION, outcome};
 pub use summary::summary;
 
 /// Why a report could not be written.

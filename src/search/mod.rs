@@ -19,7 +19,7 @@ use crate::verdict::{Outcome, Verdict};
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
 pub use race::Race;
-pub use rate::{NextRate, RateSearch};
+pub use rate::{NextRate, RateSearch, round};
 
 /// A point and the highest rate that it was seen to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -74,7 +74,7 @@ impl Strategy for Race {
                 }
             }
             let Some(point) = self.next_candidate() else { return Ask::Done };
-            let start = self.incumbent.as_ref().map_or(self.first_rate, |i| i.rate * (1.0 + self.min_gain.max(self.precision)));
+            let start = self.incumbent.as_ref().map_or(self.first_rate, |i| i.rate * (1.0 + self.min_gain));
             self.current = Some((point, RateSearch::new(start, self.precision)));
         }
     }

@@ -31,7 +31,7 @@ pub enum NextRate {
 impl RateSearch {
     /// Starts at a first guess.
     pub fn new(first: Rate, precision: f64) -> Self {
-        Self { first: round(first.0), precision, kept: None, broken: None }
+        Self { first: round(first).0, precision, kept: None, broken: None }
     }
 
     /// What was seen at a rate. A kept rate above one that was broken withdraws nothing: the lower broken one stands.
@@ -64,14 +64,14 @@ impl RateSearch {
             // A margin that was measured tells roughly how far down: latency grows at least in proportion to the rate.
             (None, Some((broken, margin))) => {
                 let down = margin.map_or(0.5, |m| (-m).exp().clamp(0.5, 0.85));
-                NextRate::Try(Rate(round(broken * down)))
+                NextRate::Try(round(Rate(broken * down)))
             }
             (Some((kept, margin)), None) => {
                 let up = margin.map_or(1.5, |m| (-m).exp().clamp(1.15, 2.0));
-                NextRate::Try(Rate(round(kept * up)))
+                NextRate::Try(round(Rate(kept * up)))
             }
             (Some((kept, below)), Some((broken, above))) => {
-                let next = round(kept * (broken / kept).powf(share(below, above)));
+                let next = round(Rate(kept * (broken / kept).powf(share(below, above)))).0;
                 if broken / kept <= 1.0 + self.precision || next <= kept || next >= broken {
                     NextRate::Found(Rate(kept))
                 } else {
@@ -91,9 +91,9 @@ fn share(below: Option<f64>, above: Option<f64>) -> f64 {
 }
 
 /// Three significant digits: finer rates are not told apart, and people read them.
-fn round(rate: f64) -> f64 {
-    let scale = 10f64.powi(2 - rate.abs().max(1e-9).log10().floor() as i32);
-    (rate * scale).round() / scale
+pub fn round(rate: Rate) -> Rate {
+    let scale = 10f64.powi(2 - rate.0.abs().max(1e-9).log10().floor() as i32);
+    Rate((rate.0 * scale).round() / scale)
 }
 
 #[cfg(test)]

@@ -57,7 +57,6 @@ const KILL: u8 = 3;
 pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Box<dyn std::error::Error>> {
     nix::unistd::setsid()?;
     nix::sys::prctl::set_child_subreaper(true)?;
-    block_signals()?;
     let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let errors = output.try_clone()?;
     let (program, arguments) = command.split_first().ok_or("no command")?;
@@ -78,6 +77,7 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
             return Ok(());
         }
     };
+    block_signals()?;
     say(&Report::Spawned(engine));
     let orders = listen();
     let litter = watch(engine, orders, grace);
@@ -89,8 +89,8 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     Ok(())
 }
 
-/// The tuner decides what a signal means; the guardian outlives it to carry that out. Blocked, not handled: the standard library
-/// gives the engine an empty mask again.
+/// The tuner decides what a signal means; the guardian outlives it to carry that out. Only after the engine was spawned, which
+/// would inherit the mask and be deaf to SIGTERM.
 fn block_signals() -> nix::Result<()> {
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -8,7 +8,7 @@ use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Conclusion, Placed, Purpose, Record, Status};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{self, Ask, HighestThatStarts, Incumbent, NextRate, Observation, RateSearch, Tell};
+use crate::search::{self, round, Ask, HighestThatStarts, Incumbent, NextRate, Observation, RateSearch, Tell};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::units::{Rate, Seconds};
@@ -17,10 +17,13 @@ use crate::workload::mix;
 
 /// The first rate tried, as a share of what the warm-up's burst reached: a burst fills batches that open traffic does not.
 const OF_BURST: f64 = 0.7;
-/// How sure a verdict of the search must be: a wrong one costs some per cent, and certification corrects it.
-const SEARCH: Certainty = Certainty(0.75);
+/// How sure a verdict of the search must be: it follows the count, since a demand for certainty would favour whichever point has the
+/// steeper margin; what luck adds, certification takes away.
+const SEARCH: Certainty = Certainty(0.5);
 /// How sure the certified answer must be.
-const CERTIFIED: Certainty = Certainty(0.9);
+const CERTIFIED: Certainty = Certainty(0.95);
+/// Certification begins this far below the search's estimate: the search keeps the luckiest of many readings.
+const CURSE: f64 = 0.95;
 /// A rate that fresh traffic did not confirm is lowered this often.
 const CERTIFY_TRIES: u64 = 6;
 /// By how much it is lowered where a promise was broken, and where it was only too near to say.
@@ -252,7 +255,7 @@ impl<'a, R: Rig> Session<'a, R> {
             self.left_out(format!("{what}: {}", diagnosis.says));
             return Ok(None);
         }
-        let mut rate = estimate;
+        let mut rate = round(estimate * CURSE);
         for attempt in 0..CERTIFY_TRIES {
             if attempt > 0 && !self.affords(self.prices().certify, 0) {
                 self.left_out(format!("{what} below {rate}: the budget ended"));
@@ -279,8 +282,8 @@ impl<'a, R: Rig> Session<'a, R> {
                 Outcome::Pass => {
                     return Ok(Some(Certified { rate, confidence: verdict.confidence, binding: verdict.binding }));
                 }
-                Outcome::Fail => rate = rate * LOWER.0,
-                Outcome::Unresolved | Outcome::Void => rate = rate * LOWER.1,
+                Outcome::Fail => rate = round(rate * LOWER.0),
+                Outcome::Unresolved | Outcome::Void => rate = round(rate * LOWER.1),
             }
         }
         self.left_out(format!("{what}: no rate down to {rate} held on fresh traffic"));

@@ -81,7 +81,7 @@ pub(super) fn limit(counted: &[&RequestRecord], limit: &Limit, window: Window, e
         violations,
         measured: measured.map(Seconds),
         margin,
-        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile)),
+        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile, matches!(limit.metric, Metric::Ttft | Metric::E2e))),
     }
 }
 
