@@ -5,7 +5,12 @@
 //! First the true limit of every point of `search-spaces/quickstart.toml`, from 60,000 replayed requests each; then whole sessions in
 //! virtual time with different seeds, or the outcome of a run, beside it: how good the chosen point is, and whether the
 //! certified rate lies above the truth.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and ends at the first thing that is wrong")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "an example prints, and ends at the first thing that is wrong"
+)]
 
 use autotune::journal::Journal;
 use autotune::progress::Silent;

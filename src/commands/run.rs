@@ -83,7 +83,10 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         }
         Ended::Interrupted => {
             report::write(&out, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
-            complain(&format!("interrupted; the engine is stopped. To continue:\n  {}", resume_command(&space, &out, &args)));
+            complain(&format!(
+                "interrupted; the engine is stopped. To continue:\n  {}",
+                resume_command(&space, &out, &args)
+            ));
             Ok(exit::INTERRUPTED)
         }
         Ended::Failed(error) => {
@@ -104,7 +107,8 @@ enum Ended {
 /// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
 /// second one kills everything at once.
 async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
-    let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return Ended::Failed(BenchError::Machine("failed to listen for signals".into()));
     };
     let mut stop = async || {

@@ -2,15 +2,15 @@
 //!
 //! Pure readers of text that somebody else fetched. Nothing here opens a socket, starts a process or asks the time.
 
+mod command_line;
 mod complaints;
 pub mod diagnosis;
 pub mod effective;
 mod log_lines;
 pub mod metrics;
+mod probe_http;
 mod symptoms;
 pub mod telemetry;
-mod command_line;
-mod probe_http;
 
 pub use command_line::{DEMANDING, MEMORY_KNOB, api_key, command_line, environment, flags};
 pub use probe_http::Endpoints;

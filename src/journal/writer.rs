@@ -34,7 +34,9 @@ pub enum JournalError {
         what: String,
     },
     /// Written by another version of the format.
-    #[error("{path} has format {found}, this program writes format {FORMAT}; finish it with the version that began it, or use --fresh")]
+    #[error(
+        "{path} has format {found}, this program writes format {FORMAT}; finish it with the version that began it, or use --fresh"
+    )]
     Format {
         /// Where.
         path: PathBuf,
@@ -50,7 +52,9 @@ pub enum JournalError {
         difference: String,
     },
     /// It is not finished, and nobody said what to do with it.
-    #[error("{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again")]
+    #[error(
+        "{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again"
+    )]
     Unfinished {
         /// Where.
         path: PathBuf,

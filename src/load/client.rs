@@ -281,8 +281,10 @@ mod tests {
 
     const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
     const EMPTY: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":null}]}\n\n";
-    const WORD: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" mouse\"},\"finish_reason\":\"length\"}]}\n\n";
-    const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":6,\"total_tokens\":8,\"completion_tokens\":2}}\n\n";
+    const WORD: &str =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" mouse\"},\"finish_reason\":\"length\"}]}\n\n";
+    const USAGE: &str =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":6,\"total_tokens\":8,\"completion_tokens\":2}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
     #[test]

@@ -189,7 +189,12 @@ impl Source for NoFollowUp {
     fn answered(&mut self, _request: u32, _at: Seconds, _text: Option<&str>) {}
 }
 
-fn record(flight: &Flight, answer: Answer, since: impl Fn(Instant) -> Seconds, source: &mut dyn Source) -> RequestRecord {
+fn record(
+    flight: &Flight,
+    answer: Answer,
+    since: impl Fn(Instant) -> Seconds,
+    source: &mut dyn Source,
+) -> RequestRecord {
     let last = answer.last.map(&since);
     let text = answer.error.is_none().then_some(answer.text.as_str());
     source.answered(flight.planned.id, last.unwrap_or(flight.planned.due), text);

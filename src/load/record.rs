@@ -11,8 +11,19 @@ use crate::units::Seconds;
 
 /// The columns of a request file, version 1.
 pub const COLUMNS: [&str; 13] = [
-    "id", "due", "sent", "first", "last", "tokens_in", "tokens_cached", "tokens_out", "asked_out", "error", "conversation",
-    "turn", "largest_gap",
+    "id",
+    "due",
+    "sent",
+    "first",
+    "last",
+    "tokens_in",
+    "tokens_cached",
+    "tokens_out",
+    "asked_out",
+    "error",
+    "conversation",
+    "turn",
+    "largest_gap",
 ];
 
 /// Everything known about one request.
@@ -151,7 +162,15 @@ mod tests {
             turn: Some((4, 1)),
             gaps: vec![0.1, 0.2],
         };
-        let cut = RequestRecord { first: None, last: None, tokens_out: None, error: Some(ErrorClass::Cut), turn: None, gaps: vec![], ..record.clone() };
+        let cut = RequestRecord {
+            first: None,
+            last: None,
+            tokens_out: None,
+            error: Some(ErrorClass::Cut),
+            turn: None,
+            gaps: vec![],
+            ..record.clone()
+        };
         let mut out = Vec::new();
         write_records(&[record.clone(), cut], &mut out).unwrap();
         let expected = "id,due,sent,first,last,tokens_in,tokens_cached,tokens_out,asked_out,error,conversation,turn,largest_gap\n\

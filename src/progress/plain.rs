@@ -24,7 +24,8 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
             forecast.launches, forecast.probes, forecast.engine_seconds
         ),
         Event::Resumed { probes, swept } => {
-            let swept = if *swept > 0 { format!("; {swept} processes of the earlier run were ended") } else { String::new() };
+            let swept =
+                if *swept > 0 { format!("; {swept} processes of the earlier run were ended") } else { String::new() };
             format!("resumed: {probes} probes are in the journal and are not paid again{swept}")
         }
         Event::Launching { trial, attempt, purpose, point } => {
@@ -33,8 +34,10 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
         }
         Event::Ready { trial, ready, mismatches } => {
             let kv = ready.effective.kv_cache_tokens.map_or(String::new(), |t| format!(", {t} KV tokens"));
-            let differs: String =
-                mismatches.iter().map(|(name, asked, runs)| format!("; WARNING: asked for {name} {asked}, it runs {runs}")).collect();
+            let differs: String = mismatches
+                .iter()
+                .map(|(name, asked, runs)| format!("; WARNING: asked for {name} {asked}, it runs {runs}"))
+                .collect();
             format!("trial {trial}: ready in {}{kv}{differs}", ready.took)
         }
         Event::Failed { trial, diagnosis, again } => {
@@ -47,7 +50,9 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
             let values: Vec<String> = verdict
                 .limits
                 .iter()
-                .map(|l| format!("{} {} of {}", l.key, l.measured.map_or("beyond".into(), |m| m.to_string()), l.at_most))
+                .map(|l| {
+                    format!("{} {} of {}", l.key, l.measured.map_or("beyond".into(), |m| m.to_string()), l.at_most)
+                })
                 .collect();
             let outcome = format!("{:?}", verdict.outcome).to_lowercase();
             format!("trial {trial}: {outcome} at {rate} ({}): {}", values.join(", "), verdict.because)

@@ -56,7 +56,11 @@ fn args_txt(arguments: &[String]) -> String {
 /// A word as a POSIX shell reads it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The full list of arguments of a point: those fixed in the space file, then the point's.
@@ -88,7 +92,8 @@ mod tests {
 
     #[test]
     fn arguments_can_be_pasted_into_a_shell() {
-        let words = ["--max-model-len", "8192", "--no-enable-prefix-caching", "--speculative-config", "{\"method\": \"it's\"}"];
+        let words =
+            ["--max-model-len", "8192", "--no-enable-prefix-caching", "--speculative-config", "{\"method\": \"it's\"}"];
         let expected = "--max-model-len 8192 \\\n--no-enable-prefix-caching \\\n--speculative-config '{\"method\": \"it'\\''s\"}'\n";
         assert_eq!(args_txt(&words.map(str::to_owned)), expected);
     }

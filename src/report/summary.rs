@@ -28,7 +28,11 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         let _ = writeln!(text, "  left out: {what}");
     }
     let cost = &outcome.cost;
-    let _ = writeln!(text, "  cost      {} launches, {} probes, {} of engine time", cost.launches, cost.probes, cost.engine_seconds);
+    let _ = writeln!(
+        text,
+        "  cost      {} launches, {} probes, {} of engine time",
+        cost.launches, cost.probes, cost.engine_seconds
+    );
     let _ = writeln!(text, "  files     {}: outcome.json, trials.csv, journal.jsonl, requests/", folder.display());
     if outcome.best.is_some() {
         let _ = writeln!(text, "  paste     {}", folder.join("args.txt").display());

@@ -16,9 +16,13 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let mut header: Vec<String> = ["trial", "purpose"].map(str::to_owned).to_vec();
     header.extend(parameters.iter().cloned());
-    header.extend(["probe", "rate", "outcome", "because", "offered", "achieved", "counted", "errors"].map(str::to_owned));
+    header
+        .extend(["probe", "rate", "outcome", "because", "offered", "achieved", "counted", "errors"].map(str::to_owned));
     header.extend(limits.iter().map(|key| format!("{key}_ms")));
-    header.extend(["confidence", "kv_usage_peak", "preemptions", "prefix_hit_rate", "lag_p99_ms", "engine_seconds", "requests"].map(str::to_owned));
+    header.extend(
+        ["confidence", "kv_usage_peak", "preemptions", "prefix_hit_rate", "lag_p99_ms", "engine_seconds", "requests"]
+            .map(str::to_owned),
+    );
     csv.write_record(&header)?;
     let mut points: BTreeMap<u32, (Purpose, Point)> = BTreeMap::new();
     for entry in &journal.entries {
@@ -39,9 +43,15 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
                     verdict.counted.to_string(),
                     verdict.errors.values().sum::<u64>().to_string(),
                 ];
-                row.extend(verdict.limits.iter().map(|l| l.measured.map_or(String::new(), |m| format!("{:.3}", m.millis()))));
+                row.extend(
+                    verdict.limits.iter().map(|l| l.measured.map_or(String::new(), |m| format!("{:.3}", m.millis()))),
+                );
                 row.push(format!("{:.4}", verdict.confidence));
-                row.extend([number(telemetry.peak_kv_usage), number(telemetry.preemptions), number(telemetry.prefix_hit_rate)]);
+                row.extend([
+                    number(telemetry.peak_kv_usage),
+                    number(telemetry.preemptions),
+                    number(telemetry.prefix_hit_rate),
+                ]);
                 row.extend([format!("{:.3}", client.lag_p99.millis()), format!("{:.3}", took.0), requests.clone()]);
                 (trial, row)
             }

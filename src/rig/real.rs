@@ -12,7 +12,9 @@ use crate::engine::{Endpoints, api_key, command_line, environment};
 use crate::load::{Client, Cut, Open, RequestRecord, Schedule, Target, Tick, Watch, drive};
 use crate::settings::{Plan, Secrets};
 use crate::space::Point;
-use crate::supervise::{Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, port_is_free};
+use crate::supervise::{
+    Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, port_is_free,
+};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
 use crate::workload::{self, Pace, Prompt};
@@ -118,10 +120,9 @@ impl RealRig {
         let pace = self.pace(Rate(1.0), Seconds(1e9), seed, seed, Seconds(0.0));
         let mut first = workload::burst(&self.plan.workload, pace, 1);
         let prompt = first.take().ok_or("the workload has no request")?;
-        client
-            .answers(&prompt.prompt, prompt.output_tokens)
-            .await
-            .map_err(|e| format!("its first completion failed ({}); is the workload longer than max-model-len?", e.name()))?;
+        client.answers(&prompt.prompt, prompt.output_tokens).await.map_err(|e| {
+            format!("its first completion failed ({}); is the workload longer than max-model-len?", e.name())
+        })?;
         let source = workload::burst(&self.plan.workload, pace, BURST);
         let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: self.plan.engine.start_timeout.into() };
         let driven = drive(client, source, schedule, &mut ToTheEnd).await;
@@ -166,13 +167,13 @@ impl RealRig {
         let source = workload::source(&self.plan.workload, pace);
         let mean_output = workload::mean_output_tokens(&self.plan.workload);
         let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
-        let schedule =
-            Schedule { window_ends: ask.window.to, stall_timeout: self.plan.engine.stall_timeout.into() };
+        let schedule = Schedule { window_ends: ask.window.to, stall_timeout: self.plan.engine.stall_timeout.into() };
         let mut samples: Vec<EngineSample> = running.endpoints.sample().await.into_iter().collect();
         let driven = {
             let driving = drive(client, source, schedule, &mut watch);
             tokio::pin!(driving);
-            let mut every = tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
+            let mut every =
+                tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
@@ -209,10 +210,10 @@ impl RealRig {
 /// Health, the model listed, and then a real completion (in the warm-up).
 async fn serves(endpoints: &Endpoints) -> String {
     loop {
-        if endpoints.healthy().await {
-            if let Some(model) = endpoints.model().await {
-                return model;
-            }
+        if endpoints.healthy().await
+            && let Some(model) = endpoints.model().await
+        {
+            return model;
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
@@ -229,7 +230,12 @@ fn sign_of_life(endpoint: crate::settings::Endpoint) -> Prompt {
 
 /// A failure that the log does not tell.
 fn hung(says: String) -> Diagnosis {
-    Diagnosis { cause: Cause::Timeout, line: None, says: format!("the engine hangs: {says}"), consequence: Consequence::Retry }
+    Diagnosis {
+        cause: Cause::Timeout,
+        line: None,
+        says: format!("the engine hangs: {says}"),
+        consequence: Consequence::Retry,
+    }
 }
 
 /// Watches nothing: a warm-up runs to its end.
@@ -260,7 +266,8 @@ impl Rig for RealRig {
             return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
         }
         let folder = self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt));
-        std::fs::create_dir_all(&folder).map_err(|e| RigError::Machine(format!("failed to make {}: {e}", folder.display())))?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| RigError::Machine(format!("failed to make {}: {e}", folder.display())))?;
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command: command_line(&self.plan.engine, &self.place.binary, port, point),

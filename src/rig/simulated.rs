@@ -50,7 +50,13 @@ impl SimulatedRig {
         )
     }
 
-    fn drive(&self, limits: Limits, mut source: Box<dyn Source>, window_ends: Seconds, watch: &mut dyn Watch) -> Driven {
+    fn drive(
+        &self,
+        limits: Limits,
+        mut source: Box<dyn Source>,
+        window_ends: Seconds,
+        watch: &mut dyn Watch,
+    ) -> Driven {
         let overhead = self.profile.costs.overhead;
         let mut scheduler = Scheduler::new(self.profile.costs, limits);
         let mut flights: HashMap<u64, RequestRecord> = HashMap::new();
@@ -89,8 +95,7 @@ impl SimulatedRig {
             }
             if now - looked >= LOOK_EVERY {
                 looked = now;
-                let mut open =
-                    flights.values().map(|r| Open { due: r.due, first: r.first, asked_out: r.asked_out });
+                let mut open = flights.values().map(|r| Open { due: r.due, first: r.first, asked_out: r.asked_out });
                 match watch.tick(Seconds(now), &mut open) {
                     Tick::Decided => break false,
                     Tick::Settled if now >= window_ends.0 && source.next_due().is_none() => break true,
@@ -222,7 +227,8 @@ impl Rig for SimulatedRig {
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        let limits = self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
+        let limits =
+            self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
         let pace = Pace {
             rate: ask.rate,
             horizon: ask.window.to,

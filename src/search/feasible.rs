@@ -26,7 +26,10 @@ impl Infeasible {
                 None => self.points.push(point.clone()),
             },
             // A failure that was retried and came back is no evidence on other points, but this one is not worth a third start.
-            Consequence::ValueRefused { flag: None } | Consequence::PointOnly | Consequence::Retry | Consequence::Abort => {
+            Consequence::ValueRefused { flag: None }
+            | Consequence::PointOnly
+            | Consequence::Retry
+            | Consequence::Abort => {
                 self.points.push(point.clone());
             }
         }
@@ -45,7 +48,11 @@ impl Infeasible {
 fn asks_for_at_least(point: &Point, other: &Point) -> bool {
     other.0.iter().all(|(name, theirs)| {
         let order = point.get(name).and_then(|ours| ours.compare(theirs));
-        if DEMANDING.contains(&name.as_str()) { matches!(order, Some(Ordering::Equal | Ordering::Greater)) } else { order == Some(Ordering::Equal) }
+        if DEMANDING.contains(&name.as_str()) {
+            matches!(order, Some(Ordering::Equal | Ordering::Greater))
+        } else {
+            order == Some(Ordering::Equal)
+        }
     })
 }
 

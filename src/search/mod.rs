@@ -79,7 +79,14 @@ pub trait Strategy: Send {
 }
 
 /// The plan's strategy. `held` are values that were settled before; `tried` is not raced again.
-pub fn strategy(plan: &Plan, seed: u64, held: &Point, tried: &Point, incumbent: Option<Incumbent>, first_rate: Rate) -> Box<dyn Strategy> {
+pub fn strategy(
+    plan: &Plan,
+    seed: u64,
+    held: &Point,
+    tried: &Point,
+    incumbent: Option<Incumbent>,
+    first_rate: Rate,
+) -> Box<dyn Strategy> {
     match plan.search.strategy {
         StrategyKind::Race => Box::new(Race::new(plan, seed, held, tried, incumbent, first_rate)),
     }

@@ -20,9 +20,17 @@ pub struct Race {
 
 impl Race {
     /// Over the plan's space with some values held; the first candidate is the baseline with those values.
-    pub fn new(plan: &Plan, seed: u64, held: &Point, tried: &Point, incumbent: Option<Incumbent>, first_rate: Rate) -> Self {
+    pub fn new(
+        plan: &Plan,
+        seed: u64,
+        held: &Point,
+        tried: &Point,
+        incumbent: Option<Incumbent>,
+        first_rate: Rate,
+    ) -> Self {
         let wanted = plan.search.candidates as usize;
-        let baseline = Point(tried.0.iter().chain(&held.0).map(|(name, value)| (name.clone(), value.clone())).collect());
+        let baseline =
+            Point(tried.0.iter().chain(&held.0).map(|(name, value)| (name.clone(), value.clone())).collect());
         let mut candidates: Vec<Point> = Vec::new();
         if plan.space.admits(&baseline) && baseline != *tried {
             candidates.push(baseline);

@@ -38,7 +38,8 @@ impl RateSearch {
     pub fn tell(&mut self, rate: Rate, seen: Observation) {
         let side = (rate.0, seen.margin);
         if seen.kept {
-            if self.kept.is_none_or(|(kept, _)| rate.0 > kept) && self.broken.is_none_or(|(broken, _)| rate.0 < broken) {
+            if self.kept.is_none_or(|(kept, _)| rate.0 > kept) && self.broken.is_none_or(|(broken, _)| rate.0 < broken)
+            {
                 self.kept = Some(side);
             }
         } else {

@@ -123,12 +123,8 @@ impl Child {
             _ => return Err(failed(std::io::Error::other(format!("it ended at once: {}", output.text().trim())))),
         };
         let pid = guardian.id().unwrap_or_default() as i32;
-        let group = Group {
-            guardian: pid,
-            guardian_started: stat(pid).map_or(0, |s| s.started),
-            engine,
-            boot: boot_id(),
-        };
+        let group =
+            Group { guardian: pid, guardian_started: stat(pid).map_or(0, |s| s.started), engine, boot: boot_id() };
         let (tell, state) = watch::channel(State::default());
         tokio::spawn(follow(reports, tell));
         Ok(Self { group, scratch, output, orders: Some(orders), guardian, state, grace: launch.grace })

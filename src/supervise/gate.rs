@@ -17,7 +17,9 @@ pub enum Unclean {
     #[error("port {0} is taken by another process; free it, or leave engine.port out so that a free one is chosen")]
     Port(u16),
     /// The memory did not come back.
-    #[error("{now} MiB of GPU memory are still in use, {before} MiB before the first launch; see what `nvidia-smi` lists")]
+    #[error(
+        "{now} MiB of GPU memory are still in use, {before} MiB before the first launch; see what `nvidia-smi` lists"
+    )]
     GpuMemory {
         /// In use now.
         now: u64,

@@ -26,7 +26,9 @@ pub async fn gpu_memory() -> Option<GpuMemory> {
 
 /// The names of the GPUs, none where there is none.
 pub async fn gpu_names() -> Vec<String> {
-    query("name").await.map_or(Vec::new(), |text| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect())
+    query("name")
+        .await
+        .map_or(Vec::new(), |text| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect())
 }
 
 fn sum(text: &str) -> Option<GpuMemory> {

@@ -125,11 +125,11 @@ fn watch(engine: i32, orders: &AtomicU8, grace: Duration) -> BTreeSet<PathBuf> {
             Err(nix::errno::Errno::ECHILD) => return litter,
             Ok(WaitStatus::StillAlive) | Err(_) => {}
             Ok(status) => {
-                if status.pid() == Some(Pid::from_raw(engine)) {
-                    if let Some(exit) = exit_of(status) {
-                        say(&Report::Exited(exit));
-                        ended_for = Some(Duration::ZERO);
-                    }
+                if status.pid() == Some(Pid::from_raw(engine))
+                    && let Some(exit) = exit_of(status)
+                {
+                    say(&Report::Exited(exit));
+                    ended_for = Some(Duration::ZERO);
                 }
                 continue;
             }

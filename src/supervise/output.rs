@@ -47,7 +47,9 @@ impl Output {
         let mut buffer = vec![0; 8 << 10];
         while let Ok(read @ 1..) = stream.read(&mut buffer).await {
             pending.extend_from_slice(&buffer[..read]);
-            while let Some(end) = pending.iter().position(|b| *b == b'\n').or((pending.len() >= LINE).then(|| LINE - 1)) {
+            while let Some(end) =
+                pending.iter().position(|b| *b == b'\n').or((pending.len() >= LINE).then_some(LINE - 1))
+            {
                 let line: Vec<u8> = pending.drain(..=end).collect();
                 self.lock().keep(&line);
             }

@@ -124,8 +124,12 @@ mod tests {
     fn a_group_whose_leader_started_at_another_time_is_a_stranger() {
         let me = std::process::id() as i32;
         let own = stat(me).unwrap();
-        let mut group =
-            Group { guardian: own.session, guardian_started: stat(own.session).map_or(0, |s| s.started), engine: me, boot: boot_id() };
+        let mut group = Group {
+            guardian: own.session,
+            guardian_started: stat(own.session).map_or(0, |s| s.started),
+            engine: me,
+            boot: boot_id(),
+        };
         assert!(members(&group).contains(&me));
         group.guardian_started += 1;
         assert!(stat(own.session).is_none() || members(&group).is_empty());

@@ -36,10 +36,14 @@ pub enum BenchError {
     #[error("{0}")]
     Machine(String),
     /// The journal answers another question than the one asked.
-    #[error("the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh")]
+    #[error(
+        "the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh"
+    )]
     Diverged(String),
     /// The engine or the machine is not the one that the journal knows.
-    #[error("{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh")]
+    #[error(
+        "{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh"
+    )]
     OtherEngine {
         /// What changed.
         what: &'static str,
@@ -90,14 +94,15 @@ impl<'a, R: Rig> Bench<'a, R> {
         &self.journal
     }
 
+    /// The rig itself.
+    #[cfg(test)]
+    pub(super) fn rig(&self) -> &R {
+        &self.rig
+    }
+
     /// The point of the current trial.
     pub fn point(&self) -> Option<&Point> {
         self.current.as_ref().map(|c| &c.point)
-    }
-
-    /// The current trial's number.
-    pub fn trial(&self) -> u32 {
-        self.current.as_ref().map_or(self.trials, |c| c.trial)
     }
 
     fn record(&mut self, record: Record) -> Result<(), BenchError> {
@@ -138,11 +143,18 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     /// What the journal knows of an attempt.
-    fn recorded_launch(&self, trial: u32, attempt: u32, point: &Point) -> Result<Option<Result<Ready, Failure>>, BenchError> {
+    fn recorded_launch(
+        &self,
+        trial: u32,
+        attempt: u32,
+        point: &Point,
+    ) -> Result<Option<Result<Ready, Failure>>, BenchError> {
         for entry in &self.journal.entries {
             match &entry.record {
                 Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
-                    return Err(BenchError::Diverged(format!("trial {trial} launched {recorded}, now {point} is asked")));
+                    return Err(BenchError::Diverged(format!(
+                        "trial {trial} launched {recorded}, now {point} is asked"
+                    )));
                 }
                 Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
                     return Ok(Some(Ok((**ready).clone())));
@@ -157,7 +169,12 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     /// Launches for real and records it.
-    async fn start(&mut self, trial: Trial, purpose: Purpose, point: &Point) -> Result<Result<Ready, Failure>, BenchError> {
+    async fn start(
+        &mut self,
+        trial: Trial,
+        purpose: Purpose,
+        point: &Point,
+    ) -> Result<Result<Ready, Failure>, BenchError> {
         let Trial { number, attempt } = trial;
         self.sink.take(&Event::Launching { trial: number, attempt, purpose, point });
         self.record(Record::Launching { trial: number, attempt, purpose, point: point.clone() })?;
@@ -240,7 +257,12 @@ impl<'a, R: Rig> Bench<'a, R> {
         }
     }
 
-    fn recorded_probe(&self, trial: u32, probe: u32, ask: &ProbeAsk) -> Result<Option<Result<Verdict, Diagnosis>>, BenchError> {
+    fn recorded_probe(
+        &self,
+        trial: u32,
+        probe: u32,
+        ask: &ProbeAsk,
+    ) -> Result<Option<Result<Verdict, Diagnosis>>, BenchError> {
         for entry in &self.journal.entries {
             let (recorded, answer) = match &entry.record {
                 Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
@@ -268,7 +290,8 @@ impl<'a, R: Rig> Bench<'a, R> {
         ask: ProbeAsk,
         certainty: Certainty,
     ) -> Result<Result<Verdict, Diagnosis>, BenchError> {
-        if let Some((point, purpose)) = self.current.as_ref().filter(|c| !c.live).map(|c| (c.point.clone(), c.purpose)) {
+        if let Some((point, purpose)) = self.current.as_ref().filter(|c| !c.live).map(|c| (c.point.clone(), c.purpose))
+        {
             let attempt = 1 + self.attempts(trial);
             match self.start(Trial { number: trial, attempt }, purpose, &point).await? {
                 Ok(_) => self.set_live(true),

@@ -9,3 +9,6 @@ mod session;
 pub use bench::{Bench, BenchError, Folder};
 pub use cost::forecast;
 pub use session::Session;
+
+#[cfg(test)]
+mod tests;

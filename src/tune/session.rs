@@ -8,7 +8,7 @@ use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Conclusion, Placed, Purpose, Record, Status};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{self, round, Ask, HighestThatStarts, Incumbent, NextRate, Observation, RateSearch, Tell};
+use crate::search::{self, Ask, HighestThatStarts, Incumbent, NextRate, Observation, RateSearch, Tell, round};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::units::{Rate, Seconds};
@@ -134,7 +134,10 @@ impl<'a, R: Rig> Session<'a, R> {
                     self.look_at(rate, verdict);
                 }
                 Err(diagnosis) => {
-                    self.note(&format!("the baseline failed under load ({}); its rate stays at what it kept before", diagnosis.says));
+                    self.note(&format!(
+                        "the baseline failed under load ({}); its rate stays at what it kept before",
+                        diagnosis.says
+                    ));
                     break;
                 }
             }
@@ -176,7 +179,9 @@ impl<'a, R: Rig> Session<'a, R> {
         let found = search.found().cloned();
         // The default is known to start at the defaults, whatever the hungriest corner does.
         let best = match (&found, &default) {
-            (Some(found), Some(default)) if found.compare(default) == Some(std::cmp::Ordering::Less) => Some(default.clone()),
+            (Some(found), Some(default)) if found.compare(default) == Some(std::cmp::Ordering::Less) => {
+                Some(default.clone())
+            }
             (Some(found), _) => Some(found.clone()),
             (None, _) => default,
         };
@@ -205,8 +210,7 @@ impl<'a, R: Rig> Session<'a, R> {
     ) -> Result<Option<Incumbent>, BenchError> {
         let seed = mix(self.seed, &[ORDER]);
         let mut strategy = search::strategy(self.plan, seed, held, baseline, incumbent, first_rate);
-        loop {
-            let Ask::Probe(point, rate) = strategy.ask() else { break };
+        while let Ask::Probe(point, rate) = strategy.ask() {
             let fresh = self.bench.point() != Some(&point);
             let prices = self.prices();
             let price = if fresh { prices.launch + prices.probe } else { prices.probe };
@@ -245,8 +249,17 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     /// Drives a cold engine with fresh arrivals at the estimate, and at lower rates until one holds.
-    async fn certify(&mut self, purpose: Purpose, point: &Point, estimate: Rate) -> Result<Option<Certified>, BenchError> {
-        let what = if purpose == Purpose::Certify { "the certification of the best point" } else { "the certification of the baseline" };
+    async fn certify(
+        &mut self,
+        purpose: Purpose,
+        point: &Point,
+        estimate: Rate,
+    ) -> Result<Option<Certified>, BenchError> {
+        let what = if purpose == Purpose::Certify {
+            "the certification of the best point"
+        } else {
+            "the certification of the baseline"
+        };
         if !self.affords(self.prices().launch + self.prices().certify, 0) {
             self.left_out(format!("{what}: the budget ended"));
             return Ok(None);
@@ -374,9 +387,10 @@ impl<'a, R: Rig> Session<'a, R> {
                 let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
                 (Status::Certified, format!("{rate} certified{sure} with {}{gain}", best.point))
             }
-            (None, Some(rate)) => {
-                (Status::Uncertified, format!("about {rate} with {}, not certified: {}", best.point, self.left_out.join("; ")))
-            }
+            (None, Some(rate)) => (
+                Status::Uncertified,
+                format!("about {rate} with {}, not certified: {}", best.point, self.left_out.join("; ")),
+            ),
             (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
         };
         Conclusion { status, because, baseline: Some(baseline), best: Some(best), left_out: self.left_out.clone() }
@@ -438,4 +452,3 @@ fn complete(plan: &Plan, point: Point, effective: &Effective) -> Point {
         _ => point,
     })
 }
-

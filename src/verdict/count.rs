@@ -54,7 +54,13 @@ fn cut(record: &RequestRecord, metric: Metric, limit: &Limit, ended: Seconds) ->
 }
 
 /// Counts one promise over the requests of the window.
-pub(super) fn limit(counted: &[&RequestRecord], limit: &Limit, window: Window, ended: Seconds, complete: bool) -> LimitResult {
+pub(super) fn limit(
+    counted: &[&RequestRecord],
+    limit: &Limit,
+    window: Window,
+    ended: Seconds,
+    complete: bool,
+) -> LimitResult {
     let mut blocks: Vec<Vec<f64>> = vec![Vec::new(); error_bar::BLOCKS];
     let (mut observations, mut violations) = (0, 0);
     for record in counted {
@@ -81,7 +87,9 @@ pub(super) fn limit(counted: &[&RequestRecord], limit: &Limit, window: Window, e
         violations,
         measured: measured.map(Seconds),
         margin,
-        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile, matches!(limit.metric, Metric::Ttft | Metric::E2e))),
+        margin_error: margin.and_then(|_| {
+            error_bar::jackknife(&blocks, limit.quantile, matches!(limit.metric, Metric::Ttft | Metric::E2e))
+        }),
     }
 }
 

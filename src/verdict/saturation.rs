@@ -22,7 +22,8 @@ impl Halves {
     /// Of the counted requests.
     pub(super) fn of(counted: &[&RequestRecord], window: Window) -> Self {
         let middle = Seconds((window.from.0 + window.to.0) / 2.0);
-        let open_at = |at: Seconds| counted.iter().filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count();
+        let open_at =
+            |at: Seconds| counted.iter().filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count();
         let median = |first_half: bool| {
             let mut latencies: Vec<f64> = counted
                 .iter()
@@ -33,7 +34,10 @@ impl Halves {
             (latencies.len() >= ENOUGH).then(|| latencies[latencies.len() / 2])
         };
         Self {
-            answered_in_window: counted.iter().filter(|r| r.complete() && r.last.is_some_and(|l| l.0 <= window.to.0)).count(),
+            answered_in_window: counted
+                .iter()
+                .filter(|r| r.complete() && r.last.is_some_and(|l| l.0 <= window.to.0))
+                .count(),
             offered: counted.len(),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
@@ -44,7 +48,8 @@ impl Halves {
     /// All three signs together: in-flight grew by more than chance (three standard deviations of a Poisson count), the second
     /// half was slower than the first by a quarter, and what is left open is more than a tenth of what was offered.
     pub fn saturated(&self) -> bool {
-        let grew = self.open_at_end as f64 > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);
+        let grew = self.open_at_end as f64
+            > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);
         let slower = self.slowdown.is_some_and(|s| s > 1.25);
         let behind = self.open_at_end as f64 > 0.1 * self.offered as f64;
         grew && slower && behind

@@ -146,7 +146,11 @@ fn a_cut_request_violates_only_what_its_wait_proves() {
     // The probe ended at 23 s: one waited 1 s without a token, one 0.1 s, one streams its 11 tokens far too slowly.
     let records = [waiting(22.0 - 1e-9, None), waiting(21.9, Some(21.95)), waiting(21.0, Some(21.1))];
     let verdict = judge(&records, &limits(), WINDOW, Seconds(22.2), false, Certainty(0.8));
-    assert_eq!((verdict.limits[0].observations, verdict.limits[0].violations), (2, 0), "0.2 s is within 0.3 s: unknown");
+    assert_eq!(
+        (verdict.limits[0].observations, verdict.limits[0].violations),
+        (2, 0),
+        "0.2 s is within 0.3 s: unknown"
+    );
     assert_eq!((verdict.limits[1].observations, verdict.limits[1].violations), (2, 2));
 }
 

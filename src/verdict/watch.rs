@@ -72,9 +72,12 @@ impl Watch for Counter {
 
     fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
         let open: Vec<Open> = open.filter(|o| self.window.holds(o.due)).collect();
-        let sure = self.limits.iter().zip(&self.absorbs).zip(&self.broken).any(|((limit, absorbs), broken)| {
-            (broken + self.broken_by_open(limit, now, &open)) as f64 > *absorbs
-        });
+        let sure = self
+            .limits
+            .iter()
+            .zip(&self.absorbs)
+            .zip(&self.broken)
+            .any(|((limit, absorbs), broken)| (broken + self.broken_by_open(limit, now, &open)) as f64 > *absorbs);
         if sure {
             Tick::Decided
         } else if now.0 >= self.window.to.0

@@ -46,9 +46,8 @@ mod tests {
     #[test]
     fn gaps_are_exponential_not_renormalised() {
         // The count in a fixed time must vary as a Poisson count does: variance equal to the mean.
-        let counts: Vec<f64> = (0..400)
-            .map(|seed| Poisson::new(Rate(10.0), seed).take_while(|t| t.0 < 10.0).count() as f64)
-            .collect();
+        let counts: Vec<f64> =
+            (0..400).map(|seed| Poisson::new(Rate(10.0), seed).take_while(|t| t.0 < 10.0).count() as f64).collect();
         let mean = counts.iter().sum::<f64>() / 400.0;
         let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / 399.0;
         assert!((mean - 100.0).abs() < 3.0 && (70.0..140.0).contains(&variance), "mean {mean}, variance {variance}");

@@ -248,9 +248,8 @@ mod tests {
         for (i, first) in sent.iter().enumerate() {
             let turn = first.turn.unwrap();
             assert_eq!(ids(first).len(), 100 + 10 + 30 * turn.turn as usize);
-            let follow_up = |p: &&Planned| {
-                p.turn == Some(Turn { conversation: turn.conversation, turn: turn.turn + 1 })
-            };
+            let follow_up =
+                |p: &&Planned| p.turn == Some(Turn { conversation: turn.conversation, turn: turn.turn + 1 });
             if let Some(next) = sent[i..].iter().find(follow_up) {
                 assert!(ids(next).starts_with(&ids(first)), "the history is resent");
                 assert!((next.due.0 - first.due.0 - 3.0).abs() < 1e-6, "two seconds of answer, one of thought");
@@ -263,9 +262,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_requests_and_holds_from_the_first_second() {
         let sent = drive(Conversations::new(plan(), Endpoint::Completions, pace(20.0, 200.0)));
-        let rate = |from: f64, to: f64| {
-            sent.iter().filter(|p| (from..to).contains(&p.due.0)).count() as f64 / (to - from)
-        };
+        let rate =
+            |from: f64, to: f64| sent.iter().filter(|p| (from..to).contains(&p.due.0)).count() as f64 / (to - from);
         assert!((rate(0.0, 200.0) - 20.0).abs() < 2.0, "{}", rate(0.0, 200.0));
         assert!((rate(0.0, 10.0) - 20.0).abs() < 6.0, "{}", rate(0.0, 10.0));
     }

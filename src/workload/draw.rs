@@ -39,9 +39,7 @@ pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
     let hold = |tokens: f64| (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max);
     match lengths.shape {
         LengthShape::Fixed => lengths.min,
-        LengthShape::Uniform => {
-            Uniform::new_inclusive(lengths.min, lengths.max).map_or(lengths.min, |d| d.sample(rng))
-        }
+        LengthShape::Uniform => Uniform::new_inclusive(lengths.min, lengths.max).map_or(lengths.min, |d| d.sample(rng)),
         LengthShape::Normal { mean, sd } => hold(Normal::new(mean, sd).map_or(mean, |d| d.sample(rng))),
         LengthShape::Lognormal { median, sigma } => {
             hold(LogNormal::new(median.ln(), sigma).map_or(median, |d| d.sample(rng)))

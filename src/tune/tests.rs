@@ -1,0 +1,132 @@
+//! Whole sessions in virtual time: every decision, without a process or a clock.
+
+use super::*;
+use crate::journal::{Conclusion, Entry, Journal, Record, Status};
+use crate::progress::Silent;
+use crate::rig::{Measured, ProbeAsk, Ready, Rig, RigError, SimulatedRig, Spawned, Trial};
+use crate::settings::{Plan, parse};
+use crate::space::Point;
+use crate::twin::Profile;
+use crate::units::Seconds;
+
+/// A simulated rig that counts what was paid for.
+struct Counting {
+    rig: SimulatedRig,
+    probes: u32,
+}
+
+impl Rig for Counting {
+    async fn launch(
+        &mut self,
+        trial: Trial,
+        point: &Point,
+        spawned: &mut (dyn FnMut(&Spawned) + Send),
+    ) -> Result<Ready, RigError> {
+        self.rig.launch(trial, point, spawned).await
+    }
+    async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
+        self.probes += 1;
+        self.rig.probe(ask).await
+    }
+    async fn stop(&mut self) -> Result<Seconds, RigError> {
+        self.rig.stop().await
+    }
+    async fn kill(&mut self) {
+        self.rig.kill().await;
+    }
+}
+
+fn plan(changes: &[(&str, &str)]) -> Plan {
+    let quickstart = include_str!("../../search-spaces/quickstart.toml");
+    let text = changes.iter().fold(quickstart.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from} is not in the quickstart");
+        text.replace(from, to)
+    });
+    parse("quickstart.toml", &text).unwrap()
+}
+
+/// Runs a session over a journal; returns its answer, its journal and what was paid for.
+async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
+    let rig = Counting { rig: SimulatedRig::new(plan.clone(), Profile::quickstart(), seed), probes: 0 };
+    let bench = Bench::new(rig, plan, &Silent, None, Journal { entries, whole_bytes: 0 });
+    let mut session = Session::new(bench, plan, &Silent, seed);
+    let conclusion = session.run().await.unwrap();
+    let entries = session.bench().journal().entries.clone();
+    let paid = session.bench().rig().probes;
+    (conclusion, entries, paid)
+}
+
+/// A smaller quickstart, so that a session over every prefix of a journal stays a matter of seconds.
+fn small() -> Plan {
+    plan(&[
+        ("[8, 16, 32, 128]", "[8, 16, 128]"),
+        ("[128, 256, 512, 2048]", "[256, 2048]"),
+        ("window = \"3s\"", "window = \"1s\""),
+        ("certify_window = \"10s\"", "certify_window = \"8s\""),
+    ])
+}
+
+#[tokio::test]
+async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
+    let plan = small();
+    let (answer, entries, probes) = run(&plan, 3, Vec::new()).await;
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    let before_the_answer = entries.len() - 1;
+    for cut in 0..=before_the_answer {
+        let kept = entries[..cut].to_vec();
+        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
+        let (resumed, _, paid) = run(&plan, 3, kept).await;
+        assert_eq!(resumed, answer, "cut behind record {cut}");
+        assert_eq!(paid, probes - known, "cut behind record {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
+    let plan = small();
+    let (_, entries, _) = run(&plan, 3, Vec::new()).await;
+    let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), 4);
+    let half = entries[..entries.len() / 2].to_vec();
+    let bench = Bench::new(rig, &plan, &Silent, None, Journal { entries: half, whole_bytes: 0 });
+    let error = Session::new(bench, &plan, &Silent, 4).run().await.unwrap_err();
+    assert!(matches!(error, BenchError::Diverged(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_budget_too_small_for_everything_says_what_was_left_out() {
+    let plan = plan(&[("gpu_time = \"3m\"", "gpu_time = \"12s\"")]);
+    let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
+    assert!(!answer.left_out.is_empty() && answer.best.is_none_or(|b| b.certified_rate.is_none()));
+    let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
+    assert!(spent.0 <= 13.0, "spent {spent} of 12 s");
+}
+
+#[tokio::test]
+async fn promises_that_nothing_keeps_are_told_with_what_binds() {
+    let plan = plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1ms\""), ("[search]", "[search]\ncandidates = 2")]);
+    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    assert_eq!(answer.status, Status::NotReachable);
+    assert!(answer.because.contains("tpot_p99 binds"), "{}", answer.because);
+}
+
+#[tokio::test]
+async fn an_engine_without_memory_for_anything_never_started() {
+    let plan = plan(&[("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.98, 0.99], default = 0.98")]);
+    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    assert_eq!(answer.status, Status::NeverStarted, "{}", answer.because);
+}
+
+#[tokio::test]
+async fn the_memory_knob_is_held_at_the_highest_value_that_starts() {
+    let (answer, entries, _) = run(&plan(&[]), 2, Vec::new()).await;
+    let searched: Vec<f64> = entries
+        .iter()
+        .filter_map(|e| match &e.record {
+            Record::Launching { purpose: crate::journal::Purpose::Search, point, .. } => {
+                point.get("gpu-memory-utilization")?.number()
+            }
+            _ => None,
+        })
+        .collect();
+    assert!(!searched.is_empty() && searched.iter().all(|m| *m == 0.94), "{searched:?}: {}", answer.because);
+}

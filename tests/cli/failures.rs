@@ -1,0 +1,90 @@
+//! Engines that fail in every way they do: each is seen, recorded with its cause, and nothing of it is left.
+
+use autotune::engine::diagnosis::Cause;
+use autotune::journal::Record;
+
+use crate::workbench::{Workbench, said};
+
+/// Runs a job whose engine has a fault, and returns its exit code and the recorded causes.
+fn run(fault: &str, engine: &str) -> (Workbench, Option<i32>, Vec<Cause>, String) {
+    let engine = format!("args = [\"--sim-fault\", \"{fault}\"]\n{engine}");
+    let bench = Workbench::new(&engine, "candidates = 1");
+    let run = bench.run(&[]);
+    let causes = bench
+        .journal()
+        .entries
+        .iter()
+        .filter_map(|e| match &e.record {
+            Record::NotReady { failure, .. } | Record::Broken { failure, .. } => Some(failure.diagnosis.cause),
+            _ => None,
+        })
+        .collect();
+    bench.assert_nothing_left();
+    (bench, run.status.code(), causes, said(&run))
+}
+
+#[test]
+fn an_engine_that_dies_under_load_is_recorded_and_the_run_goes_on() {
+    let (bench, code, causes, said) = run("die-in-load", "");
+    assert!(!causes.is_empty() && said.contains("died under load"), "{said}");
+    assert!(code.is_some_and(|c| [0, 3, 4, 6].contains(&c)), "it came to an end: {said}");
+    let relaunched = bench.journal().entries.iter().any(|e| matches!(e.record, Record::Launching { attempt: 2, .. }));
+    assert!(relaunched, "a death may be an accident: it is launched once more\n{said}");
+}
+
+#[test]
+fn out_of_memory_under_load_is_told_apart_although_the_exit_code_is_0() {
+    let (_, _, causes, said) = run("oom-in-load", "");
+    assert!(causes.contains(&Cause::OutOfMemory), "{causes:?}\n{said}");
+}
+
+#[test]
+fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
+    let (_, code, causes, said) = run("hang-in-load", "");
+    assert!(causes.contains(&Cause::Timeout) && said.contains("hangs"), "{causes:?}\n{said}");
+    assert!(code.is_some(), "{said}");
+}
+
+#[test]
+fn an_engine_that_never_becomes_ready_is_given_up_after_its_timeout_and_one_more_try() {
+    let (_, code, causes, said) = run("never-ready", "start_timeout = \"1500ms\"\nstop_timeout = \"1s\"");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(causes.len() >= 2 && causes.iter().all(|c| *c == Cause::Timeout), "{causes:?}");
+}
+
+#[test]
+fn an_engine_that_ends_with_code_0_at_its_start_has_failed() {
+    let (_, code, causes, said) = run("exit-zero-at-start", "");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(!causes.is_empty());
+}
+
+#[test]
+fn an_engine_that_dies_without_a_word_is_silent_not_successful() {
+    let (_, code, causes, said) = run("silent-death", "");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(causes.iter().all(|c| *c == Cause::Silent), "{causes:?}");
+}
+
+#[test]
+fn orphans_that_ignore_sigterm_are_ended_too() {
+    let (_, code, _, said) = run("orphan", "stop_timeout = \"1s\"");
+    assert!(matches!(code, Some(0 | 6)), "{said}");
+}
+
+#[test]
+fn an_unknown_argument_in_the_space_file_ends_the_run_at_once() {
+    let bench = Workbench::new("args = [\"--max-num-sqes\", \"8\"]", "");
+    let run = bench.run(&[]);
+    assert_eq!(run.status.code(), Some(4), "{}", said(&run));
+    assert!(said(&run).contains("--max-num-sqes"), "the log's line is quoted: {}", said(&run));
+    assert_eq!(bench.journal().entries.iter().filter(|e| matches!(e.record, Record::Launching { .. })).count(), 1);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_said_so() {
+    let bench = Workbench::new("command = [\"./no-such-engine\"]", "");
+    let run = bench.run(&[]);
+    assert_eq!(run.status.code(), Some(4), "{}", said(&run));
+    assert!(said(&run).contains("no-such-engine"));
+}

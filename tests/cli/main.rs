@@ -1,0 +1,14 @@
+//! The program as its user runs it, on the simulated engine: real processes, real HTTP, temporary folders.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "tests end at the first thing that is wrong, and start the program"
+)]
+
+mod failures;
+mod kills;
+mod session;
+mod words;
+mod workbench;

@@ -1,0 +1,54 @@
+//! A whole session, and what happens when it is asked for again.
+
+use autotune::journal::{Record, Status};
+
+use crate::workbench::{Workbench, said};
+
+#[test]
+fn a_session_ends_with_an_answer_and_asking_again_costs_nothing() {
+    let bench = Workbench::new("", "");
+    let run = bench.run(&[]);
+    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+    let outcome = bench.outcome();
+    assert!(outcome.simulated && matches!(outcome.status, Status::Certified | Status::Uncertified));
+    let best = outcome.best.unwrap();
+    assert!(best.arguments.contains(&"--max-num-seqs".to_owned()));
+    assert!(bench.path("out/args.txt").exists());
+    let rows = std::fs::read_to_string(bench.path("out/trials.csv")).unwrap().lines().count();
+    let probes = outcome.cost.probes as usize;
+    assert_eq!(rows, 1 + probes, "one row a probe");
+    for entry in &bench.journal().entries {
+        if let Record::Probed { requests, verdict, .. } = &entry.record {
+            let lines = std::fs::read_to_string(bench.path("out").join(requests)).unwrap().lines().count() as u64;
+            assert!(lines > verdict.counted, "every request of every probe is kept");
+        }
+    }
+    bench.assert_nothing_left();
+
+    let again = bench.run(&[]);
+    assert_eq!(again.status.code(), run.status.code());
+    assert!(said(&again).contains("already holds the answer"));
+    assert_eq!(bench.outcome().cost.probes as usize, probes);
+
+    // Another job in the same folder is refused, and told apart.
+    let text = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    std::fs::write(bench.path("space.toml"), text.replace("tpot_p99 = \"30ms\"", "tpot_p99 = \"31ms\"")).unwrap();
+    let other = bench.run(&["--resume"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(said(&other).contains("belongs to another job") && said(&other).contains("0.03"), "{}", said(&other));
+    assert!(!bench.path("out.previous-1").exists());
+    let fresh = bench.run(&["--fresh", "--budget", "1s"]);
+    assert!(bench.path("out.previous-1/outcome.json").exists(), "put aside, not deleted: {}", said(&fresh));
+}
+
+#[test]
+fn promises_that_no_rate_keeps_are_an_answer_too() {
+    let bench = Workbench::new("", "candidates = 1");
+    let text = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    std::fs::write(bench.path("space.toml"), text.replace("tpot_p99 = \"30ms\"", "tpot_p99 = \"1us\"")).unwrap();
+    let run = bench.run(&[]);
+    assert_eq!(run.status.code(), Some(3), "{}", said(&run));
+    assert_eq!(bench.outcome().status, Status::NotReachable);
+    assert!(bench.outcome().because.contains("tpot_p99 binds"), "{}", bench.outcome().because);
+    bench.assert_nothing_left();
+}

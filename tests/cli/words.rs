@@ -1,0 +1,70 @@
+//! What people read: help, schema, errors, and the space files that teach the format.
+
+use std::process::Command;
+
+use crate::workbench::{BINARY, project, said};
+
+fn run(arguments: &[&str]) -> std::process::Output {
+    Command::new(BINARY).args(arguments).current_dir(project()).output().unwrap()
+}
+
+#[test]
+fn the_help_is_as_people_know_it() {
+    let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
+    let path = project().join("tests/data/help.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &help).unwrap();
+    }
+    assert_eq!(help, std::fs::read_to_string(path).unwrap(), "UPDATE=1 cargo test writes it anew");
+}
+
+#[test]
+fn the_committed_schema_is_that_of_the_program() {
+    let schema = String::from_utf8(run(&["schema"]).stdout).unwrap();
+    let path = project().join("search-spaces/space.schema.json");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &schema).unwrap();
+    }
+    assert_eq!(schema, std::fs::read_to_string(path).unwrap(), "UPDATE=1 cargo test writes it anew");
+}
+
+#[test]
+fn every_committed_space_file_is_valid_and_forecast() {
+    for folder in ["search-spaces", "tests/real"] {
+        for entry in std::fs::read_dir(project().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "toml") {
+                let check = run(&["check", "--space", path.to_str().unwrap()]);
+                assert!(check.status.success(), "{}", said(&check));
+                assert!(said(&check).contains("forecast"), "{}", said(&check));
+            }
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_a_space_file_are_shown_with_their_place_and_cost_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrong.toml");
+    let text = std::fs::read_to_string(project().join("search-spaces/quickstart.toml")).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("ttft_p99 = \"150ms\"", "ttft_p99 = 150").replace("max-num-seqs =", "max-num-sqes ="),
+    )
+    .unwrap();
+    let check = run(&["--space", path.to_str().unwrap(), "--out", folder.path().join("out").to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(2));
+    let said = said(&check);
+    for part in ["wrong.toml:7", "^", "150ms", "max-num-seqs"] {
+        assert!(said.contains(part), "{part} is missing in\n{said}");
+    }
+    assert!(!folder.path().join("out").exists());
+}
+
+#[test]
+fn usage_mistakes_have_their_own_exit_code() {
+    assert_eq!(run(&["--space", "no-such-file.toml"]).status.code(), Some(2));
+    assert_eq!(run(&["--space", "x.toml", "--budget", "45"]).status.code(), Some(2));
+    assert_eq!(run(&["--space", "x.toml", "--resume", "--fresh"]).status.code(), Some(2));
+    assert_eq!(run(&["--nonsense"]).status.code(), Some(2));
+}

@@ -1,0 +1,131 @@
+//! A temporary folder with a small job in it, and what is to be known of a run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use autotune::journal::{FILE, Journal, Record, read};
+use autotune::report::Outcome;
+
+/// The program.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_autotune");
+
+/// A job in a folder of its own.
+pub struct Workbench {
+    folder: tempfile::TempDir,
+}
+
+impl Workbench {
+    /// A job that takes some ten seconds; `engine` and `search` are added to those sections.
+    pub fn new(engine: &str, search: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let space = format!(
+            r#"
+[slo]
+ttft_p99 = "400ms"
+tpot_p99 = "30ms"
+[engine]
+kind = "simulated"
+stall_timeout = "2s"
+start_estimate = "500ms"
+{engine}
+[workload]
+kind = "random"
+input_tokens = {{ distribution = "uniform", min = 150, max = 250 }}
+output_tokens = {{ distribution = "uniform", min = 16, max = 32 }}
+[parameters]
+max-num-seqs = {{ values = [4, 16, 64], default = 4 }}
+[search]
+precision = "30%"
+first_rate = 40.0
+{search}
+[probe]
+ramp = "200ms"
+window = "1s"
+certify_window = "1500ms"
+[budget]
+gpu_time = "2m"
+"#
+        );
+        std::fs::write(folder.path().join("space.toml"), space).unwrap();
+        std::fs::create_dir(folder.path().join("tmp")).unwrap();
+        Self { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["--space", "space.toml", "--out", "out"])
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("TMPDIR", self.path("tmp"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    pub fn journal(&self) -> Journal {
+        read(&std::fs::read(self.path("out").join(FILE)).unwrap_or_default()).unwrap()
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        serde_json::from_slice(&std::fs::read(self.path("out/outcome.json")).unwrap()).unwrap()
+    }
+
+    /// Processes that live in a session of one of the journal's guardians.
+    pub fn living(&self) -> Vec<String> {
+        let journal = self.journal();
+        let sessions: Vec<String> = journal
+            .entries
+            .iter()
+            .filter_map(|e| match &e.record {
+                Record::Spawned { spawned, .. } => Some(spawned.group.guardian.to_string()),
+                _ => None,
+            })
+            .collect();
+        std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+            .filter(|stat| {
+                let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+                fields[0] != "Z" && sessions.iter().any(|s| s == fields[3])
+            })
+            .collect()
+    }
+
+    /// Waits for the guardians to do their work after the program was killed, and asserts that nothing is left.
+    pub fn assert_nothing_left(&self) {
+        let mut left = self.living();
+        for _ in 0..200 {
+            if left.is_empty() && self.scratch_folders() == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            left = self.living();
+        }
+        panic!("left behind: {left:?}, {} scratch folders", self.scratch_folders());
+    }
+
+    fn scratch_folders(&self) -> usize {
+        std::fs::read_dir(self.path("tmp")).unwrap().count()
+    }
+}
+
+/// What a run said, for assertions that fail.
+pub fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The project's folder.
+pub fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
