@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
 use crate::settings::{Plan, parse, schema};
@@ -47,7 +48,10 @@ impl Failed {
 
 /// The whole program: reads the command line, does the job, returns the exit code.
 pub fn main() -> u8 {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Check(args)) => check::check(&args.space),
@@ -63,6 +67,19 @@ pub fn main() -> u8 {
         complain(&failed.message);
         failed.code
     })
+}
+
+/// Shows help or a usage mistake. The simulated engine complains of an unknown flag in vLLM's words, as it does of all else.
+fn refuse(error: &clap::Error) -> u8 {
+    let unknown = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
+    match unknown {
+        Some(flag) if std::env::args().nth(1).as_deref() == Some("sim-engine") => {
+            complain(&format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: unrecognized arguments: {flag}"));
+        }
+        // Where nobody reads it, there is nobody to tell.
+        _ => drop(error.print()),
+    }
+    u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
 }
 
 #[expect(clippy::print_stdout, reason = "results go to standard output")]

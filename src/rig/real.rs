@@ -25,6 +25,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const BURST: usize = 16;
 /// How often the engine's counters are read; a vLLM metrics page costs it about 50 ms.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+/// How long after its connections broke the exit of a dying engine may take to be known.
+const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(1);
 /// How long an engine may take to give up cut requests before the next probe.
 const IDLE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -310,7 +312,7 @@ impl Rig for RealRig {
             measured = self.measure(running, ask) => match measured {
                 Ok(measured) => return Ok(measured),
                 // A dying engine refuses connections before its exit is known: give the exit a moment to be seen.
-                Err(diagnosis) => match tokio::time::timeout(Duration::from_secs(5), running.child.exited()).await {
+                Err(diagnosis) => match tokio::time::timeout(DEATH_SHOWS_WITHIN, running.child.exited()).await {
                     Ok(exit) => died(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9)))),
                     Err(_) => diagnosis,
                 },
