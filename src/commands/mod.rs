@@ -74,7 +74,9 @@ fn refuse(error: &clap::Error) -> u8 {
     let unknown = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
     match unknown {
         Some(flag) if std::env::args().nth(1).as_deref() == Some("sim-engine") => {
-            complain(&format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: unrecognized arguments: {flag}"));
+            complain(&format!(
+                "usage: vllm serve [model_tag] [options]\nvllm serve: error: unrecognized arguments: {flag}"
+            ));
         }
         // Where nobody reads it, there is nobody to tell.
         _ => drop(error.print()),

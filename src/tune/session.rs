@@ -1,5 +1,7 @@
 //! The order of a session, and the decisions between its steps.
 
+use statrs::distribution::{ContinuousCDF, Normal};
+
 use super::bench::{Bench, BenchError};
 use super::cost::{Prices, forecast};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
@@ -28,6 +30,9 @@ const CURSE: f64 = 0.95;
 const CERTIFY_TRIES: u64 = 6;
 /// By how much it is lowered where a promise was broken, and where it was only too near to say.
 const LOWER: (f64, f64) = (0.92, 0.96);
+
+/// Probes at most this many times above a rate speak for it too.
+const EVIDENCE_REACH: f64 = 1.1;
 
 /// Labels of independent seeds.
 const ARRIVALS: u64 = 1;
@@ -269,6 +274,7 @@ impl<'a, R: Rig> Session<'a, R> {
             return Ok(None);
         }
         let mut rate = round(estimate * CURSE);
+        let mut evidence: Vec<(Rate, f64)> = Vec::new();
         for attempt in 0..CERTIFY_TRIES {
             if attempt > 0 && !self.affords(self.prices().certify, 0) {
                 self.left_out(format!("{what} below {rate}: the budget ended"));
@@ -291,12 +297,17 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
             };
             self.standing(0);
+            // Fresh probes at this rate and up to a tenth above it are evidence together: what holds there holds here.
+            evidence.push((rate, if verdict.margin().is_some() { verdict.confidence } else { 1.0 - CERTIFIED.0 }));
+            evidence.retain(|(r, _)| r.0 <= rate.0 * EVIDENCE_REACH);
+            let confidence = pooled(evidence.iter().map(|(_, confidence)| *confidence));
+            let inside = verdict.complete && !verdict.saturated && verdict.margin().is_some_and(|m| m <= 0.0);
             match verdict.outcome {
-                Outcome::Pass => {
-                    return Ok(Some(Certified { rate, confidence: verdict.confidence, binding: verdict.binding }));
+                Outcome::Pass | Outcome::Unresolved if inside && confidence >= CERTIFIED.0 => {
+                    return Ok(Some(Certified { rate, confidence, binding: verdict.binding }));
                 }
                 Outcome::Fail => rate = round(rate * LOWER.0),
-                Outcome::Unresolved | Outcome::Void => rate = round(rate * LOWER.1),
+                Outcome::Pass | Outcome::Unresolved | Outcome::Void => rate = round(rate * LOWER.1),
             }
         }
         self.left_out(format!("{what}: no rate down to {rate} held on fresh traffic"));
@@ -445,10 +456,29 @@ fn place(found: Incumbent, certified: Option<Certified>) -> Placed {
     }
 }
 
+/// One confidence from those of independent probes (Stouffer 1949: the sum of their normal quantiles over the root of their number).
+fn pooled(confidences: impl Iterator<Item = f64>) -> f64 {
+    let Ok(normal) = Normal::new(0.0, 1.0) else { return 0.0 };
+    let quantiles: Vec<f64> = confidences.map(|c| normal.inverse_cdf(c.clamp(1e-4, 1.0 - 1e-4))).collect();
+    normal.cdf(quantiles.iter().sum::<f64>() / (quantiles.len() as f64).sqrt())
+}
+
 /// A point with the defaults that the engine itself tells for parameters without one.
 fn complete(plan: &Plan, point: Point, effective: &Effective) -> Point {
     plan.space.parameters.iter().fold(point, |point, parameter| match effective.values.get(&parameter.name) {
         Some(value) if point.get(&parameter.name).is_none() => point.with(&parameter.name, value.clone()),
         _ => point,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pooled;
+
+    #[test]
+    fn independent_probes_strengthen_each_other_and_a_failure_weakens_them() {
+        assert!((pooled([0.9].into_iter()) - 0.9).abs() < 1e-6);
+        assert!(pooled([0.9, 0.9].into_iter()) > 0.96);
+        assert!(pooled([0.9, 0.05].into_iter()) < 0.45);
+    }
 }
