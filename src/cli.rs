@@ -20,7 +20,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 certified answer, 1 failed, 2 usage or space file, 3 promises not reachable at any rate, \
-4 engine never started, 5 interrupted and resumable, 6 found but not certified within the budget";
+4 engine never started, 5 interrupted and resumable, 6 not certified";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]

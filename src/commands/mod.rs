@@ -26,7 +26,7 @@ pub mod exit {
     pub const NEVER_STARTED: u8 = 4;
     /// Stopped before the end; `--resume` continues.
     pub const INTERRUPTED: u8 = 5;
-    /// A best point was found, the budget ended before it was certified.
+    /// Not certified: the budget ended, or no rate held on fresh traffic.
     pub const UNCERTIFIED: u8 = 6;
 }
 

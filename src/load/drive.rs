@@ -45,6 +45,16 @@ pub trait Watch: Send {
     fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick;
 }
 
+/// Watches nothing: a warm-up runs to its end.
+pub struct ToTheEnd;
+
+impl Watch for ToTheEnd {
+    fn ended(&mut self, _record: &RequestRecord) {}
+    fn tick(&mut self, _now: Seconds, _open: &mut dyn Iterator<Item = Open>) -> Tick {
+        Tick::Continue
+    }
+}
+
 /// What a watch says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tick {

@@ -8,5 +8,5 @@ mod record;
 mod sse;
 
 pub use client::{Client, Target};
-pub use drive::{Cut, Driven, Open, Schedule, Tick, Watch, drive};
+pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
 pub use record::{COLUMNS, ErrorClass, RequestRecord, write_records};

@@ -11,6 +11,7 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     let mut text = String::new();
     let headline = match outcome.status {
         Status::Certified => "certified",
+        Status::Uncertified if outcome.best.is_none() => "nothing measured",
         Status::Uncertified => "found, NOT certified",
         Status::NotReachable => "the promises cannot be kept",
         Status::NeverStarted => "the engine never started",

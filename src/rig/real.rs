@@ -9,7 +9,7 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
 use crate::engine::telemetry::EngineSample;
 use crate::engine::{Endpoints, api_key, command_line, environment};
-use crate::load::{Client, Cut, Open, RequestRecord, Schedule, Target, Tick, Watch, drive};
+use crate::load::{Client, Cut, Schedule, Target, ToTheEnd, drive};
 use crate::settings::{Plan, Secrets};
 use crate::space::Point;
 use crate::supervise::{
@@ -237,16 +237,6 @@ fn hung(says: String) -> Diagnosis {
         line: None,
         says: format!("the engine hangs: {says}"),
         consequence: Consequence::Retry,
-    }
-}
-
-/// Watches nothing: a warm-up runs to its end.
-struct ToTheEnd;
-
-impl Watch for ToTheEnd {
-    fn ended(&mut self, _record: &RequestRecord) {}
-    fn tick(&mut self, _now: Seconds, _open: &mut dyn Iterator<Item = Open>) -> Tick {
-        Tick::Continue
     }
 }
 

@@ -6,7 +6,7 @@ use super::telemetry::Telemetry;
 use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
-use crate::load::{ErrorClass, Open, RequestRecord, Tick, Watch};
+use crate::load::{ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::twin::{Limits, MemoryFailure, Profile, PromptShape, Scheduler};
@@ -166,16 +166,6 @@ fn shape(prompt: &Prompt, block_size: u32) -> PromptShape {
         Prompt::Messages(_) => Vec::new(),
     };
     PromptShape { tokens: tokens(prompt), blocks }
-}
-
-/// Watches nothing.
-struct ToTheEnd;
-
-impl Watch for ToTheEnd {
-    fn ended(&mut self, _record: &RequestRecord) {}
-    fn tick(&mut self, _now: Seconds, _open: &mut dyn Iterator<Item = Open>) -> Tick {
-        Tick::Continue
-    }
 }
 
 impl Rig for SimulatedRig {

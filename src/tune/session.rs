@@ -381,12 +381,16 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     fn nothing_found(&self, baseline: Placed) -> Conclusion {
-        let (status, because) = if self.started {
-            let near = self.nearest.as_ref().map(|(rate, verdict)| infeasible_sentence(*rate, verdict));
-            let near = near.unwrap_or_else(|| "no probe was possible within the budget".into());
-            (Status::NotReachable, format!("no point keeps the promises at any rate that was tried: {near}"))
-        } else {
-            (Status::NeverStarted, "no engine ever started; the logs of the trials say why".to_owned())
+        let (status, because) = match (&self.nearest, self.started) {
+            (Some((rate, verdict)), _) => {
+                let near = infeasible_sentence(*rate, verdict);
+                (Status::NotReachable, format!("no point keeps the promises at any rate that was tried: {near}"))
+            }
+            // Nothing was measured, so nothing is known of the promises.
+            (None, true) => (Status::Uncertified, format!("no probe was possible: {}", self.left_out.join("; "))),
+            (None, false) => {
+                (Status::NeverStarted, "no engine ever started; the logs of the trials say why".to_owned())
+            }
         };
         Conclusion { status, because, baseline: Some(baseline), best: None, left_out: self.left_out.clone() }
     }

@@ -102,6 +102,13 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out() {
 }
 
 #[tokio::test]
+async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
+    let (answer, _, _) = run(&plan(&[("gpu_time = \"3m\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
+    assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
+    assert!(answer.best.is_none() && answer.because.contains("budget"), "{}", answer.because);
+}
+
+#[tokio::test]
 async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     let plan = plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1ms\""), ("[search]", "[search]\ncandidates = 2")]);
     let (answer, _, _) = run(&plan, 1, Vec::new()).await;
