@@ -122,10 +122,10 @@ fn main() {
         100.0 * values.iter().filter(|v| holds(**v)).count() as f64 / values.len().max(1) as f64
     };
     println!(
-        "\n{} simulated sessions: the chosen point has at least 95 % of the best one's capacity in {:.0} %; a certified rate lies above \
+        "\n{} simulated sessions: the chosen point has at least 90 % of the best one's capacity in {:.0} %; a certified rate lies above \
          its truth in {:.0} %, by more than 3 % in {:.0} % ({} of them, best points and baselines)",
         sessions,
-        share(&chosen, &|q| q >= 0.95),
+        share(&chosen, &|q| q >= 0.90),
         share(&stated, &|s| s > 1.0),
         share(&stated, &|s| s > 1.03),
         stated.len(),

@@ -15,7 +15,7 @@ use crate::verdict::Counter;
 use crate::workload::{self, Pace, Planned, Prompt, Source};
 
 /// What a launch costs in virtual time.
-const LAUNCH: Seconds = Seconds(1.0);
+const LAUNCH: Seconds = Seconds(0.5);
 /// How often, in virtual time, the watch looks at what is unanswered.
 const LOOK_EVERY: f64 = 0.05;
 

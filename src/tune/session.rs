@@ -25,11 +25,11 @@ const SEARCH: Certainty = Certainty(0.5);
 /// How sure the certified answer must be.
 const CERTIFIED: Certainty = Certainty(0.95);
 /// Certification begins this far below the search's estimate: the search keeps the luckiest of many readings.
-const CURSE: f64 = 0.95;
+const CURSE: f64 = 0.9;
 /// A rate that fresh traffic did not confirm is lowered this often.
 const CERTIFY_TRIES: u64 = 6;
 /// By how much it is lowered where a promise was broken, and where it was only too near to say.
-const LOWER: (f64, f64) = (0.92, 0.96);
+const LOWER: (f64, f64) = (0.92, 0.95);
 
 /// Probes at most this many times above a rate speak for it too.
 const EVIDENCE_REACH: f64 = 1.1;

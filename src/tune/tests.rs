@@ -59,10 +59,9 @@ async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<En
 /// A smaller quickstart, so that a session over every prefix of a journal stays a matter of seconds.
 fn small() -> Plan {
     plan(&[
-        ("[8, 16, 32, 128]", "[8, 16, 128]"),
-        ("[128, 256, 512, 2048]", "[256, 2048]"),
+        ("[128, 256, 2048]", "[256, 2048]"),
         ("window = \"3s\"", "window = \"1s\""),
-        ("certify_window = \"10s\"", "certify_window = \"8s\""),
+        ("certify_window = \"9s\"", "certify_window = \"8s\""),
     ])
 }
 
@@ -94,7 +93,7 @@ async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
 
 #[tokio::test]
 async fn a_budget_too_small_for_everything_says_what_was_left_out() {
-    let plan = plan(&[("gpu_time = \"3m\"", "gpu_time = \"12s\"")]);
+    let plan = plan(&[("gpu_time = \"85s\"", "gpu_time = \"12s\"")]);
     let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
     assert!(!answer.left_out.is_empty() && answer.best.is_none_or(|b| b.certified_rate.is_none()));
     let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
@@ -103,7 +102,7 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out() {
 
 #[tokio::test]
 async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
-    let (answer, _, _) = run(&plan(&[("gpu_time = \"3m\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
     assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
     assert!(answer.best.is_none() && answer.because.contains("budget"), "{}", answer.because);
 }
