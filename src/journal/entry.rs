@@ -189,9 +189,6 @@ pub struct Placed {
     pub binding: Option<String>,
 }
 
-/// What did not fit, and why.
-pub type LeftOut = String;
-
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
@@ -204,5 +201,5 @@ pub struct Conclusion {
     /// The answer; the baseline itself where nothing beats it.
     pub best: Option<Placed>,
     /// What was left out.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<String>,
 }

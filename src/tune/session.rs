@@ -89,7 +89,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Err(diagnosis) if diagnosis.consequence == Consequence::Abort => return Ok(never_started(&diagnosis)),
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
-                (Placed { estimated_rate: None, ..placed(self.plan.space.baseline()) }, self.first_rate(None))
+                (placed(self.plan.space.baseline()), self.first_rate(None))
             }
         };
         // 2. The memory: as much as starts.
