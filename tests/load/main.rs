@@ -1,0 +1,16 @@
+//! The load generator's truth: what it records, held against what the known server did, by the same clock.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests end at the first thing that is wrong"
+)]
+
+mod connections;
+mod defects;
+#[path = "../known/mod.rs"]
+mod known;
+mod paired;
+mod times;
+#[path = "../known/traffic.rs"]
+mod traffic;
