@@ -1,6 +1,7 @@
 //! The parts of the benchmark, each against a fresh server.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use autotune::clock;
@@ -46,20 +47,23 @@ fn cost(quick: bool) -> usize {
     let server = Server::start(true);
     let model = "known?ttft=20&itl=20";
     let long = Run::new(&server, model, Traffic::at_rate(rate, count, tokens));
+    let tokens_of_long = long.tokens();
     let line = truth("200 streams x 50 tokens/s", &long.records, &server.notes());
-    let short = Run::new(&server, model, Traffic::at_rate(rate, count, tokens / 5));
-    // The same number of requests with fewer tokens: the difference is the tokens' share.
-    let per_token = |long_cpu: f64, short_cpu: f64| (long_cpu - short_cpu) / (long.tokens() - short.tokens()) * 1e6;
-    let per_request = |short_cpu: f64, token: f64| (short_cpu * 1e6 - token * short.tokens()) / count as f64;
+    // As many streams and tokens per second in five times as many requests: the difference is the requests' share.
+    let short = Run::new(&server, model, Traffic::at_rate(rate * 5.0, count * 5, tokens / 5));
+    let per_request = |long: f64, short: f64| (short - long) / (count * 4) as f64 * 1e6;
+    let per_token = |long: f64, request: f64| (long * 1e6 - request * count as f64) / tokens_of_long;
     println!("CPU at 200 streams x 50 tokens/s, {count} requests of {tokens} tokens     client   server");
-    let (c, s) = (long.client / long.tokens() * 1e6, long.server / long.tokens() * 1e6);
-    println!("  microseconds per token, all included                            {c:7.1}  {s:7.1}");
-    let (c, s) = (per_token(long.client, short.client), per_token(long.server, short.server));
-    println!("  microseconds per further token                                  {c:7.1}  {s:7.1}");
-    let (c, s) = (per_request(short.client, c), per_request(short.server, s));
-    println!("  microseconds per request without its tokens                     {c:7.1}  {s:7.1}");
-    let (c, s) = (long.client / long.wall * 100.0, long.server / long.wall * 100.0);
-    println!("  percent of a core                                               {c:7.1}  {s:7.1}");
+    let line_of = |what: &str, client: f64, server: f64| println!("  {what:63} {client:7.1}  {server:7.1}");
+    line_of(
+        "microseconds per token, all included",
+        long.client / tokens_of_long * 1e6,
+        long.server / tokens_of_long * 1e6,
+    );
+    let (c, s) = (per_request(long.client, short.client), per_request(long.server, short.server));
+    line_of("microseconds per request without its tokens", c, s);
+    line_of("microseconds per token without its request", per_token(long.client, c), per_token(long.server, s));
+    line_of("percent of a core", long.client / long.wall * 100.0, long.server / long.wall * 100.0);
     println!("{TRUTH_HEAD}\n{line}\n");
     failures(&long.records) + failures(&short.records)
 }
@@ -88,49 +92,64 @@ fn arrivals(quick: bool) -> usize {
 }
 
 fn saturation(quick: bool) -> usize {
-    let (streams, tokens) = if quick { (16, 5_000) } else { (16, 20_000) };
-    let server = Server::start(false);
-    let run = Run::new(&server, "known", Traffic::at(vec![0.0; streams], tokens));
-    println!("Saturation: {streams} streams of {tokens} tokens, each written by itself as fast as the socket takes it");
-    let rate = |seconds: f64| (run.tokens() / seconds) as u64;
-    println!(
-        "  with the client: {} tokens/s; {} per core of the client; the server used {:.0} % of its one core",
-        rate(run.wall),
-        rate(run.client),
-        run.server / run.wall * 100.0
-    );
-    let (served, begun) = (server.cpu(), clock::now());
-    let bytes: usize = std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..streams).map(|_| scope.spawn(|| drain(&server, tokens))).collect();
-        readers.into_iter().map(|r| r.join().unwrap()).sum()
-    });
-    let wall = begun.elapsed().as_secs_f64();
-    let all = streams as f64 * f64::from(tokens);
-    println!(
-        "  the server alone, its bytes read and thrown away: {:.0} tokens/s ({:.0} MB/s), {:.0} % of its one core\n",
-        all / wall,
-        bytes as f64 / wall / 1e6,
-        (server.cpu() - served) / wall * 100.0
-    );
-    failures(&run.records)
+    let (streams, tokens) = if quick { (16, 5_000) } else { (16, 40_000) };
+    println!("Saturation: {streams} streams, written as fast as the sockets take them");
+    let one = |(what, model, tokens): (&str, &str, u32)| {
+        let all = streams as f64 * f64::from(tokens);
+        let server = Server::start(false);
+        let run = Run::new(&server, model, Traffic::at(vec![0.0; streams], tokens));
+        println!("  {what}: {:.0} tokens/s, {:.0} per core of the client", all / run.wall, all / run.client);
+        println!("    the server used {:.0} % of its one core", run.server / run.wall * 100.0);
+        let (served, begun) = (server.cpu(), clock::now());
+        let bytes = drain(&server, model, streams, tokens);
+        let wall = begun.elapsed().as_secs_f64();
+        println!(
+            "    read and thrown away instead: {:.0} tokens/s ({:.0} MB/s), {:.0} % of the server's core",
+            all / wall,
+            bytes as f64 / wall / 1e6,
+            (server.cpu() - served) / wall * 100.0
+        );
+        failures(&run.records)
+    };
+    // Where the server's writes are what limits, fewer of them show the client's own limit.
+    let failed = [("one token per write", "known", tokens), ("32 tokens per write", "known?coalesce=32", tokens * 8)]
+        .map(one)
+        .iter()
+        .sum();
+    println!();
+    failed
 }
 
-/// Reads one such stream to its end; the number of bytes.
-fn drain(server: &Server, tokens: u32) -> usize {
-    let body = format!("{{\"model\":\"known\",\"prompt\":[1,2,3],\"max_tokens\":{tokens},\"stream\":true}}");
+/// Reads such streams to their ends; the number of bytes. One thread sweeps over them and sleeps in between: a reader that every
+/// write wakes would cost the server more than its own work.
+fn drain(server: &Server, model: &str, streams: usize, tokens: u32) -> usize {
+    let body = format!("{{\"model\":\"{model}\",\"prompt\":[1,2,3],\"max_tokens\":{tokens},\"stream\":true}}");
     let length = body.len();
-    let mut stream = server.connect();
     let request = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: known\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).unwrap();
-    let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
-    loop {
-        match stream.read(&mut buffer).unwrap() {
-            0 => return bytes,
-            n => bytes += n,
-        }
+    let open = |_| {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let mut open: Vec<TcpStream> = (0..streams).map(open).collect();
+    let (mut buffer, mut bytes) = (vec![0; 1 << 20], 0);
+    while !open.is_empty() {
+        open.retain_mut(|stream| match stream.read(&mut buffer) {
+            Ok(n) => {
+                bytes += n;
+                n > 0
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                true
+            }
+        });
+        std::thread::sleep(Duration::from_micros(300));
     }
+    bytes
 }
 
 fn memory_of_tokens(quick: bool) -> usize {
