@@ -3,6 +3,7 @@
 //! The folders of `src/` are the rooms of `README.md`'s map. Data flows one way: settings -> tune -> (search asks, the rig answers,
 //! verdict judges, journal remembers) -> report.
 
+pub mod access;
 pub mod cli;
 pub mod clock;
 pub mod commands;

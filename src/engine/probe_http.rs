@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::effective::Effective;
 use super::metrics::Page;
 use super::telemetry::EngineSample;
+use crate::access::{Access, AccessError};
 
 /// No endpoint of a healthy engine takes longer; `/server_info` was seen to take 1.8 s on a busy CPU.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -22,13 +23,9 @@ impl Endpoints {
     /// Of the server at that address.
     ///
     /// # Errors
-    /// Those of the HTTP library's set-up.
-    pub fn new(base_url: String) -> reqwest::Result<Self> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(ANSWER_WITHIN)
-            .pool_idle_timeout(Duration::from_secs(3))
-            .build()?;
+    /// Those of certificates and headers.
+    pub fn new(base_url: String, access: &Access) -> Result<Self, AccessError> {
+        let http = access.builder(&base_url)?.timeout(ANSWER_WITHIN).build()?;
         Ok(Self { http, base_url })
     }
 

@@ -2,16 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::ClientHealth;
 use crate::rig::{Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{ClientHealth, Verdict};
+use crate::verdict::Verdict;
 
 /// The version of the journal's format.
 pub const FORMAT: u32 = 1;
 /// The version of the request files' format, see [`crate::load::COLUMNS`].
-pub const RECORDS_FORMAT: u32 = 1;
+pub const RECORDS_FORMAT: u32 = 2;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,26 +3,32 @@
 //! Time is read when bytes arrive, before they are understood. Tokens are counted by the engine's usage, since a chunk may hold several
 //! of them or none; a stream without `[DONE]`, usage or token is no answer.
 
-use std::time::{Duration, Instant};
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use futures_util::StreamExt;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 
+use super::failures;
+use super::health::Usage;
 use super::record::ErrorClass;
+use super::resolver::Resolver;
 use super::sse::Framer;
+use super::threads::{Lane, readers};
+use crate::access::{Access, AccessError, sentence};
 use crate::clock;
 use crate::settings::Endpoint;
 use crate::workload::Prompt;
 
-/// vLLM's server drops a connection that idled for 5 s; we give it up before, so that no request meets a closing one.
-const IDLE_CONNECTION: Duration = Duration::from_secs(3);
-/// An engine on this machine answers a connection at once; one that does not is not there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Where requests go, and how they are asked.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Such as `http://127.0.0.1:8000`.
+    /// Scheme, host and port, perhaps with the beginning of a path, such as `http://127.0.0.1:8000`.
     pub base_url: String,
     /// The served model's name.
     pub model: String,
@@ -30,20 +36,45 @@ pub struct Target {
     pub endpoint: Endpoint,
     /// Ask for exactly the drawn number of tokens.
     pub ignore_eos: bool,
-    /// Sent as a bearer token.
-    pub api_key: Option<String>,
+    /// How the connection is made.
+    pub access: Access,
+    /// More fields for every request's body.
+    pub extra_body: serde_json::Map<String, serde_json::Value>,
 }
 
-/// A pooled HTTP client of one target. Cloning shares the pool.
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The threads could not be started.
+    #[error("failed to start the load generator's threads: {0}")]
+    Threads(io::Error),
+    /// The server cannot be reached that way.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+}
+
+/// An HTTP client of one target with its own threads. Cloning shares them and their connections.
 #[derive(Clone)]
-pub struct Client {
-    http: reqwest::Client,
+pub struct Client(Arc<Inner>);
+
+struct Inner {
     target: Target,
+    url: String,
+    pacer: Lane,
+    readers: Vec<Reader>,
+    next: AtomicUsize,
+}
+
+/// A reading thread and the connections that belong to it.
+struct Reader {
+    lane: Lane,
+    http: reqwest::Client,
 }
 
 /// What one answer was, its times as clock readings.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
+    pub(super) sent: Option<Instant>,
     pub(super) first: Option<Instant>,
     pub(super) last: Option<Instant>,
     pub(super) gaps: Vec<f32>,
@@ -52,8 +83,11 @@ pub(super) struct Answer {
     pub(super) tokens_cached: Option<u32>,
     pub(super) tokens_out: Option<u32>,
     pub(super) error: Option<ErrorClass>,
+    pub(super) why: Option<String>,
     pub(super) done: bool,
     pub(super) role_seen: bool,
+    /// Whether the text is of use to somebody.
+    pub(super) keep_text: bool,
 }
 
 #[derive(Serialize)]
@@ -66,9 +100,12 @@ struct Body<'a> {
     max_tokens: u32,
     // Greedy answers cost the engine least and are the same in every probe.
     temperature: f64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     ignore_eos: bool,
     stream: bool,
     stream_options: StreamOptions,
+    #[serde(flatten)]
+    extra: &'a serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -76,29 +113,36 @@ struct StreamOptions {
     include_usage: bool,
 }
 
+// What we read of a chunk; texts are borrowed from it, since most are looked at and thrown away.
 #[derive(Deserialize)]
-struct Chunk {
-    #[serde(default)]
-    choices: Vec<Choice>,
-    usage: Option<Usage>,
+struct Chunk<'a> {
+    #[serde(default, borrow)]
+    choices: Vec<Choice<'a>>,
+    usage: Option<Usages>,
     error: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    text: Option<String>,
-    delta: Option<Delta>,
-    finish_reason: Option<serde_json::Value>,
+struct Choice<'a> {
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    finish_reason: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Delta {
-    role: Option<String>,
-    content: Option<String>,
+struct Delta<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(borrow)]
+    content: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Usages {
     prompt_tokens: u32,
     #[serde(default)]
     completion_tokens: u32,
@@ -111,70 +155,110 @@ struct PromptDetails {
 }
 
 impl Client {
-    /// A client with its own connections.
+    /// A client with its own threads and connections.
     ///
     /// # Errors
-    /// Those of the HTTP library's set-up.
-    pub fn new(target: Target) -> reqwest::Result<Self> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .pool_max_idle_per_host(usize::MAX)
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .retry(reqwest::retry::never())
-            .build()?;
-        Ok(Self { http, target })
+    /// Those of threads, certificates and headers.
+    pub fn new(target: Target) -> Result<Self, ClientError> {
+        let resolver = Arc::new(Resolver::default());
+        let reader = |number: usize| {
+            let http = target.access.builder(&target.base_url)?;
+            let http = http.pool_max_idle_per_host(usize::MAX).dns_resolver(resolver.clone());
+            let http = http.build().map_err(AccessError::from)?;
+            let lane = Lane::start(&format!("load-read-{number}")).map_err(ClientError::Threads)?;
+            Ok(Reader { lane, http })
+        };
+        let readers = (0..readers()).map(reader).collect::<Result<Vec<Reader>, ClientError>>()?;
+        let pacer = Lane::start("load-pace").map_err(ClientError::Threads)?;
+        let path = match target.endpoint {
+            Endpoint::Completions => "/v1/completions",
+            Endpoint::Chat => "/v1/chat/completions",
+        };
+        let url = format!("{}{path}", target.base_url);
+        Ok(Self(Arc::new(Inner { target, url, pacer, readers, next: AtomicUsize::new(0) })))
+    }
+
+    /// The runtime that keeps time.
+    pub(super) fn pacer(&self) -> &Handle {
+        self.0.pacer.handle()
+    }
+
+    /// The runtimes that read.
+    pub(super) fn readers(&self) -> impl Iterator<Item = &Handle> {
+        self.0.readers.iter().map(|r| r.lane.handle())
+    }
+
+    /// The reader whose turn it is.
+    pub(super) fn turn(&self) -> usize {
+        self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.readers.len()
+    }
+
+    /// The runtime of that reader.
+    pub(super) fn reader(&self, number: usize) -> &Handle {
+        self.0.readers[number].lane.handle()
+    }
+
+    /// What the threads have used since they began.
+    pub(super) fn usage(&self) -> Usage {
+        let ids: Vec<i32> =
+            self.0.readers.iter().map(|r| &r.lane).chain([&self.0.pacer]).map(Lane::thread_id).collect();
+        Usage::of(&ids)
     }
 
     /// The body of a request, ready to be sent.
     pub(super) fn body(&self, prompt: &Prompt, output_tokens: u32) -> Vec<u8> {
+        let target = &self.0.target;
         let (prompt, messages) = match prompt {
             Prompt::Tokens(ids) => (Some(ids.as_slice()), None),
             Prompt::Messages(messages) => (None, Some(messages.as_slice())),
         };
         let body = Body {
-            model: &self.target.model,
+            model: &target.model,
             prompt,
             messages,
             max_tokens: output_tokens,
             temperature: 0.0,
-            ignore_eos: self.target.ignore_eos,
+            ignore_eos: target.ignore_eos,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
+            extra: &target.extra_body,
         };
         // Strings and numbers alone always serialise.
         serde_json::to_vec(&body).unwrap_or_default()
     }
 
-    /// Sends one request and reads its answer to the end; `arrival` is called for every read that brought tokens, and told
-    /// whether it was the first.
-    pub(super) async fn ask(&self, body: Vec<u8>, mut arrival: impl FnMut(Instant, bool)) -> Answer {
-        let path = match self.target.endpoint {
-            Endpoint::Completions => "/v1/completions",
-            Endpoint::Chat => "/v1/chat/completions",
-        };
-        let mut request = self
+    /// Sends one request on that reader's connections and reads its answer to the end; to be run on that reader. `arrival` is called
+    /// for every read that brought tokens, and told whether it was the first.
+    pub(super) async fn ask(
+        &self,
+        reader: usize,
+        body: Vec<u8>,
+        keep_text: bool,
+        mut arrival: impl FnMut(Instant, bool),
+    ) -> Answer {
+        let mut answer = Answer { sent: Some(clock::now()), keep_text, ..Answer::default() };
+        let request = self.0.readers[reader]
             .http
-            .post(format!("{}{path}", self.target.base_url))
+            .post(&self.0.url)
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(body);
-        if let Some(key) = &self.target.api_key {
-            request = request.bearer_auth(key);
-        }
-        let mut answer = Answer::default();
         let response = match request.send().await {
             Ok(response) => response,
-            Err(_) => {
-                answer.error = Some(ErrorClass::Connection);
+            Err(error) => {
+                (answer.error, answer.why) = (Some(failures::class(&error)), Some(sentence(&error)));
                 return answer;
             }
         };
-        match response.status().as_u16() {
-            200 => {}
-            429 | 503 => answer.error = Some(ErrorClass::Refused),
-            _ => answer.error = Some(ErrorClass::Status),
-        }
+        answer.error = match response.status().as_u16() {
+            200 => None,
+            429 => Some(ErrorClass::TooManyRequests),
+            503 => Some(ErrorClass::Unavailable),
+            _ => Some(ErrorClass::Status),
+        };
         if answer.error.is_some() {
+            let status = response.status();
+            let said = response.text().await.unwrap_or_default();
+            answer.why = Some(format!("HTTP {status}: {}", said.chars().take(300).collect::<String>().trim()));
             return answer;
         }
         let mut framer = Framer::default();
@@ -196,9 +280,35 @@ impl Client {
     ///
     /// # Errors
     /// What kept the whole answer from coming.
-    pub async fn answers(&self, prompt: &Prompt, output_tokens: u32) -> Result<(), ErrorClass> {
-        let answer = self.ask(self.body(prompt, output_tokens), |_, _| {}).await;
-        answer.error.map_or(Ok(()), Err)
+    pub async fn answers(&self, prompt: &Prompt, output_tokens: u32) -> Result<(), Unanswered> {
+        let (client, reader) = (self.clone(), self.turn());
+        let body = self.body(prompt, output_tokens);
+        let mut asking = tokio::task::JoinSet::new();
+        asking.spawn_on(async move { client.ask(reader, body, false, |_, _| {}).await }, self.reader(reader));
+        let answer = asking.join_next().await.and_then(Result::ok).unwrap_or_default();
+        match answer.error {
+            Some(class) => Err(Unanswered { class, why: answer.why }),
+            None if answer.sent.is_none() => Err(Unanswered { class: ErrorClass::Cut, why: None }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A request without a whole answer.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    /// Its class.
+    pub class: ErrorClass,
+    /// What the server or the system said of it.
+    pub why: Option<String>,
+}
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.why {
+            Some(why) => write!(f, "{}: {why}", self.class.name()),
+            None => f.write_str(self.class.name()),
+        }
     }
 }
 
@@ -226,8 +336,9 @@ impl Answer {
             self.error.get_or_insert(ErrorClass::Malformed);
             return false;
         };
-        if chunk.error.is_some_and(|e| !e.is_null()) {
+        if let Some(error) = chunk.error {
             self.error = Some(ErrorClass::InStream);
+            self.why.get_or_insert_with(|| error["message"].as_str().map_or(error.to_string(), str::to_owned));
         }
         if let Some(usage) = chunk.usage {
             self.tokens_in = Some(usage.prompt_tokens);
@@ -238,18 +349,20 @@ impl Answer {
         for choice in chunk.choices {
             token |= match (choice.delta, choice.text) {
                 (Some(delta), _) => {
-                    let content = delta.content.unwrap_or_default();
+                    let content = delta.content.as_ref().map_or("", |text| &text.0);
                     // A chat opens with a role and no content: the answer is announced, no token is there yet.
-                    let announcement = delta.role.is_some()
-                        && content.is_empty()
-                        && choice.finish_reason.is_none_or(|r| r.is_null())
-                        && !self.role_seen;
+                    let announcement =
+                        delta.role.is_some() && content.is_empty() && choice.finish_reason.is_none() && !self.role_seen;
                     self.role_seen |= delta.role.is_some();
-                    self.text.push_str(&content);
+                    if self.keep_text {
+                        self.text.push_str(content);
+                    }
                     !announcement
                 }
                 (None, Some(text)) => {
-                    self.text.push_str(&text);
+                    if self.keep_text {
+                        self.text.push_str(&text.0);
+                    }
                     true
                 }
                 (None, None) => false,
@@ -271,7 +384,8 @@ mod tests {
 
     /// Feeds each slice as one read, ten milliseconds apart.
     fn answer(reads: &[&str]) -> Answer {
-        let (mut answer, mut framer, start) = (Answer::default(), Framer::default(), clock::now());
+        let mut answer = Answer { keep_text: true, ..Answer::default() };
+        let (mut framer, start) = (Framer::default(), clock::now());
         for (i, read) in reads.iter().enumerate() {
             answer.read(&mut framer, read.as_bytes(), start + Duration::from_millis(10 * i as u64));
         }

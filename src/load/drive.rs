@@ -1,20 +1,27 @@
-//! The open loop: every request leaves at its time, whatever the answers do.
+//! Sends every request at its time, whatever the answers do, and records what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
 
+use super::alarm::Alarm;
 use super::client::{Answer, Client};
+use super::health::{Beats, ClientHealth};
 use super::record::{ErrorClass, RequestRecord};
 use crate::clock;
 use crate::units::Seconds;
-use crate::workload::{Planned, Source};
+use crate::workload::{Planned, Source, Turn};
 
 /// How often the watch looks at what is still unanswered.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Bodies are written this long before they are due, while there is nothing else to do ...
+const AHEAD: Duration = Duration::from_millis(100);
+/// ... but no more than this many, since a source's later requests may depend on answers.
+const MOST_PREPARED: usize = 64;
 
 /// The times of a probe.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +30,8 @@ pub struct Schedule {
     pub window_ends: Seconds,
     /// How long no token may arrive while requests wait, before the engine counts as hung.
     pub stall_timeout: Seconds,
+    /// How long a request may take before it is given up as a failure; none for as long as it takes.
+    pub request_timeout: Option<Seconds>,
 }
 
 /// A request without its whole answer yet.
@@ -76,7 +85,7 @@ pub enum Cut {
 }
 
 /// What was driven.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Driven {
     /// Every request that was due, in the order of their times; those unanswered at the end have the error `cut`.
     pub records: Vec<RequestRecord>,
@@ -84,6 +93,8 @@ pub struct Driven {
     pub ended: Seconds,
     /// Why it was cut, if it was.
     pub cut: Option<Cut>,
+    /// How well the client itself kept up.
+    pub health: ClientHealth,
 }
 
 enum News {
@@ -91,135 +102,241 @@ enum News {
     Ended(u32, Box<Answer>),
 }
 
+/// A request that is on its way.
 struct Flight {
-    planned: Planned,
-    sent: Seconds,
+    id: u32,
+    due: Seconds,
+    asked_out: u32,
+    turn: Option<Turn>,
+    handed: Seconds,
     first: Option<Seconds>,
+    task: AbortHandle,
 }
 
-/// Sends the source's requests at their times and reads all answers, until the watch has seen enough.
-pub async fn drive(client: &Client, mut source: Box<dyn Source>, schedule: Schedule, watch: &mut dyn Watch) -> Driven {
-    let start = clock::now();
-    let since = |at: Instant| Seconds(at.saturating_duration_since(start).as_secs_f64());
-    let (news_in, mut news) = mpsc::unbounded_channel::<News>();
-    let mut flights: BTreeMap<u32, Flight> = BTreeMap::new();
-    let mut tasks: BTreeMap<u32, tokio::task::AbortHandle> = BTreeMap::new();
-    let mut records = Vec::new();
-    // Microseconds since the start of the last sign of life: a token, an answer, or the end of idleness.
-    let last_sign = Arc::new(AtomicU64::new(0));
-    let sign = move |at: Instant| at.saturating_duration_since(start).as_micros() as u64;
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let cut = loop {
-        let due = source.next_due();
-        if due.is_none() && flights.is_empty() {
-            break None;
+/// A request whose body is written before its time comes.
+struct Prepared {
+    planned: Planned,
+    body: Vec<u8>,
+}
+
+/// Sends the source's requests at their times and reads all answers, until the watch has seen enough. Everything happens on the
+/// client's own threads and ends when the future is dropped.
+pub async fn drive(client: &Client, source: Box<dyn Source>, schedule: Schedule, watch: Box<dyn Watch>) -> Driven {
+    let mut pacing = JoinSet::new();
+    pacing.spawn_on(Drive::run(client.clone(), source, schedule, watch), client.pacer());
+    match pacing.join_next().await {
+        Some(Ok(driven)) => driven,
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        _ => Driven::default(),
+    }
+}
+
+/// A running probe, on the pacer's thread.
+struct Drive {
+    client: Client,
+    source: Box<dyn Source>,
+    start: Instant,
+    prepared: VecDeque<Prepared>,
+    flights: BTreeMap<u32, Flight>,
+    records: Vec<RequestRecord>,
+    streams: JoinSet<()>,
+    news_in: mpsc::UnboundedSender<News>,
+    /// Microseconds since the start of the last sign of life: a token, an answer, or the end of idleness.
+    last_sign: Arc<AtomicU64>,
+}
+
+impl Drive {
+    async fn run(client: Client, source: Box<dyn Source>, schedule: Schedule, mut watch: Box<dyn Watch>) -> Driven {
+        let Ok(alarm) = Alarm::new() else { return Driven::default() };
+        let (beats, used) = (Beats::default(), client.usage());
+        let mut streams = JoinSet::new();
+        for reader in client.readers() {
+            streams.spawn_on(beats.clone().beat(), reader);
         }
-        let send_at = start + due.unwrap_or_default().duration();
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(send_at.into()), if due.is_some() => {
-                let Some(planned) = source.take() else { continue };
-                if flights.is_empty() {
-                    // Silence counts from the moment that somebody waits.
-                    last_sign.fetch_max(sign(clock::now()), Ordering::Relaxed);
-                }
-                let (id, sent) = (planned.id, since(clock::now()));
-                let (client, news, last_sign) = (client.clone(), news_in.clone(), last_sign.clone());
-                let body = client.body(&planned.prompt, planned.output_tokens);
-                let task = tokio::spawn(async move {
-                    let arrival = |at: Instant, is_first: bool| {
-                        last_sign.fetch_max(sign(at), Ordering::Relaxed);
-                        if is_first {
-                            drop(news.send(News::First(id, at)));
-                        }
-                    };
-                    let answer = client.ask(body, arrival).await;
-                    drop(news.send(News::Ended(id, Box::new(answer))));
-                });
-                tasks.insert(id, task.abort_handle());
-                flights.insert(id, Flight { planned, sent, first: None });
+        let (news_in, mut news) = mpsc::unbounded_channel::<News>();
+        let mut drive = Self {
+            client,
+            source,
+            start: clock::now(),
+            prepared: VecDeque::new(),
+            flights: BTreeMap::new(),
+            records: Vec::new(),
+            streams,
+            news_in,
+            last_sign: Arc::default(),
+        };
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let cut = loop {
+            let now = drive.since(clock::now());
+            drive.send_due(now);
+            if drive.prepare_one(now) {
+                // Writing a long prompt takes time: look at the clock before the next one.
+                continue;
             }
-            Some(event) = news.recv() => {
-                match event {
-                    News::First(id, at) => {
-                        if let Some(flight) = flights.get_mut(&id) {
-                            flight.first = Some(since(at));
-                        }
+            let due = drive.prepared.front().map(|next| next.planned.due);
+            if due.is_none() && drive.source.next_due().is_none() && drive.flights.is_empty() {
+                break None;
+            }
+            // What lies further ahead is prepared when its time comes nearer.
+            let wake = due.or(drive.source.next_due().map(|due| due - Seconds::from(AHEAD)));
+            tokio::select! {
+                biased;
+                () = alarm.at(drive.start + wake.unwrap_or_default().duration()), if wake.is_some() => {}
+                Some(event) = news.recv() => drive.take(event, &mut *watch),
+                _ = look.tick() => {
+                    let now = drive.since(clock::now());
+                    while drive.streams.try_join_next().is_some() {}
+                    drive.time_out(now, schedule.request_timeout, &mut *watch);
+                    match drive.look(now, &mut *watch) {
+                        Tick::Decided => break Some(Cut::Decided),
+                        Tick::Settled if now.0 >= schedule.window_ends.0 && wake.is_none() => break None,
+                        Tick::Settled | Tick::Continue => {}
                     }
-                    News::Ended(id, answer) => {
-                        last_sign.fetch_max(sign(clock::now()), Ordering::Relaxed);
-                        tasks.remove(&id);
-                        if let Some(flight) = flights.remove(&id) {
-                            let record = record(&flight, *answer, since, &mut *source);
-                            watch.ended(&record);
-                            records.push(record);
-                        }
+                    let silent = now.0 - drive.last_sign.load(Ordering::Relaxed) as f64 / 1e6;
+                    if !drive.flights.is_empty() && silent > schedule.stall_timeout.0 {
+                        break Some(Cut::Hung);
                     }
                 }
             }
-            _ = look.tick() => {
-                let now = since(clock::now());
-                let mut open = flights.values().map(|f| Open { due: f.planned.due, first: f.first, asked_out: f.planned.output_tokens });
-                match watch.tick(now, &mut open) {
-                    Tick::Decided => break Some(Cut::Decided),
-                    Tick::Settled if now.0 >= schedule.window_ends.0 && source.next_due().is_none() => break None,
-                    Tick::Settled | Tick::Continue => {}
+        };
+        drive.streams.abort_all();
+        let ended = drive.since(clock::now());
+        let open = std::mem::take(&mut drive.flights);
+        drive.records.extend(open.into_values().map(|flight| cut_off(&flight)));
+        drive.records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0).then(a.id.cmp(&b.id)));
+        let health = ClientHealth::of(&drive.records, &beats, drive.client.usage().since(used));
+        Driven { records: drive.records, ended, cut, health }
+    }
+
+    fn since(&self, at: Instant) -> Seconds {
+        Seconds(at.saturating_duration_since(self.start).as_secs_f64())
+    }
+
+    fn send_due(&mut self, now: Seconds) {
+        while let Some(next) = self.prepared.pop_front_if(|next| next.planned.due.0 <= now.0) {
+            self.send(next);
+        }
+    }
+
+    /// Writes the body of the next request if it is due soon; whether it did.
+    fn prepare_one(&mut self, now: Seconds) -> bool {
+        let soon = |due: Seconds| due.0 <= now.0 + Seconds::from(AHEAD).0 && self.prepared.len() < MOST_PREPARED;
+        // A turn that follows an answer may be due before what is prepared already.
+        let earlier = |due: Seconds| self.prepared.back().is_none_or(|last| due.0 < last.planned.due.0);
+        if !self.source.next_due().is_some_and(|due| soon(due) || (earlier(due) && due.0 <= now.0)) {
+            return false;
+        }
+        let Some(planned) = self.source.take() else { return false };
+        let body = self.client.body(&planned.prompt, planned.output_tokens);
+        let place = self.prepared.partition_point(|other| other.planned.due.0 <= planned.due.0);
+        self.prepared.insert(place, Prepared { planned, body });
+        true
+    }
+
+    fn send(&mut self, Prepared { planned, body }: Prepared) {
+        let start = self.start;
+        let sign = move |at: Instant| at.saturating_duration_since(start).as_micros() as u64;
+        if self.flights.is_empty() {
+            // Silence counts from the moment that somebody waits.
+            self.last_sign.fetch_max(sign(clock::now()), Ordering::Relaxed);
+        }
+        let (id, turn, reader) = (planned.id, planned.turn, self.client.turn());
+        let (client, news, last_sign) = (self.client.clone(), self.news_in.clone(), self.last_sign.clone());
+        let asking = async move {
+            let arrival = |at: Instant, is_first: bool| {
+                last_sign.fetch_max(sign(at), Ordering::Relaxed);
+                if is_first {
+                    drop(news.send(News::First(id, at)));
                 }
-                if !flights.is_empty() && now.0 - last_sign.load(Ordering::Relaxed) as f64 / 1e6 > schedule.stall_timeout.0 {
-                    break Some(Cut::Hung);
+            };
+            let answer = client.ask(reader, body, turn.is_some(), arrival).await;
+            drop(news.send(News::Ended(id, Box::new(answer))));
+        };
+        let task = self.streams.spawn_on(asking, self.client.reader(reader));
+        let (due, asked_out, handed) = (planned.due, planned.output_tokens, self.since(clock::now()));
+        self.flights.insert(id, Flight { id, due, asked_out, turn, handed, first: None, task });
+    }
+
+    fn take(&mut self, event: News, watch: &mut dyn Watch) {
+        match event {
+            News::First(id, at) => {
+                let at = self.since(at);
+                if let Some(flight) = self.flights.get_mut(&id) {
+                    flight.first = Some(at);
+                }
+            }
+            News::Ended(id, answer) => {
+                let now = clock::now();
+                let micros = now.saturating_duration_since(self.start).as_micros() as u64;
+                self.last_sign.fetch_max(micros, Ordering::Relaxed);
+                if let Some(flight) = self.flights.remove(&id) {
+                    self.end(&flight, *answer, watch);
                 }
             }
         }
-    };
-    for task in tasks.values() {
-        task.abort();
     }
-    let ended = since(clock::now());
-    records.extend(flights.into_values().map(|flight| {
-        let unanswered = Answer { error: Some(ErrorClass::Cut), ..Answer::default() };
-        let mut record = record(&flight, unanswered, since, &mut NoFollowUp);
-        record.first = flight.first;
-        record
-    }));
-    records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0));
-    Driven { records, ended, cut }
+
+    /// Remembers an answer, and lets the source go on from it.
+    fn end(&mut self, flight: &Flight, answer: Answer, watch: &mut dyn Watch) {
+        let since = |at: Instant| self.since(at);
+        let (last, ended) = (answer.last.map(since), since(clock::now()));
+        let text = answer.error.is_none().then_some(answer.text.as_str());
+        let record = RequestRecord {
+            id: flight.id,
+            due: flight.due,
+            sent: answer.sent.map_or(flight.handed, since),
+            first: answer.first.map(since),
+            last,
+            tokens_in: answer.tokens_in,
+            tokens_cached: answer.tokens_cached,
+            tokens_out: answer.tokens_out,
+            asked_out: flight.asked_out,
+            error: answer.error,
+            turn: flight.turn.map(|t| (t.conversation, t.turn)),
+            why: answer.why,
+            gaps: answer.gaps,
+        };
+        self.source.answered(flight.id, last.filter(|_| text.is_some()).unwrap_or(ended), text);
+        watch.ended(&record);
+        self.records.push(record);
+    }
+
+    /// Gives up requests that took longer than the caller allows: they are failures, not gaps in the record.
+    fn time_out(&mut self, now: Seconds, limit: Option<Seconds>, watch: &mut dyn Watch) {
+        let Some(limit) = limit else { return };
+        let late: Vec<u32> = self.flights.values().filter(|f| (now - f.due).0 > limit.0).map(|f| f.id).collect();
+        for flight in late.iter().filter_map(|id| self.flights.remove(id)).collect::<Vec<_>>() {
+            flight.task.abort();
+            let mut record = cut_off(&flight);
+            record.error = Some(ErrorClass::Timeout);
+            self.source.answered(flight.id, now, None);
+            watch.ended(&record);
+            self.records.push(record);
+        }
+    }
+
+    fn look(&self, now: Seconds, watch: &mut dyn Watch) -> Tick {
+        let mut open = self.flights.values().map(|f| Open { due: f.due, first: f.first, asked_out: f.asked_out });
+        watch.tick(now, &mut open)
+    }
 }
 
-/// Stands in for the source once nothing more is to be sent.
-struct NoFollowUp;
-
-impl Source for NoFollowUp {
-    fn next_due(&self) -> Option<Seconds> {
-        None
-    }
-    fn take(&mut self) -> Option<Planned> {
-        None
-    }
-    fn answered(&mut self, _request: u32, _at: Seconds, _text: Option<&str>) {}
-}
-
-fn record(
-    flight: &Flight,
-    answer: Answer,
-    since: impl Fn(Instant) -> Seconds,
-    source: &mut dyn Source,
-) -> RequestRecord {
-    let last = answer.last.map(&since);
-    let text = answer.error.is_none().then_some(answer.text.as_str());
-    source.answered(flight.planned.id, last.unwrap_or(flight.planned.due), text);
+/// The record of a request that is given up without its whole answer.
+fn cut_off(flight: &Flight) -> RequestRecord {
     RequestRecord {
-        id: flight.planned.id,
-        due: flight.planned.due,
-        sent: flight.sent,
-        first: answer.first.map(&since),
-        last,
-        tokens_in: answer.tokens_in,
-        tokens_cached: answer.tokens_cached,
-        tokens_out: answer.tokens_out,
-        asked_out: flight.planned.output_tokens,
-        error: answer.error,
-        turn: flight.planned.turn.map(|t| (t.conversation, t.turn)),
-        gaps: answer.gaps,
+        id: flight.id,
+        due: flight.due,
+        sent: flight.handed,
+        first: flight.first,
+        last: None,
+        tokens_in: None,
+        tokens_cached: None,
+        tokens_out: None,
+        asked_out: flight.asked_out,
+        error: Some(ErrorClass::Cut),
+        turn: flight.turn.map(|t| (t.conversation, t.turn)),
+        why: None,
+        gaps: Vec::new(),
     }
 }

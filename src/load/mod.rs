@@ -2,11 +2,17 @@
 //!
 //! It measures and never judges: when to stop early is decided by the [`Watch`] that its caller brings.
 
+mod alarm;
 mod client;
 mod drive;
+mod failures;
+mod health;
 mod record;
+mod resolver;
 mod sse;
+mod threads;
 
-pub use client::{Client, Target};
+pub use client::{Client, ClientError, Target, Unanswered};
 pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
+pub use health::ClientHealth;
 pub use record::{COLUMNS, ErrorClass, RequestRecord, write_records};

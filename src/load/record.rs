@@ -1,7 +1,7 @@
-//! One record per request, and the compact file that keeps them: version 1 of a public format.
+//! One record per request, and the compact file that keeps them: version 2 of a public format.
 //!
 //! The file is CSV with the header [`COLUMNS`]. Times are seconds from the start of the probe's traffic; an empty field means that it
-//! never happened or was not told. New columns may be added behind; any other change is a new version.
+//! never happened or was not told. Version 2 tells failures apart more finely. New columns may be added behind; any other change is a new version.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Seconds;
 
-/// The columns of a request file, version 1.
+/// The columns of a request file, version 2.
 pub const COLUMNS: [&str; 13] = [
     "id",
     "due",
@@ -51,6 +51,8 @@ pub struct RequestRecord {
     pub error: Option<ErrorClass>,
     /// Conversation and turn.
     pub turn: Option<(u32, u32)>,
+    /// What the server or the system said of the failure; for people, not in files.
+    pub why: Option<String>,
     /// Gaps in seconds between reads that brought tokens, in order.
     pub gaps: Vec<f32>,
 }
@@ -82,10 +84,18 @@ impl RequestRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorClass {
-    /// No connection, or it broke before any answer.
+    /// The server's name could not be resolved.
+    Dns,
+    /// Nobody listens at the address.
+    RefusedConnection,
+    /// No secure connection: an untrusted certificate, or no TLS at all.
+    Tls,
+    /// Any other failure to connect, or a connection that broke before any answer.
     Connection,
-    /// HTTP 429 or 503: the engine refuses more work.
-    Refused,
+    /// HTTP 429: too many requests.
+    TooManyRequests,
+    /// HTTP 503: the engine refuses more work.
+    Unavailable,
     /// Another HTTP status than 200.
     Status,
     /// An error event inside a 200 stream.
@@ -94,6 +104,8 @@ pub enum ErrorClass {
     Truncated,
     /// Bytes that are not what an OpenAI-compatible server streams.
     Malformed,
+    /// It took longer than the limit that the caller set for a request.
+    Timeout,
     /// We ended the probe while it was unanswered; counted as a violation only where its limit had passed.
     Cut,
 }
@@ -102,12 +114,17 @@ impl ErrorClass {
     /// The word in files.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Dns => "dns",
+            Self::RefusedConnection => "refused-connection",
+            Self::Tls => "tls",
             Self::Connection => "connection",
-            Self::Refused => "refused",
+            Self::TooManyRequests => "too-many-requests",
+            Self::Unavailable => "unavailable",
             Self::Status => "status",
             Self::InStream => "in-stream",
             Self::Truncated => "truncated",
             Self::Malformed => "malformed",
+            Self::Timeout => "timeout",
             Self::Cut => "cut",
         }
     }
@@ -160,6 +177,7 @@ mod tests {
             asked_out: 11,
             error: None,
             turn: Some((4, 1)),
+            why: None,
             gaps: vec![0.1, 0.2],
         };
         let cut = RequestRecord {

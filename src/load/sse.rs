@@ -3,6 +3,7 @@
 /// Cuts a stream of bytes into the payloads of its `data:` events.
 #[derive(Default)]
 pub struct Framer {
+    /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
@@ -14,33 +15,45 @@ impl Framer {
     ///
     /// Lines end with LF, CR or CRLF; comments and fields other than `data` are skipped; several `data` lines of one event are
     /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream).
-    pub fn push(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8])) {
-        for &byte in bytes {
-            let line_feed_of_pair = self.after_return && byte == b'\n';
-            self.after_return = byte == b'\r';
-            match byte {
-                _ if line_feed_of_pair => {}
-                b'\n' | b'\r' => self.end_line(&mut event),
-                _ => self.line.push(byte),
+    pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
             }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) else {
+                self.line.extend_from_slice(bytes);
+                return;
+            };
+            self.after_return = bytes[end] == b'\r';
+            if self.line.is_empty() {
+                self.end_line(&bytes[..end], &mut event);
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(&bytes[..end]);
+                self.end_line(&line, &mut event);
+                // Its allocation is kept for the next line that comes in pieces.
+                line.clear();
+                self.line = line;
+            }
+            bytes = &bytes[end + 1..];
         }
     }
 
-    fn end_line(&mut self, event: &mut impl FnMut(&[u8])) {
-        if self.line.is_empty() {
+    fn end_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8])) {
+        if line.is_empty() {
             if self.has_data {
                 event(&self.data);
             }
             self.data.clear();
             self.has_data = false;
-        } else if let Some(value) = self.line.strip_prefix(b"data:") {
+        } else if let Some(value) = line.strip_prefix(b"data:") {
             if self.has_data {
                 self.data.push(b'\n');
             }
             self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
             self.has_data = true;
         }
-        self.line.clear();
     }
 }
 
@@ -83,10 +96,26 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_in_arbitrary_pieces_never_panic_and_never_depend_on_the_split(
-            bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..300
+            bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\r'), Just(b'\n')], 0..300), sizes in proptest::collection::vec(1usize..40, 1..300)
         ) {
-            let at = at.min(bytes.len());
-            prop_assert_eq!(events(&[&bytes[..at], &bytes[at..]]), events(&[&bytes]));
+            let mut rest = bytes.as_slice();
+            let mut pieces = Vec::new();
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, after) = rest.split_at((*size).min(rest.len()));
+                pieces.push(piece);
+                rest = after;
+            }
+            prop_assert_eq!(events(&pieces), events(&[&bytes]));
+        }
+
+        #[test]
+        fn nothing_that_was_sent_is_lost(payloads in proptest::collection::vec("[^\r\n]{1,40}", 0..10), size in 1usize..20, end in prop_oneof![Just("\n"), Just("\r\n"), Just("\r")]) {
+            let stream: String = payloads.iter().map(|p| format!("data: {p}{end}{end}")).collect();
+            let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+            prop_assert_eq!(events(&pieces), payloads);
         }
     }
 }

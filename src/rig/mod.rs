@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::diagnosis::Diagnosis;
 use crate::engine::effective::Effective;
-use crate::load::RequestRecord;
+use crate::load::{ClientHealth, RequestRecord};
 use crate::space::Point;
 use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
@@ -104,6 +104,8 @@ pub struct Measured {
     pub complete: bool,
     /// What the engine's counters showed meanwhile.
     pub telemetry: Telemetry,
+    /// How well our own client kept up.
+    pub client: ClientHealth,
     /// Time of the engine it took, preparations included.
     pub took: Seconds,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::telemetry::Telemetry;
 use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
+use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
 use crate::engine::telemetry::EngineSample;
@@ -93,9 +94,10 @@ impl RealRig {
             model: model.clone(),
             endpoint: self.plan.workload.endpoint,
             ignore_eos: self.plan.workload.ignore_eos,
-            api_key: api_key(&self.plan.engine),
+            access: Access { api_key: api_key(&self.plan.engine), ..Access::default() },
+            extra_body: serde_json::Map::new(),
         };
-        let client = Client::new(target).map_err(|e| hung(format!("failed to set up the HTTP client: {e}")))?;
+        let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
         let warmed = tokio::select! {
             warmed = tokio::time::timeout(timeout, self.warm(&client, trial)) => warmed,
             exit = running.child.exited() => {
@@ -122,12 +124,17 @@ impl RealRig {
         let pace = self.pace(Rate(1.0), Seconds(1e9), seed, seed, Seconds(0.0));
         let mut first = workload::burst(&self.plan.workload, pace, 1);
         let prompt = first.take().ok_or("the workload has no request")?;
-        client.answers(&prompt.prompt, prompt.output_tokens).await.map_err(|e| {
-            format!("its first completion failed ({}); is the workload longer than max-model-len?", e.name())
-        })?;
+        client
+            .answers(&prompt.prompt, prompt.output_tokens)
+            .await
+            .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
         let source = workload::burst(&self.plan.workload, pace, BURST);
-        let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: self.plan.engine.start_timeout.into() };
-        let driven = drive(client, source, schedule, &mut ToTheEnd).await;
+        let schedule = Schedule {
+            window_ends: Seconds(0.0),
+            stall_timeout: self.plan.engine.start_timeout.into(),
+            request_timeout: None,
+        };
+        let driven = drive(client, source, schedule, Box::new(ToTheEnd)).await;
         let mut latencies: Vec<f64> = driven.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
         latencies.sort_by(f64::total_cmp);
         let median = latencies.get(latencies.len() / 2).ok_or("none of its first completions was answered")?;
@@ -168,11 +175,15 @@ impl RealRig {
         let pace = self.pace(ask.rate, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
         let source = workload::source(&self.plan.workload, pace);
         let mean_output = workload::mean_output_tokens(&self.plan.workload);
-        let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
-        let schedule = Schedule { window_ends: ask.window.to, stall_timeout: self.plan.engine.stall_timeout.into() };
+        let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
+        let schedule = Schedule {
+            window_ends: ask.window.to,
+            stall_timeout: self.plan.engine.stall_timeout.into(),
+            request_timeout: None,
+        };
         let mut samples: Vec<EngineSample> = running.endpoints.sample().await.into_iter().collect();
         let driven = {
-            let driving = drive(client, source, schedule, &mut watch);
+            let driving = drive(client, source, schedule, Box::new(watch));
             tokio::pin!(driving);
             let mut every =
                 tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
@@ -204,6 +215,7 @@ impl RealRig {
             ended: driven.ended,
             complete: driven.cut.is_none(),
             telemetry: Telemetry::of(&samples),
+            client: driven.health,
             took: begun.elapsed().into(),
         })
     }
@@ -281,8 +293,9 @@ impl Rig for RealRig {
             Err(error) => return Err(RigError::Machine(error.to_string())),
         };
         spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
-        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"))
-            .map_err(|e| RigError::Machine(format!("failed to set up the HTTP client: {e}")))?;
+        let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
+        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
+            .map_err(|e| RigError::Machine(e.to_string()))?;
         self.running = Some(Running { child, endpoints, client: None, port });
         match self.become_ready(trial).await {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),

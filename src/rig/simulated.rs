@@ -6,7 +6,7 @@ use super::telemetry::Telemetry;
 use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
-use crate::load::{ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
+use crate::load::{ClientHealth, ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::twin::{Limits, MemoryFailure, Profile, PromptShape, Scheduler};
@@ -140,6 +140,7 @@ fn sent(planned: &Planned) -> RequestRecord {
         asked_out: planned.output_tokens,
         error: Some(ErrorClass::Cut),
         turn: planned.turn.map(|t| (t.conversation, t.turn)),
+        why: None,
         gaps: Vec::new(),
     }
 }
@@ -232,7 +233,7 @@ impl Rig for SimulatedRig {
         let source = workload::source(&self.plan.workload, pace);
         let driven = self.drive(limits, source, ask.window.to, &mut watch);
         let Driven { records, ended, complete, telemetry } = driven;
-        Ok(Measured { records, ended, complete, telemetry, took: ended })
+        Ok(Measured { records, ended, complete, telemetry, client: ClientHealth::default(), took: ended })
     }
 
     async fn stop(&mut self) -> Result<Seconds, RigError> {

@@ -13,7 +13,7 @@ use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
-use crate::verdict::{Certainty, ClientHealth, Outcome, Verdict, judge};
+use crate::verdict::{Certainty, Outcome, Verdict, judge};
 
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;
@@ -302,8 +302,8 @@ impl<'a, R: Rig> Bench<'a, R> {
         self.sink.take(&Event::Probing { trial, rate, length: ask.window.to });
         match self.rig.probe(&ask).await {
             Ok(measured) => {
-                let verdict =
-                    judge(&measured.records, &self.plan.slo, ask.window, measured.ended, measured.complete, certainty);
+                let Measured { records, ended, complete, client, .. } = &measured;
+                let verdict = judge(records, &self.plan.slo, ask.window, *ended, *complete, client, certainty);
                 let requests = self.keep(trial, probe, &measured)?;
                 self.record(Record::Probed {
                     trial,
@@ -311,7 +311,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                     ask,
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
-                    client: ClientHealth::of(&measured.records),
+                    client: measured.client,
                     took: measured.took,
                     requests,
                 })?;

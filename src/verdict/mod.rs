@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::RequestRecord;
-use crate::settings::Limit;
+use crate::load::{ClientHealth, RequestRecord};
+use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
 pub use saturation::Halves;
@@ -112,29 +112,10 @@ impl Window {
     }
 }
 
-/// The client's own health in a probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ClientHealth {
-    /// The 99th percentile of actual minus intended send.
-    pub lag_p99: Seconds,
-    /// The largest of them.
-    pub lag_max: Seconds,
-}
-
-impl ClientHealth {
-    /// Of the records of a probe; zero where there are none.
-    pub fn of(records: &[RequestRecord]) -> Self {
-        let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
-        lags.sort_by(f64::total_cmp);
-        let at = |q: f64| Seconds(count::quantile_of_sorted(&lags, q).unwrap_or(0.0));
-        Self { lag_p99: at(0.99), lag_max: at(1.0) }
-    }
-}
-
-/// Our own lag voids a probe when its p99 exceeds this share of the tightest limit that it adds to (TTFT or end to end) ...
-const LAG_SHARE: f64 = 0.1;
+/// Our own delays void a probe when their p99 exceeds this share of the tightest limit that they add to ...
+const DELAY_SHARE: f64 = 0.1;
 /// ... but never below this many seconds, which every sound limit forgives.
-const LAG_FLOOR: f64 = 0.005;
+const DELAY_FLOOR: f64 = 0.005;
 
 /// How sure a verdict must be before it is pass or fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,6 +128,7 @@ pub fn judge(
     window: Window,
     ended: Seconds,
     complete: bool,
+    client: &ClientHealth,
     certainty: Certainty,
 ) -> Verdict {
     let counted: Vec<&RequestRecord> = records.iter().filter(|r| window.holds(r.due)).collect();
@@ -162,10 +144,8 @@ pub fn judge(
         .fold(1.0, f64::min);
     let broken = results.iter().filter(|r| r.violations as f64 > allowance(r.observations, r.quantile));
     let worst = broken.max_by(|a, b| excess(a).total_cmp(&excess(b)));
-    let health = ClientHealth::of(records);
-    let lag_limit = lag_limit(limits);
-    let (outcome, because) = if health.lag_p99.0 > lag_limit.0 {
-        (Outcome::Void, format!("our own sends lagged {} (p99), more than {lag_limit}", health.lag_p99))
+    let (outcome, because) = if let Some(why) = own_fault(client, limits, &counted) {
+        (Outcome::Void, why)
     } else if counted.is_empty() {
         (Outcome::Unresolved, "no request fell into the window".to_owned())
     } else if let Some(worst) = worst {
@@ -202,10 +182,29 @@ pub(crate) fn allowance(observations: u64, quantile: f64) -> f64 {
     ((1.0 - quantile) * observations as f64 + 1e-9).floor()
 }
 
-fn lag_limit(limits: &[Limit]) -> Seconds {
-    use crate::settings::Metric;
-    let tightest = limits.iter().filter(|l| matches!(l.metric, Metric::Ttft | Metric::E2e)).map(|l| l.at_most.0);
-    Seconds(tightest.reduce(f64::min).map_or(0.02, |limit| (limit * LAG_SHARE).max(LAG_FLOOR)))
+/// What our own client did that could be taken for the engine's slowness. A late send adds to whatever counts from the intended
+/// send; a late read adds to everything, but to a time per output token only once for all its tokens.
+fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]) -> Option<String> {
+    let mut lengths: Vec<u32> = counted.iter().map(|r| r.asked_out).collect();
+    lengths.sort_unstable();
+    let gaps = lengths.get(lengths.len() / 2).map_or(1.0, |tokens| f64::from(tokens.max(&2) - 1));
+    let tolerated = |adds: fn(Metric) -> bool| {
+        let spans = limits.iter().filter(|l| adds(l.metric)).map(|l| match l.metric {
+            Metric::Tpot => l.at_most.0 * gaps,
+            _ => l.at_most.0,
+        });
+        Seconds((spans.reduce(f64::min).unwrap_or(0.2) * DELAY_SHARE).max(DELAY_FLOOR))
+    };
+    let sends = tolerated(|m| matches!(m, Metric::Ttft | Metric::E2e));
+    let reads = tolerated(|_| true);
+    let starved = format!("; the client's threads waited {} for a core", client.starved);
+    if client.lag_p99.0 > sends.0 {
+        Some(format!("our own sends lagged {} (p99), more than {sends}{starved}", client.lag_p99))
+    } else if client.backlog_p99.0 > reads.0 {
+        Some(format!("what arrived waited {} (p99) to be read, more than {reads}{starved}", client.backlog_p99))
+    } else {
+        None
+    }
 }
 
 fn excess(result: &LimitResult) -> f64 {

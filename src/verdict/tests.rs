@@ -1,6 +1,5 @@
 use super::*;
 use crate::load::{ErrorClass, Open, Tick, Watch};
-use crate::settings::Metric;
 
 const WINDOW: Window = Window { from: Seconds(2.0), to: Seconds(22.0) };
 
@@ -25,6 +24,7 @@ fn answered(due: f64, ttft: f64, tpot: f64) -> RequestRecord {
         asked_out: 11,
         error: None,
         turn: None,
+        why: None,
         gaps: vec![tpot as f32; 10],
     }
 }
@@ -41,7 +41,7 @@ fn traffic(spoil: impl Fn(usize, &mut RequestRecord)) -> Vec<RequestRecord> {
 }
 
 fn judged(records: &[RequestRecord], complete: bool) -> Verdict {
-    judge(records, &limits(), WINDOW, Seconds(23.0), complete, Certainty(0.8))
+    judge(records, &limits(), WINDOW, Seconds(23.0), complete, &ClientHealth::default(), Certainty(0.8))
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn eleven_slow_of_a_thousand_break_a_p99_and_ten_do_not() {
 
 #[test]
 fn every_kind_of_failed_request_is_a_violation_of_every_promise() {
-    for class in [ErrorClass::Connection, ErrorClass::Refused, ErrorClass::InStream, ErrorClass::Truncated] {
+    for class in [ErrorClass::Connection, ErrorClass::Unavailable, ErrorClass::InStream, ErrorClass::Truncated] {
         let records = traffic(|i, r| {
             if i % 20 == 0 {
                 (r.error, r.first, r.last, r.tokens_out) = (Some(class), None, None, None);
@@ -121,7 +121,7 @@ fn slow_requests_of_one_burst_leave_a_verdict_unresolved_that_scattered_ones_wou
 fn a_growing_queue_is_saturation_even_inside_the_limits() {
     let generous = vec![Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(1000.0) }];
     let records = traffic(|_, r| *r = answered(r.due.0, 0.05 + r.due.0 * 0.8, 0.005));
-    let verdict = judge(&records, &generous, WINDOW, Seconds(60.0), true, Certainty(0.8));
+    let verdict = judge(&records, &generous, WINDOW, Seconds(60.0), true, &ClientHealth::default(), Certainty(0.8));
     assert!(verdict.saturated, "{verdict:?}");
     assert_eq!(verdict.outcome, Outcome::Fail);
     assert!(verdict.achieved.0 < verdict.offered.0);
@@ -129,8 +129,13 @@ fn a_growing_queue_is_saturation_even_inside_the_limits() {
 
 #[test]
 fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
-    let records = traffic(|_, r| r.sent = r.due + Seconds(0.05));
-    assert_eq!(judged(&records, true).outcome, Outcome::Void);
+    let judged = |client: ClientHealth| {
+        judge(&traffic(|_, _| {}), &limits(), WINDOW, Seconds(23.0), true, &client, Certainty(0.8)).outcome
+    };
+    let client = ClientHealth { lag_p99: Seconds(0.002), backlog_p99: Seconds(0.002), ..ClientHealth::default() };
+    assert_eq!(judged(client), Outcome::Pass);
+    assert_eq!(judged(ClientHealth { lag_p99: Seconds(0.05), ..client }), Outcome::Void);
+    assert_eq!(judged(ClientHealth { backlog_p99: Seconds(0.05), ..client }), Outcome::Void);
 }
 
 #[test]
@@ -145,7 +150,7 @@ fn a_cut_request_violates_only_what_its_wait_proves() {
     };
     // The probe ended at 23 s: one waited 1 s without a token, one 0.1 s, one streams its 11 tokens far too slowly.
     let records = [waiting(22.0 - 1e-9, None), waiting(21.9, Some(21.95)), waiting(21.0, Some(21.1))];
-    let verdict = judge(&records, &limits(), WINDOW, Seconds(22.2), false, Certainty(0.8));
+    let verdict = judge(&records, &limits(), WINDOW, Seconds(22.2), false, &ClientHealth::default(), Certainty(0.8));
     assert_eq!(
         (verdict.limits[0].observations, verdict.limits[0].violations),
         (2, 0),

@@ -15,6 +15,10 @@ fn args(words: &str) -> SimArgs {
     Cli::try_parse_from(["sim-engine", "m"].into_iter().chain(words.split_whitespace())).unwrap().args
 }
 
+fn client() -> reqwest::Client {
+    crate::access::Access::default().builder("http://127.0.0.1").unwrap().build().unwrap()
+}
+
 struct Server {
     base: String,
     stop: Option<oneshot::Sender<()>>,
@@ -45,7 +49,7 @@ impl Server {
     }
 
     async fn post(&self, path: &str, body: Value) -> (u16, String) {
-        let response = reqwest::Client::new().post(format!("{}{path}", self.base)).json(&body).send().await.unwrap();
+        let response = client().post(format!("{}{path}", self.base)).json(&body).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
@@ -133,7 +137,7 @@ async fn errors_and_endpoints_are_vllms() {
     assert_eq!((status, body.contains(r#""type":"NotFoundError""#)), (404, true));
     let (status, body) = server.post("/v1/completions", json!({"prompt": "x", "max_tokens": 1024})).await;
     assert_eq!((status, body.contains("maximum context length")), (400, true));
-    let post = reqwest::Client::new().post(format!("{}/v1/completions", server.base));
+    let post = client().post(format!("{}/v1/completions", server.base));
     let response = post.header("content-type", "application/json").body("not json").send().await.unwrap();
     assert_eq!(response.status(), 400);
     assert_eq!(server.get("/nope").await.0, 404);
@@ -164,7 +168,7 @@ async fn errors_and_endpoints_are_vllms() {
 async fn a_disconnect_frees_the_request() {
     let server = Server::start("").await;
     let body = json!({"prompt": "x y z", "max_tokens": 1000, "stream": true});
-    let post = reqwest::Client::new().post(format!("{}/v1/completions", server.base)).json(&body);
+    let post = client().post(format!("{}/v1/completions", server.base)).json(&body);
     let mut response = post.send().await.unwrap();
     assert!(response.chunk().await.unwrap().is_some());
     assert!((server.metric("num_requests_running").await - 1.0).abs() < 1e-12);
@@ -184,7 +188,7 @@ async fn a_disconnect_frees_the_request() {
 async fn a_stop_ends_open_streams_with_an_error_event() {
     let server = Server::start("").await;
     let body = json!({"prompt": "x y z", "max_tokens": 1000, "stream": true});
-    let post = reqwest::Client::new().post(format!("{}/v1/completions", server.base)).json(&body);
+    let post = client().post(format!("{}/v1/completions", server.base)).json(&body);
     let response = post.send().await.unwrap();
     assert_eq!(server.stop().await, 0);
     let seen = events(&response.text().await.unwrap());
@@ -195,7 +199,7 @@ async fn a_stop_ends_open_streams_with_an_error_event() {
 async fn faults_of_the_load_strike_after_enough_requests() {
     let load = async |server: &Server, requests: usize| {
         let body = json!({"prompt": "x y z", "max_tokens": 1, "stream": true});
-        let client = reqwest::Client::new();
+        let client = client();
         let post = async || {
             let sent = client.post(format!("{}/v1/completions", server.base)).json(&body).send().await;
             drop(sent.ok()?.bytes().await);
