@@ -380,6 +380,8 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Feeds each slice as one read, ten milliseconds apart.
