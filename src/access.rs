@@ -1,13 +1,22 @@
 //! How a server is reached: keys, headers, certificates, and what all our HTTP clients have in common.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::header::{HeaderMap, HeaderName};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
+
 /// vLLM's server drops a connection that idled for 5 s; we give it up before, so that no request meets a closing one.
-const IDLE_CONNECTION: Duration = Duration::from_secs(3);
+pub const IDLE_CONNECTION: Duration = Duration::from_secs(3);
 /// A server that is up accepts a connection at once; one that does not is not there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a server asks of whoever connects.
 #[derive(Clone, Default)]
@@ -44,6 +53,14 @@ pub enum AccessError {
         /// What is wrong with it.
         why: String,
     },
+    /// The address is none.
+    #[error("failed to understand the address {url}: {why}; write it as http://HOST:PORT")]
+    Url {
+        /// As it was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A header that cannot be sent.
     #[error("`{0}` is no valid header; write NAME: VALUE")]
     Header(String),
@@ -56,48 +73,114 @@ impl From<reqwest::Error> for AccessError {
 }
 
 impl Access {
-    /// What all our HTTP clients have in common: no proxy, no redirect, no retry of ours, this access.
+    /// The headers that every request bears.
+    ///
+    /// # Errors
+    /// Of a name or a value that cannot be sent.
+    pub fn header_map(&self) -> Result<HeaderMap, AccessError> {
+        let mut map = HeaderMap::new();
+        let bearer = self.api_key.iter().map(|key| ("authorization".to_owned(), format!("Bearer {key}")));
+        for (name, value) in bearer.chain(self.headers.iter().cloned()) {
+            let wrong = || AccessError::Header(name.clone());
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
+            map.append(name, value.parse().map_err(|_| wrong())?);
+        }
+        Ok(map)
+    }
+
+    /// How TLS is spoken to a server at that address; plain HTTP needs no certificate, and a container may have none.
+    ///
+    /// # Errors
+    /// Of certificates that cannot be read.
+    pub fn tls(&self, base_url: &str) -> Result<ClientConfig, AccessError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| AccessError::Http(e.to_string()))?;
+        if self.insecure {
+            let anyone = Arc::new(Anyone(provider));
+            return Ok(builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth());
+        }
+        let mut roots = RootCertStore::empty();
+        match &self.ca_file {
+            Some(path) => {
+                let wrong = |why: String| AccessError::Certificates { path: path.clone(), why };
+                for certificate in CertificateDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))? {
+                    let certificate = certificate.map_err(|e| wrong(e.to_string()))?;
+                    roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
+                }
+                if roots.is_empty() {
+                    return Err(wrong("there is no certificate in it".into()));
+                }
+            }
+            None if base_url.starts_with("https:") => {
+                let builder = builder.with_platform_verifier().map_err(|e| AccessError::Http(e.to_string()))?;
+                return Ok(builder.with_no_client_auth());
+            }
+            None => {}
+        }
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// The HTTP library's client for whatever is not load: no proxy, no redirect, no retry, this access.
     ///
     /// # Errors
     /// Those of certificates and headers.
     pub fn builder(&self, base_url: &str) -> Result<reqwest::ClientBuilder, AccessError> {
-        // Twice is once: the second call finds the provider of the first.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let mut headers = reqwest::header::HeaderMap::new();
-        let bearer = self.api_key.iter().map(|key| ("authorization".to_owned(), format!("Bearer {key}")));
-        for (name, value) in bearer.chain(self.headers.iter().cloned()) {
-            let wrong = || AccessError::Header(name.clone());
-            let name = reqwest::header::HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
-            headers.append(name, value.parse().map_err(|_| wrong())?);
-        }
-        let builder = reqwest::Client::builder()
+        Ok(reqwest::Client::builder()
             .no_proxy()
-            .default_headers(headers)
+            .default_headers(self.header_map()?)
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .pool_idle_timeout(IDLE_CONNECTION)
             .connect_timeout(CONNECT_TIMEOUT)
-            .tls_danger_accept_invalid_certs(self.insecure);
-        Ok(match &self.ca_file {
-            Some(path) => builder.tls_certs_only(certificates(path)?),
-            // A container without any certificate must still be able to speak plain HTTP.
-            None if !base_url.starts_with("https:") => builder.tls_certs_only([]),
-            None => builder,
-        })
+            .tls_backend_preconfigured(self.tls(base_url)?))
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<reqwest::Certificate>, AccessError> {
-    let wrong = |why: String| AccessError::Certificates { path: path.to_owned(), why };
-    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
-    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
-    if found.is_empty() { Err(wrong("there is no certificate in it".into())) } else { Ok(found) }
+/// Trusts every certificate, for whoever asked for that; signatures are still checked.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// The error and all its causes in one line, each said once.
-pub fn sentence(error: &reqwest::Error) -> String {
+fn sentence(error: &(dyn Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let text = error.to_string();
         if !said.iter().any(|earlier| earlier.contains(&text)) {

@@ -1,29 +1,39 @@
-//! One streamed request: what goes out, and what its bytes mean.
-//!
-//! Time is read when bytes arrive, before they are understood. Tokens are counted by the engine's usage, since a chunk may hold several
-//! of them or none; a stream without `[DONE]`, usage or token is no answer.
+//! One streamed request: what goes out, and how its answer is read.
 
-use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, ready};
 use std::time::Instant;
 
-use futures_util::StreamExt;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 
-use super::failures;
+use super::answer::Answer;
+use super::connection::{Connection, Failed, Pool, Server};
 use super::health::Usage;
+use super::http1;
+use super::lateness::Lateness;
 use super::record::ErrorClass;
-use super::resolver::Resolver;
 use super::sse::Framer;
 use super::threads::{Lane, readers};
-use crate::access::{Access, AccessError, sentence};
+use crate::access::{Access, AccessError};
 use crate::clock;
 use crate::settings::Endpoint;
 use crate::workload::Prompt;
+
+/// Larger than what an engine writes at once, so that a read takes all that is there.
+const READ: usize = 64 << 10;
+
+thread_local! {
+    // One room for the bytes of all the streams of a thread: they are understood before the next read.
+    static BYTES: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
 
 /// Where requests go, and how they are asked.
 #[derive(Clone, Debug)]
@@ -59,35 +69,19 @@ pub struct Client(Arc<Inner>);
 
 struct Inner {
     target: Target,
-    url: String,
+    server: Server,
+    /// A request up to its length.
+    head: String,
     pacer: Lane,
     readers: Vec<Reader>,
     next: AtomicUsize,
+    lateness: Arc<Lateness>,
 }
 
 /// A reading thread and the connections that belong to it.
 struct Reader {
     lane: Lane,
-    http: reqwest::Client,
-}
-
-/// What one answer was, its times as clock readings.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) sent: Option<Instant>,
-    pub(super) first: Option<Instant>,
-    pub(super) last: Option<Instant>,
-    pub(super) gaps: Vec<f32>,
-    pub(super) text: String,
-    pub(super) tokens_in: Option<u32>,
-    pub(super) tokens_cached: Option<u32>,
-    pub(super) tokens_out: Option<u32>,
-    pub(super) error: Option<ErrorClass>,
-    pub(super) why: Option<String>,
-    pub(super) done: bool,
-    pub(super) role_seen: bool,
-    /// Whether the text is of use to somebody.
-    pub(super) keep_text: bool,
+    pool: Pool,
 }
 
 #[derive(Serialize)]
@@ -113,69 +107,22 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-// What we read of a chunk; texts are borrowed from it, since most are looked at and thrown away.
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(default, borrow)]
-    choices: Vec<Choice<'a>>,
-    usage: Option<Usages>,
-    error: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    text: Option<Text<'a>>,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-    finish_reason: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    role: Option<IgnoredAny>,
-    #[serde(borrow)]
-    content: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-#[derive(Deserialize)]
-struct Usages {
-    prompt_tokens: u32,
-    #[serde(default)]
-    completion_tokens: u32,
-    prompt_tokens_details: Option<PromptDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u32>,
-}
-
 impl Client {
     /// A client with its own threads and connections.
     ///
     /// # Errors
-    /// Those of threads, certificates and headers.
+    /// Those of the address, threads, certificates and headers.
     pub fn new(target: Target) -> Result<Self, ClientError> {
-        let resolver = Arc::new(Resolver::default());
+        let server = Server::new(&target.base_url, &target.access)?;
+        let head = head(&server, &target)?;
         let reader = |number: usize| {
-            let http = target.access.builder(&target.base_url)?;
-            let http = http.pool_max_idle_per_host(usize::MAX).dns_resolver(resolver.clone());
-            let http = http.build().map_err(AccessError::from)?;
-            let lane = Lane::start(&format!("load-read-{number}")).map_err(ClientError::Threads)?;
-            Ok(Reader { lane, http })
+            let lane = Lane::thrifty(&format!("load-read-{number}")).map_err(ClientError::Threads)?;
+            Ok(Reader { lane, pool: Pool::default() })
         };
         let readers = (0..readers()).map(reader).collect::<Result<Vec<Reader>, ClientError>>()?;
-        let pacer = Lane::start("load-pace").map_err(ClientError::Threads)?;
-        let path = match target.endpoint {
-            Endpoint::Completions => "/v1/completions",
-            Endpoint::Chat => "/v1/chat/completions",
-        };
-        let url = format!("{}{path}", target.base_url);
-        Ok(Self(Arc::new(Inner { target, url, pacer, readers, next: AtomicUsize::new(0) })))
+        let pacer = Lane::punctual("load-pace").map_err(ClientError::Threads)?;
+        let (next, lateness) = (AtomicUsize::new(0), Arc::default());
+        Ok(Self(Arc::new(Inner { target, server, head, pacer, readers, next, lateness })))
     }
 
     /// The runtime that keeps time.
@@ -183,19 +130,19 @@ impl Client {
         self.0.pacer.handle()
     }
 
-    /// The runtimes that read.
-    pub(super) fn readers(&self) -> impl Iterator<Item = &Handle> {
-        self.0.readers.iter().map(|r| r.lane.handle())
-    }
-
     /// The reader whose turn it is.
     pub(super) fn turn(&self) -> usize {
         self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.readers.len()
     }
 
-    /// The runtime of that reader.
-    pub(super) fn reader(&self, number: usize) -> &Handle {
-        self.0.readers[number].lane.handle()
+    /// The thread of that reader.
+    pub(super) fn reader(&self, number: usize) -> &Lane {
+        &self.0.readers[number].lane
+    }
+
+    /// How late its reads came until now.
+    pub(super) fn lateness(&self) -> Vec<u64> {
+        self.0.lateness.counts()
     }
 
     /// What the threads have used since they began.
@@ -205,8 +152,8 @@ impl Client {
         Usage::of(&ids)
     }
 
-    /// The body of a request, ready to be sent.
-    pub(super) fn body(&self, prompt: &Prompt, output_tokens: u32) -> Vec<u8> {
+    /// The bytes of a request, ready to be sent.
+    pub(super) fn request(&self, prompt: &Prompt, output_tokens: u32) -> Vec<u8> {
         let target = &self.0.target;
         let (prompt, messages) = match prompt {
             Prompt::Tokens(ids) => (Some(ids.as_slice()), None),
@@ -224,7 +171,10 @@ impl Client {
             extra: &target.extra_body,
         };
         // Strings and numbers alone always serialise.
-        serde_json::to_vec(&body).unwrap_or_default()
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut request = format!("{}{}\r\n\r\n", self.0.head, body.len()).into_bytes();
+        request.extend_from_slice(&body);
+        request
     }
 
     /// Sends one request on that reader's connections and reads its answer to the end; to be run on that reader. `arrival` is called
@@ -232,47 +182,28 @@ impl Client {
     pub(super) async fn ask(
         &self,
         reader: usize,
-        body: Vec<u8>,
+        request: Vec<u8>,
         keep_text: bool,
-        mut arrival: impl FnMut(Instant, bool),
+        arrival: impl FnMut(Instant, bool),
     ) -> Answer {
         let mut answer = Answer { sent: Some(clock::now()), keep_text, ..Answer::default() };
-        let request = self.0.readers[reader]
-            .http
-            .post(&self.0.url)
-            .header(reqwest::header::CONTENT_TYPE, "application/json")
-            .body(body);
-        let response = match request.send().await {
-            Ok(response) => response,
-            Err(error) => {
-                (answer.error, answer.why) = (Some(failures::class(&error)), Some(sentence(&error)));
+        let pool = &self.0.readers[reader].pool;
+        let mut connection = match pool.take(&self.0.server, &self.0.lateness).await {
+            Ok(connection) => connection,
+            Err(failed) => {
+                answer.fail(failed);
                 return answer;
             }
         };
-        answer.error = match response.status().as_u16() {
-            200 => None,
-            429 => Some(ErrorClass::TooManyRequests),
-            503 => Some(ErrorClass::Unavailable),
-            _ => Some(ErrorClass::Status),
-        };
-        if answer.error.is_some() {
-            let status = response.status();
-            let said = response.text().await.unwrap_or_default();
-            answer.why = Some(format!("HTTP {status}: {}", said.chars().take(300).collect::<String>().trim()));
+        if let Err(error) = connection.write_all(&request).await {
+            answer.fail(Failed::new(ErrorClass::Connection, format!("failed to send the request: {error}")));
             return answer;
         }
-        let mut framer = Framer::default();
-        let mut bytes = response.bytes_stream();
-        while let Some(read) = bytes.next().await {
-            let at = clock::now();
-            let Ok(read) = read else { break };
-            let is_first = answer.first.is_none();
-            answer.read(&mut framer, &read, at);
-            if answer.last == Some(at) {
-                arrival(at, is_first);
-            }
+        drop(request);
+        let reusable = read_answer(&mut connection, &mut answer, arrival).await;
+        if reusable {
+            pool.give(connection);
         }
-        answer.conclude();
         answer
     }
 
@@ -282,9 +213,11 @@ impl Client {
     /// What kept the whole answer from coming.
     pub async fn answers(&self, prompt: &Prompt, output_tokens: u32) -> Result<(), Unanswered> {
         let (client, reader) = (self.clone(), self.turn());
-        let body = self.body(prompt, output_tokens);
+        let request = self.request(prompt, output_tokens);
         let mut asking = tokio::task::JoinSet::new();
-        asking.spawn_on(async move { client.ask(reader, body, false, |_, _| {}).await }, self.reader(reader));
+        asking
+            .spawn_on(async move { client.ask(reader, request, false, |_, _| {}).await }, self.reader(reader).handle());
+        self.reader(reader).wake();
         let answer = asking.join_next().await.and_then(Result::ok).unwrap_or_default();
         match answer.error {
             Some(class) => Err(Unanswered { class, why: answer.why }),
@@ -312,136 +245,94 @@ impl std::fmt::Display for Unanswered {
     }
 }
 
-impl Answer {
-    /// Understands one read. Tokens that arrive in one read are one arrival.
-    fn read(&mut self, framer: &mut Framer, bytes: &[u8], at: Instant) {
-        let mut token = false;
-        framer.push(bytes, |event| token |= self.event(event));
-        if token {
-            if let Some(last) = self.last {
-                self.gaps.push(at.duration_since(last).as_secs_f32());
-            }
-            self.first.get_or_insert(at);
-            self.last = Some(at);
-        }
+/// The head of every request, up to the number of bytes of its body.
+fn head(server: &Server, target: &Target) -> Result<String, AccessError> {
+    let path = match target.endpoint {
+        Endpoint::Completions => "/v1/completions",
+        Endpoint::Chat => "/v1/chat/completions",
+    };
+    let mut head = format!("POST {}{path} HTTP/1.1\r\nhost: {}\r\n", server.prefix, server.authority);
+    head.push_str("content-type: application/json\r\naccept: text/event-stream\r\n");
+    for (name, value) in &target.access.header_map()? {
+        let value = value.to_str().map_err(|_| AccessError::Header(name.to_string()))?;
+        // Writing to a String cannot fail.
+        let _ = write!(head, "{name}: {value}\r\n");
     }
-
-    /// Whether the event brings a token.
-    fn event(&mut self, event: &[u8]) -> bool {
-        if event == b"[DONE]" {
-            self.done = true;
-            return false;
-        }
-        let Ok(chunk) = serde_json::from_slice::<Chunk>(event) else {
-            self.error.get_or_insert(ErrorClass::Malformed);
-            return false;
-        };
-        if let Some(error) = chunk.error {
-            self.error = Some(ErrorClass::InStream);
-            self.why.get_or_insert_with(|| error["message"].as_str().map_or(error.to_string(), str::to_owned));
-        }
-        if let Some(usage) = chunk.usage {
-            self.tokens_in = Some(usage.prompt_tokens);
-            self.tokens_out = Some(usage.completion_tokens);
-            self.tokens_cached = usage.prompt_tokens_details.and_then(|d| d.cached_tokens).or(self.tokens_cached);
-        }
-        let mut token = false;
-        for choice in chunk.choices {
-            token |= match (choice.delta, choice.text) {
-                (Some(delta), _) => {
-                    let content = delta.content.as_ref().map_or("", |text| &text.0);
-                    // A chat opens with a role and no content: the answer is announced, no token is there yet.
-                    let announcement =
-                        delta.role.is_some() && content.is_empty() && choice.finish_reason.is_none() && !self.role_seen;
-                    self.role_seen |= delta.role.is_some();
-                    if self.keep_text {
-                        self.text.push_str(content);
-                    }
-                    !announcement
-                }
-                (None, Some(text)) => {
-                    if self.keep_text {
-                        self.text.push_str(&text.0);
-                    }
-                    true
-                }
-                (None, None) => false,
-            };
-        }
-        token
-    }
-
-    fn conclude(&mut self) {
-        if self.error.is_none() && (!self.done || self.tokens_out.unwrap_or(0) == 0 || self.first.is_none()) {
-            self.error = Some(ErrorClass::Truncated);
-        }
-    }
+    head.push_str("content-length: ");
+    Ok(head)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    /// Feeds each slice as one read, ten milliseconds apart.
-    fn answer(reads: &[&str]) -> Answer {
-        let mut answer = Answer { keep_text: true, ..Answer::default() };
-        let (mut framer, start) = (Framer::default(), clock::now());
-        for (i, read) in reads.iter().enumerate() {
-            answer.read(&mut framer, read.as_bytes(), start + Duration::from_millis(10 * i as u64));
+/// Reads until the answer is over, and says whether its connection can be used again.
+async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arrival: impl FnMut(Instant, bool)) -> bool {
+    let (mut http, mut framer) = (http1::Reader::default(), Framer::default());
+    let mut refusal = Vec::new();
+    // One read of the connection and what it means; none at the connection's end.
+    let mut read = |connection: &mut Connection, answer: &mut Answer, bytes: &[u8]| {
+        let at = connection.arrived();
+        let is_first = answer.first.is_none();
+        let mut token = false;
+        // The first bytes may hold head and body: the status decides how the body is understood.
+        let mut body = Vec::new();
+        let mut rest = bytes;
+        if http.head_read().is_none() {
+            http.push(rest, |part| body.extend_from_slice(part))?;
+            rest = &[];
+        }
+        let ok = http.head_read().is_none_or(|head| head.status == 200);
+        let mut take = |part: &[u8]| {
+            if ok {
+                token |= answer.read(&mut framer, part, at);
+            } else if refusal.len() < READ {
+                refusal.extend_from_slice(part);
+            }
+        };
+        take(&body);
+        http.push(rest, take)?;
+        if token {
+            arrival(at, is_first);
+        }
+        Ok::<bool, http1::NotHttp>(http.is_over())
+    };
+    let ended = poll_fn(|cx| {
+        BYTES.with_borrow_mut(|bytes| {
+            loop {
+                let mut buffer = ReadBuf::new(bytes);
+                let done = ready!(Pin::new(&mut *connection).poll_read(cx, &mut buffer));
+                let ended = match done {
+                    Err(error) => Err(error.to_string()),
+                    Ok(()) if buffer.filled().is_empty() => Ok(false),
+                    Ok(()) => match read(connection, answer, buffer.filled()) {
+                        Ok(false) => continue,
+                        Ok(true) => Ok(true),
+                        Err(not_http) => {
+                            answer.error = Some(ErrorClass::Malformed);
+                            Err(not_http.to_string())
+                        }
+                    },
+                };
+                return Poll::Ready(ended);
+            }
+        })
+    })
+    .await;
+    let Some(head) = http.head_read() else {
+        let why = ended.err().unwrap_or_else(|| "the connection was closed before any answer".into());
+        answer.fail(Failed::new(answer.error.unwrap_or(ErrorClass::Connection), why));
+        return false;
+    };
+    if head.status == 200 {
+        if let Err(why) = &ended {
+            answer.why.get_or_insert_with(|| why.clone());
         }
         answer.conclude();
-        answer
+    } else {
+        let class = match head.status {
+            429 => ErrorClass::TooManyRequests,
+            503 => ErrorClass::Unavailable,
+            _ => ErrorClass::Status,
+        };
+        let said: String = String::from_utf8_lossy(&refusal).chars().take(300).collect();
+        answer.fail(Failed::new(class, format!("HTTP {}: {}", head.status, said.trim())));
     }
-
-    const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
-    const EMPTY: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":null}]}\n\n";
-    const WORD: &str =
-        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" mouse\"},\"finish_reason\":\"length\"}]}\n\n";
-    const USAGE: &str =
-        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":6,\"total_tokens\":8,\"completion_tokens\":2}}\n\n";
-    const DONE: &str = "data: [DONE]\n\n";
-
-    #[test]
-    fn a_role_chunk_is_no_token_and_an_empty_token_is_one() {
-        let answer = answer(&[ROLE, EMPTY, WORD, USAGE, DONE]);
-        assert_eq!(answer.error, None);
-        assert_eq!(answer.gaps.len(), 1, "two tokens, ten milliseconds apart");
-        assert!((answer.gaps[0] - 0.01).abs() < 1e-4);
-        assert_eq!((answer.tokens_in, answer.tokens_out, answer.text.as_str()), (Some(6), Some(2), " mouse"));
-    }
-
-    #[test]
-    fn tokens_in_one_read_are_one_arrival() {
-        let joined = [EMPTY, WORD, USAGE, DONE].concat();
-        let answer = answer(&[ROLE, &joined]);
-        assert_eq!(answer.error, None);
-        assert!(answer.gaps.is_empty());
-        assert_eq!(answer.first, answer.last);
-    }
-
-    #[test]
-    fn an_error_inside_a_200_stream_is_an_error_even_with_done() {
-        let error = "data: {\"error\": {\"message\": \"EngineCore encountered an issue.\", \"code\": 500}}\n\n";
-        assert_eq!(answer(&[EMPTY, error, DONE]).error, Some(ErrorClass::InStream));
-    }
-
-    #[test]
-    fn a_stream_without_done_usage_or_token_is_truncated() {
-        assert_eq!(answer(&[EMPTY, WORD, USAGE]).error, Some(ErrorClass::Truncated));
-        assert_eq!(answer(&[EMPTY, WORD, DONE]).error, Some(ErrorClass::Truncated));
-        assert_eq!(answer(&[ROLE, USAGE, DONE]).error, Some(ErrorClass::Truncated));
-        assert_eq!(answer(&["data: nonsense\n\n", DONE]).error, Some(ErrorClass::Malformed));
-    }
-
-    #[test]
-    fn recorded_streams_of_vllm_are_whole_answers() {
-        let raw = include_str!("../../tests/data/vllm/sse_completions_spec_multitoken.txt");
-        let body: String = raw.lines().filter(|l| l.starts_with("data:")).map(|l| format!("{l}\n\n")).collect();
-        let answer = answer(&[&body]);
-        assert_eq!(answer.error, None);
-        let chunks = body.matches("\"text\"").count() as u32;
-        assert!(answer.tokens_out.unwrap() > chunks, "several tokens share a chunk, usage counts them");
-    }
+    ended == Ok(true) && head.keep_alive
 }

@@ -9,8 +9,10 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::alarm::Alarm;
-use super::client::{Answer, Client};
-use super::health::{Beats, ClientHealth};
+use super::answer::Answer;
+use super::client::Client;
+use super::health::ClientHealth;
+use super::lateness::quantile;
 use super::record::{ErrorClass, RequestRecord};
 use crate::clock;
 use crate::units::Seconds;
@@ -116,7 +118,7 @@ struct Flight {
 /// A request whose body is written before its time comes.
 struct Prepared {
     planned: Planned,
-    body: Vec<u8>,
+    request: Vec<u8>,
 }
 
 /// Sends the source's requests at their times and reads all answers, until the watch has seen enough. Everything happens on the
@@ -148,11 +150,7 @@ struct Drive {
 impl Drive {
     async fn run(client: Client, source: Box<dyn Source>, schedule: Schedule, mut watch: Box<dyn Watch>) -> Driven {
         let Ok(alarm) = Alarm::new() else { return Driven::default() };
-        let (beats, used) = (Beats::default(), client.usage());
-        let mut streams = JoinSet::new();
-        for reader in client.readers() {
-            streams.spawn_on(beats.clone().beat(), reader);
-        }
+        let (late, used) = (client.lateness(), client.usage());
         let (news_in, mut news) = mpsc::unbounded_channel::<News>();
         let mut drive = Self {
             client,
@@ -161,7 +159,7 @@ impl Drive {
             prepared: VecDeque::new(),
             flights: BTreeMap::new(),
             records: Vec::new(),
-            streams,
+            streams: JoinSet::new(),
             news_in,
             last_sign: Arc::default(),
         };
@@ -205,7 +203,11 @@ impl Drive {
         let open = std::mem::take(&mut drive.flights);
         drive.records.extend(open.into_values().map(|flight| cut_off(&flight)));
         drive.records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0).then(a.id.cmp(&b.id)));
-        let health = ClientHealth::of(&drive.records, &beats, drive.client.usage().since(used));
+        let health = ClientHealth::of(
+            &drive.records,
+            quantile(&late, &drive.client.lateness(), 0.99),
+            drive.client.usage().since(used),
+        );
         Driven { records: drive.records, ended, cut, health }
     }
 
@@ -228,13 +230,13 @@ impl Drive {
             return false;
         }
         let Some(planned) = self.source.take() else { return false };
-        let body = self.client.body(&planned.prompt, planned.output_tokens);
+        let request = self.client.request(&planned.prompt, planned.output_tokens);
         let place = self.prepared.partition_point(|other| other.planned.due.0 <= planned.due.0);
-        self.prepared.insert(place, Prepared { planned, body });
+        self.prepared.insert(place, Prepared { planned, request });
         true
     }
 
-    fn send(&mut self, Prepared { planned, body }: Prepared) {
+    fn send(&mut self, Prepared { planned, request }: Prepared) {
         let start = self.start;
         let sign = move |at: Instant| at.saturating_duration_since(start).as_micros() as u64;
         if self.flights.is_empty() {
@@ -250,10 +252,12 @@ impl Drive {
                     drop(news.send(News::First(id, at)));
                 }
             };
-            let answer = client.ask(reader, body, turn.is_some(), arrival).await;
+            let answer = client.ask(reader, request, turn.is_some(), arrival).await;
             drop(news.send(News::Ended(id, Box::new(answer))));
         };
-        let task = self.streams.spawn_on(asking, self.client.reader(reader));
+        let lane = self.client.reader(reader);
+        let task = self.streams.spawn_on(asking, lane.handle());
+        lane.wake();
         let (due, asked_out, handed) = (planned.due, planned.output_tokens, self.since(clock::now()));
         self.flights.insert(id, Flight { id, due, asked_out, turn, handed, first: None, task });
     }

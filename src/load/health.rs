@@ -1,17 +1,9 @@
 //! How well our own client kept up: a probe in which it did not says nothing about the engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::alarm::Alarm;
 use super::record::RequestRecord;
-use crate::clock;
 use crate::units::Seconds;
-
-/// How often a reader is asked to show that it lives: often enough for a p99 of a few seconds, at a thousandth of a core.
-const BEAT: Duration = Duration::from_millis(10);
 
 /// The client's own health in a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,10 +13,8 @@ pub struct ClientHealth {
     pub lag_p99: Seconds,
     /// The largest of them.
     pub lag_max: Seconds,
-    /// How long bytes that had arrived waited until we read them, the 99th percentile: measured by a beat that waits in the same queue.
-    pub backlog_p99: Seconds,
-    /// The largest of them.
-    pub backlog_max: Seconds,
+    /// How long bytes that had arrived waited until we read them, the 99th percentile; none where the kernel does not tell.
+    pub backlog_p99: Option<Seconds>,
     /// CPU time of the generator's threads.
     pub cpu: Seconds,
     /// How long they were ready to run and had no core.
@@ -32,15 +22,13 @@ pub struct ClientHealth {
 }
 
 impl ClientHealth {
-    /// From a probe's records, its beats and what its threads used.
-    pub(super) fn of(records: &[RequestRecord], beats: &Beats, used: Usage) -> Self {
+    /// From a probe's records, the lateness of its reads and what its threads used.
+    pub(super) fn of(records: &[RequestRecord], backlog_p99: Option<Seconds>, used: Usage) -> Self {
         let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
-        let mut late: Vec<f64> = beats.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Self {
             lag_p99: quantile(&mut lags, 0.99),
             lag_max: quantile(&mut lags, 1.0),
-            backlog_p99: quantile(&mut late, 0.99),
-            backlog_max: quantile(&mut late, 1.0),
+            backlog_p99,
             cpu: used.cpu,
             starved: used.starved,
         }
@@ -52,24 +40,6 @@ fn quantile(values: &mut [f64], q: f64) -> Seconds {
     values.sort_by(f64::total_cmp);
     let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len().max(1));
     Seconds(values.get(rank - 1).copied().unwrap_or(0.0))
-}
-
-/// How late each beat was, in seconds.
-#[derive(Clone, Default)]
-pub(super) struct Beats(Arc<Mutex<Vec<f64>>>);
-
-impl Beats {
-    /// Beats on the runtime it is spawned on, until it is dropped. An alarm waits in the same queue as the sockets do, so its
-    /// lateness is that of reading.
-    pub(super) async fn beat(self) {
-        let Ok(alarm) = Alarm::new() else { return };
-        loop {
-            let due = clock::now() + BEAT;
-            alarm.at(due).await;
-            let late = clock::now().saturating_duration_since(due).as_secs_f64();
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(late);
-        }
-    }
 }
 
 /// What threads used since they began.
@@ -105,29 +75,8 @@ mod tests {
     use crate::load::threads::Lane;
 
     #[test]
-    fn a_thread_that_is_kept_busy_shows_it_in_its_beats() {
-        let lane = Lane::start("test").unwrap();
-        let beats = Beats::default();
-        let beating = lane.handle().spawn(beats.clone().beat());
-        let (done, wait) = std::sync::mpsc::channel();
-        lane.handle().spawn(async move {
-            for _ in 0..4 {
-                // Reads that take long, as seen by whoever waits behind them.
-                std::thread::sleep(Duration::from_millis(60));
-                tokio::task::yield_now().await;
-            }
-            done.send(()).unwrap();
-        });
-        wait.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(30));
-        beating.abort();
-        let health = ClientHealth::of(&[], &beats, Usage::default());
-        assert!(health.backlog_max.0 > 0.04, "{health:?}");
-    }
-
-    #[test]
     fn the_kernel_accounts_for_threads() {
-        let lane = Lane::start("test").unwrap();
+        let lane = Lane::punctual("test").unwrap();
         let before = Usage::of(&[lane.thread_id()]);
         let (done, wait) = std::sync::mpsc::channel();
         lane.handle().spawn(async move { done.send((0..20_000_000_u64).map(std::hint::black_box).sum::<u64>()) });

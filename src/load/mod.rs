@@ -3,12 +3,15 @@
 //! It measures and never judges: when to stop early is decided by the [`Watch`] that its caller brings.
 
 mod alarm;
+mod answer;
 mod client;
+mod connection;
 mod drive;
-mod failures;
 mod health;
+mod http1;
+mod lateness;
 mod record;
-mod resolver;
+mod socket;
 mod sse;
 mod threads;
 

@@ -5,56 +5,82 @@
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+use crate::clock;
 
 /// Between this many polls of tasks a runtime looks at what came from other threads: a request that is due waits for no more than
 /// so many reads, some tens of microseconds.
 const LOOK_OUTSIDE_EVERY: u32 = 8;
 
+/// A reader goes to sleep no more often than this. Waking up costs several times what reading a token does, so at thousands of tokens
+/// a second they are read in small bunches, as network cards bundle their interrupts; a token after a silence is read at once.
+///
+/// Stamps do not suffer: they are the kernel's.
+const BUNCH: Duration = Duration::from_millis(1);
+
 /// A thread with its runtime; both end when it is dropped.
 pub(super) struct Lane {
     handle: Handle,
     thread_id: Arc<AtomicI32>,
+    thread: thread::Thread,
     // Dropped with the lane, which ends the thread.
     _open: oneshot::Sender<()>,
 }
 
 impl Lane {
-    /// Starts a thread of that name.
+    /// Starts a thread that is on time: for whoever sends.
     ///
     /// # Errors
     /// Where the system gives no thread or no event queue.
-    pub(super) fn start(name: &str) -> io::Result<Self> {
+    pub(super) fn punctual(name: &str) -> io::Result<Self> {
+        Self::start(name, &mut Builder::new_current_thread())
+    }
+
+    /// Starts a thread that is thrifty: for whoever reads.
+    ///
+    /// # Errors
+    /// Where the system gives no thread or no event queue.
+    pub(super) fn thrifty(name: &str) -> io::Result<Self> {
+        let slept = Mutex::new(clock::now());
+        let bunch = move || {
+            let mut slept = slept.lock().unwrap_or_else(PoisonError::into_inner);
+            let pause = BUNCH.saturating_sub(slept.elapsed());
+            if !pause.is_zero() {
+                // Whoever hands over a request to be sent ends the pause.
+                thread::park_timeout(pause);
+            }
+            *slept = clock::now();
+        };
+        Self::start(name, Builder::new_current_thread().on_thread_park(bunch))
+    }
+
+    fn start(name: &str, builder: &mut Builder) -> io::Result<Self> {
         let (open, closed) = oneshot::channel::<()>();
-        let (ready, started) = mpsc::channel();
         let thread_id = Arc::new(AtomicI32::new(0));
         let own_id = thread_id.clone();
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let runtime = builder.enable_all().global_queue_interval(LOOK_OUTSIDE_EVERY).build()?;
+        let handle = runtime.handle().clone();
+        let running = thread::Builder::new().name(name.to_owned()).spawn(move || {
             own_id.store(nix::unistd::gettid().as_raw(), Ordering::Relaxed);
-            let runtime = Builder::new_current_thread()
-                .enable_all()
-                .global_queue_interval(LOOK_OUTSIDE_EVERY)
-                .event_interval(LOOK_OUTSIDE_EVERY)
-                .build();
-            match runtime {
-                Ok(runtime) => {
-                    drop(ready.send(Ok(runtime.handle().clone())));
-                    drop(runtime.block_on(closed));
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            }
+            drop(runtime.block_on(closed));
         })?;
-        let handle = started.recv().map_err(|_| io::Error::other("the thread ended at once"))??;
-        Ok(Self { handle, thread_id, _open: open })
+        Ok(Self { handle, thread_id, thread: running.thread().clone(), _open: open })
     }
 
     /// Where tasks are spawned.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Ends a pause between two bunches of reads, for a request that is due.
+    pub(super) fn wake(&self) {
+        self.thread.unpark();
     }
 
     /// The kernel's number of the thread.

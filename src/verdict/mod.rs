@@ -200,10 +200,9 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
     let starved = format!("; the client's threads waited {} for a core", client.starved);
     if client.lag_p99.0 > sends.0 {
         Some(format!("our own sends lagged {} (p99), more than {sends}{starved}", client.lag_p99))
-    } else if client.backlog_p99.0 > reads.0 {
-        Some(format!("what arrived waited {} (p99) to be read, more than {reads}{starved}", client.backlog_p99))
     } else {
-        None
+        let late = client.backlog_p99.filter(|late| late.0 > reads.0)?;
+        Some(format!("what arrived waited {late} (p99) to be read, more than {reads}{starved}"))
     }
 }
 

@@ -132,10 +132,10 @@ fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
     let judged = |client: ClientHealth| {
         judge(&traffic(|_, _| {}), &limits(), WINDOW, Seconds(23.0), true, &client, Certainty(0.8)).outcome
     };
-    let client = ClientHealth { lag_p99: Seconds(0.002), backlog_p99: Seconds(0.002), ..ClientHealth::default() };
+    let client = ClientHealth { lag_p99: Seconds(0.002), backlog_p99: Some(Seconds(0.002)), ..ClientHealth::default() };
     assert_eq!(judged(client), Outcome::Pass);
     assert_eq!(judged(ClientHealth { lag_p99: Seconds(0.05), ..client }), Outcome::Void);
-    assert_eq!(judged(ClientHealth { backlog_p99: Seconds(0.05), ..client }), Outcome::Void);
+    assert_eq!(judged(ClientHealth { backlog_p99: Some(Seconds(0.05)), ..client }), Outcome::Void);
 }
 
 #[test]
