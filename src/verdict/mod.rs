@@ -18,6 +18,7 @@ use crate::load::RequestRecord;
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
 
+pub(crate) use count::quantile_of_sorted;
 pub use saturation::Halves;
 pub use watch::Counter;
 
@@ -126,7 +127,7 @@ impl ClientHealth {
     pub fn of(records: &[RequestRecord]) -> Self {
         let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
         lags.sort_by(f64::total_cmp);
-        let at = |q: f64| Seconds(count::quantile_of_sorted(&lags, q).unwrap_or(0.0));
+        let at = |q: f64| Seconds(quantile_of_sorted(&lags, q).unwrap_or(0.0));
         Self { lag_p99: at(0.99), lag_max: at(1.0) }
     }
 }
