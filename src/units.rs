@@ -94,6 +94,17 @@ impl fmt::Display for Rate {
     }
 }
 
+/// A rate of tokens in tokens per second.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TokenRate(pub f64);
+
+impl fmt::Display for TokenRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.*} tok/s", usize::from(self.0 < 100.0), self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +118,6 @@ mod tests {
         assert_eq!(say(840.0), "14 min");
         assert_eq!(say(3900.0), "1 h 05 min");
         assert_eq!(Rate(2.345).to_string(), "2.35 req/s");
+        assert_eq!([TokenRate(17.26), TokenRate(1943.4)].map(|r| r.to_string()), ["17.3 tok/s", "1943 tok/s"]);
     }
 }

@@ -203,11 +203,8 @@ impl Drive {
         let open = std::mem::take(&mut drive.flights);
         drive.records.extend(open.into_values().map(|flight| cut_off(&flight)));
         drive.records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0).then(a.id.cmp(&b.id)));
-        let health = ClientHealth::of(
-            &drive.records,
-            quantile(&late, &drive.client.lateness(), 0.99),
-            drive.client.usage().since(used),
-        );
+        let health = ClientHealth::of(&drive.records)
+            .with(quantile(&late, &drive.client.lateness(), 0.99), drive.client.usage().since(used));
         Driven { records: drive.records, ended, cut, health }
     }
 

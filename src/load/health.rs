@@ -22,16 +22,15 @@ pub struct ClientHealth {
 }
 
 impl ClientHealth {
-    /// From a probe's records, the lateness of its reads and what its threads used.
-    pub(super) fn of(records: &[RequestRecord], backlog_p99: Option<Seconds>, used: Usage) -> Self {
+    /// What a probe's records alone tell: how late its sends were.
+    pub fn of(records: &[RequestRecord]) -> Self {
         let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
-        Self {
-            lag_p99: quantile(&mut lags, 0.99),
-            lag_max: quantile(&mut lags, 1.0),
-            backlog_p99,
-            cpu: used.cpu,
-            starved: used.starved,
-        }
+        Self { lag_p99: quantile(&mut lags, 0.99), lag_max: quantile(&mut lags, 1.0), ..Self::default() }
+    }
+
+    /// With the lateness of its reads and what its threads used.
+    pub(super) fn with(self, backlog_p99: Option<Seconds>, used: Usage) -> Self {
+        Self { backlog_p99, cpu: used.cpu, starved: used.starved, ..self }
     }
 }
 

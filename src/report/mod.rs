@@ -1,5 +1,6 @@
-//! What people and scripts read, all made from the journal alone.
+//! What people and scripts read: of a session, made from its journal alone; of a benchmark, from its records.
 
+pub mod bench;
 mod outcome;
 mod summary;
 mod trials;

@@ -66,6 +66,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     measure::duration(text).ok().filter(|d| !d.is_zero()).ok_or_else(wrong)
 }
 
+/// Reads the limits of a command-line flag, such as `ttft_p99=500ms,tpot_p99=50ms`, with the keys and durations of `[slo]`.
+///
+/// # Errors
+/// A sentence that says what is wrong with the first mistaken limit, and the remedy.
+pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
+    slo::from_flag(text)
+}
+
 /// Reads every section before the plan is put together, so that a mistake in one hides no mistake in another.
 fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<Plan> {
     let found = Sections::of(text, document, problems);

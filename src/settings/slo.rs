@@ -1,7 +1,8 @@
-//! `[slo]`: which quantile of which latency stays below which limit.
+//! `[slo]` and its form on the command line: which quantile of which latency stays below which limit.
 
 use std::ops::Range;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::measure;
@@ -44,6 +45,37 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Opti
         problems.push(Problem::new(&place.span, "`[slo]` promises nothing", "no limits", hint));
     }
     (problems.len() == before).then_some(limits)
+}
+
+/// Reads `ttft_p99=500ms,tpot_p99=50ms`.
+///
+/// # Errors
+/// What is wrong with the first mistaken limit, and the remedy, in one sentence.
+pub fn from_flag(text: &str) -> Result<Vec<Limit>, String> {
+    const EXAMPLE: &str = "such as ttft_p99=500ms,tpot_p99=50ms";
+    let sentence = |problem: Problem| format!("{}: {}", problem.message, problem.hint);
+    let mut limits: Vec<Limit> = Vec::new();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let Some((name, limit)) = item.split_once('=').map(|(name, limit)| (name.trim(), limit.trim())) else {
+            return Err(format!("`{item}` is no limit: write a key, `=` and a duration, {EXAMPLE}"));
+        };
+        let value = Spanned::new(0..item.len(), DeValue::String(limit.into()));
+        let (metric, quantile) = key(name, &(0..item.len()), value.get_ref()).map_err(sentence)?;
+        let mut problems = Vec::new();
+        let Some(limit) = reading::time(false, name, &value, &mut problems) else {
+            let unreadable = || format!("`{name}` has no duration: write one, {EXAMPLE}");
+            return Err(problems.into_iter().next().map_or_else(unreadable, sentence));
+        };
+        if limits.iter().any(|other| other.metric == metric && other.quantile == quantile) {
+            return Err(format!("`{name}` is promised twice: keep one of the two"));
+        }
+        limits.push(Limit { metric, quantile, at_most: Seconds::from(limit) });
+    }
+    if limits.is_empty() {
+        Err(format!("no limit is given: promise at least one latency, {EXAMPLE}"))
+    } else {
+        Ok(limits)
+    }
 }
 
 /// Reads `ttft_p99` or `ttft_p99_9`: the metric and the quantile in (0, 1).
@@ -109,5 +141,31 @@ mod tests {
             let (metric, quantile) = key(name, &(0..1), &DeValue::Boolean(true)).unwrap();
             assert_eq!(Limit { metric, quantile, at_most: Seconds(1.0) }.key(), name);
         }
+    }
+
+    #[test]
+    fn a_flag_spells_limits_as_the_space_file_does() {
+        let limits = from_flag("ttft_p99=500ms, tpot_p99_9=1m30s,").unwrap();
+        let read: Vec<_> = limits.iter().map(|l| (l.key(), l.at_most)).collect();
+        assert_eq!(read, [("ttft_p99".into(), Seconds(0.5)), ("tpot_p99_9".into(), Seconds(90.0))]);
+    }
+
+    #[test]
+    fn mistakes_in_a_flag_come_with_a_remedy() {
+        let says = |text| from_flag(text).unwrap_err();
+        insta::assert_snapshot!(
+            ["", "ttft:200", "ttft=1s", "tfft_p99=1s", "ttft_p99=500", "ttft_p99=5 sec", "itl_p50=1s,itl_p50=2s"]
+                .map(says)
+                .join("\n"),
+            @r#"
+        no limit is given: promise at least one latency, such as ttft_p99=500ms,tpot_p99=50ms
+        `ttft:200` is no limit: write a key, `=` and a duration, such as ttft_p99=500ms,tpot_p99=50ms
+        `ttft` is no latency limit: name a metric and a percentile, such as ttft_p99
+        unknown metric `tfft`: did you mean `ttft_p99`?
+        `ttft_p99` has no unit: add a unit: "500s" for seconds or "500ms" for milliseconds
+        `ttft_p99` has an unknown unit: write "5s"
+        `itl_p50` is promised twice: keep one of the two
+        "#
+        );
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> O
 }
 
 /// The smallest value that at least a share `q` of the values do not exceed.
-pub(super) fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = ((q * sorted.len() as f64 - 1e-9).ceil() as usize).clamp(1, sorted.len().max(1));
     sorted.get(rank - 1).copied()
 }

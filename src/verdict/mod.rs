@@ -18,6 +18,7 @@ use crate::load::{ClientHealth, RequestRecord};
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
+pub(crate) use count::quantile_of_sorted;
 pub use saturation::Halves;
 pub use watch::Counter;
 
@@ -197,7 +198,10 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
     };
     let sends = tolerated(|m| matches!(m, Metric::Ttft | Metric::E2e));
     let reads = tolerated(|_| true);
-    let starved = format!("; the client's threads waited {} for a core", client.starved);
+    let starved = match client.starved {
+        Seconds(0.0) => String::new(),
+        starved => format!("; its threads waited {starved} for a core"),
+    };
     if client.lag_p99.0 > sends.0 {
         Some(format!("our own sends lagged {} (p99), more than {sends}{starved}", client.lag_p99))
     } else {

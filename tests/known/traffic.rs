@@ -1,5 +1,6 @@
 //! Requests at known times, driven through the public interface; the only file of tests and benchmarks that builds a client.
 
+use autotune::access::Access;
 use autotune::load::{Client, Driven, Schedule, Target, ToTheEnd, drive};
 use autotune::settings::Endpoint;
 use autotune::units::Seconds;
@@ -69,13 +70,14 @@ pub fn driven(url: &str, model: &str, traffic: Traffic) -> Driven {
         model: model.to_owned(),
         endpoint: traffic.endpoint,
         ignore_eos: true,
-        api_key: None,
+        access: Access::default(),
+        extra_body: serde_json::Map::new(),
     };
     let window_ends = Seconds(traffic.due.iter().copied().fold(0.0, f64::max));
-    let schedule = Schedule { window_ends, stall_timeout: Seconds(20.0) };
+    let schedule = Schedule { window_ends, stall_timeout: Seconds(20.0), request_timeout: None };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let client = Client::new(target).unwrap();
-        drive(&client, Box::new(traffic), schedule, &mut ToTheEnd).await
+        drive(&client, Box::new(traffic), schedule, Box::new(ToTheEnd)).await
     })
 }

@@ -134,7 +134,6 @@ fn tokens_that_share_a_write_count_one_by_one() {
 }
 
 #[test]
-#[ignore = "reqwest hands over HTTP chunks one by one, and each counts as an arrival though one read brought them all"]
 fn tokens_that_share_a_write_are_one_arrival() {
     let server = compare(SHARED, steady(12));
     assert_eq!(server.arrivals, 3.0);

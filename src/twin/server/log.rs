@@ -34,16 +34,8 @@ pub(super) fn info(source: Source, place: &str, text: &str) {
 
 /// `MM-DD HH:MM:SS` in UTC.
 fn stamp(unix_seconds: f64) -> String {
-    let seconds = unix_seconds as i64;
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01 make the leap day the last of its year (Howard Hinnant, "chrono-compatible date algorithms").
-    let of_era = (days + 719_468).rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    format!("{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
+    let clock::Utc { month, day, hour, minute, second, .. } = clock::Utc::of(unix_seconds);
+    format!("{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
 /// A whole number with commas, as in `12,345 tokens`.

@@ -44,7 +44,7 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> (u16, String) {
-        let response = reqwest::get(format!("{}{path}", self.base)).await.unwrap();
+        let response = client().get(format!("{}{path}", self.base)).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     }
 

@@ -1,0 +1,174 @@
+//! What one level of load was, as the load generator hands it over.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::ClientHealth;
+use crate::load::RequestRecord;
+use crate::rig::Telemetry;
+use crate::settings::{Endpoint, Limit};
+use crate::units::{Rate, Seconds};
+use crate::verdict::{Verdict, Window};
+
+/// One level of load and everything that was seen of it.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// What was asked of the load generator.
+    pub offered: Offered,
+    /// The part whose arrivals count, as planned; for [`Offered::AllAtOnce`] it reaches from the send to the last answer.
+    pub window: Window,
+    /// Every request, those of the ramp included.
+    pub records: Vec<RequestRecord>,
+    /// When the last answer came or the level was cut, from the start of its traffic.
+    pub ended: Seconds,
+    /// Whether somebody interrupted it.
+    pub partial: bool,
+    /// The verdict on the limits, where there are limits.
+    pub verdict: Option<Verdict>,
+    /// The promises; empty without `--slo`.
+    pub limits: Vec<Limit>,
+    /// What the server's counters showed.
+    pub telemetry: Telemetry,
+    /// Our own health.
+    pub client: ClientHealth,
+    /// What the prefix cache did.
+    pub cache: Cache,
+    /// What a reader must know, in sentences.
+    pub warnings: Vec<String>,
+    /// Whom the load was for.
+    pub meta: Meta,
+}
+
+impl Level {
+    /// The window that traffic filled: up to its end where the level was interrupted or decided early, otherwise as planned.
+    pub fn filled_window(&self) -> Window {
+        let cut_short = self.partial || self.verdict.as_ref().is_some_and(|verdict| !verdict.complete);
+        let Window { from, to } = self.window;
+        let to = if cut_short { Seconds(to.0.min(self.ended.0).max(from.0)) } else { to };
+        Window { from, to }
+    }
+}
+
+/// The load that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offered {
+    /// Arrivals at a rate, whatever the answers do.
+    Rate(Rate),
+    /// A closed loop: so many users, each of whom waits for an answer before asking again.
+    Users(u32),
+    /// So many requests at one time.
+    AllAtOnce(u32),
+    /// Arrivals at the times of a recording.
+    Recorded,
+}
+
+impl Offered {
+    /// The size of the load, by which levels of one kind are ordered; a recording has none.
+    pub fn size(self) -> Option<f64> {
+        match self {
+            Self::Rate(rate) => Some(rate.0),
+            Self::Users(n) | Self::AllAtOnce(n) => Some(f64::from(n)),
+            Self::Recorded => None,
+        }
+    }
+
+    /// Whether arrivals go on when answers are late, so that a queue can grow.
+    pub fn is_open_loop(self) -> bool {
+        matches!(self, Self::Rate(_) | Self::Recorded)
+    }
+}
+
+impl fmt::Display for Offered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(rate) => write!(f, "{rate}"),
+            Self::Users(1) => f.write_str("1 user"),
+            Self::Users(n) => write!(f, "{n} users"),
+            Self::AllAtOnce(n) => write!(f, "{n} at once"),
+            Self::Recorded => f.write_str("recorded arrivals"),
+        }
+    }
+}
+
+/// What was measured, with what, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The server, without credentials.
+    pub url: String,
+    /// The model's name in requests.
+    pub model: String,
+    /// The endpoint that carried the load.
+    pub endpoint: Endpoint,
+    /// The workload in words.
+    pub workload: String,
+    /// The shape of the gamma distribution that gaps between arrivals are drawn from: 1 is Poisson, infinite is constant.
+    pub burstiness: f64,
+    /// The seed of every draw.
+    pub seed: u64,
+    /// When the traffic began, in seconds since the Unix epoch.
+    pub started: f64,
+    /// A name that the user gave.
+    pub label: Option<String>,
+}
+
+/// What the prefix cache did, against what the workload means it to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    /// Whether the cache was emptied before the level.
+    pub reset: bool,
+    /// The share of prompt tokens, 0 to 1, that the workload shares on purpose.
+    pub expected_share: Option<f64>,
+    /// The share of prompt tokens, 0 to 1, that the cache held.
+    pub measured_share: Option<f64>,
+    /// Who told the measured share.
+    pub said_by: Option<SaidBy>,
+}
+
+/// Where the measured share of cached tokens comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaidBy {
+    /// The usage of each answer.
+    Usage,
+    /// The server's counters, which other clients move as well.
+    Counters,
+}
+
+/// A share that differs from the expected one by more than this is worth a warning; block sizes alone explain less.
+const SHARE_TOLERANCE: f64 = 0.05;
+
+impl Cache {
+    /// A sentence where the cache held another share than the workload means.
+    pub fn warning(&self) -> Option<String> {
+        let (expected, measured) = self.expected_share.zip(self.measured_share)?;
+        let (side, effect) = match measured - expected {
+            d if d > SHARE_TOLERANCE => ("more", "faster"),
+            d if d < -SHARE_TOLERANCE => ("less", "slower"),
+            _ => return None,
+        };
+        Some(format!(
+            "the prefix cache held {:.0} % of the prompt tokens, {side} than the {:.0} % that the workload shares: \
+             the latencies are {effect} than the workload's own",
+            measured * 100.0,
+            expected * 100.0,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_cache_is_told() {
+        let warning = |expected, measured| {
+            Cache { expected_share: expected, measured_share: measured, ..Cache::default() }.warning()
+        };
+        assert!(warning(Some(0.0), Some(0.93)).unwrap().contains("held 93 % of the prompt tokens, more than the 0 %"));
+        assert!(warning(Some(0.5), Some(0.1)).unwrap().contains("less than the 50 %"));
+        assert_eq!(warning(Some(0.5), Some(0.47)), None);
+        assert_eq!(warning(None, Some(0.9)), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Whether a level held, in one word with its reason.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::level::{Level, Offered};
+use super::peaks;
+use crate::units::Seconds;
+use crate::verdict::{Certainty, Outcome, Window, judge};
+
+/// How a level stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Every promise holds.
+    Pass,
+    /// A promise is broken.
+    Fail,
+    /// Too near to say.
+    Unresolved,
+    /// Our own client was too slow: the level says nothing about the server.
+    Void,
+    /// Interrupted: what is missing might have said otherwise.
+    Partial,
+    /// Without promises: the server answered as fast as it was asked.
+    KeptUp,
+    /// Without promises: the queue grew.
+    Saturated,
+    /// Without promises: too many requests have no whole answer.
+    Errors,
+    /// Without promises nothing tells good from bad here: a closed loop never asks faster than it is answered.
+    Unjudged,
+}
+
+/// Without promises, a level with a larger share of failed requests than this did not keep up, however fast the others were answered.
+const FORGIVEN_FAILURES: f64 = 0.01;
+
+impl Standing {
+    /// Of a level that counted so many requests in the filled `window`, those of `errors` without a whole answer; and why, where there
+    /// is a reason.
+    pub(super) fn of(
+        level: &Level,
+        window: Window,
+        counted: u64,
+        errors: &BTreeMap<String, u64>,
+    ) -> (Self, Option<String>) {
+        if level.partial {
+            let ran = Seconds(window.length().0.max(0.0));
+            let because = format!("interrupted after {ran} of a window of {}", level.window.length());
+            return (Self::Partial, Some(because));
+        }
+        if let Some(verdict) = &level.verdict {
+            let standing = match verdict.outcome {
+                Outcome::Pass => Self::Pass,
+                Outcome::Fail => Self::Fail,
+                Outcome::Unresolved => Self::Unresolved,
+                Outcome::Void => Self::Void,
+            };
+            return (standing, Some(verdict.because.clone()));
+        }
+        // Without promises the judge still tells a starved client and a growing queue; no certainty is asked of it.
+        let failed = errors.values().sum::<u64>();
+        let judged = judge(&level.records, &[], window, level.ended, true, &level.client, Certainty(0.0));
+        if judged.outcome == Outcome::Void {
+            (Self::Void, Some(judged.because))
+        } else if failed as f64 > FORGIVEN_FAILURES * counted as f64 {
+            (Self::Errors, Some(format!("{failed} of {counted} requests failed ({})", classes(errors))))
+        } else if judged.saturated {
+            (Self::Saturated, Some(judged.because))
+        } else if let Some(because) = backlog(level, window) {
+            (Self::Saturated, Some(because))
+        } else if counted > 0 && level.offered.is_open_loop() {
+            (Self::KeptUp, None)
+        } else {
+            (Self::Unjudged, None)
+        }
+    }
+
+    /// Whether the level held; none where it does not say.
+    pub fn held(self) -> Option<bool> {
+        match self {
+            Self::Pass | Self::KeptUp => Some(true),
+            Self::Fail | Self::Saturated | Self::Errors => Some(false),
+            Self::Unresolved | Self::Void | Self::Partial | Self::Unjudged => None,
+        }
+    }
+
+    /// The word in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unresolved => "unresolved",
+            Self::Void => "void",
+            Self::Partial => "(partial)",
+            Self::KeptUp => "kept up",
+            Self::Saturated => "saturated",
+            Self::Errors => "errors",
+            Self::Unjudged => "-",
+        }
+    }
+}
+
+/// A backlog that grew through the second half of the window by more than this share of its arrivals was not worked off.
+const BACKLOG_SHARE: f64 = 0.1;
+
+/// A sentence where arrivals at a steady rate made the backlog grow in the second half of the window, beyond three standard deviations of the difference of two
+/// Poisson counts. The judge asks for more, because it weighs a whole window of latencies beside it; a level without promises has no other
+/// witness, and where a ramp filled the queue already, the middle of the window looks nearly as full as its end. A recording may simply
+/// grow busier, which says nothing of the server.
+fn backlog(level: &Level, window: Window) -> Option<String> {
+    if !matches!(level.offered, Offered::Rate(_)) {
+        return None;
+    }
+    let middle = Seconds((window.from.0 + window.to.0) / 2.0);
+    let open_at = |at| peaks::in_flight_at(&level.records, at, level.ended);
+    let (before, after) = (open_at(middle), open_at(window.to));
+    let arrivals = level.records.iter().filter(|r| r.due >= middle && r.due < window.to).count();
+    let growth = after as f64 - before as f64;
+    let chance = 3.0 * (2.0 * before.max(1) as f64).sqrt();
+    (growth > chance && growth > BACKLOG_SHARE * arrivals as f64)
+        .then(|| format!("saturated: {before} requests in flight at the middle of the window, {after} at its end"))
+}
+
+/// Failures by class, such as `3 unavailable, 1 truncated`.
+pub(super) fn classes(errors: &BTreeMap<String, u64>) -> String {
+    errors.iter().map(|(class, count)| format!("{count} {class}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{WINDOW, at_rate, failed, level, records};
+    use super::*;
+    use crate::load::{ErrorClass, RequestRecord};
+    use crate::units::Rate;
+
+    fn standing(level: &Level) -> Standing {
+        super::super::Summary::of(level).standing
+    }
+
+    /// One request after the other is answered at 5 a second; at more than that the queue grows.
+    fn queueing(rate: f64) -> Vec<RequestRecord> {
+        let mut free = 0.0_f64;
+        let mut each = |record: RequestRecord| {
+            free = free.max(record.due.0) + 0.2;
+            RequestRecord { first: Some(Seconds(free - 0.1)), last: Some(Seconds(free)), ..record }
+        };
+        records(rate, 0.1).into_iter().map(&mut each).collect()
+    }
+
+    #[test]
+    fn with_promises_the_verdict_speaks() {
+        assert_eq!(standing(&at_rate(20.0, 0.1, "ttft_p99=500ms")), Standing::Pass);
+        assert_eq!(standing(&at_rate(20.0, 0.9, "ttft_p99=500ms")), Standing::Fail);
+    }
+
+    #[test]
+    fn without_promises_growing_queues_failures_and_a_starved_client_speak() {
+        let rate = Offered::Rate(Rate(10.0));
+        assert_eq!(standing(&at_rate(20.0, 0.9, "")), Standing::KeptUp);
+        assert_eq!(standing(&level(rate, queueing(12.0), "")), Standing::Saturated);
+        assert_eq!(standing(&level(rate, queueing(4.0), "")), Standing::KeptUp);
+        let refused = records(10.0, 0.1)
+            .into_iter()
+            .map(|r| if r.id % 2 == 0 { r } else { failed(r.id, r.due.0, ErrorClass::Unavailable) });
+        assert_eq!(standing(&level(rate, refused.collect(), "")), Standing::Errors);
+        let late = records(10.0, 0.1).into_iter().map(|r| RequestRecord { sent: Seconds(r.due.0 + 0.05), ..r });
+        assert_eq!(standing(&level(rate, late.collect(), "")), Standing::Void);
+        assert_eq!(standing(&level(rate, vec![], "")), Standing::Unjudged);
+    }
+
+    #[test]
+    fn a_closed_loop_without_promises_is_not_judged() {
+        assert_eq!(standing(&level(Offered::Users(4), records(10.0, 0.1), "")), Standing::Unjudged);
+    }
+
+    #[test]
+    fn an_interrupted_level_is_neither_held_nor_broken() {
+        let interrupted =
+            Level { partial: true, ended: Seconds(WINDOW.from.0 + 4.0), ..at_rate(20.0, 0.9, "ttft_p99=500ms") };
+        assert_eq!(standing(&interrupted), Standing::Partial);
+        assert_eq!(Standing::Partial.held(), None);
+    }
+}
