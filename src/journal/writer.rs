@@ -141,6 +141,7 @@ fn difference(found: &Header, wanted: &Header) -> Option<String> {
         if let Some(plan) = plan.as_object_mut() {
             plan.remove("budget");
             plan.insert("seed".into(), header.seed.into());
+            plan.insert("digest of the workload's file".into(), header.workload_digest.into());
         }
         plan
     };

@@ -60,7 +60,7 @@ pub(super) struct Answer {
 struct Body<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    prompt: Option<&'a [u32]>,
+    prompt: Option<PromptBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a [crate::workload::Message]>,
     max_tokens: u32,
@@ -69,6 +69,14 @@ struct Body<'a> {
     ignore_eos: bool,
     stream: bool,
     stream_options: StreamOptions,
+}
+
+/// Token ids or text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PromptBody<'a> {
+    Tokens(&'a [u32]),
+    Text(&'a str),
 }
 
 #[derive(Serialize)]
@@ -129,7 +137,8 @@ impl Client {
     /// The body of a request, ready to be sent.
     pub(super) fn body(&self, prompt: &Prompt, output_tokens: u32) -> Vec<u8> {
         let (prompt, messages) = match prompt {
-            Prompt::Tokens(ids) => (Some(ids.as_slice()), None),
+            Prompt::Tokens(ids) => (Some(PromptBody::Tokens(ids)), None),
+            Prompt::Text(text) => (Some(PromptBody::Text(text)), None),
             Prompt::Messages(messages) => (None, Some(messages.as_slice())),
         };
         let body = Body {

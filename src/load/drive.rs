@@ -207,7 +207,8 @@ fn record(
 ) -> RequestRecord {
     let last = answer.last.map(&since);
     let text = answer.error.is_none().then_some(answer.text.as_str());
-    source.answered(flight.planned.id, last.unwrap_or(flight.planned.due), text);
+    // A request that failed without a word ended now: in a closed loop its user asks again from here.
+    source.answered(flight.planned.id, last.unwrap_or_else(|| since(clock::now())), text);
     RequestRecord {
         id: flight.planned.id,
         due: flight.planned.due,
