@@ -114,16 +114,19 @@ impl RealRig {
             ignore_eos: self.plan.workload.ignore_eos,
             api_key: api_key(&self.plan.engine),
         };
-        let vocabulary = self.vocabulary(&running.endpoints, &model).await;
-        let material = Material { corpus: self.corpus.clone(), vocabulary };
         let client = Client::new(target).map_err(|e| hung(format!("failed to set up the HTTP client: {e}")))?;
+        let prepared = async {
+            let vocabulary = self.vocabulary(&running.endpoints, &model).await;
+            let material = Material { corpus: self.corpus.clone(), vocabulary };
+            self.warm(&client, &material, trial).await.map(|(rate, time)| (rate, time, material))
+        };
         let warmed = tokio::select! {
-            warmed = tokio::time::timeout(timeout, self.warm(&client, &material, trial)) => warmed,
+            warmed = tokio::time::timeout(timeout, prepared) => warmed,
             exit = running.child.exited() => {
                 return Err(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))));
             }
         };
-        let (burst_rate, answer_time) = match warmed {
+        let (burst_rate, answer_time, material) = match warmed {
             Ok(Ok(warmed)) => warmed,
             Ok(Err(why)) => return Err(hung(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),

@@ -148,7 +148,7 @@ fn sent(planned: &Planned) -> RequestRecord {
 fn tokens(prompt: &Prompt) -> u32 {
     match prompt {
         Prompt::Tokens(ids) => ids.len() as u32,
-        Prompt::Text(text) => text.split_ascii_whitespace().count() as u32,
+        Prompt::Text(text) => (text.split_ascii_whitespace().count() as u32).max(1),
         Prompt::Messages(messages) => {
             messages.iter().map(|m| m.content.split_ascii_whitespace().count() as u32 + 4).sum()
         }
