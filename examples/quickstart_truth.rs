@@ -21,21 +21,21 @@ use autotune::space::{Point, candidates};
 use autotune::tune::{Bench, Session};
 use autotune::twin::{Arrival, Profile, PromptShape, replay};
 use autotune::units::{Rate, Seconds};
-use autotune::workload::{Pace, Prompt, source};
+use autotune::workload::{Demand, Material, Pace, Prompt, source};
 
 const REQUESTS: usize = 60_000;
 
 /// The same requests for every point, at unit rate.
 fn requests(plan: &Plan) -> Vec<Arrival> {
     let pace = Pace {
-        rate: Rate(1.0),
+        demand: Demand::Open(Rate(1.0)),
         horizon: Seconds(f64::MAX),
         arrival_seed: 77,
         content_seed: 0,
         shared_seed: 0,
         answer_time: Seconds(0.0),
     };
-    let mut source = source(&plan.workload, pace);
+    let mut source = source(&plan.workload, &Material::default(), pace);
     (0..REQUESTS)
         .map(|_| {
             let planned = source.take().unwrap();
@@ -69,7 +69,7 @@ fn main() {
     let sessions: u64 = arguments.first().map_or(20, |n| n.parse().unwrap());
     let plan = parse("quickstart.toml", include_str!("../search-spaces/quickstart.toml")).unwrap();
     let profile = Profile::quickstart();
-    let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0);
+    let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, Material::default());
     let requests = requests(&plan);
     let mut truth: Vec<(Point, Option<f64>)> = candidates(&plan.space, &Point::default(), plan.space.size(), 0)
         .into_iter()
@@ -102,7 +102,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mut chosen, mut stated) = (Vec::new(), Vec::new());
     for seed in 1..=sessions {
-        let rig = SimulatedRig::new(plan.clone(), profile.clone(), seed);
+        let rig = SimulatedRig::new(plan.clone(), profile.clone(), seed, Material::default());
         let bench = Bench::new(rig, &plan, &Silent, None, Journal::default());
         let mut session = Session::new(bench, &plan, &Silent, seed);
         runtime.block_on(session.run()).unwrap();

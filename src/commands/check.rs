@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Failed, exit, print, read_plan};
+use super::{Failed, corpus_says, exit, print, read_corpus, read_plan};
 use crate::engine::command_line;
 use crate::settings::Secrets;
 use crate::space;
@@ -12,6 +12,7 @@ use crate::tune::forecast;
 /// Parses, validates and forecasts.
 pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let plan = read_plan(path)?;
+    let corpus = read_corpus(&plan, path)?;
     let plan = Secrets::of(&plan).redact_plan(&plan);
     let binary = Path::new("autotune");
     let launch = command_line(&plan.engine, binary, plan.engine.port.unwrap_or(8000), &plan.space.baseline());
@@ -21,6 +22,9 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let _ = writeln!(text, "{} is a valid space file", path.display());
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
     let _ = writeln!(text, "  promises   {}", promises.join(", "));
+    if let Some(says) = corpus_says(&plan, &corpus) {
+        let _ = writeln!(text, "  workload   {says}");
+    }
     for parameter in &plan.space.parameters {
         let values: Vec<String> = parameter.values.iter().map(ToString::to_string).collect();
         let default = parameter.default.as_ref().map_or("the engine's own".into(), ToString::to_string);

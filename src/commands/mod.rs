@@ -10,7 +10,8 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
-use crate::settings::{Plan, parse, schema};
+use crate::settings::{Plan, WorkloadKind, parse, schema};
+use crate::workload::Corpus;
 
 /// Exit codes, documented in the README because a Job's failure policy reads them.
 pub mod exit {
@@ -107,4 +108,22 @@ fn read_plan(space: &Path) -> Result<Plan, Failed> {
     let text = std::fs::read_to_string(space)
         .map_err(|e| Failed::usage(format!("error: failed to read the space file {}: {e}", space.display())))?;
     parse(&space.display().to_string(), &text).map_err(|problems| Failed::usage(problems.render()))
+}
+
+/// Reads the workload's file, if it has one, beside the space file.
+fn read_corpus(plan: &Plan, space: &Path) -> Result<Corpus, Failed> {
+    let base = space.parent().unwrap_or(Path::new(""));
+    Corpus::read(&plan.workload, base).map_err(|e| Failed::usage(format!("error: {e}")))
+}
+
+/// What the workload's file holds and what of it is left out, in a line.
+fn corpus_says(plan: &Plan, corpus: &Corpus) -> Option<String> {
+    let file = match &plan.workload.kind {
+        WorkloadKind::Random(_) | WorkloadKind::Conversations(_) => return None,
+        WorkloadKind::Sharegpt(kind) => &kind.file,
+        WorkloadKind::Jsonl(kind) => &kind.file,
+        WorkloadKind::Trace(kind) => &kind.file,
+    };
+    let left_out = corpus.left_out().map_or(String::new(), |left_out| format!(", {left_out}"));
+    Some(format!("{} requests in {}{left_out}", corpus.items(), file.display()))
 }

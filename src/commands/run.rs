@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failed, complain, exit, print, read_plan, runtime};
+use super::{Failed, complain, corpus_says, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::RunArgs;
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT, Status};
 use crate::progress::{Event, Plain, Silent, Sink, Terminal};
@@ -19,6 +19,7 @@ use crate::tune::{Bench, BenchError, Folder, Session};
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let space = args.space.clone().unwrap_or_default();
     let mut plan = read_plan(&space)?;
+    let corpus = read_corpus(&plan, &space)?;
     if let Some(budget) = args.budget {
         plan.budget.gpu_time = budget;
     }
@@ -34,6 +35,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         space_file: space.display().to_string(),
         seed,
         plan: Secrets::of(&plan).redact_plan(&plan),
+        workload_digest: corpus.digest(),
     };
     let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
         JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
@@ -47,6 +49,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         finish(&out, &opened.journal)?;
         return Ok(code);
     }
+    if let Some(says) = corpus_says(&plan, &corpus).filter(|_| !args.quiet) {
+        complain(&says);
+    }
     let sink: Box<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
         (true, _) => Box::new(Silent),
         (false, true) => Box::new(Terminal::default()),
@@ -56,7 +61,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let place = Workplace { binary, folder: out.join("trials") };
-    let rig = RealRig::new(plan.clone(), place, seed);
+    let rig = RealRig::new(plan.clone(), place, seed, corpus);
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: opened.writer, path: out.clone() };
     let runtime = runtime()?;

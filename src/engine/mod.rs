@@ -11,6 +11,7 @@ pub mod metrics;
 mod probe_http;
 mod symptoms;
 pub mod telemetry;
+mod tokenize;
 
 pub use command_line::{DEMANDING, MEMORY_KNOB, api_key, command_line, environment, flags};
 pub use probe_http::Endpoints;

@@ -41,6 +41,15 @@ impl Endpoints {
         serde_json::from_str(&self.get(path).await?).ok()
     }
 
+    /// The answer to a question in JSON, where the engine takes it.
+    pub(super) async fn ask(&self, path: &str, question: &Json) -> Option<Json> {
+        let response = self.http.post(format!("{}{path}", self.base_url)).json(question).send().await.ok()?;
+        if !response.status().is_success() {
+            return None;
+        }
+        serde_json::from_str(&response.text().await.ok()?).ok()
+    }
+
     /// Whether `/health` answers 200. A hung engine does so too: this is necessary, never enough.
     pub async fn healthy(&self) -> bool {
         self.get("/health").await.is_some()

@@ -128,6 +128,9 @@ pub struct Header {
     pub seed: u64,
     /// The plan, without secrets.
     pub plan: Plan,
+    /// The digest of the workload's file, where it has one.
+    #[serde(default)]
+    pub workload_digest: Option<u64>,
 }
 
 /// What a trial is for.

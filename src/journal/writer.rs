@@ -141,6 +141,7 @@ fn difference(found: &Header, wanted: &Header) -> Option<String> {
         if let Some(plan) = plan.as_object_mut() {
             plan.remove("budget");
             plan.insert("seed".into(), header.seed.into());
+            plan.insert("digest of the workload's file".into(), header.workload_digest.into());
         }
         plan
     };
@@ -167,5 +168,39 @@ fn differ(path: &str, found: &serde_json::Value, wanted: &serde_json::Value, out
         }
         (a, b) if a != b => out.push(format!("{path} was {a}, is now {b}")),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(workload_digest: Option<u64>) -> Header {
+        let space = include_str!("../../search-spaces/quickstart.toml");
+        Header {
+            format: FORMAT,
+            records_format: super::super::RECORDS_FORMAT,
+            autotune: "0.1.0".into(),
+            space_file: "x.toml".into(),
+            seed: 1,
+            plan: crate::settings::parse("x.toml", space).unwrap(),
+            workload_digest,
+        }
+    }
+
+    #[test]
+    fn a_changed_workload_file_is_another_job() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), header(Some(7)), false).unwrap());
+        assert!(open(folder.path(), header(Some(7)), true).is_ok());
+        let Err(error) = open(folder.path(), header(Some(8)), true) else { panic!("another file was accepted") };
+        assert!(error.to_string().contains("digest of the workload's file was 7, is now 8"), "{error}");
+    }
+
+    #[test]
+    fn a_header_from_before_there_were_workload_files_is_one_without() {
+        let mut json = serde_json::to_value(header(None)).unwrap();
+        json.as_object_mut().unwrap().remove("workload_digest").unwrap();
+        assert_eq!(serde_json::from_value::<Header>(json).unwrap(), header(None));
     }
 }

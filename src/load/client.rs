@@ -88,7 +88,7 @@ struct Reader {
 struct Body<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    prompt: Option<&'a [u32]>,
+    prompt: Option<PromptBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a [crate::workload::Message]>,
     max_tokens: u32,
@@ -100,6 +100,14 @@ struct Body<'a> {
     stream_options: StreamOptions,
     #[serde(flatten)]
     extra: &'a serde_json::Map<String, serde_json::Value>,
+}
+
+/// Token ids or text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PromptBody<'a> {
+    Tokens(&'a [u32]),
+    Text(&'a str),
 }
 
 #[derive(Serialize)]
@@ -156,7 +164,8 @@ impl Client {
     pub(super) fn request(&self, prompt: &Prompt, output_tokens: u32) -> Vec<u8> {
         let target = &self.0.target;
         let (prompt, messages) = match prompt {
-            Prompt::Tokens(ids) => (Some(ids.as_slice()), None),
+            Prompt::Tokens(ids) => (Some(PromptBody::Tokens(ids)), None),
+            Prompt::Text(text) => (Some(PromptBody::Text(text)), None),
             Prompt::Messages(messages) => (None, Some(messages.as_slice())),
         };
         let body = Body {

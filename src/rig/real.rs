@@ -18,12 +18,12 @@ use crate::supervise::{
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
-use crate::workload::{self, Pace, Prompt};
+use crate::workload::{self, Corpus, Demand, Material, Pace, Prompt, Vocabulary};
 
 /// How often readiness is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
-const BURST: usize = 16;
+const BURST: u32 = 16;
 /// How often the engine's counters are read; a vLLM metrics page costs it about 50 ms.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// How long after its connections broke the exit of a dying engine may take to be known.
@@ -46,6 +46,7 @@ pub struct RealRig {
     place: Workplace,
     secrets: Secrets,
     shared_seed: u64,
+    corpus: Corpus,
     gpu_before: Option<GpuMemory>,
     gpus: Vec<String>,
     looked: bool,
@@ -56,18 +57,36 @@ struct Running {
     child: Child,
     endpoints: Endpoints,
     client: Option<Client>,
+    material: Material,
     port: u16,
 }
 
 impl RealRig {
-    /// A rig for the plan's engine and workload.
-    pub fn new(plan: Plan, place: Workplace, shared_seed: u64) -> Self {
+    /// A rig for the plan's engine and workload; `corpus` is the workload's file.
+    pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan);
-        Self { plan, place, secrets, shared_seed, gpu_before: None, gpus: Vec::new(), looked: false, running: None }
+        Self {
+            plan,
+            place,
+            secrets,
+            shared_seed,
+            corpus,
+            gpu_before: None,
+            gpus: Vec::new(),
+            looked: false,
+            running: None,
+        }
     }
 
-    fn pace(&self, rate: Rate, horizon: Seconds, arrival_seed: u64, content_seed: u64, answer_time: Seconds) -> Pace {
-        Pace { rate, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
+    fn pace(
+        &self,
+        demand: Demand,
+        horizon: Seconds,
+        arrival_seed: u64,
+        content_seed: u64,
+        answer_time: Seconds,
+    ) -> Pace {
+        Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
     }
 
     /// Why the engine that runs, or ran, is no use.
@@ -98,13 +117,18 @@ impl RealRig {
             extra_body: serde_json::Map::new(),
         };
         let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
+        let prepared = async {
+            let vocabulary = self.vocabulary(&running.endpoints, &model).await;
+            let material = Material { corpus: self.corpus.clone(), vocabulary };
+            self.warm(&client, &material, trial).await.map(|(rate, time)| (rate, time, material))
+        };
         let warmed = tokio::select! {
-            warmed = tokio::time::timeout(timeout, self.warm(&client, trial)) => warmed,
+            warmed = tokio::time::timeout(timeout, prepared) => warmed,
             exit = running.child.exited() => {
                 return Err(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))));
             }
         };
-        let (burst_rate, answer_time) = match warmed {
+        let (burst_rate, answer_time, material) = match warmed {
             Ok(Ok(warmed)) => warmed,
             Ok(Err(why)) => return Err(hung(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
@@ -113,22 +137,32 @@ impl RealRig {
         let ready =
             Ready { took: begun.elapsed().into(), effective, model, gpus: self.gpus.clone(), burst_rate, answer_time };
         if let Some(running) = &mut self.running {
-            running.client = Some(client);
+            (running.client, running.material) = (Some(client), material);
         }
         Ok(ready)
     }
 
+    /// The words of this engine's prompts, as far as it tells; a fixed list of them where words or texts play no part.
+    async fn vocabulary(&self, endpoints: &Endpoints, model: &str) -> Vocabulary {
+        let vocabulary = match self.plan.workload.endpoint {
+            crate::settings::Endpoint::Chat => endpoints.vocabulary(model).await.unwrap_or_default(),
+            crate::settings::Endpoint::Completions => Vocabulary::default(),
+        };
+        let (tokens, characters) = endpoints.tokens_and_characters(model, &self.corpus.sample()).await;
+        vocabulary.with_ratio(tokens, characters)
+    }
+
     /// One real completion, then a burst whose latencies are discarded.
-    async fn warm(&self, client: &Client, trial: Trial) -> Result<(Rate, Seconds), String> {
+    async fn warm(&self, client: &Client, material: &Material, trial: Trial) -> Result<(Rate, Seconds), String> {
         let seed = workload::mix(self.shared_seed, &[u64::from(trial.number), u64::from(trial.attempt)]);
-        let pace = self.pace(Rate(1.0), Seconds(1e9), seed, seed, Seconds(0.0));
-        let mut first = workload::burst(&self.plan.workload, pace, 1);
+        let pace = |count| self.pace(Demand::AllAtOnce(count), Seconds(1e9), seed, seed, Seconds(0.0));
+        let mut first = workload::source(&self.plan.workload, material, pace(1));
         let prompt = first.take().ok_or("the workload has no request")?;
         client
             .answers(&prompt.prompt, prompt.output_tokens)
             .await
             .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
-        let source = workload::burst(&self.plan.workload, pace, BURST);
+        let source = workload::source(&self.plan.workload, material, pace(BURST));
         let schedule = Schedule {
             window_ends: Seconds(0.0),
             stall_timeout: self.plan.engine.start_timeout.into(),
@@ -153,7 +187,7 @@ impl RealRig {
             waited += ASK_EVERY;
         }
         running.endpoints.reset_prefix_cache().await;
-        let mut prompts = workload::shared_prompts(&self.plan.workload, self.shared_seed);
+        let mut prompts = workload::shared_prompts(&self.plan.workload, &running.material, self.shared_seed);
         if prompts.is_empty() {
             prompts.push(sign_of_life(self.plan.workload.endpoint));
         }
@@ -172,9 +206,10 @@ impl RealRig {
         let begun = clock::now();
         let Some(client) = &running.client else { return Err(hung("it never became ready".into())) };
         self.settle(running, client).await?;
-        let pace = self.pace(ask.rate, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
-        let source = workload::source(&self.plan.workload, pace);
-        let mean_output = workload::mean_output_tokens(&self.plan.workload);
+        let demand = Demand::Open(ask.rate);
+        let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
+        let source = workload::source(&self.plan.workload, &running.material, pace);
+        let mean_output = workload::mean_output_tokens(&self.plan.workload, &running.material);
         let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
         let schedule = Schedule {
             window_ends: ask.window.to,
@@ -296,7 +331,7 @@ impl Rig for RealRig {
         let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
         let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
             .map_err(|e| RigError::Machine(e.to_string()))?;
-        self.running = Some(Running { child, endpoints, client: None, port });
+        self.running = Some(Running { child, endpoints, client: None, material: Material::default(), port });
         match self.become_ready(trial).await {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),
             Err(diagnosis) => {

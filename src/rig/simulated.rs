@@ -12,7 +12,7 @@ use crate::space::{Point, Value};
 use crate::twin::{Limits, MemoryFailure, Profile, PromptShape, Scheduler};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
-use crate::workload::{self, Pace, Planned, Prompt, Source};
+use crate::workload::{self, Demand, Material, Pace, Planned, Prompt, Source};
 
 /// What a launch costs in virtual time.
 const LAUNCH: Seconds = Seconds(0.5);
@@ -24,13 +24,14 @@ pub struct SimulatedRig {
     plan: Plan,
     profile: Profile,
     shared_seed: u64,
+    material: Material,
     running: Option<Limits>,
 }
 
 impl SimulatedRig {
-    /// A rig that serves the plan's workload with that profile.
-    pub fn new(plan: Plan, profile: Profile, shared_seed: u64) -> Self {
-        Self { plan, profile, shared_seed, running: None }
+    /// A rig that serves the plan's workload, made from that material, with that profile.
+    pub fn new(plan: Plan, profile: Profile, shared_seed: u64, material: Material) -> Self {
+        Self { plan, profile, shared_seed, material, running: None }
     }
 
     fn setting(&self, point: &Point, name: &str, default: f64) -> f64 {
@@ -148,6 +149,7 @@ fn sent(planned: &Planned) -> RequestRecord {
 fn tokens(prompt: &Prompt) -> u32 {
     match prompt {
         Prompt::Tokens(ids) => ids.len() as u32,
+        Prompt::Text(text) => (text.split_ascii_whitespace().count() as u32).max(1),
         Prompt::Messages(messages) => {
             messages.iter().map(|m| m.content.split_ascii_whitespace().count() as u32 + 4).sum()
         }
@@ -164,7 +166,7 @@ fn shape(prompt: &Prompt, block_size: u32) -> PromptShape {
                 Some(*hash)
             })
             .collect(),
-        Prompt::Messages(_) => Vec::new(),
+        Prompt::Text(_) | Prompt::Messages(_) => Vec::new(),
     };
     PromptShape { tokens: tokens(prompt), blocks }
 }
@@ -187,14 +189,15 @@ impl Rig for SimulatedRig {
             RigError::Engine(Box::new(Failure { diagnosis, took: LAUNCH }))
         })?;
         let pace = Pace {
-            rate: Rate(1.0),
+            demand: Demand::AllAtOnce(16),
             horizon: Seconds(1e9),
             arrival_seed: self.shared_seed,
             content_seed: self.shared_seed,
             shared_seed: self.shared_seed,
             answer_time: Seconds(0.0),
         };
-        let burst = self.drive(limits, workload::burst(&self.plan.workload, pace, 16), Seconds(0.0), &mut ToTheEnd);
+        let burst = workload::source(&self.plan.workload, &self.material, pace);
+        let burst = self.drive(limits, burst, Seconds(0.0), &mut ToTheEnd);
         let mut latencies: Vec<f64> = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
         latencies.sort_by(f64::total_cmp);
         let median = latencies.get(latencies.len() / 2).copied().unwrap_or(1.0);
@@ -221,16 +224,16 @@ impl Rig for SimulatedRig {
         let limits =
             self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
         let pace = Pace {
-            rate: ask.rate,
+            demand: Demand::Open(ask.rate),
             horizon: ask.window.to,
             arrival_seed: ask.arrival_seed,
             content_seed: ask.content_seed,
             shared_seed: self.shared_seed,
             answer_time: ask.answer_time,
         };
-        let mean_output = workload::mean_output_tokens(&self.plan.workload);
+        let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
         let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
-        let source = workload::source(&self.plan.workload, pace);
+        let source = workload::source(&self.plan.workload, &self.material, pace);
         let driven = self.drive(limits, source, ask.window.to, &mut watch);
         let Driven { records, ended, complete, telemetry } = driven;
         Ok(Measured { records, ended, complete, telemetry, client: ClientHealth::default(), took: ended })

@@ -58,8 +58,8 @@ pub struct Key {
     pub kind: Kind,
     /// Whether it must be given.
     pub need: Need,
-    /// The variant that it belongs to; `None` for all.
-    pub variant: Option<&'static str>,
+    /// The variants that it belongs to; empty for all.
+    pub variants: &'static [&'static str],
     /// What it is for, in one sentence.
     pub doc: &'static str,
 }
@@ -78,6 +78,8 @@ pub enum Need {
 pub enum Kind {
     /// One of these words.
     Word(&'static [&'static str]),
+    /// One string that is not empty, such as the path of a file.
+    Text,
     /// A list of strings with at least this many elements.
     Texts {
         /// The fewest elements.
@@ -89,6 +91,13 @@ pub enum Kind {
     Switch,
     /// An integer within bounds, both included.
     Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A list of integers within bounds, both included.
+    Integers {
         /// The smallest.
         min: i64,
         /// The largest.
@@ -143,39 +152,51 @@ pub static ENGINE: Table = Table {
     variant: Variant::Word("kind"),
     keys: &[
         Key::required("kind", Kind::Word(&["vllm", "simulated"]), "Which engine is tuned."),
-        Key::required("command", Kind::Texts { at_least: 1 }, "The program and its leading words.").of("vllm"),
-        Key::default("command", Kind::Texts { at_least: 0 }, "[]", "The program; empty for the embedded engine.").of("simulated"),
+        Key::required("command", Kind::Texts { at_least: 1 }, "The program and its leading words.").of(&["vllm"]),
+        Key::default("command", Kind::Texts { at_least: 0 }, "[]", "The program; empty for the embedded engine.").of(&["simulated"]),
         Key::default("args", Kind::Texts { at_least: 0 }, "[]", "Arguments that are the same for every trial."),
         Key::default("env", Kind::TextTable, "{}", "Environment variables that are added to ours."),
         Key::optional("port", Kind::Integer { min: 1, max: 65_535 }, "A fixed port; without it each launch takes a free one."),
         Key::default("start_timeout", POSITIVE_TIME, "\"10m\"", "How long a start may take."),
         Key::default("stall_timeout", POSITIVE_TIME, "\"20s\"", "How long no token may arrive while requests wait."),
         Key::default("stop_timeout", POSITIVE_TIME, "\"15s\"", "How long the engine may take to end before it is killed."),
-        Key::default("start_estimate", POSITIVE_TIME, "\"60s\"", "What a start is expected to take, until one was measured.").of("vllm"),
-        Key::default("start_estimate", POSITIVE_TIME, "\"1s\"", "What a start is expected to take, until one was measured.").of("simulated"),
+        Key::default("start_estimate", POSITIVE_TIME, "\"60s\"", "What a start is expected to take, until one was measured.").of(&["vllm"]),
+        Key::default("start_estimate", POSITIVE_TIME, "\"1s\"", "What a start is expected to take, until one was measured.").of(&["simulated"]),
     ],
 };
 
 const ENDPOINT: Kind = Kind::Word(&["completions", "chat"]);
+const ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant"]);
+const RECORDED_ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant", "recorded"]);
 
 /// `[workload]`.
 #[rustfmt::skip]
 pub static WORKLOAD: Table = Table {
     variant: Variant::Word("kind"),
     keys: &[
-        Key::required("kind", Kind::Word(&["random", "conversations"]), "Independent requests, or conversations that resend their history."),
-        Key::default("endpoint", ENDPOINT, "\"completions\"", "The HTTP endpoint that carries the load.").of("random"),
-        Key::default("endpoint", ENDPOINT, "\"chat\"", "The HTTP endpoint that carries the load.").of("conversations"),
+        Key::required("kind", Kind::Word(&["random", "conversations", "sharegpt", "jsonl", "trace"]), "Independent requests, conversations that resend their history, or requests from a file."),
+        Key::required("file", Kind::Text, "The file with a ShareGPT list; a relative path counts from the folder of this space file.").of(&["sharegpt"]),
+        Key::required("file", Kind::Text, "The file with one request a line; a relative path counts from the folder of this space file.").of(&["jsonl"]),
+        Key::required("file", Kind::Text, "The file with one arrival a line; a relative path counts from the folder of this space file.").of(&["trace"]),
+        Key::default("endpoint", ENDPOINT, "\"completions\"", "The HTTP endpoint that carries the load.").of(&["random", "trace"]),
+        Key::default("endpoint", ENDPOINT, "\"chat\"", "The HTTP endpoint that carries the load.").of(&["conversations", "sharegpt", "jsonl"]),
         Key::default("ignore_eos", Kind::Switch, "true", "Whether every answer has exactly the drawn length."),
-        Key::required("input_tokens", Kind::Lengths, "Tokens of a prompt, without the shared prefix.").of("random"),
-        Key::default("shared_prefix_tokens", Kind::Integer { min: 0, max: TOKENS }, "0", "Tokens that prompts of the same prefix begin with.").of("random"),
-        Key::default("shared_prefixes", COUNT, "1", "How many different shared prefixes there are.").of("random"),
-        Key::required("starters", COUNT, "How many different documents conversations start from.").of("conversations"),
-        Key::required("starter_tokens", Kind::Lengths, "Tokens of a starter.").of("conversations"),
-        Key::required("turns", COUNT, "Turns of every conversation.").of("conversations"),
-        Key::required("question_tokens", Kind::Lengths, "Tokens that the user adds in each turn.").of("conversations"),
-        Key::required("output_tokens", Kind::Lengths, "Tokens of an answer."),
-        Key::default("think_time", Kind::Time { zero: true }, "\"0s\"", "Time between an answer and the next turn.").of("conversations"),
+        Key::default("arrivals", ARRIVALS, "\"poisson\"", "How requests arrive at a rate.").of(&["random", "conversations", "sharegpt", "jsonl"]),
+        Key::default("arrivals", RECORDED_ARRIVALS, "\"recorded\"", "How requests arrive at a rate; `recorded` keeps the file's own times, faster or slower.").of(&["trace"]),
+        Key::optional("burstiness", Kind::Positive, "The shape of `arrivals = \"gamma\"`: 1 is as bursty as Poisson, lower is burstier, higher is smoother."),
+        Key::required("input_tokens", Kind::Lengths, "Tokens of a prompt, without the shared prefix.").of(&["random"]),
+        Key::default("shared_prefix_tokens", Kind::Integer { min: 0, max: TOKENS }, "0", "Tokens that prompts of the same prefix begin with.").of(&["random"]),
+        Key::default("shared_prefixes", COUNT, "1", "How many different shared prefixes there are.").of(&["random"]),
+        Key::required("starters", COUNT, "How many different documents conversations start from.").of(&["conversations"]),
+        Key::required("starter_tokens", Kind::Lengths, "Tokens of a starter.").of(&["conversations"]),
+        Key::required("turns", COUNT, "Turns of every conversation.").of(&["conversations"]),
+        Key::required("question_tokens", Kind::Lengths, "Tokens that the user adds in each turn.").of(&["conversations"]),
+        Key::required("output_tokens", Kind::Lengths, "Tokens of an answer.").of(&["random", "conversations"]),
+        Key::optional("output_tokens", Kind::Lengths, "Tokens of an answer; without it those of the answers in the file.").of(&["sharegpt"]),
+        Key::optional("output_tokens", Kind::Lengths, "Tokens of an answer, for lines that do not say.").of(&["jsonl"]),
+        Key::default("think_time", Kind::Time { zero: true }, "\"0s\"", "Time between an answer and the next turn.").of(&["conversations"]),
+        Key::default("block_tokens", COUNT, "512", "Tokens that one of the file's hash ids stands for.").of(&["trace"]),
+        Key::default("time_unit", POSITIVE_TIME, "\"1ms\"", "What one unit of the file's `timestamp` is.").of(&["trace"]),
     ],
 };
 
@@ -184,13 +205,15 @@ pub static WORKLOAD: Table = Table {
 pub static LENGTHS: Table = Table {
     variant: Variant::Word("distribution"),
     keys: &[
-        Key::required("distribution", Kind::Word(&["uniform", "normal", "lognormal"]), "The shape of the distribution."),
-        Key::required("mean", Kind::Positive, "Mean in tokens.").of("normal"),
-        Key::required("sd", Kind::Positive, "Standard deviation in tokens.").of("normal"),
-        Key::required("median", Kind::Positive, "Median in tokens.").of("lognormal"),
-        Key::required("sigma", Kind::Positive, "Standard deviation of the logarithm.").of("lognormal"),
-        Key::default("min", COUNT, "1", "The smallest count; smaller draws are raised to it."),
-        Key::required("max", COUNT, "The largest count; larger draws are lowered to it."),
+        Key::required("distribution", Kind::Word(&["uniform", "normal", "lognormal", "histogram"]), "The shape of the distribution."),
+        Key::required("mean", Kind::Positive, "Mean in tokens.").of(&["normal"]),
+        Key::required("sd", Kind::Positive, "Standard deviation in tokens.").of(&["normal"]),
+        Key::required("median", Kind::Positive, "Median in tokens.").of(&["lognormal"]),
+        Key::required("sigma", Kind::Positive, "Standard deviation of the logarithm.").of(&["lognormal"]),
+        Key::required("edges", Kind::Integers { min: 1, max: TOKENS }, "Where bins begin, ascending, and where the last one ends, itself included.").of(&["histogram"]),
+        Key::required("counts", Kind::Integers { min: 0, max: TOKENS }, "The weight of each bin: one number fewer than `edges`.").of(&["histogram"]),
+        Key::default("min", COUNT, "1", "The smallest count; smaller draws are raised to it.").of(&["uniform", "normal", "lognormal"]),
+        Key::required("max", COUNT, "The largest count; larger draws are lowered to it.").of(&["uniform", "normal", "lognormal"]),
     ],
 };
 
@@ -199,10 +222,10 @@ pub static LENGTHS: Table = Table {
 pub static PARAMETER: Table = Table {
     variant: Variant::Presence { key: "values", with: "values", without: "range" },
     keys: &[
-        Key::required("values", Kind::Values, "The values to choose from, all of one kind.").of("values"),
-        Key::required("min", Kind::Number, "The smallest value.").of("range"),
-        Key::required("max", Kind::Number, "No value is larger.").of("range"),
-        Key::optional("step", Kind::Number, "The distance between values; 1 for integers, required for reals.").of("range"),
+        Key::required("values", Kind::Values, "The values to choose from, all of one kind.").of(&["values"]),
+        Key::required("min", Kind::Number, "The smallest value.").of(&["range"]),
+        Key::required("max", Kind::Number, "No value is larger.").of(&["range"]),
+        Key::optional("step", Kind::Number, "The distance between values; 1 for integers, required for reals.").of(&["range"]),
         Key::optional("default", Kind::Value, "The baseline's value; without it the running engine tells its own."),
     ],
 };
@@ -242,25 +265,25 @@ pub static BUDGET: Table = Table {
 
 impl Key {
     const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, need: Need::Required, variant: None, doc }
+        Self { name, kind, need: Need::Required, variants: &[], doc }
     }
 
     const fn default(name: &'static str, kind: Kind, toml: &'static str, doc: &'static str) -> Self {
-        Self { name, kind, need: Need::Default(toml), variant: None, doc }
+        Self { name, kind, need: Need::Default(toml), variants: &[], doc }
     }
 
     const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, need: Need::Optional, variant: None, doc }
+        Self { name, kind, need: Need::Optional, variants: &[], doc }
     }
 
-    const fn of(mut self, variant: &'static str) -> Self {
-        self.variant = Some(variant);
+    const fn of(mut self, variants: &'static [&'static str]) -> Self {
+        self.variants = variants;
         self
     }
 
     /// Whether it applies in this variant.
     pub fn applies(&self, variant: Option<&str>) -> bool {
-        self.variant.is_none() || self.variant == variant
+        self.variants.is_empty() || variant.is_some_and(|variant| self.variants.contains(&variant))
     }
 }
 
@@ -296,10 +319,12 @@ impl Kind {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 words.join(" or ")
             }
+            Self::Text => "a string in quotes".into(),
             Self::Texts { .. } => "a list of strings, such as [\"one\", \"two\"]".into(),
             Self::TextTable => "a table of strings, such as { NAME = \"1\" }".into(),
             Self::Switch => "true or false, without quotes".into(),
             Self::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Self::Integers { min, max } => format!("a list of integers from {min} to {max}, such as [1, 128, 512]"),
             Self::Positive => "a number greater than 0".into(),
             Self::Share { min, max } => format!("a percentage from \"{}%\" to \"{}%\"", min * 100.0, max * 100.0),
             Self::Time { .. } => "a number and a unit (us, ms, s, m or h), such as \"10s\" or \"1h30m\"".into(),
@@ -317,10 +342,12 @@ impl Kind {
     pub fn example(&self) -> String {
         match self {
             Self::Word(words) => words.first().map(|word| format!("\"{word}\"")).unwrap_or_default(),
+            Self::Text => "\"requests.jsonl\"".into(),
             Self::Texts { .. } => "[\"vllm\", \"serve\", \"MODEL\"]".into(),
             Self::TextTable => "{ NAME = \"1\" }".into(),
             Self::Switch => "true".into(),
             Self::Integer { min, .. } => min.max(&8).to_string(),
+            Self::Integers { .. } => "[1, 128, 512]".into(),
             Self::Positive | Self::Number | Self::Value => "1".into(),
             Self::Share { .. } => "\"3%\"".into(),
             Self::Time { .. } => "\"10s\"".into(),
@@ -347,8 +374,8 @@ mod tests {
     #[test]
     fn every_variant_is_a_word_of_its_decider() {
         for table in [&ENGINE, &WORKLOAD, &LENGTHS] {
-            for variant in table.keys.iter().filter_map(|key| key.variant) {
-                assert!(table.words().contains(&variant), "{variant}");
+            for variant in table.keys.iter().flat_map(|key| key.variants) {
+                assert!(table.words().contains(variant), "{variant}");
             }
         }
     }

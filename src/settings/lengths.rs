@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use super::format::{Kind, LENGTHS};
 use super::plan::{LengthShape, Lengths};
 use super::problems::Problem;
-use super::reader::{self, Place};
+use super::reader::{self, Fields, Place};
 
 /// Reads an integer or a table with `distribution`.
 pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {
@@ -23,11 +23,37 @@ pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -
         return None;
     }
     let shape = match fields.word::<String>("distribution")?.as_str() {
+        "histogram" => return histogram(path, &fields, value, problems),
         "normal" => LengthShape::Normal { mean: fields.real("mean")?, sd: fields.real("sd")? },
         "lognormal" => LengthShape::Lognormal { median: fields.real("median")?, sigma: fields.real("sigma")? },
         _ => LengthShape::Uniform,
     };
     Some(Lengths { shape, min: min?, max: max? })
+}
+
+fn histogram(path: &str, fields: &Fields, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {
+    let (edges, counts) = (fields.integers::<u32>("edges")?, fields.integers::<u32>("counts")?);
+    let place = |key: &str| fields.span(key).unwrap_or_else(|| value.span());
+    if let Some([_, (_, span)]) = edges.array_windows().find(|[(low, _), (high, _)]| low >= high) {
+        let message = format!("`{path}.edges` does not ascend");
+        problems.push(Problem::new(span, message, "not above the edge before it", "write each edge once, in order"));
+        return None;
+    }
+    if edges.len() < 2 || counts.len() + 1 != edges.len() {
+        let message = format!("`{path}` has {} edges and {} counts", edges.len(), counts.len());
+        let hint = "write two edges or more, and one count for each pair of neighbours";
+        problems.push(Problem::new(&place("counts"), message, "one count fewer than edges", hint));
+        return None;
+    }
+    if counts.iter().all(|(count, _)| *count == 0) {
+        let message = format!("`{path}.counts` are all zero");
+        problems.push(Problem::new(&place("counts"), message, "no weight", "give one bin a count above 0"));
+        return None;
+    }
+    let (edges, counts): (Vec<u32>, Vec<u32>) =
+        (edges.into_iter().map(|(e, _)| e).collect(), counts.into_iter().map(|(c, _)| c).collect());
+    let (min, max) = (*edges.first()?, *edges.last()?);
+    Some(Lengths { shape: LengthShape::Histogram { edges, counts }, min, max })
 }
 
 fn fixed(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {

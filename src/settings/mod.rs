@@ -27,8 +27,9 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 pub use plan::{
-    Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, LengthShape, Lengths, Limit, Metric, Plan, ProbePlan,
-    RandomPlan, SearchPlan, StrategyKind, WorkloadKind, WorkloadPlan,
+    ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
+    Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
+    WorkloadPlan,
 };
 pub use problems::{Problem, Problems};
 pub use schema::schema;

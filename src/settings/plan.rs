@@ -3,6 +3,7 @@
 //! A plan is made by [`super::parse`] alone. It serialises to canonical JSON, which is the identity of a journal.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,9 @@ pub struct WorkloadPlan {
     pub endpoint: Endpoint,
     /// Ask the engine to ignore the end-of-sequence token, so that every answer has exactly the drawn length.
     pub ignore_eos: bool,
+    /// How requests arrive at a rate. Journals from before there was a choice hold none.
+    #[serde(default)]
+    pub arrivals: ArrivalProcess,
     /// Which kind of traffic.
     pub kind: WorkloadKind,
 }
@@ -131,6 +135,24 @@ pub enum Endpoint {
     Chat,
 }
 
+/// The gaps between arrivals in an open loop, their mean being one over the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArrivalProcess {
+    /// Exponential gaps: independent users.
+    #[default]
+    Poisson,
+    /// Gamma-distributed gaps.
+    Gamma {
+        /// Their shape: 1 is Poisson, lower is burstier.
+        burstiness: f64,
+    },
+    /// Equal gaps.
+    Constant,
+    /// Those of the trace's file.
+    Recorded,
+}
+
 /// The kinds of traffic, each with its own settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -139,6 +161,12 @@ pub enum WorkloadKind {
     Random(RandomPlan),
     /// Conversations whose turns resend their history.
     Conversations(ConversationsPlan),
+    /// First questions of recorded dialogues.
+    Sharegpt(SharegptPlan),
+    /// Requests from a file, one a line.
+    Jsonl(JsonlPlan),
+    /// Lengths, times and shared blocks of recorded traffic.
+    Trace(TracePlan),
 }
 
 /// Independent requests with drawn lengths.
@@ -171,8 +199,37 @@ pub struct ConversationsPlan {
     pub think_time: Duration,
 }
 
+/// First questions of recorded dialogues, in the form of the ShareGPT collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharegptPlan {
+    /// The file, as the space file spells it: relative to the space file's folder.
+    pub file: PathBuf,
+    /// Tokens of an answer; without it those of the recorded answers.
+    pub output_tokens: Option<Lengths>,
+}
+
+/// Requests from a file, one JSON object a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JsonlPlan {
+    /// The file, as the space file spells it: relative to the space file's folder.
+    pub file: PathBuf,
+    /// Tokens of an answer, for lines that do not say.
+    pub output_tokens: Option<Lengths>,
+}
+
+/// Lengths, times and shared blocks of recorded traffic, without its texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TracePlan {
+    /// The file, as the space file spells it: relative to the space file's folder.
+    pub file: PathBuf,
+    /// Tokens that one hash id stands for.
+    pub block_tokens: u32,
+    /// What one unit of a timestamp is.
+    pub time_unit: Duration,
+}
+
 /// A distribution of token counts. Draws are rounded and held within `min` and `max`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
     /// The shape.
     pub shape: LengthShape,
@@ -183,7 +240,7 @@ pub struct Lengths {
 }
 
 /// The shape of a distribution of token counts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LengthShape {
     /// Always `min` (which equals `max`).
@@ -203,6 +260,13 @@ pub enum LengthShape {
         median: f64,
         /// Standard deviation of the logarithm.
         sigma: f64,
+    },
+    /// Bins, uniform inside; `min` is the first edge and `max` the last.
+    Histogram {
+        /// Where bins begin, ascending, and where the last one ends, itself included.
+        edges: Vec<u32>,
+        /// The weight of each bin.
+        counts: Vec<u32>,
     },
 }
 

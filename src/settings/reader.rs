@@ -9,7 +9,7 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::format::{Key, Kind, Need, Table, Variant};
+use super::format::{Kind, Need, Table, Variant};
 use super::plan::Lengths;
 use super::problems::Problem;
 use super::reading::{Reading, read};
@@ -47,6 +47,11 @@ impl Fields {
         W::deserialize(deserializer).ok()
     }
 
+    /// A string.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        if let Reading::Text(text) = self.reading(name)? { Some(text) } else { None }
+    }
+
     /// A list of strings with their places.
     pub fn texts(&self, name: &str) -> Option<&[(String, Range<usize>)]> {
         if let Reading::Texts(texts) = self.reading(name)? { Some(texts) } else { None }
@@ -67,6 +72,12 @@ impl Fields {
         if let Reading::Integer(integer) = self.reading(name)? { I::try_from(*integer).ok() } else { None }
     }
 
+    /// A list of integers that fit the wanted type, with their places.
+    pub fn integers<I: TryFrom<i64>>(&self, name: &str) -> Option<Vec<(I, Range<usize>)>> {
+        let Reading::Integers(integers) = self.reading(name)? else { return None };
+        integers.iter().map(|(integer, span)| Some((I::try_from(*integer).ok()?, span.clone()))).collect()
+    }
+
     /// A positive number or a share, as a fraction.
     pub fn real(&self, name: &str) -> Option<f64> {
         if let Reading::Real(real) = self.reading(name)? { Some(*real) } else { None }
@@ -79,7 +90,7 @@ impl Fields {
 
     /// A distribution of token counts.
     pub fn lengths(&self, name: &str) -> Option<Lengths> {
-        if let Reading::Lengths(lengths) = self.reading(name)? { Some(*lengths) } else { None }
+        if let Reading::Lengths(lengths) = self.reading(name)? { Some(lengths.clone()) } else { None }
     }
 
     /// One value of a parameter.
@@ -122,7 +133,7 @@ pub fn fields(table: &'static Table, place: &Place, found: &DeTable, problems: &
             Some(variant) => match rows.find(|key| key.applies(Some(variant))) {
                 Some(row) => row,
                 None => {
-                    problems.push(foreign_key(table, variant, any, place, &span));
+                    problems.push(foreign_key(table, variant, any.name, place, &span));
                     continue;
                 }
             },
@@ -183,8 +194,9 @@ fn unknown_key(table: &Table, variant: Option<&str>, place: &Place, name: &str, 
     Problem::new(span, format!("unknown key `{name}` in `{}`", place.path), "unknown", hint)
 }
 
-fn foreign_key(table: &Table, variant: &str, row: &Key, place: &Place, span: &Range<usize>) -> Problem {
-    let (name, owner) = (row.name, row.variant.unwrap_or_default());
+fn foreign_key(table: &Table, variant: &str, name: &str, place: &Place, span: &Range<usize>) -> Problem {
+    let owners = || table.keys.iter().filter(|row| row.name == name).flat_map(|row| row.variants).copied();
+    let owner = suggest::join(owners().map(|owner| format!("\"{owner}\"")), "or");
     match table.variant {
         Variant::Presence { key, .. } => Problem::new(
             span,
@@ -194,9 +206,9 @@ fn foreign_key(table: &Table, variant: &str, row: &Key, place: &Place, span: &Ra
         ),
         Variant::Word(decider) => Problem::new(
             span,
-            format!("`{name}` belongs to `{decider} = \"{owner}\"`"),
+            format!("`{name}` belongs to `{decider} = {owner}`"),
             format!("but `{decider}` is \"{variant}\""),
-            format!("remove `{name}`, or set `{decider} = \"{owner}\"`"),
+            format!("remove `{name}`, or set `{decider} = {owner}`"),
         ),
         // Without a decider no row belongs to a variant.
         Variant::None => unknown_key(table, None, place, name, span),

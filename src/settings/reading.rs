@@ -19,6 +19,8 @@ use crate::space::Value;
 pub enum Reading {
     /// Of [`Kind::Word`].
     Word(String),
+    /// Of [`Kind::Text`].
+    Text(String),
     /// Of [`Kind::Texts`].
     Texts(Vec<(String, Range<usize>)>),
     /// Of [`Kind::TextTable`].
@@ -27,6 +29,8 @@ pub enum Reading {
     Switch(bool),
     /// Of [`Kind::Integer`].
     Integer(i64),
+    /// Of [`Kind::Integers`].
+    Integers(Vec<(i64, Range<usize>)>),
     /// Of [`Kind::Positive`] and [`Kind::Share`].
     Real(f64),
     /// Of [`Kind::Time`].
@@ -52,6 +56,15 @@ pub fn read(kind: &Kind, path: &str, value: &Spanned<DeValue>, problems: &mut Ve
             problems.push(Problem::new(&value.span(), format!("`{path}` cannot be \"{word}\""), "unknown word", hint));
             None
         }
+        (Kind::Text, DeValue::String(_)) => {
+            let (text, span) = text(path, value, problems)?;
+            if text.trim().is_empty() {
+                let hint = format!("write {}, such as {}", kind.expects(), kind.example());
+                problems.push(Problem::new(&span, format!("`{path}` is empty"), "empty", hint));
+                return None;
+            }
+            Some(Reading::Text(text))
+        }
         (Kind::Texts { at_least }, DeValue::Array(elements)) => {
             if elements.len() < *at_least {
                 let hint = format!("name the program, such as {}", kind.example());
@@ -72,6 +85,17 @@ pub fn read(kind: &Kind, path: &str, value: &Spanned<DeValue>, problems: &mut Ve
                 None
             }
         },
+        (Kind::Integers { min, max }, DeValue::Array(elements)) => {
+            let single = Kind::Integer { min: *min, max: *max };
+            let integers: Vec<_> = elements
+                .iter()
+                .map(|element| match read(&single, path, element, problems)? {
+                    Reading::Integer(integer) => Some((integer, element.span())),
+                    _ => None,
+                })
+                .collect();
+            integers.into_iter().collect::<Option<_>>().map(Reading::Integers)
+        }
         (Kind::Positive, DeValue::Integer(_) | DeValue::Float(_)) => {
             let real = number(value.get_ref()).and_then(|n| n.number()).filter(|n| *n > 0.0);
             if real.is_none() {
@@ -119,6 +143,7 @@ fn wrong_type(kind: &Kind, path: &str, value: &Spanned<DeValue>) -> Problem {
             format!("write a list with one element for each word: [{}]", words.join(", "))
         }
         (Kind::Values, _) => "list the choices in brackets, such as [1, 2, 4]".into(),
+        (Kind::Text, _) => format!("write {}, such as {}", kind.expects(), kind.example()),
         _ => format!("write {}", kind.expects()),
     };
     let label = format!("this is {}", article(value.get_ref()));

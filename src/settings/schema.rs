@@ -64,7 +64,7 @@ fn table_schema(table: &Table) -> Value {
         });
     }
     let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let common = table.keys.iter().filter(|key| key.variant.is_none() && matches!(key.need, Need::Required));
+    let common = table.keys.iter().filter(|key| key.variants.is_empty() && matches!(key.need, Need::Required));
     let common: Vec<&str> = common.map(|key| key.name).collect();
     if !common.is_empty() {
         schema["required"] = json!(common);
@@ -101,7 +101,7 @@ fn variant(table: &Table, word: &str, when: &Value) -> Value {
                 properties.insert(name.to_owned(), json!(false));
             }
             Some(row) => {
-                if row.variant.is_some() && matches!(row.need, Need::Required) {
+                if !row.variants.is_empty() && matches!(row.need, Need::Required) {
                     required.push(name);
                 }
                 if rows.len() > 1 {
@@ -146,10 +146,16 @@ fn json_of(value: &DeValue) -> Value {
 fn kind_schema(kind: &Kind) -> Value {
     match kind {
         Kind::Word(words) => json!({ "enum": words }),
+        Kind::Text => json!({ "type": "string", "minLength": 1 }),
         Kind::Texts { at_least } => json!({ "type": "array", "items": { "type": "string" }, "minItems": at_least }),
         Kind::TextTable => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Kind::Switch => json!({ "type": "boolean" }),
         Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Integers { min, max } => json!({
+            "type": "array",
+            "items": { "type": "integer", "minimum": min, "maximum": max },
+            "minItems": 1,
+        }),
         Kind::Positive => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Share { min, max } => json!({ "anyOf": [
             { "type": "string", "pattern": measure::PERCENT_PATTERN },
@@ -188,9 +194,9 @@ mod tests {
     #[test]
     fn what_is_valid_for_the_reader_is_valid_for_the_schema() {
         let validator = jsonschema::validator_for(&schema()).unwrap();
-        for text in [super::super::tests::FULL, super::super::tests::SMALL, super::super::tests::CONVERSATIONS] {
-            super::super::parse("space.toml", text).unwrap();
-            let errors: Vec<String> = validator.iter_errors(&json_document(text)).map(|e| e.to_string()).collect();
+        for text in super::super::tests::every_kind() {
+            super::super::parse("space.toml", &text).unwrap();
+            let errors: Vec<String> = validator.iter_errors(&json_document(&text)).map(|e| e.to_string()).collect();
             assert_eq!(errors, Vec::<String>::new());
         }
     }

@@ -27,7 +27,12 @@ pub fn home(key: &str) -> Option<&'static str> {
 
 /// Words in backticks, joined as prose: `a`, `b` and `c`.
 pub fn list<'c>(words: impl IntoIterator<Item = &'c str>, last: &str) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    join(words.into_iter().map(|word| format!("`{word}`")), last)
+}
+
+/// Words joined as prose: a, b and c.
+pub fn join(words: impl IntoIterator<Item = String>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().collect();
     match words.split_last() {
         None => String::new(),
         Some((only, [])) => only.clone(),

@@ -8,6 +8,7 @@ use crate::settings::{Plan, parse};
 use crate::space::Point;
 use crate::twin::Profile;
 use crate::units::Seconds;
+use crate::workload::Material;
 
 /// A simulated rig that counts what was paid for.
 struct Counting {
@@ -47,7 +48,8 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
 
 /// Runs a session over a journal; returns its answer, its journal and what was paid for.
 async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
-    let rig = Counting { rig: SimulatedRig::new(plan.clone(), Profile::quickstart(), seed), probes: 0 };
+    let rig =
+        Counting { rig: SimulatedRig::new(plan.clone(), Profile::quickstart(), seed, Material::default()), probes: 0 };
     let bench = Bench::new(rig, plan, &Silent, None, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(bench, plan, &Silent, seed);
     let conclusion = session.run().await.unwrap();
@@ -84,7 +86,7 @@ async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_n
 async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let plan = small();
     let (_, entries, _) = run(&plan, 3, Vec::new()).await;
-    let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), 4);
+    let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), 4, Material::default());
     let half = entries[..entries.len() / 2].to_vec();
     let bench = Bench::new(rig, &plan, &Silent, None, Journal { entries: half, whole_bytes: 0 });
     let error = Session::new(bench, &plan, &Silent, 4).run().await.unwrap_err();

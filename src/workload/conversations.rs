@@ -1,267 +1,218 @@
-//! Conversations that arrive openly: each starts from one of a few shared documents, and every turn resends the history.
+//! Conversations: each starts from one of a few shared documents, and every turn resends the history.
 //!
 //! Over `/v1/chat/completions` the history holds the engine's own answers; over `/v1/completions` it holds drawn ids of the
 //! answer's length, since the engine's ids are not known to the client. A later turn is due a think time after the answer
 //! before it ended: that is how people behave, and the reason why its time is not known in advance.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Poisson as PoissonCount};
 
-use super::arrivals::Poisson;
+use super::content::{Ask, Content};
 use super::draw::{Purpose, length, stream};
-use super::text::Piece;
-use super::{Message, Pace, Planned, Prompt, Source, Turn};
-use crate::settings::{ConversationsPlan, Endpoint};
-use crate::units::{Rate, Seconds};
+use super::text::{Pen, Piece, less};
+use super::{Message, Pace, Prompt, Turn, Vocabulary};
+use crate::settings::{ConversationsPlan, WorkloadPlan};
+use crate::units::Seconds;
 
 struct Conversation {
     number: u32,
     turn: u32,
     history: Prompt,
+    tokens: u32,
+    /// Tokens of the history that the engine has seen.
+    seen: u32,
     lengths: ChaCha8Rng,
     content: ChaCha8Rng,
     output_tokens: u32,
 }
 
-/// The source.
+/// The content.
 pub(super) struct Conversations {
     plan: ConversationsPlan,
-    endpoint: Endpoint,
+    /// Without it an answer may be shorter than was asked for.
+    ignore_eos: bool,
+    pen: Pen,
+    vocabulary: Vocabulary,
     pace: Pace,
-    arrivals: Poisson,
-    next_arrival: Seconds,
-    conversations: u32,
-    waiting: HashMap<u32, Conversation>,
-    due: BinaryHeap<Reverse<(u64, u32)>>,
-    asked: HashMap<u32, Conversation>,
-    next_id: u32,
-}
-
-/// Times order the heap as whole nanoseconds: exact, and finer than any clock here.
-fn nanos(at: Seconds) -> u64 {
-    (at.0.max(0.0) * 1e9) as u64
+    /// Conversations that have another turn.
+    open: HashMap<u32, Conversation>,
+    begun: u32,
 }
 
 impl Conversations {
-    pub(super) fn new(plan: ConversationsPlan, endpoint: Endpoint, pace: Pace) -> Self {
-        let session_rate = Rate(pace.rate.0 / f64::from(plan.turns));
-        let mut arrivals = Poisson::new(session_rate, pace.arrival_seed);
-        let next_arrival = arrivals.next().unwrap_or(pace.horizon);
-        let mut source = Self {
-            plan,
-            endpoint,
-            pace,
-            arrivals,
-            next_arrival,
-            conversations: 0,
-            waiting: HashMap::new(),
-            due: BinaryHeap::new(),
-            asked: HashMap::new(),
-            next_id: 0,
-        };
-        source.populate(session_rate);
-        source
-    }
-
-    /// Conversations that would already be under way at time zero, so that the rate is the promised one from the start: for
-    /// every later turn a Poisson number of them, due within the time that one turn takes.
-    fn populate(&mut self, session_rate: Rate) {
-        let turn_time = self.pace.answer_time.0 + Seconds::from(self.plan.think_time).0;
-        let expected = session_rate.0 * turn_time;
-        let mut rng = stream(self.pace.arrival_seed, Purpose::Population, 0);
-        for turn in 1..self.plan.turns {
-            let count = PoissonCount::new(expected).map_or(0.0, |d| d.sample(&mut rng)) as u32;
-            for _ in 0..count {
-                let due = Seconds(rng.random_range(0.0..1.0) * turn_time);
-                let mut conversation = self.start();
-                while conversation.turn < turn {
-                    self.imagine_answer(&mut conversation);
-                    self.advance(&mut conversation);
-                }
-                self.schedule(conversation, due);
-            }
-        }
+    pub(super) fn new(plan: ConversationsPlan, workload: &WorkloadPlan, vocabulary: &Vocabulary, pace: &Pace) -> Self {
+        let pen = Pen::new(workload.endpoint, vocabulary);
+        let (ignore_eos, vocabulary) = (workload.ignore_eos, vocabulary.clone());
+        Self { plan, ignore_eos, pen, vocabulary, pace: *pace, open: HashMap::new(), begun: 0 }
     }
 
     fn start(&mut self) -> Conversation {
-        let number = self.conversations;
-        self.conversations += 1;
+        let number = self.begun;
+        self.begun += 1;
         let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
         let mut content = stream(self.pace.content_seed, Purpose::Content, number);
         let which = lengths.random_range(0..self.plan.starters);
-        let mut history = starter(&self.plan, self.endpoint, self.pace.shared_seed, which);
+        let (starter, starter_tokens) = starter(&self.plan, &self.pen, self.pace.shared_seed, which);
+        let starter_words = starter_words(starter_tokens, &self.pen);
+        let mut history = starter.into_prompt("system");
         let question = length(&self.plan.question_tokens, &mut lengths);
-        history.push("user", Piece::draw(self.endpoint, question, &mut content));
+        let question = less(starter_tokens.saturating_add(question), starter_words + self.pen.led());
+        history.push("user", self.pen.draw(question, &mut content));
         let output_tokens = length(&self.plan.output_tokens, &mut lengths);
-        Conversation { number, turn: 0, history, lengths, content, output_tokens }
+        let tokens = starter_words + question + self.pen.led();
+        Conversation { number, turn: 0, history, tokens, seen: starter_tokens, lengths, content, output_tokens }
     }
 
     fn imagine_answer(&self, conversation: &mut Conversation) {
-        let answer = Piece::draw(self.endpoint, conversation.output_tokens, &mut conversation.content);
+        let answer = self.pen.draw(conversation.output_tokens, &mut conversation.content);
         conversation.history.push("assistant", answer);
+        conversation.tokens += conversation.output_tokens;
     }
 
     /// The next turn's question, after the history already holds the answer.
     fn advance(&self, conversation: &mut Conversation) {
         conversation.turn += 1;
         let question = length(&self.plan.question_tokens, &mut conversation.lengths);
-        let question = Piece::draw(self.endpoint, question, &mut conversation.content);
+        let question = less(question, self.pen.exchange());
+        conversation.tokens += question + self.pen.exchange();
+        let question = self.pen.draw(question, &mut conversation.content);
         conversation.history.push("user", question);
         conversation.output_tokens = length(&self.plan.output_tokens, &mut conversation.lengths);
     }
 
-    fn schedule(&mut self, conversation: Conversation, due: Seconds) {
-        if due.0 < self.pace.horizon.0 {
-            self.due.push(Reverse((nanos(due), conversation.number)));
-            self.waiting.insert(conversation.number, conversation);
-        }
-    }
-
-    fn next_scheduled(&self) -> Option<Seconds> {
-        self.due.peek().map(|Reverse((at, _))| Seconds(*at as f64 / 1e9))
-    }
-
-    fn arrival_is_next(&self) -> bool {
-        self.next_arrival.0 < self.pace.horizon.0
-            && self.next_scheduled().is_none_or(|scheduled| self.next_arrival.0 <= scheduled.0)
+    /// Asks the conversation's turn, and keeps it where others follow.
+    fn ask(&mut self, mut conversation: Conversation) -> Ask {
+        let Conversation { number, turn, tokens, seen, output_tokens, .. } = conversation;
+        let (prompt_tokens, shared_tokens) = (tokens, seen);
+        let turn = Some(Turn { conversation: number, turn });
+        let prompt = if conversation.turn + 1 < self.plan.turns {
+            let prompt = conversation.history.clone();
+            conversation.seen = tokens;
+            self.open.insert(number, conversation);
+            prompt
+        } else {
+            conversation.history
+        };
+        Ask { prompt, prompt_tokens, shared_tokens, output_tokens, turn }
     }
 }
 
-impl Source for Conversations {
-    fn next_due(&self) -> Option<Seconds> {
-        if self.arrival_is_next() { Some(self.next_arrival) } else { self.next_scheduled() }
+impl Content for Conversations {
+    fn open(&mut self) -> Option<Ask> {
+        let conversation = self.start();
+        Some(self.ask(conversation))
     }
 
-    fn take(&mut self) -> Option<Planned> {
-        let (conversation, due) = if self.arrival_is_next() {
-            let due = self.next_arrival;
-            self.next_arrival = self.arrivals.next().unwrap_or(self.pace.horizon);
-            (self.start(), due)
-        } else {
-            let Reverse((at, number)) = self.due.pop()?;
-            (self.waiting.remove(&number)?, Seconds(at as f64 / 1e9))
-        };
-        let id = self.next_id;
-        self.next_id += 1;
-        let planned = Planned {
-            id,
-            due,
-            prompt: conversation.history.clone(),
-            output_tokens: conversation.output_tokens,
-            turn: Some(Turn { conversation: conversation.number, turn: conversation.turn }),
-        };
-        if conversation.turn + 1 < self.plan.turns {
-            self.asked.insert(id, conversation);
+    fn turns(&self) -> u32 {
+        self.plan.turns
+    }
+
+    fn think_time(&self) -> Seconds {
+        self.plan.think_time.into()
+    }
+
+    fn begun(&mut self, turn: u32) -> Option<u32> {
+        // Its history was never sent: only the starter is shared.
+        let mut conversation = self.start();
+        while conversation.turn < turn {
+            self.imagine_answer(&mut conversation);
+            self.advance(&mut conversation);
         }
-        Some(planned)
+        let number = conversation.number;
+        self.open.insert(number, conversation);
+        Some(number)
     }
 
-    fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>) {
+    fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
         // A failed turn ends its conversation, as it does for a person.
-        let (Some(mut conversation), Some(text)) = (self.asked.remove(&request), text) else { return };
+        let (Some(mut conversation), Some(text)) = (self.open.remove(&conversation), text) else { return false };
         match &mut conversation.history {
-            Prompt::Messages(messages) => messages.push(Message { role: "assistant", content: text.to_owned() }),
-            Prompt::Tokens(_) => self.imagine_answer(&mut conversation),
+            Prompt::Messages(messages) => {
+                messages.push(Message { role: "assistant", content: text.to_owned() });
+                let most = conversation.output_tokens;
+                let tokens = if self.ignore_eos {
+                    most
+                } else {
+                    self.vocabulary.estimate(text.chars().count() as u64).min(most)
+                };
+                conversation.tokens += tokens;
+                // The engine has made these tokens itself.
+                conversation.seen = conversation.tokens;
+            }
+            Prompt::Tokens(_) | Prompt::Text(_) => self.imagine_answer(&mut conversation),
         }
         self.advance(&mut conversation);
-        self.schedule(conversation, at + Seconds::from(self.plan.think_time));
+        self.open.insert(conversation.number, conversation);
+        true
+    }
+
+    fn next_turn(&mut self, conversation: u32) -> Option<Ask> {
+        let conversation = self.open.remove(&conversation)?;
+        Some(self.ask(conversation))
     }
 }
 
-fn starter(plan: &ConversationsPlan, endpoint: Endpoint, seed: u64, which: u32) -> Prompt {
-    let mut rng = stream(seed, Purpose::Shared, which);
-    let tokens = length(&plan.starter_tokens, &mut rng);
-    Piece::draw(endpoint, tokens, &mut rng).into_prompt("system")
+/// Half of what the template adds to two messages lies within the starter.
+fn starter_words(tokens: u32, pen: &Pen) -> u32 {
+    less(tokens, pen.led() / 2)
 }
 
-pub(super) fn shared(plan: &ConversationsPlan, endpoint: Endpoint, seed: u64) -> Vec<Prompt> {
-    (0..plan.starters).map(|which| starter(plan, endpoint, seed, which)).collect()
+/// A starter and the tokens that it is meant to have.
+fn starter(plan: &ConversationsPlan, pen: &Pen, seed: u64, which: u32) -> (Piece, u32) {
+    let mut rng = stream(seed, Purpose::Shared, which);
+    let tokens = length(&plan.starter_tokens, &mut rng);
+    (pen.draw(starter_words(tokens, pen), &mut rng), tokens)
+}
+
+pub(super) fn shared(plan: &ConversationsPlan, pen: &Pen, seed: u64) -> Vec<Prompt> {
+    (0..plan.starters).map(|which| starter(plan, pen, seed, which).0.into_prompt("system")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::tests::{conversations, drive, exact, material, open};
+    use super::super::{Material, Planned, source};
     use super::*;
-    use crate::settings::{LengthShape, Lengths};
+    use crate::settings::{Endpoint, WorkloadKind};
 
-    fn fixed(tokens: u32) -> Lengths {
-        Lengths { shape: LengthShape::Fixed, min: tokens, max: tokens }
+    fn plan(endpoint: Endpoint) -> WorkloadPlan {
+        WorkloadPlan { endpoint, ..conversations() }
     }
 
-    fn plan() -> ConversationsPlan {
-        ConversationsPlan {
-            starters: 3,
-            starter_tokens: fixed(100),
-            turns: 4,
-            question_tokens: fixed(10),
-            output_tokens: fixed(20),
-            think_time: Duration::from_secs(1),
-        }
+    fn sent(endpoint: Endpoint, rate: f64, horizon: f64) -> Vec<Planned> {
+        drive(source(&plan(endpoint), &material(), open(rate, horizon)), Some("a word or two"))
     }
 
-    fn pace(rate: f64, horizon: f64) -> Pace {
-        Pace {
-            rate: Rate(rate),
-            horizon: Seconds(horizon),
-            arrival_seed: 5,
-            content_seed: 6,
-            shared_seed: 7,
-            answer_time: Seconds(2.0),
-        }
-    }
-
-    /// Answers every request two seconds after it was due.
-    fn drive(mut source: Conversations) -> Vec<Planned> {
-        let mut open: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
-        let mut sent = Vec::new();
-        loop {
-            let next_end = open.peek().map(|Reverse((at, _))| Seconds(*at as f64 / 1e9));
-            match (source.next_due(), next_end) {
-                (Some(due), end) if end.is_none_or(|end| due.0 < end.0) => {
-                    let planned = source.take().unwrap();
-                    open.push(Reverse((nanos(planned.due + Seconds(2.0)), planned.id)));
-                    sent.push(planned);
-                }
-                (_, Some(end)) => {
-                    let Reverse((_, id)) = open.pop().unwrap();
-                    source.answered(id, end, Some("a word or two"));
-                }
-                (None, None) => return sent,
-                (Some(_), None) => unreachable!("the first arm takes it"),
-            }
-        }
+    fn ids(planned: &Planned) -> Vec<u32> {
+        if let Prompt::Tokens(ids) = &planned.prompt { ids.clone() } else { panic!("completions take ids") }
     }
 
     #[test]
     fn turns_resend_their_history_after_a_think_time() {
-        let sent = drive(Conversations::new(plan(), Endpoint::Completions, pace(4.0, 60.0)));
-        let ids = |p: &Planned| match &p.prompt {
-            Prompt::Tokens(ids) => ids.clone(),
-            Prompt::Messages(_) => panic!("completions take ids"),
-        };
+        let sent = sent(Endpoint::Completions, 4.0, 60.0);
         let mut later_turns = 0;
         for (i, first) in sent.iter().enumerate() {
             let turn = first.turn.unwrap();
             assert_eq!(ids(first).len(), 100 + 10 + 30 * turn.turn as usize);
+            assert_eq!(ids(first).len(), first.prompt_tokens as usize);
             let follow_up =
                 |p: &&Planned| p.turn == Some(Turn { conversation: turn.conversation, turn: turn.turn + 1 });
             if let Some(next) = sent[i..].iter().find(follow_up) {
                 assert!(ids(next).starts_with(&ids(first)), "the history is resent");
+                assert_eq!(next.shared_tokens, first.prompt_tokens, "imagined answers were never in the engine");
                 assert!((next.due.0 - first.due.0 - 3.0).abs() < 1e-6, "two seconds of answer, one of thought");
                 later_turns += 1;
             }
         }
         assert!(later_turns > 100);
+        assert!(sent.iter().filter(|p| p.turn.unwrap().turn == 0).all(|p| p.shared_tokens == 100), "the starter");
     }
 
     #[test]
     fn the_rate_is_that_of_requests_and_holds_from_the_first_second() {
-        let sent = drive(Conversations::new(plan(), Endpoint::Completions, pace(20.0, 200.0)));
+        let sent = sent(Endpoint::Completions, 20.0, 200.0);
         let rate =
             |from: f64, to: f64| sent.iter().filter(|p| (from..to).contains(&p.due.0)).count() as f64 / (to - from);
         assert!((rate(0.0, 200.0) - 20.0).abs() < 2.0, "{}", rate(0.0, 200.0));
@@ -270,7 +221,7 @@ mod tests {
 
     #[test]
     fn chat_histories_hold_the_engines_own_answers_and_failures_end_a_conversation() {
-        let mut source = Conversations::new(plan(), Endpoint::Chat, pace(1.0, 60.0));
+        let mut source = source(&plan(Endpoint::Chat), &material(), open(1.0, 60.0));
         let first = source.take().unwrap();
         source.answered(first.id, first.due, Some("forty two"));
         let conversation = first.turn.unwrap().conversation;
@@ -280,10 +231,33 @@ mod tests {
                 break planned;
             }
         };
+        assert_eq!(next.shared_tokens, first.prompt_tokens + first.output_tokens, "all but the new question");
         let Prompt::Messages(messages) = &next.prompt else { panic!("chat takes messages") };
         assert!(messages.iter().any(|m| m.role == "assistant" && m.content == "forty two"));
         source.answered(next.id, next.due, None);
         let later: Vec<u32> = std::iter::from_fn(|| source.take()).map(|p| p.turn.unwrap().conversation).collect();
         assert!(!later.contains(&conversation));
+    }
+
+    #[test]
+    fn with_an_exact_vocabulary_every_turn_has_its_length() {
+        let material = Material { vocabulary: exact(), ..material() };
+        let mut plan = plan(Endpoint::Chat);
+        if let WorkloadKind::Conversations(kind) = &mut plan.kind {
+            kind.question_tokens.min = 15;
+            kind.question_tokens.max = 15;
+        }
+        // The answers' words are as many as were asked for, as with an engine that ignores the end of sequence.
+        let answer = vec!["word"; 20].join(" ");
+        let sent = drive(source(&plan, &material, open(4.0, 30.0)), Some(&answer));
+        for planned in &sent {
+            let Prompt::Messages(messages) = &planned.prompt else { panic!("chat takes messages") };
+            let words: usize = messages.iter().map(|m| m.content.split(' ').count()).sum();
+            let turn = planned.turn.unwrap().turn;
+            // The template of the tests: three tokens before everything, five around each message.
+            assert_eq!(words as u32 + 3 + 5 * messages.len() as u32, planned.prompt_tokens);
+            assert_eq!(planned.prompt_tokens, 100 + 15 + turn * (20 + 15));
+        }
+        assert!(sent.iter().any(|p| p.turn.unwrap().turn == 3));
     }
 }

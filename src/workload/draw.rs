@@ -1,6 +1,6 @@
 //! Random draws: independent seeded streams by purpose, and token counts from their distributions.
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal, Normal, Uniform};
 
@@ -15,6 +15,7 @@ pub(super) enum Purpose {
     Content = 3,
     Shared = 4,
     Population = 5,
+    Order = 6,
 }
 
 /// A stream for one purpose and one item of it.
@@ -37,23 +38,52 @@ pub fn mix(seed: u64, parts: &[u64]) -> u64 {
 /// One token count.
 pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
     let hold = |tokens: f64| (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max);
-    match lengths.shape {
+    match &lengths.shape {
         LengthShape::Fixed => lengths.min,
-        LengthShape::Uniform => Uniform::new_inclusive(lengths.min, lengths.max).map_or(lengths.min, |d| d.sample(rng)),
-        LengthShape::Normal { mean, sd } => hold(Normal::new(mean, sd).map_or(mean, |d| d.sample(rng))),
+        LengthShape::Uniform => uniform(lengths.min, lengths.max, rng),
+        LengthShape::Normal { mean, sd } => hold(Normal::new(*mean, *sd).map_or(*mean, |d| d.sample(rng))),
         LengthShape::Lognormal { median, sigma } => {
-            hold(LogNormal::new(median.ln(), sigma).map_or(median, |d| d.sample(rng)))
+            hold(LogNormal::new(median.ln(), *sigma).map_or(*median, |d| d.sample(rng)))
+        }
+        LengthShape::Histogram { edges, counts } => {
+            let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+            let mut ball = rng.random_range(0..total.max(1));
+            for (low, high, count) in bins(edges, counts) {
+                match ball.checked_sub(u64::from(count)) {
+                    Some(rest) => ball = rest,
+                    None => return uniform(low, high, rng),
+                }
+            }
+            lengths.max
         }
     }
 }
 
+fn uniform(low: u32, high: u32, rng: &mut ChaCha8Rng) -> u32 {
+    Uniform::new_inclusive(low, high).map_or(low, |d| d.sample(rng))
+}
+
+/// The smallest and the largest count of each bin, and its weight. The last bin holds its upper edge.
+fn bins<'a>(edges: &'a [u32], counts: &'a [u32]) -> impl Iterator<Item = (u32, u32, u32)> + 'a {
+    let last = counts.len().saturating_sub(1);
+    let bounds = edges.array_windows().enumerate();
+    bounds
+        .zip(counts)
+        .map(move |((bin, [low, high]), count)| (*low, if bin == last { *high } else { high - 1 }, *count))
+}
+
 /// The mean token count, what lies beyond `min` and `max` not considered.
 pub(super) fn mean_length(lengths: &Lengths) -> f64 {
-    let mean = match lengths.shape {
+    let mean = match &lengths.shape {
         LengthShape::Fixed => f64::from(lengths.min),
         LengthShape::Uniform => (f64::from(lengths.min) + f64::from(lengths.max)) / 2.0,
-        LengthShape::Normal { mean, .. } => mean,
+        LengthShape::Normal { mean, .. } => *mean,
         LengthShape::Lognormal { median, sigma } => median * (sigma * sigma / 2.0).exp(),
+        LengthShape::Histogram { edges, counts } => {
+            let weight: f64 = counts.iter().map(|count| f64::from(*count)).sum();
+            let middle = |(low, high, count)| (f64::from(low) + f64::from(high)) / 2.0 * f64::from(count);
+            bins(edges, counts).map(middle).sum::<f64>() / weight
+        }
     };
     mean.clamp(f64::from(lengths.min), f64::from(lengths.max))
 }
@@ -70,12 +100,28 @@ mod tests {
             LengthShape::Normal { mean: 100.0, sd: 20.0 },
             LengthShape::Lognormal { median: 100.0, sigma: 0.3 },
         ] {
-            let lengths = Lengths { shape, min: 50, max: 150 };
+            let lengths = Lengths { shape: shape.clone(), min: 50, max: 150 };
             let draws: Vec<u32> = (0..4000).map(|_| length(&lengths, &mut rng)).collect();
             assert!(draws.iter().all(|d| (50..=150).contains(d)));
             let mean = draws.iter().map(|d| f64::from(*d)).sum::<f64>() / 4000.0;
             assert!((mean - mean_length(&lengths)).abs() < 4.0, "{shape:?}: {mean}");
         }
+    }
+
+    #[test]
+    fn a_histogram_draws_its_bins_by_weight_and_uniformly_inside() {
+        let shape = LengthShape::Histogram { edges: vec![1, 11, 50, 52], counts: vec![3, 0, 1] };
+        let lengths = Lengths { shape, min: 1, max: 52 };
+        let mut rng = stream(4, Purpose::Lengths, 0);
+        let draws: Vec<u32> = (0..40_000).map(|_| length(&lengths, &mut rng)).collect();
+        let share = |bin: std::ops::RangeInclusive<u32>| {
+            draws.iter().filter(|draw| bin.contains(draw)).count() as f64 / draws.len() as f64
+        };
+        assert!((share(1..=10) - 0.75).abs() < 0.01 && (share(50..=52) - 0.25).abs() < 0.01);
+        assert_eq!(share(11..=49), 0.0);
+        assert!((share(1..=1) - 0.075).abs() < 0.01 && (share(52..=52) - 0.0833).abs() < 0.01);
+        let mean = draws.iter().map(|d| f64::from(*d)).sum::<f64>() / 40_000.0;
+        assert!((mean - mean_length(&lengths)).abs() < 0.3 && (mean_length(&lengths) - 16.875).abs() < 1e-9, "{mean}");
     }
 
     #[test]

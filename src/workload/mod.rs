@@ -1,25 +1,46 @@
 //! Seeded streams of requests: what is asked, how long the answer is, in which conversation, and when.
 //!
-//! Pure: a source is driven by offsets of time that its caller measures or simulates. Two sources of the same plan, pace and
-//! seeds give the same requests; arrivals scale with the rate, so that probes at different rates share their luck.
+//! What is asked (one file for each kind of workload) and what makes it due (arrivals, users, all at once) are apart and combine
+//! freely. Pure but for [`Corpus::read`]: a source is driven by offsets of time that its caller measures or simulates. Two sources
+//! of the same plan, material, pace and seeds give the same requests; arrivals scale with the rate, so that probes at different
+//! rates share their luck.
 
 mod arrivals;
-mod burst;
+mod at_once;
+mod closed;
+mod content;
 mod conversations;
+mod corpus;
 mod draw;
+mod jsonl;
+mod open;
+mod pace;
 mod random;
+mod requests;
+mod sharegpt;
 mod text;
+mod trace;
+mod vocabulary;
 
 use crate::settings::{WorkloadKind, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 
+pub use corpus::{Corpus, CorpusError};
 pub use draw::mix;
+pub use pace::{Demand, Pace};
+pub use vocabulary::Vocabulary;
+
+use content::Content;
+use corpus::Items;
+use text::Pen;
 
 /// What a request asks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
     /// Token ids, for `/v1/completions`.
     Tokens(Vec<u32>),
+    /// Text, for `/v1/completions`.
+    Text(String),
     /// Messages, for `/v1/chat/completions`.
     Messages(Vec<Message>),
 }
@@ -27,7 +48,7 @@ pub enum Prompt {
 /// One message of a chat.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Message {
-    /// `system`, `user` or `assistant`.
+    /// `system`, `user` or `assistant`, or another role that a file gave.
     pub role: &'static str,
     /// Its text.
     pub content: String,
@@ -42,6 +63,11 @@ pub struct Planned {
     pub due: Seconds,
     /// What it asks.
     pub prompt: Prompt,
+    /// Tokens that the prompt is meant to have, or their best estimate.
+    pub prompt_tokens: u32,
+    /// How many of these an engine with an endless prefix cache already holds because the workload means it: shared prefixes,
+    /// starters, what a conversation or a trace has sent before, and whole prompts of a file that come again.
+    pub shared_tokens: u32,
     /// The number of tokens the answer shall have (its most, where the end-of-sequence token is not ignored).
     pub output_tokens: u32,
     /// Which conversation it belongs to, and its turn there, both from 0.
@@ -57,21 +83,13 @@ pub struct Turn {
     pub turn: u32,
 }
 
-/// How fast and how long.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
-    /// Requests per second, turns of conversations included.
-    pub rate: Rate,
-    /// No request becomes due after this.
-    pub horizon: Seconds,
-    /// Decides arrivals and lengths.
-    pub arrival_seed: u64,
-    /// Decides what is written in prompts.
-    pub content_seed: u64,
-    /// Decides what is shared by all probes of a session: prefixes and starters.
-    pub shared_seed: u64,
-    /// What one answer is expected to take; conversations begin in mid-life, so that the first second is like any other.
-    pub answer_time: Seconds,
+/// What sources are made from beside the plan. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Material {
+    /// The plan's file.
+    pub corpus: Corpus,
+    /// The words of drawn chat prompts.
+    pub vocabulary: Vocabulary,
 }
 
 /// A stream of requests in the order of their times.
@@ -82,39 +100,109 @@ pub trait Source: Send {
     /// The next request.
     fn take(&mut self) -> Option<Planned>;
 
-    /// An answer ended at `at` with this text, or failed (`None`). Later turns follow from it.
+    /// An answer ended at `at` with this text, or failed (`None`). Later requests follow from it.
     fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>);
 }
 
-/// The traffic of a plan at a pace.
-pub fn source(plan: &WorkloadPlan, pace: Pace) -> Box<dyn Source> {
-    match &plan.kind {
-        WorkloadKind::Random(kind) => Box::new(random::Random::new(kind.clone(), plan.endpoint, pace)),
-        WorkloadKind::Conversations(kind) => {
-            Box::new(conversations::Conversations::new(kind.clone(), plan.endpoint, pace))
+/// The traffic of a plan at a pace. There is none where the material is not the plan's, and none at recorded times without a
+/// trace.
+pub fn source(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Box<dyn Source> {
+    let Some(content) = content(plan, material, &pace) else { return Box::new(Silence) };
+    match pace.demand {
+        Demand::AllAtOnce(count) => Box::new(at_once::AtOnce::new(content, count, pace.arrival_seed)),
+        Demand::Closed { users, think } => Box::new(closed::ClosedLoop::new(content, users, think, pace.horizon)),
+        Demand::Recorded => match &material.corpus.items {
+            Items::Steps(steps) => {
+                let times = Box::new(trace::recorded_times(steps.clone()));
+                Box::new(open::OpenLoop::new(content, times, pace.horizon))
+            }
+            Items::None | Items::Requests(_) => Box::new(Silence),
+        },
+        Demand::Open(rate) => {
+            let session_rate = Rate(rate.0 / f64::from(content.turns()));
+            let times: Vec<Seconds> = match &material.corpus.items {
+                Items::Steps(steps) => steps.iter().map(|step| step.at).collect(),
+                Items::None | Items::Requests(_) => Vec::new(),
+            };
+            let arrivals = arrivals::Arrivals::new(plan.arrivals, &times, session_rate, pace.arrival_seed);
+            let open = open::OpenLoop::new(content, Box::new(arrivals), pace.horizon);
+            Box::new(open.populated(session_rate, &pace))
         }
     }
 }
 
-/// The first `count` requests of that traffic, all due at once.
-pub fn burst(plan: &WorkloadPlan, pace: Pace, count: usize) -> Box<dyn Source> {
-    Box::new(burst::Burst::new(source(plan, pace), count))
+/// What a plan asks; `None` where the material holds no such file.
+fn content(plan: &WorkloadPlan, material: &Material, pace: &Pace) -> Option<Box<dyn Content>> {
+    let vocabulary = &material.vocabulary;
+    let pen = Pen::new(plan.endpoint, vocabulary);
+    let requests = |requests: &std::sync::Arc<[corpus::Request]>, output_tokens: &Option<_>| {
+        requests::Requests::new(requests.clone(), output_tokens.clone(), plan.endpoint, vocabulary, pace)
+    };
+    Some(match (&plan.kind, &material.corpus.items) {
+        (WorkloadKind::Random(kind), _) => Box::new(random::Random::new(kind.clone(), pen, pace)),
+        (WorkloadKind::Conversations(kind), _) => {
+            Box::new(conversations::Conversations::new(kind.clone(), plan, vocabulary, pace))
+        }
+        (WorkloadKind::Sharegpt(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),
+        (WorkloadKind::Jsonl(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),
+        (WorkloadKind::Trace(kind), Items::Steps(steps)) => {
+            let first = match pace.demand {
+                Demand::Open(_) => trace::first_step(steps.len(), pace.arrival_seed),
+                Demand::Recorded | Demand::AllAtOnce(_) | Demand::Closed { .. } => 0,
+            };
+            Box::new(trace::Trace::new(steps.clone(), kind.block_tokens, pen, pace.content_seed, first))
+        }
+        (WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_), Items::None | Items::Steps(_))
+        | (WorkloadKind::Trace(_), Items::None | Items::Requests(_)) => return None,
+    })
+}
+
+/// No traffic.
+struct Silence;
+
+impl Source for Silence {
+    fn next_due(&self) -> Option<Seconds> {
+        None
+    }
+
+    fn take(&mut self) -> Option<Planned> {
+        None
+    }
+
+    fn answered(&mut self, _request: u32, _at: Seconds, _text: Option<&str>) {}
 }
 
 /// What all requests share, one prompt for each shared prefix or starter: sent once before a probe, so that the sharing that
-/// the workload means is warm and no probe pays for it.
-pub fn shared_prompts(plan: &WorkloadPlan, shared_seed: u64) -> Vec<Prompt> {
+/// the workload means is warm and no probe pays for it. Requests of files share only what they send themselves.
+pub fn shared_prompts(plan: &WorkloadPlan, material: &Material, shared_seed: u64) -> Vec<Prompt> {
+    let pen = Pen::new(plan.endpoint, &material.vocabulary);
     match &plan.kind {
-        WorkloadKind::Random(kind) => random::shared(kind, plan.endpoint, shared_seed),
-        WorkloadKind::Conversations(kind) => conversations::shared(kind, plan.endpoint, shared_seed),
+        WorkloadKind::Random(kind) => random::shared(kind, &pen, shared_seed),
+        WorkloadKind::Conversations(kind) => conversations::shared(kind, &pen, shared_seed),
+        WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_) | WorkloadKind::Trace(_) => Vec::new(),
     }
 }
 
 /// The mean number of tokens of an answer, for forecasts.
-pub fn mean_output_tokens(plan: &WorkloadPlan) -> f64 {
-    let lengths = match &plan.kind {
-        WorkloadKind::Random(kind) => kind.output_tokens,
-        WorkloadKind::Conversations(kind) => kind.output_tokens,
+pub fn mean_output_tokens(plan: &WorkloadPlan, material: &Material) -> f64 {
+    let drawn = match &plan.kind {
+        WorkloadKind::Random(kind) => Some(&kind.output_tokens),
+        WorkloadKind::Conversations(kind) => Some(&kind.output_tokens),
+        WorkloadKind::Sharegpt(kind) => kind.output_tokens.as_ref(),
+        WorkloadKind::Jsonl(kind) => kind.output_tokens.as_ref(),
+        WorkloadKind::Trace(_) => None,
     };
-    draw::mean_length(&lengths)
+    match (&material.corpus.items, drawn) {
+        (Items::Requests(read), drawn) => requests::mean_output(read, drawn, &material.vocabulary),
+        (Items::Steps(steps), _) => trace::mean_output(steps),
+        (Items::None, drawn) => drawn.map_or(1.0, draw::mean_length),
+    }
 }
+
+/// Times order heaps as whole nanoseconds: exact, and finer than any clock here.
+fn nanos(at: Seconds) -> u64 {
+    (at.0.max(0.0) * 1e9).round() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -62,6 +62,27 @@ fn mistakes_in_a_space_file_are_shown_with_their_place_and_cost_nothing() {
 }
 
 #[test]
+fn the_file_of_a_workload_is_read_beside_the_space_file_and_what_is_left_out_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (space, file) = (folder.path().join("space.toml"), folder.path().join("dialogues.json"));
+    let text = std::fs::read_to_string(project().join("search-spaces/quickstart.toml")).unwrap();
+    let (start, end) = (text.find("[workload]").unwrap(), text.find("[parameters]").unwrap());
+    let workload = "[workload]\nkind = \"sharegpt\"\nfile = \"dialogues.json\"\n\n";
+    std::fs::write(&space, format!("{}{workload}{}", &text[..start], &text[end..])).unwrap();
+    let check = || run(&["check", "--space", space.to_str().unwrap()]);
+    let missing = check();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(said(&missing).contains("dialogues.json") && said(&missing).contains("hint"), "{}", said(&missing));
+    std::fs::write(&file, "{}").unwrap();
+    assert_eq!(check().status.code(), Some(2));
+    let dialogue = r#"{"conversations": [{"from": "human", "value": "why?"}, {"from": "gpt", "value": "because"}]}"#;
+    std::fs::write(&file, format!("[{dialogue}, {{}}, {dialogue}]")).unwrap();
+    let read = check();
+    assert!(read.status.success(), "{}", said(&read));
+    assert!(said(&read).contains("2 requests in dialogues.json, 1 left out (1 without a dialogue)"), "{}", said(&read));
+}
+
+#[test]
 fn usage_mistakes_have_their_own_exit_code() {
     assert_eq!(run(&["--space", "no-such-file.toml"]).status.code(), Some(2));
     assert_eq!(run(&["--space", "x.toml", "--budget", "45"]).status.code(), Some(2));

@@ -27,6 +27,14 @@ const fn mistake(
 const SEQS: &str = "max-num-seqs = { values = [64, 32, 48], default = 64 }";
 const GPU: &str = "gpu-memory-utilization = { min = 0.88, max = 0.91, step = 0.01, default = 0.9 }";
 const INPUT: &str = "input_tokens = { distribution = \"lognormal\", median = 800, sigma = 0.8, min = 16, max = 8000 }";
+const WORKLOAD: &str = "kind = \"random\"
+endpoint = \"chat\"
+ignore_eos = false
+input_tokens = { distribution = \"lognormal\", median = 800, sigma = 0.8, min = 16, max = 8000 }
+output_tokens = 256
+shared_prefix_tokens = 512
+shared_prefixes = 4
+";
 const CONSTRAINT: &str = "\"max-num-batched-tokens >= 4 * max-num-seqs\"";
 const ARGS: &str = "\"--max-model-len\", \"16384\"";
 
@@ -98,6 +106,25 @@ const MISTAKES: &[Mistake] = &[
     mistake("median = 800", "median = 800, mean = 800", "mean", "`mean` belongs to `distribution = \"normal\"`", "remove `mean`"),
     mistake("\"lognormal\"", "\"log-normal\"", "\"log-normal\"", "`workload.input_tokens.distribution` cannot be", "did you mean \"lognormal\"?"),
     mistake("sigma = 0.8", "sigma = 0", "0, min", "`workload.input_tokens.sigma` is not greater than 0", "above 0"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [1, 9, 9], counts = [1, 1] }", "9], c", "`workload.input_tokens.edges` does not ascend", "each edge once"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [1, 9], counts = [1, 1] }", "[1, 1]", "has 2 edges and 2 counts", "one count for each pair"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [1, 9], counts = [0] }", "[0]", "`workload.input_tokens.counts` are all zero", "a count above 0"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [0, 9], counts = [1] }", "0, 9", "`workload.input_tokens.edges` is out of range", "from 1 to"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = 9, counts = [1] }", "9, c", "wrong type for `workload.input_tokens.edges`", "a list of integers"),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [1, 9] }", "{ dist", "`workload.input_tokens` lacks `counts`", "add `counts = "),
+    mistake(INPUT, "input_tokens = { distribution = \"histogram\", edges = [1, 9], counts = [1], max = 3 }", "max = 3", "`max` belongs to `distribution = \"uniform\", \"normal\" or \"lognormal\"`", "remove `max`"),
+    mistake("ignore_eos", "file = \"x\"\nignore_eos", "file", "`file` belongs to `kind = \"sharegpt\", \"jsonl\" or \"trace\"`", "remove `file`"),
+    mistake("ignore_eos", "arrivals = \"gama\"\nignore_eos", "\"gama\"", "`workload.arrivals` cannot be \"gama\"", "did you mean \"gamma\"?"),
+    mistake("ignore_eos", "arrivals = \"recorded\"\nignore_eos", "\"recorded\"", "`workload.arrivals` cannot be \"recorded\"", "\"poisson\" or \"gamma\" or \"constant\""),
+    mistake("ignore_eos", "arrivals = \"gamma\"\nignore_eos", "\"gamma\"", "without its `burstiness`", "add `burstiness = 0.5`"),
+    mistake("ignore_eos", "arrivals = \"gamma\"\nburstiness = 0\nignore_eos", "0\nignore", "`workload.burstiness` is not greater than 0", "above 0"),
+    mistake("ignore_eos", "burstiness = 2\nignore_eos", "2\nignore", "`burstiness` belongs to `arrivals = \"gamma\"`", "set `arrivals = \"gamma\"`"),
+    mistake(WORKLOAD, "kind = \"sharegpt\"\n", "workload]", "`workload` lacks `file`", "add `file = \"requests.jsonl\"`: the file with a ShareGPT list"),
+    mistake(WORKLOAD, "kind = \"jsonl\"\nfile = \"\"\n", "\"\"\n", "`workload.file` is empty", "write a string in quotes"),
+    mistake(WORKLOAD, "kind = \"jsonl\"\nfile = 3\n", "3\n\n", "wrong type for `workload.file`", "\"requests.jsonl\""),
+    mistake(WORKLOAD, "kind = \"trace\"\nfile = \"x\"\noutput_tokens = 5\n", "output_tokens", "`output_tokens` belongs to `kind = \"random\", \"conversations\", \"sharegpt\" or \"jsonl\"`", "remove `output_tokens`"),
+    mistake(WORKLOAD, "kind = \"trace\"\nfile = \"x\"\ntime_unit = \"0s\"\n", "\"0s\"", "`workload.time_unit` must be longer than zero", "above 0"),
+    mistake(WORKLOAD, "kind = \"trace\"\nfile = \"x\"\nblock_tokens = 0\n", "0\n\n[par", "`workload.block_tokens` is out of range", "from 1"),
     // Parameters.
     mistake("max-num-seqs = {", "--max-num-seqs = {", "--max-num-seqs", "`--max-num-seqs` begins with dashes", "write `max-num-seqs`"),
     mistake("max-num-seqs = {", "\"max num seqs\" = {", "\"max num seqs\"", "is no name of a flag", "without its dashes"),

@@ -96,6 +96,29 @@ max-num-seqs = { values = [8] }
 window = "20s"
 "#;
 
+/// The section of [`SMALL`] with another workload.
+fn with_workload(keys: &str) -> String {
+    let (start, end) = (SMALL.find("[workload]").unwrap(), SMALL.find("[parameters]").unwrap());
+    format!("{}[workload]\n{keys}\n{}", &SMALL[..start], &SMALL[end..])
+}
+
+/// A file of every kind of workload, with every key of it at least once.
+pub fn every_kind() -> Vec<String> {
+    let mut files: Vec<String> = [FULL, SMALL, CONVERSATIONS].map(str::to_owned).to_vec();
+    files.extend(
+        [
+            "kind = \"sharegpt\"\nfile = \"dialogues.json\"\narrivals = \"constant\"",
+            "kind = \"sharegpt\"\nfile = \"dialogues.json\"\noutput_tokens = 100\nendpoint = \"completions\"",
+            "kind = \"jsonl\"\nfile = \"x.jsonl\"\narrivals = \"gamma\"\nburstiness = 0.5",
+            "kind = \"trace\"\nfile = \"x.jsonl\"\nblock_tokens = 16\ntime_unit = \"1s\"\narrivals = \"poisson\"",
+            "kind = \"random\"\ninput_tokens = { distribution = \"histogram\", edges = [1, 128, 512], counts = [10, 5] }\n\
+             output_tokens = 5",
+        ]
+        .map(with_workload),
+    );
+    files
+}
+
 fn fixed(count: u32) -> Lengths {
     Lengths { shape: LengthShape::Fixed, min: count, max: count }
 }
@@ -130,6 +153,7 @@ fn a_full_file_is_a_plan() {
         workload: WorkloadPlan {
             endpoint: Endpoint::Chat,
             ignore_eos: false,
+            arrivals: ArrivalProcess::Poisson,
             kind: WorkloadKind::Random(RandomPlan {
                 input_tokens: Lengths {
                     shape: LengthShape::Lognormal { median: 800.0, sigma: 0.8 },
@@ -215,6 +239,40 @@ fn conversations_have_their_own_keys_and_defaults() {
     assert_eq!(plan.workload.kind, WorkloadKind::Conversations(expected));
     assert_eq!(plan.probe.certify_window, Duration::from_secs(60));
     assert_eq!(plan.engine.start_estimate, Duration::from_secs(60));
+}
+
+#[test]
+fn workloads_from_files_have_their_own_keys_and_defaults() {
+    let workload = |keys: &str| parse("space.toml", &with_workload(keys)).unwrap().workload;
+    let sharegpt = workload("kind = \"sharegpt\"\nfile = \"a/b.json\"");
+    assert_eq!((sharegpt.endpoint, sharegpt.arrivals), (Endpoint::Chat, ArrivalProcess::Poisson));
+    assert_eq!(sharegpt.kind, WorkloadKind::Sharegpt(SharegptPlan { file: "a/b.json".into(), output_tokens: None }));
+    let jsonl = workload("kind = \"jsonl\"\nfile = \"b\"\noutput_tokens = 9\narrivals = \"gamma\"\nburstiness = 2");
+    assert_eq!((jsonl.endpoint, jsonl.arrivals), (Endpoint::Chat, ArrivalProcess::Gamma { burstiness: 2.0 }));
+    assert_eq!(jsonl.kind, WorkloadKind::Jsonl(JsonlPlan { file: "b".into(), output_tokens: Some(fixed(9)) }));
+    let trace = workload("kind = \"trace\"\nfile = \"c\"");
+    assert_eq!((trace.endpoint, trace.arrivals), (Endpoint::Completions, ArrivalProcess::Recorded));
+    let expected = TracePlan { file: "c".into(), block_tokens: 512, time_unit: Duration::from_millis(1) };
+    assert_eq!(trace.kind, WorkloadKind::Trace(expected));
+}
+
+#[test]
+fn a_histogram_needs_no_bounds() {
+    let keys = "kind = \"random\"\noutput_tokens = 1\n\
+        input_tokens = { distribution = \"histogram\", edges = [1, 128, 512], counts = [10, 5] }";
+    let WorkloadKind::Random(random) = parse("space.toml", &with_workload(keys)).unwrap().workload.kind else {
+        panic!("not random")
+    };
+    let shape = LengthShape::Histogram { edges: vec![1, 128, 512], counts: vec![10, 5] };
+    assert_eq!(random.input_tokens, Lengths { shape, min: 1, max: 512 });
+}
+
+#[test]
+fn a_journal_from_before_arrivals_could_be_chosen_still_fits() {
+    let plan = parse("space.toml", FULL).unwrap();
+    let mut json = serde_json::to_value(&plan).unwrap();
+    json["workload"].as_object_mut().unwrap().remove("arrivals").unwrap();
+    assert_eq!(serde_json::from_value::<Plan>(json).unwrap(), plan);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::engine::{Engine, Ticket, Token};
 use super::info::{self, Config};
 use super::request::{self, Asked, Kind, Refusal, Rules};
+use super::tokenize;
 use super::wire::{self, Usage, Wire};
 use crate::clock;
 
@@ -42,6 +43,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .route("/server_info", get(server_info))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
+        .route("/tokenize", post(tokenize))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
         .fallback(async || reply(404, json!({"detail": "Not Found"})))
@@ -66,6 +68,13 @@ async fn server_info(State(app): Shared, RawQuery(query): RawQuery) -> Response 
 async fn reset_prefix_cache(State(app): Shared) -> Response {
     let success = app.engine.reset_prefix_cache().await;
     reply(200, json!({"success": success}))
+}
+
+async fn tokenize(State(app): Shared, body: Bytes) -> Response {
+    match tokenize::answer(&body, &app.rules) {
+        Ok(answer) => reply(200, answer),
+        Err(refusal) => refuse(&refusal),
+    }
 }
 
 async fn completions(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {

@@ -9,6 +9,7 @@ mod http;
 mod info;
 mod log;
 mod request;
+mod tokenize;
 mod wire;
 
 use std::io;

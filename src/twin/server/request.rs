@@ -129,7 +129,7 @@ fn check_length(prompt: u32, max_tokens: i64, max_model_len: u32) -> Result<u32,
 }
 
 /// A string, an array of token ids, or an array that holds just one of these.
-fn completion_prompt(prompt: Option<&Value>, tokens: &mut Tokens) -> Result<(), Refusal> {
+pub(super) fn completion_prompt(prompt: Option<&Value>, tokens: &mut Tokens) -> Result<(), Refusal> {
     let missing = || {
         let message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
         Refusal::bad("prompt", message.to_owned())
@@ -151,7 +151,7 @@ fn completion_prompt(prompt: Option<&Value>, tokens: &mut Tokens) -> Result<(), 
 }
 
 /// The words of each message, and four tokens around it for the template.
-fn chat_prompt(messages: Option<&Value>, tokens: &mut Tokens) -> Result<(), Refusal> {
+pub(super) fn chat_prompt(messages: Option<&Value>, tokens: &mut Tokens) -> Result<(), Refusal> {
     let messages = messages.and_then(Value::as_array).filter(|m| !m.is_empty());
     let missing = || Refusal::bad("messages", "messages must be a non-empty list. (parameter=messages)".to_owned());
     for message in messages.ok_or_else(missing)? {
@@ -171,15 +171,15 @@ fn chat_prompt(messages: Option<&Value>, tokens: &mut Tokens) -> Result<(), Refu
 }
 
 /// Counts tokens and chains their hashes block by block.
-struct Tokens {
+pub(super) struct Tokens {
     block_size: u32,
-    count: u32,
+    pub(super) count: u32,
     chain: u64,
     blocks: Vec<u64>,
 }
 
 impl Tokens {
-    fn new(block_size: u32) -> Self {
+    pub(super) fn new(block_size: u32) -> Self {
         Self { block_size, count: 0, chain: 0, blocks: Vec::new() }
     }
 

@@ -240,3 +240,38 @@ fn flags_are_judged_as_vllm_judges_them() {
     assert!(!args("--enable-prefix-caching --no-enable-prefix-caching").prefix_caching());
     assert!(args("--no-enable-prefix-caching --enable-prefix-caching").prefix_caching());
 }
+
+#[tokio::test]
+async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabulary() {
+    use crate::engine::Endpoints;
+    use crate::units::{Rate, Seconds};
+    use crate::workload::{Demand, Material, Pace, Prompt, source};
+
+    let server = Server::start("--served-model-name tiny").await;
+    let space = "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"simulated\"\n[workload]\nkind = \"random\"\nendpoint = \"chat\"\n\
+        input_tokens = { distribution = \"uniform\", min = 20, max = 60 }\noutput_tokens = 1\nshared_prefix_tokens = 30\n\
+        [parameters]\nmax-num-seqs = { values = [8] }\n";
+    let plan = crate::settings::parse("space.toml", space).unwrap().workload;
+    let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default()).unwrap();
+    let vocabulary = endpoints.vocabulary("tiny").await.unwrap();
+    assert!(vocabulary.exact(&plan));
+    assert_eq!(endpoints.tokens_and_characters("tiny", &["one two", "three"]).await, (3, 12));
+    let pace = Pace {
+        demand: Demand::Open(Rate(1.0)),
+        horizon: Seconds(99.0),
+        arrival_seed: 1,
+        content_seed: 2,
+        shared_seed: 3,
+        answer_time: Seconds(0.0),
+    };
+    let mut source = source(&plan, &Material { vocabulary, ..Material::default() }, pace);
+    for _ in 0..5 {
+        let planned = source.take().unwrap();
+        let Prompt::Messages(messages) = &planned.prompt else { panic!("chat takes messages") };
+        let body = json!({"model": "tiny", "messages": messages, "max_tokens": 1});
+        let answer: Value = serde_json::from_str(&server.post("/v1/chat/completions", body).await.1).unwrap();
+        assert_eq!(answer["usage"]["prompt_tokens"], planned.prompt_tokens);
+        assert!((50..=90).contains(&planned.prompt_tokens));
+    }
+    server.stop().await;
+}

@@ -1,0 +1,52 @@
+//! What is asked, apart from when: the seam between the kinds of workload and the clocks that send them.
+
+use super::{Planned, Prompt, Turn};
+use crate::units::Seconds;
+
+/// A request without its time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ask {
+    pub(super) prompt: Prompt,
+    pub(super) prompt_tokens: u32,
+    pub(super) shared_tokens: u32,
+    pub(super) output_tokens: u32,
+    pub(super) turn: Option<Turn>,
+}
+
+impl Ask {
+    pub(super) fn planned(self, id: u32, due: Seconds) -> Planned {
+        let Self { prompt, prompt_tokens, shared_tokens, output_tokens, turn } = self;
+        Planned { id, due, prompt, prompt_tokens, shared_tokens, output_tokens, turn }
+    }
+}
+
+/// A kind of workload: requests one after another. Whatever follows from answers is told by conversation.
+pub(super) trait Content: Send {
+    /// A request that begins something new.
+    fn open(&mut self) -> Option<Ask>;
+
+    /// Requests that follow from each opening one, itself included.
+    fn turns(&self) -> u32 {
+        1
+    }
+
+    /// From an answer to the next turn.
+    fn think_time(&self) -> Seconds {
+        Seconds(0.0)
+    }
+
+    /// A conversation that is already at that turn, which [`Self::next_turn`] asks.
+    fn begun(&mut self, _turn: u32) -> Option<u32> {
+        None
+    }
+
+    /// The answer to a conversation's last request, or its failure; whether there is a next turn.
+    fn answered(&mut self, _conversation: u32, _text: Option<&str>) -> bool {
+        false
+    }
+
+    /// The next request of a conversation that goes on.
+    fn next_turn(&mut self, _conversation: u32) -> Option<Ask> {
+        None
+    }
+}

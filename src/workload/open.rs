@@ -1,0 +1,101 @@
+//! The open loop: requests arrive by a clock that knows no answers; later turns of conversations follow theirs.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use rand::RngExt;
+use rand_distr::{Distribution, Poisson as PoissonCount};
+
+use super::content::Content;
+use super::draw::{Purpose, stream};
+use super::{Pace, Planned, Source, nanos};
+use crate::units::{Rate, Seconds};
+
+/// The source.
+pub(super) struct OpenLoop {
+    content: Box<dyn Content>,
+    arrivals: Box<dyn Iterator<Item = Seconds> + Send>,
+    next_arrival: Option<Seconds>,
+    horizon: Seconds,
+    /// Conversations whose next turn is due, by time in whole nanoseconds: exact, and finer than any clock here.
+    later: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The conversation of every request whose answer is awaited.
+    asked: HashMap<u32, u32>,
+    next_id: u32,
+}
+
+impl OpenLoop {
+    /// Content that arrives at these times.
+    pub(super) fn new(
+        content: Box<dyn Content>,
+        mut arrivals: Box<dyn Iterator<Item = Seconds> + Send>,
+        horizon: Seconds,
+    ) -> Self {
+        let next_arrival = arrivals.next();
+        Self { content, arrivals, next_arrival, horizon, later: BinaryHeap::new(), asked: HashMap::new(), next_id: 0 }
+    }
+
+    /// With the conversations that would already be under way at time zero, so that the rate is the promised one from the
+    /// start: for every later turn a Poisson number of them, due within the time that one turn takes.
+    pub(super) fn populated(mut self, session_rate: Rate, pace: &Pace) -> Self {
+        let turn_time = pace.answer_time.0 + self.content.think_time().0;
+        let expected = session_rate.0 * turn_time;
+        let mut rng = stream(pace.arrival_seed, Purpose::Population, 0);
+        for turn in 1..self.content.turns() {
+            let count = PoissonCount::new(expected).map_or(0.0, |d| d.sample(&mut rng)) as u32;
+            for _ in 0..count {
+                let due = Seconds(rng.random_range(0.0..1.0) * turn_time);
+                if let Some(conversation) = self.content.begun(turn) {
+                    self.schedule(conversation, due);
+                }
+            }
+        }
+        self
+    }
+
+    fn schedule(&mut self, conversation: u32, due: Seconds) {
+        if due.0 < self.horizon.0 {
+            self.later.push(Reverse((nanos(due), conversation)));
+        }
+    }
+
+    fn next_scheduled(&self) -> Option<Seconds> {
+        self.later.peek().map(|Reverse((at, _))| Seconds(*at as f64 / 1e9))
+    }
+
+    /// The next arrival, if it comes before every scheduled turn.
+    fn arrival(&self) -> Option<Seconds> {
+        let arrival = self.next_arrival.filter(|at| at.0 < self.horizon.0)?;
+        self.next_scheduled().is_none_or(|scheduled| arrival.0 <= scheduled.0).then_some(arrival)
+    }
+}
+
+impl Source for OpenLoop {
+    fn next_due(&self) -> Option<Seconds> {
+        self.arrival().or_else(|| self.next_scheduled())
+    }
+
+    fn take(&mut self) -> Option<Planned> {
+        let (ask, due) = if let Some(due) = self.arrival() {
+            self.next_arrival = self.arrivals.next();
+            (self.content.open()?, due)
+        } else {
+            let Reverse((at, conversation)) = self.later.pop()?;
+            (self.content.next_turn(conversation)?, Seconds(at as f64 / 1e9))
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        if let Some(turn) = ask.turn {
+            self.asked.insert(id, turn.conversation);
+        }
+        Some(ask.planned(id, due))
+    }
+
+    fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>) {
+        if let Some(conversation) = self.asked.remove(&request)
+            && self.content.answered(conversation, text)
+        {
+            self.schedule(conversation, at + self.content.think_time());
+        }
+    }
+}

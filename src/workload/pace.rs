@@ -1,0 +1,38 @@
+//! How much is asked, how fast and for how long.
+
+use crate::units::{Rate, Seconds};
+
+/// What makes requests due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Demand {
+    /// Open loop: requests arrive at this rate by the plan's arrival process, whatever the answers do. Turns of conversations count.
+    Open(Rate),
+    /// Open loop: one pass through a trace at the file's own times, neither faster nor slower.
+    Recorded,
+    /// So many requests, all due at time zero and without follow-ups: what the engine can do at most.
+    AllAtOnce(u32),
+    /// Closed loop: each user asks again once the answer is there, also where it failed.
+    Closed {
+        /// How many users there are; the first request of each is due at time zero.
+        users: u32,
+        /// From the end of an answer to the user's next request, beside the think time of the plan's conversations.
+        think: Seconds,
+    },
+}
+
+/// How fast and how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// What makes requests due.
+    pub demand: Demand,
+    /// No request becomes due after this.
+    pub horizon: Seconds,
+    /// Decides arrivals and lengths.
+    pub arrival_seed: u64,
+    /// Decides what is written in prompts, and which of a file's requests come in which order.
+    pub content_seed: u64,
+    /// Decides what is shared by all probes of a session: prefixes and starters.
+    pub shared_seed: u64,
+    /// What one answer is expected to take; conversations begin in mid-life, so that the first second is like any other.
+    pub answer_time: Seconds,
+}
