@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::load::ClientHealth;
-use crate::rig::{Failure, ProbeAsk, Ready, Spawned, Telemetry};
+use crate::rig::{CacheUse, Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -77,6 +77,9 @@ pub enum Record {
         verdict: Box<Verdict>,
         /// What the engine's counters showed.
         telemetry: Telemetry,
+        /// What the prefix cache held, against what the workload means.
+        #[serde(default)]
+        cache: CacheUse,
         /// The client's own health.
         client: ClientHealth,
         /// Time of the engine it took.

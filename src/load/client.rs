@@ -133,6 +133,11 @@ impl Client {
         Ok(Self(Arc::new(Inner { target, server, head, pacer, readers, next, lateness })))
     }
 
+    /// Where its requests go.
+    pub fn target(&self) -> &Target {
+        &self.0.target
+    }
+
     /// The runtime that keeps time.
     pub(super) fn pacer(&self) -> &Handle {
         self.0.pacer.handle()

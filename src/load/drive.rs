@@ -108,6 +108,8 @@ enum News {
 struct Flight {
     id: u32,
     due: Seconds,
+    asked_in: u32,
+    shared_in: u32,
     asked_out: u32,
     turn: Option<Turn>,
     handed: Seconds,
@@ -255,8 +257,9 @@ impl Drive {
         let lane = self.client.reader(reader);
         let task = self.streams.spawn_on(asking, lane.handle());
         lane.wake();
-        let (due, asked_out, handed) = (planned.due, planned.output_tokens, self.since(clock::now()));
-        self.flights.insert(id, Flight { id, due, asked_out, turn, handed, first: None, task });
+        let Planned { due, output_tokens: asked_out, prompt_tokens: asked_in, shared_tokens: shared_in, .. } = planned;
+        let handed = self.since(clock::now());
+        self.flights.insert(id, Flight { id, due, asked_in, shared_in, asked_out, turn, handed, first: None, task });
     }
 
     fn take(&mut self, event: News, watch: &mut dyn Watch) {
@@ -293,6 +296,8 @@ impl Drive {
             tokens_cached: answer.tokens_cached,
             tokens_out: answer.tokens_out,
             asked_out: flight.asked_out,
+            asked_in: flight.asked_in,
+            shared_in: flight.shared_in,
             error: answer.error,
             turn: flight.turn.map(|t| (t.conversation, t.turn)),
             why: answer.why,
@@ -335,6 +340,8 @@ fn cut_off(flight: &Flight) -> RequestRecord {
         tokens_cached: None,
         tokens_out: None,
         asked_out: flight.asked_out,
+        asked_in: flight.asked_in,
+        shared_in: flight.shared_in,
         error: Some(ErrorClass::Cut),
         turn: flight.turn.map(|t| (t.conversation, t.turn)),
         why: None,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::Seconds;
 
 /// The columns of a request file, version 2.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 15] = [
     "id",
     "due",
     "sent",
@@ -24,6 +24,8 @@ pub const COLUMNS: [&str; 13] = [
     "conversation",
     "turn",
     "largest_gap",
+    "asked_in",
+    "shared_in",
 ];
 
 /// Everything known about one request.
@@ -47,6 +49,10 @@ pub struct RequestRecord {
     pub tokens_out: Option<u32>,
     /// Answer tokens that were asked for.
     pub asked_out: u32,
+    /// Prompt tokens that were meant, or their best estimate.
+    pub asked_in: u32,
+    /// Those of them that the workload shares on purpose with what was sent before.
+    pub shared_in: u32,
     /// What went wrong, if anything did.
     pub error: Option<ErrorClass>,
     /// Conversation and turn.
@@ -154,6 +160,8 @@ pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Resu
             count(r.turn.map(|t| t.0)),
             count(r.turn.map(|t| t.1)),
             r.gaps.iter().copied().reduce(f32::max).map_or(String::new(), |g| format!("{g:.6}")),
+            r.asked_in.to_string(),
+            r.shared_in.to_string(),
         ])?;
     }
     csv.flush()
@@ -175,6 +183,8 @@ mod tests {
             tokens_cached: None,
             tokens_out: Some(11),
             asked_out: 11,
+            asked_in: 200,
+            shared_in: 32,
             error: None,
             turn: Some((4, 1)),
             why: None,
@@ -191,9 +201,9 @@ mod tests {
         };
         let mut out = Vec::new();
         write_records(&[record.clone(), cut], &mut out).unwrap();
-        let expected = "id,due,sent,first,last,tokens_in,tokens_cached,tokens_out,asked_out,error,conversation,turn,largest_gap\n\
-            3,1.500000,1.500400,1.750000,2.750000,200,,11,11,,4,1,0.200000\n\
-            3,1.500000,1.500400,,,200,,,11,cut,,,\n";
+        let expected = "id,due,sent,first,last,tokens_in,tokens_cached,tokens_out,asked_out,error,conversation,turn,largest_gap,asked_in,shared_in\n\
+            3,1.500000,1.500400,1.750000,2.750000,200,,11,11,,4,1,0.200000,200,32\n\
+            3,1.500000,1.500400,,,200,,,11,cut,,,,200,32\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         assert_eq!(record.ttft(), Some(Seconds(0.25)));
         assert!((record.tpot().unwrap().0 - 0.1).abs() < 1e-12);

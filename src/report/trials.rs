@@ -20,8 +20,17 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
         .extend(["probe", "rate", "outcome", "because", "offered", "achieved", "counted", "errors"].map(str::to_owned));
     header.extend(limits.iter().map(|key| format!("{key}_ms")));
     header.extend(
-        ["confidence", "kv_usage_peak", "preemptions", "prefix_hit_rate", "lag_p99_ms", "engine_seconds", "requests"]
-            .map(str::to_owned),
+        [
+            "confidence",
+            "kv_usage_peak",
+            "preemptions",
+            "prefix_hit_rate",
+            "prefix_share_meant",
+            "lag_p99_ms",
+            "engine_seconds",
+            "requests",
+        ]
+        .map(str::to_owned),
     );
     csv.write_record(&header)?;
     let mut points: BTreeMap<u32, (Purpose, Point)> = BTreeMap::new();
@@ -31,7 +40,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
                 points.insert(*trial, (*purpose, point.clone()));
                 continue;
             }
-            Record::Probed { trial, probe, ask, verdict, telemetry, client, took, requests } => {
+            Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, took, requests } => {
                 let number = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.4}"));
                 let mut row = vec![
                     probe.to_string(),
@@ -50,7 +59,8 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
                 row.extend([
                     number(telemetry.peak_kv_usage),
                     number(telemetry.preemptions),
-                    number(telemetry.prefix_hit_rate),
+                    number(cache.measured_share),
+                    number(cache.expected_share),
                 ]);
                 row.extend([format!("{:.3}", client.lag_p99.millis()), format!("{:.3}", took.0), requests.clone()]);
                 (trial, row)
@@ -74,7 +84,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
 
 fn failed(probe: &str, outcome: &str, failure: &crate::rig::Failure, limits: usize) -> Vec<String> {
     let mut row = vec![probe.to_owned(), String::new(), outcome.to_owned(), failure.diagnosis.says.clone()];
-    row.extend(std::iter::repeat_n(String::new(), 4 + limits + 5));
+    row.extend(std::iter::repeat_n(String::new(), 4 + limits + 6));
     row.extend([format!("{:.3}", failure.took.0), String::new()]);
     row
 }

@@ -2,7 +2,9 @@
 //!
 //! The whole session runs unchanged on `real` (engine + supervise + load) and on `simulated` (the twin in virtual time).
 
+mod cache;
 mod real;
+mod server;
 mod simulated;
 mod telemetry;
 
@@ -18,7 +20,9 @@ use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Window;
 
+pub use cache::{CacheUse, SaidBy};
 pub use real::{RealRig, Workplace};
+pub use server::{Server, Settled, Warmed};
 pub use simulated::SimulatedRig;
 pub use telemetry::Telemetry;
 
@@ -104,6 +108,8 @@ pub struct Measured {
     pub complete: bool,
     /// What the engine's counters showed meanwhile.
     pub telemetry: Telemetry,
+    /// What the prefix cache held.
+    pub cache: CacheUse,
     /// How well our own client kept up.
     pub client: ClientHealth,
     /// Time of the engine it took, preparations included.

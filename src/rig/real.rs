@@ -3,33 +3,24 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::telemetry::Telemetry;
-use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
+use super::server::ASK_EVERY;
+use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial, Warmed};
 use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
-use crate::engine::telemetry::EngineSample;
 use crate::engine::{Endpoints, api_key, command_line, environment};
-use crate::load::{Client, Cut, Schedule, Target, ToTheEnd, drive};
+use crate::load::{Client, Cut, Schedule, Target};
 use crate::settings::{Plan, Secrets};
 use crate::space::Point;
 use crate::supervise::{
     Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, port_is_free,
 };
-use crate::units::{Rate, Seconds};
+use crate::units::Seconds;
 use crate::verdict::Counter;
-use crate::workload::{self, Corpus, Demand, Material, Pace, Prompt, Vocabulary};
+use crate::workload::{self, Corpus, Demand, Pace};
 
-/// How often readiness is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
-const BURST: u32 = 16;
-/// How often the engine's counters are read; a vLLM metrics page costs it about 50 ms.
-const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// How long after its connections broke the exit of a dying engine may take to be known.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(1);
-/// How long an engine may take to give up cut requests before the next probe.
-const IDLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where a real rig works.
 #[derive(Clone, Debug)]
@@ -56,8 +47,7 @@ pub struct RealRig {
 struct Running {
     child: Child,
     endpoints: Endpoints,
-    client: Option<Client>,
-    material: Material,
+    server: Option<Server>,
     port: u16,
 }
 
@@ -76,17 +66,6 @@ impl RealRig {
             looked: false,
             running: None,
         }
-    }
-
-    fn pace(
-        &self,
-        demand: Demand,
-        horizon: Seconds,
-        arrival_seed: u64,
-        content_seed: u64,
-        answer_time: Seconds,
-    ) -> Pace {
-        Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
     }
 
     /// Why the engine that runs, or ran, is no use.
@@ -117,10 +96,18 @@ impl RealRig {
             extra_body: serde_json::Map::new(),
         };
         let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
+        let seed = workload::mix(self.shared_seed, &[u64::from(trial.number), u64::from(trial.attempt)]);
         let prepared = async {
-            let vocabulary = self.vocabulary(&running.endpoints, &model).await;
-            let material = Material { corpus: self.corpus.clone(), vocabulary };
-            self.warm(&client, &material, trial).await.map(|(rate, time)| (rate, time, material))
+            let server = Server::learn(
+                running.endpoints.clone(),
+                client,
+                self.plan.workload.clone(),
+                self.corpus.clone(),
+                self.shared_seed,
+                self.plan.engine.stall_timeout,
+            );
+            let server = server.await;
+            server.warm(seed, timeout.into()).await.map(|warmed| (server, warmed))
         };
         let warmed = tokio::select! {
             warmed = tokio::time::timeout(timeout, prepared) => warmed,
@@ -128,7 +115,7 @@ impl RealRig {
                 return Err(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))));
             }
         };
-        let (burst_rate, answer_time, material) = match warmed {
+        let (server, Warmed { burst_rate, answer_time }) = match warmed {
             Ok(Ok(warmed)) => warmed,
             Ok(Err(why)) => return Err(hung(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
@@ -137,119 +124,46 @@ impl RealRig {
         let ready =
             Ready { took: begun.elapsed().into(), effective, model, gpus: self.gpus.clone(), burst_rate, answer_time };
         if let Some(running) = &mut self.running {
-            (running.client, running.material) = (Some(client), material);
+            running.server = Some(server);
         }
         Ok(ready)
     }
 
-    /// The words of this engine's prompts, as far as it tells; a fixed list of them where words or texts play no part.
-    async fn vocabulary(&self, endpoints: &Endpoints, model: &str) -> Vocabulary {
-        let vocabulary = match self.plan.workload.endpoint {
-            crate::settings::Endpoint::Chat => endpoints.vocabulary(model).await.unwrap_or_default(),
-            crate::settings::Endpoint::Completions => Vocabulary::default(),
-        };
-        let (tokens, characters) = endpoints.tokens_and_characters(model, &self.corpus.sample()).await;
-        vocabulary.with_ratio(tokens, characters)
-    }
-
-    /// One real completion, then a burst whose latencies are discarded.
-    async fn warm(&self, client: &Client, material: &Material, trial: Trial) -> Result<(Rate, Seconds), String> {
-        let seed = workload::mix(self.shared_seed, &[u64::from(trial.number), u64::from(trial.attempt)]);
-        let pace = |count| self.pace(Demand::AllAtOnce(count), Seconds(1e9), seed, seed, Seconds(0.0));
-        let mut first = workload::source(&self.plan.workload, material, pace(1));
-        let prompt = first.take().ok_or("the workload has no request")?;
-        client
-            .answers(&prompt.prompt, prompt.output_tokens)
-            .await
-            .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
-        let source = workload::source(&self.plan.workload, material, pace(BURST));
-        let schedule = Schedule {
-            window_ends: Seconds(0.0),
-            stall_timeout: self.plan.engine.start_timeout.into(),
-            request_timeout: None,
-        };
-        let driven = drive(client, source, schedule, Box::new(ToTheEnd)).await;
-        let mut latencies: Vec<f64> = driven.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
-        latencies.sort_by(f64::total_cmp);
-        let median = latencies.get(latencies.len() / 2).ok_or("none of its first completions was answered")?;
-        Ok((Rate(latencies.len() as f64 / driven.ended.0), Seconds(*median)))
-    }
-
-    /// Brings the engine to a known state: idle, its prefix cache emptied where it offers that, shared prompts warm.
-    async fn settle(&self, running: &Running, client: &Client) -> Result<(), Diagnosis> {
-        let mut waited = Duration::ZERO;
-        while waited < IDLE_WITHIN {
-            let Some(sample) = running.endpoints.sample().await else { break };
-            if sample.running.unwrap_or(0.0) + sample.waiting.unwrap_or(0.0) == 0.0 {
-                break;
-            }
-            tokio::time::sleep(ASK_EVERY).await;
-            waited += ASK_EVERY;
-        }
-        running.endpoints.reset_prefix_cache().await;
-        let mut prompts = workload::shared_prompts(&self.plan.workload, &running.material, self.shared_seed);
-        if prompts.is_empty() {
-            prompts.push(sign_of_life(self.plan.workload.endpoint));
-        }
-        for prompt in &prompts {
-            // The health endpoint of a hung engine says 200: only an answer shows that it lives.
-            let answer = tokio::time::timeout(self.plan.engine.stall_timeout, client.answers(prompt, 1));
-            if !matches!(answer.await, Ok(Ok(()))) {
-                let stall = Seconds::from(self.plan.engine.stall_timeout);
-                return Err(hung(format!("it gave no answer to a single request within {stall}")));
-            }
-        }
-        Ok(())
-    }
-
     async fn measure(&self, running: &Running, ask: &ProbeAsk) -> Result<Measured, Diagnosis> {
         let begun = clock::now();
-        let Some(client) = &running.client else { return Err(hung("it never became ready".into())) };
-        self.settle(running, client).await?;
-        let demand = Demand::Open(ask.rate);
-        let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
-        let source = workload::source(&self.plan.workload, &running.material, pace);
-        let mean_output = workload::mean_output_tokens(&self.plan.workload, &running.material);
+        let Some(server) = &running.server else { return Err(hung("it never became ready".into())) };
+        let settled = server.settle(true).await.map_err(hung)?;
+        let pace = Pace {
+            demand: Demand::Open(ask.rate),
+            horizon: ask.window.to,
+            arrival_seed: ask.arrival_seed,
+            content_seed: ask.content_seed,
+            shared_seed: self.shared_seed,
+            answer_time: ask.answer_time,
+        };
+        let mean_output = workload::mean_output_tokens(&self.plan.workload, server.material());
         let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
         let schedule = Schedule {
             window_ends: ask.window.to,
             stall_timeout: self.plan.engine.stall_timeout.into(),
             request_timeout: None,
         };
-        let mut samples: Vec<EngineSample> = running.endpoints.sample().await.into_iter().collect();
-        let driven = {
-            let driving = drive(client, source, schedule, Box::new(watch));
-            tokio::pin!(driving);
-            let mut every =
-                tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
-            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                tokio::select! {
-                    driven = &mut driving => break driven,
-                    _ = every.tick() => {
-                        // Beside the load, never instead of it: both futures advance.
-                        tokio::select! {
-                            driven = &mut driving => break driven,
-                            sample = running.endpoints.sample() => samples.extend(sample),
-                        }
-                    }
-                }
-            }
-        };
+        let (driven, telemetry) = server.drive(pace, schedule, Box::new(watch)).await;
         if driven.cut == Some(Cut::Hung) {
             let stall = Seconds::from(self.plan.engine.stall_timeout);
             return Err(hung(format!("requests waited and no token came for {stall}")));
         }
-        samples.extend(running.endpoints.sample().await);
         if driven.cut == Some(Cut::Decided) {
             // An engine that hangs or dies breaks promises too; that is its failure, not the point's.
-            self.settle(running, client).await?;
+            server.settle(true).await.map_err(hung)?;
         }
+        let cache = CacheUse::of(&driven.records, ask.window, &telemetry, settled.reset);
         Ok(Measured {
             records: driven.records,
             ended: driven.ended,
             complete: driven.cut.is_none(),
-            telemetry: Telemetry::of(&samples),
+            telemetry,
+            cache,
             client: driven.health,
             took: begun.elapsed().into(),
         })
@@ -265,15 +179,6 @@ async fn serves(endpoints: &Endpoints) -> String {
             return model;
         }
         tokio::time::sleep(ASK_EVERY).await;
-    }
-}
-
-fn sign_of_life(endpoint: crate::settings::Endpoint) -> Prompt {
-    match endpoint {
-        crate::settings::Endpoint::Completions => Prompt::Tokens(vec![300, 301, 302, 303]),
-        crate::settings::Endpoint::Chat => {
-            Prompt::Messages(vec![workload::Message { role: "user", content: "hello there".into() }])
-        }
     }
 }
 
@@ -331,7 +236,7 @@ impl Rig for RealRig {
         let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
         let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
             .map_err(|e| RigError::Machine(e.to_string()))?;
-        self.running = Some(Running { child, endpoints, client: None, material: Material::default(), port });
+        self.running = Some(Running { child, endpoints, server: None, port });
         match self.become_ready(trial).await {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),
             Err(diagnosis) => {
@@ -368,7 +273,7 @@ impl Rig for RealRig {
         let begun = clock::now();
         if let Some(running) = self.running.take() {
             let port = running.port;
-            drop(running.client);
+            drop(running.server);
             running.child.stop().await;
             gpu_clean(self.gpu_before).await.map_err(|e| RigError::Machine(e.to_string()))?;
             if self.plan.engine.port == Some(port) && !port_is_free(port) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::telemetry::Telemetry;
-use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
+use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::load::{ClientHealth, ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
@@ -139,6 +139,8 @@ fn sent(planned: &Planned) -> RequestRecord {
         tokens_cached: None,
         tokens_out: Some(planned.output_tokens),
         asked_out: planned.output_tokens,
+        asked_in: planned.prompt_tokens,
+        shared_in: planned.shared_tokens,
         error: Some(ErrorClass::Cut),
         turn: planned.turn.map(|t| (t.conversation, t.turn)),
         why: None,
@@ -236,7 +238,8 @@ impl Rig for SimulatedRig {
         let source = workload::source(&self.plan.workload, &self.material, pace);
         let driven = self.drive(limits, source, ask.window.to, &mut watch);
         let Driven { records, ended, complete, telemetry } = driven;
-        Ok(Measured { records, ended, complete, telemetry, client: ClientHealth::default(), took: ended })
+        let cache = CacheUse::of(&records, ask.window, &telemetry, true);
+        Ok(Measured { records, ended, complete, telemetry, cache, client: ClientHealth::default(), took: ended })
     }
 
     async fn stop(&mut self) -> Result<Seconds, RigError> {

@@ -311,11 +311,15 @@ impl<'a, R: Rig> Bench<'a, R> {
                     ask,
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
+                    cache: measured.cache,
                     client: measured.client,
                     took: measured.took,
                     requests,
                 })?;
                 self.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
+                if let Some(warning) = measured.cache.warning() {
+                    self.sink.take(&Event::Note(&format!("trial {trial}: {warning}")));
+                }
                 Ok(Ok(verdict))
             }
             Err(RigError::Engine(failure)) => {

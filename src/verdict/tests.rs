@@ -22,6 +22,8 @@ fn answered(due: f64, ttft: f64, tpot: f64) -> RequestRecord {
         tokens_cached: None,
         tokens_out: Some(11),
         asked_out: 11,
+        asked_in: 100,
+        shared_in: 0,
         error: None,
         turn: None,
         why: None,

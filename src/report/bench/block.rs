@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use super::level::{Meta, Offered, SaidBy};
+use super::level::{Meta, Offered};
 use super::spread::Spread;
 use super::standing::{Standing, classes};
 use super::summary::Summary;
 use super::text::{entry, joined, millis, per_second, percent};
+use crate::rig::SaidBy;
 use crate::units::{Rate, Seconds, TokenRate};
 
 /// Where the sentences begin.
@@ -120,11 +121,11 @@ fn verdict(summary: &Summary) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{at_rate, failed, level, records};
-    use super::super::level::{Cache, Level};
+    use super::super::level::Level;
     use super::super::text::WIDTH;
     use super::*;
     use crate::load::ErrorClass;
-    use crate::rig::Telemetry;
+    use crate::rig::{CacheUse, Telemetry};
 
     fn shown(level: &Level) -> String {
         let text = block(&level.meta, &Summary::of(level));
@@ -163,7 +164,7 @@ mod tests {
             _ => r,
         };
         let records = records(20.0, 0.3).into_iter().map(half).collect();
-        let cache = Cache { expected_share: Some(0.5), measured_share: Some(0.0), ..Cache::default() };
+        let cache = CacheUse { expected_share: Some(0.5), measured_share: Some(0.0), ..CacheUse::default() };
         let bare = Level { cache, telemetry: Telemetry::default(), ..level(Offered::Users(20), records, "") };
         insta::assert_snapshot!(shown(&bare), @r#"
         target      tiny at http://127.0.0.1:8000

@@ -1,9 +1,9 @@
 //! Levels for tests, made without chance.
 
-use super::level::{Cache, Level, Meta, Offered, SaidBy};
+use super::level::{Level, Meta, Offered};
 use crate::load::ClientHealth;
 use crate::load::{ErrorClass, RequestRecord};
-use crate::rig::Telemetry;
+use crate::rig::{CacheUse, SaidBy, Telemetry};
 use crate::settings::{Endpoint, limits};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Window, judge};
@@ -21,6 +21,8 @@ pub(super) fn answer(id: u32, due: f64, ttft: f64, tokens: u32, gap: f32) -> Req
         tokens_cached: None,
         tokens_out: Some(tokens),
         asked_out: tokens,
+        asked_in: 100,
+        shared_in: 0,
         error: None,
         turn: None,
         why: None,
@@ -72,7 +74,7 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
             prefix_hit_rate: Some(0.01),
         },
         client: ClientHealth::of(&records),
-        cache: Cache {
+        cache: CacheUse {
             reset: true,
             expected_share: Some(0.0),
             measured_share: Some(0.01),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::ClientHealth;
 use crate::load::RequestRecord;
-use crate::rig::Telemetry;
+use crate::rig::{CacheUse, Telemetry};
 use crate::settings::{Endpoint, Limit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Verdict, Window};
@@ -33,7 +33,7 @@ pub struct Level {
     /// Our own health.
     pub client: ClientHealth,
     /// What the prefix cache did.
-    pub cache: Cache,
+    pub cache: CacheUse,
     /// What a reader must know, in sentences.
     pub warnings: Vec<String>,
     /// Whom the load was for.
@@ -111,64 +111,4 @@ pub struct Meta {
     pub started: f64,
     /// A name that the user gave.
     pub label: Option<String>,
-}
-
-/// What the prefix cache did, against what the workload means it to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cache {
-    /// Whether the cache was emptied before the level.
-    pub reset: bool,
-    /// The share of prompt tokens, 0 to 1, that the workload shares on purpose.
-    pub expected_share: Option<f64>,
-    /// The share of prompt tokens, 0 to 1, that the cache held.
-    pub measured_share: Option<f64>,
-    /// Who told the measured share.
-    pub said_by: Option<SaidBy>,
-}
-
-/// Where the measured share of cached tokens comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SaidBy {
-    /// The usage of each answer.
-    Usage,
-    /// The server's counters, which other clients move as well.
-    Counters,
-}
-
-/// A share that differs from the expected one by more than this is worth a warning; block sizes alone explain less.
-const SHARE_TOLERANCE: f64 = 0.05;
-
-impl Cache {
-    /// A sentence where the cache held another share than the workload means.
-    pub fn warning(&self) -> Option<String> {
-        let (expected, measured) = self.expected_share.zip(self.measured_share)?;
-        let (side, effect) = match measured - expected {
-            d if d > SHARE_TOLERANCE => ("more", "faster"),
-            d if d < -SHARE_TOLERANCE => ("less", "slower"),
-            _ => return None,
-        };
-        Some(format!(
-            "the prefix cache held {:.0} % of the prompt tokens, {side} than the {:.0} % that the workload shares: \
-             the latencies are {effect} than the workload's own",
-            measured * 100.0,
-            expected * 100.0,
-        ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_warm_cache_is_told() {
-        let warning = |expected, measured| {
-            Cache { expected_share: expected, measured_share: measured, ..Cache::default() }.warning()
-        };
-        assert!(warning(Some(0.0), Some(0.93)).unwrap().contains("held 93 % of the prompt tokens, more than the 0 %"));
-        assert!(warning(Some(0.5), Some(0.1)).unwrap().contains("less than the 50 %"));
-        assert_eq!(warning(Some(0.5), Some(0.47)), None);
-        assert_eq!(warning(None, Some(0.9)), None);
-    }
 }

@@ -22,7 +22,7 @@ mod fixtures;
 
 pub use block::block;
 pub use ladder::Ladder;
-pub use level::{Cache, Level, Meta, Offered, SaidBy};
+pub use level::{Level, Meta, Offered};
 pub use spread::Spread;
 pub use standing::Standing;
 pub use summary::Summary;

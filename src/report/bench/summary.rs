@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::goodput::Good;
-use super::level::{Cache, Level, Offered};
+use super::level::{Level, Offered};
 use super::peaks;
 use super::spread::Spread;
 use super::standing::Standing;
 use crate::load::ClientHealth;
 use crate::load::RequestRecord;
-use crate::rig::Telemetry;
+use crate::rig::{CacheUse, Telemetry};
 use crate::units::{Rate, Seconds, TokenRate};
 use crate::verdict::{Verdict, Window};
 
@@ -75,7 +75,7 @@ pub struct Summary {
     /// What the server's counters showed.
     pub telemetry: Telemetry,
     /// What the prefix cache did.
-    pub cache: Cache,
+    pub cache: CacheUse,
     /// What a reader must know, in sentences: the level's own warnings, then those that its numbers ask for.
     pub warnings: Vec<String>,
 }

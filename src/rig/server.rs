@@ -1,0 +1,173 @@
+//! A server that answers, whoever started it: its words learnt, warmed up, brought to a known state, and driven while its counters are
+//! read.
+
+use std::time::Duration;
+
+use super::telemetry::Telemetry;
+use crate::clock;
+use crate::engine::Endpoints;
+use crate::engine::telemetry::EngineSample;
+use crate::load::{Client, Driven, Schedule, ToTheEnd, Watch, drive};
+use crate::settings::{Endpoint, WorkloadPlan};
+use crate::units::{Rate, Seconds};
+use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Vocabulary};
+
+/// How often a state is asked for that is waited for.
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
+const BURST: u32 = 16;
+/// How often the server's counters are read; a vLLM metrics page costs it about 50 ms.
+const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+/// How long a server may take to give up cut requests before the next probe.
+const IDLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The server and the traffic that is meant for it.
+pub struct Server {
+    endpoints: Endpoints,
+    client: Client,
+    workload: WorkloadPlan,
+    material: Material,
+    shared_seed: u64,
+    stall_timeout: Duration,
+}
+
+/// What the burst of the warm-up showed.
+#[derive(Clone, Copy, Debug)]
+pub struct Warmed {
+    /// Answers per second: a first guess of the capacity.
+    pub burst_rate: Rate,
+    /// What one answer took, the median.
+    pub answer_time: Seconds,
+}
+
+/// The state that a server was brought to.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// Whether its prefix cache was emptied.
+    pub reset: bool,
+    /// Requests of others that it still works on.
+    pub busy_with: f64,
+}
+
+impl Server {
+    /// Around a server that answers; asks it for the words of its prompts where the workload needs them.
+    pub async fn learn(
+        endpoints: Endpoints,
+        client: Client,
+        workload: WorkloadPlan,
+        corpus: Corpus,
+        shared_seed: u64,
+        stall_timeout: Duration,
+    ) -> Self {
+        let model = &client.target().model;
+        let vocabulary = match workload.endpoint {
+            Endpoint::Chat => endpoints.vocabulary(model).await.unwrap_or_default(),
+            Endpoint::Completions => Vocabulary::default(),
+        };
+        let (tokens, characters) = endpoints.tokens_and_characters(model, &corpus.sample()).await;
+        let material = Material { corpus, vocabulary: vocabulary.with_ratio(tokens, characters) };
+        Self { endpoints, client, workload, material, shared_seed, stall_timeout }
+    }
+
+    /// What its traffic is made from.
+    pub fn material(&self) -> &Material {
+        &self.material
+    }
+
+    /// One real answer, then a burst whose latencies are discarded.
+    ///
+    /// # Errors
+    /// A sentence, where it does not answer the workload's requests.
+    pub async fn warm(&self, seed: u64, patience: Seconds) -> Result<Warmed, String> {
+        let source = |count| {
+            let pace = Pace {
+                demand: Demand::AllAtOnce(count),
+                horizon: Seconds(1e9),
+                arrival_seed: seed,
+                content_seed: seed,
+                shared_seed: self.shared_seed,
+                answer_time: Seconds(0.0),
+            };
+            workload::source(&self.workload, &self.material, pace)
+        };
+        let first = source(1).take().ok_or("the workload has no request")?;
+        self.client
+            .answers(&first.prompt, first.output_tokens)
+            .await
+            .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
+        let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: patience, request_timeout: None };
+        let driven = drive(&self.client, source(BURST), schedule, Box::new(ToTheEnd)).await;
+        let mut latencies: Vec<f64> = driven.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
+        latencies.sort_by(f64::total_cmp);
+        let median = latencies.get(latencies.len() / 2).ok_or("none of its first completions was answered")?;
+        Ok(Warmed { burst_rate: Rate(latencies.len() as f64 / driven.ended.0), answer_time: Seconds(*median) })
+    }
+
+    /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.
+    ///
+    /// # Errors
+    /// A sentence, where it does not answer any more.
+    pub async fn settle(&self, reset: bool) -> Result<Settled, String> {
+        let mut waited = Duration::ZERO;
+        let busy_with = loop {
+            let sample = self.endpoints.sample().await.unwrap_or_default();
+            let busy_with = sample.running.unwrap_or(0.0) + sample.waiting.unwrap_or(0.0);
+            if busy_with == 0.0 || waited >= IDLE_WITHIN {
+                break busy_with;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+            waited += ASK_EVERY;
+        };
+        let reset = reset && self.endpoints.reset_prefix_cache().await;
+        let mut prompts = workload::shared_prompts(&self.workload, &self.material, self.shared_seed);
+        if prompts.is_empty() {
+            prompts.push(sign_of_life(self.workload.endpoint));
+        }
+        for prompt in &prompts {
+            // The health endpoint of a hung engine says 200: only an answer shows that it lives.
+            match tokio::time::timeout(self.stall_timeout, self.client.answers(prompt, 1)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(unanswered)) => return Err(format!("it failed a single request ({unanswered})")),
+                Err(_) => {
+                    let stall = Seconds::from(self.stall_timeout);
+                    return Err(format!("it gave no answer to a single request within {stall}"));
+                }
+            }
+        }
+        Ok(Settled { reset, busy_with })
+    }
+
+    /// Drives traffic at that pace, and samples the server's counters meanwhile.
+    pub async fn drive(&self, pace: Pace, schedule: Schedule, watch: Box<dyn Watch>) -> (Driven, Telemetry) {
+        let source = workload::source(&self.workload, &self.material, pace);
+        let mut samples: Vec<EngineSample> = self.endpoints.sample().await.into_iter().collect();
+        let driven = {
+            let driving = drive(&self.client, source, schedule, watch);
+            tokio::pin!(driving);
+            let mut every =
+                tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    driven = &mut driving => break driven,
+                    _ = every.tick() => {
+                        // Beside the load, never instead of it: both futures advance.
+                        tokio::select! {
+                            driven = &mut driving => break driven,
+                            sample = self.endpoints.sample() => samples.extend(sample),
+                        }
+                    }
+                }
+            }
+        };
+        samples.extend(self.endpoints.sample().await);
+        (driven, Telemetry::of(&samples))
+    }
+}
+
+fn sign_of_life(endpoint: Endpoint) -> Prompt {
+    match endpoint {
+        Endpoint::Completions => Prompt::Tokens(vec![300, 301, 302, 303]),
+        Endpoint::Chat => Prompt::Messages(vec![Message { role: "user", content: "hello there".into() }]),
+    }
+}
