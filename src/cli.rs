@@ -27,6 +27,8 @@ const EXIT_CODES: &str = "Exit codes: 0 certified answer, 1 failed, 2 usage or s
 pub enum Command {
     /// Check a space file and say what a run would do, without starting anything
     Check(SpaceArgs),
+    /// Measure a server that already runs: one load, or a ladder of loads
+    Bench(Box<BenchArgs>),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
@@ -68,6 +70,112 @@ pub struct RunArgs {
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
+}
+
+/// The flags of `autotune bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 measured (and, with promises, some level kept them), 1 failed, 2 usage, 3 no level kept the \
+promises, 5 interrupted"
+)]
+pub struct BenchArgs {
+    /// The server: scheme, host and port, such as http://127.0.0.1:8000
+    #[arg(long, value_name = "URL")]
+    pub url: String,
+    /// The model's name in requests [default: the first that the server lists]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+
+    /// Requests per second, open loop
+    #[arg(long, value_name = "R", help_heading = "Load", group = "load")]
+    pub rate: Option<f64>,
+    /// A ladder of rates, such as 1,2,4
+    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", group = "load")]
+    pub rates: Vec<f64>,
+    /// Users of a closed loop, each waiting for its answer; several make a ladder, such as 20,40,80
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "load")]
+    pub concurrency: Vec<u32>,
+    /// So many requests all at once, for the saturated rate
+    #[arg(long, value_name = "N", help_heading = "Load", group = "load")]
+    pub at_once: Option<u32>,
+    /// The recorded times of a trace
+    #[arg(long, help_heading = "Load", group = "load")]
+    pub recorded: bool,
+    /// How long a user of a closed loop thinks between an answer and the next request
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, requires = "concurrency", help_heading = "Load")]
+    pub think: Option<Duration>,
+    /// The time whose arrivals count, of each level
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "60s", help_heading = "Load")]
+    pub duration: Duration,
+    /// Traffic before anything counts [default: a tenth of --duration]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
+    pub ramp: Option<Duration>,
+    /// How long answers are waited for once nothing is sent any more
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2m", help_heading = "Load")]
+    pub drain: Duration,
+    /// Give a request up after this time, as a failure [default: never]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
+    pub timeout: Option<Duration>,
+    /// Rest between levels, beyond waiting until the server is idle
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2s", help_heading = "Load")]
+    pub cool_down: Duration,
+    /// The seed of every draw
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    pub seed: u64,
+
+    /// A space file, of which [workload] and [slo] are taken
+    #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]
+    pub workload: Option<PathBuf>,
+    /// Prompts of a file: ShareGPT (.json), or JSON lines of prompts or of a trace (.jsonl)
+    #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with = "input_tokens")]
+    pub dataset: Option<PathBuf>,
+    /// Tokens of a random prompt: a number, or a range such as 100-200 [default: 1024]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub input_tokens: Option<String>,
+    /// Tokens of an answer: a number, or a range [default: 128, or what the file says]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub output_tokens: Option<String>,
+    /// Chats instead of completions
+    #[arg(long, help_heading = "Workload")]
+    pub chat: bool,
+    /// Any key of [workload], such as arrivals=gamma or shared_prefix_tokens=512
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Workload")]
+    pub with: Vec<String>,
+    /// Promises, such as ttft_p99=500ms,tpot_p99=50ms
+    #[arg(long, value_name = "LIMITS", help_heading = "Workload")]
+    pub slo: Option<String>,
+    /// Leave the server's prefix cache as it is
+    #[arg(long, help_heading = "Workload")]
+    pub keep_cache: bool,
+
+    /// Write results to this folder: JSON with the keys of `vllm bench serve`, a CSV of requests, the ladder
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub out: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long, help_heading = "Results")]
+    pub json: bool,
+    /// A name for the results
+    #[arg(long, value_name = "TEXT", help_heading = "Results")]
+    pub label: Option<String>,
+    /// No progress
+    #[arg(long, help_heading = "Results")]
+    pub quiet: bool,
+
+    /// Sent as a bearer token
+    #[arg(long, value_name = "KEY", env = "AUTOTUNE_API_KEY", hide_env_values = true, help_heading = "Access")]
+    pub api_key: Option<String>,
+    /// One more header of every request, as NAME: VALUE
+    #[arg(long, value_name = "HEADER", help_heading = "Access")]
+    pub header: Vec<String>,
+    /// Trust the certificates of this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
+    pub ca_cert: Option<PathBuf>,
+    /// Trust any certificate
+    #[arg(long, help_heading = "Access")]
+    pub insecure: bool,
+    /// More fields of every request's body, as a JSON object
+    #[arg(long, value_name = "JSON", help_heading = "Access")]
+    pub extra_body: Option<String>,
 }
 
 /// The guardian's flags.

@@ -22,7 +22,7 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let _ = writeln!(text, "{} is a valid space file", path.display());
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
     let _ = writeln!(text, "  promises   {}", promises.join(", "));
-    if let Some(says) = corpus_says(&plan, &corpus) {
+    if let Some(says) = corpus_says(&plan.workload, &corpus) {
         let _ = writeln!(text, "  workload   {says}");
     }
     for parameter in &plan.space.parameters {

@@ -1,5 +1,6 @@
 //! One file per subcommand: the only place where the rooms are wired together, and where results are printed.
 
+mod bench;
 mod check;
 mod run;
 
@@ -10,7 +11,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
-use crate::settings::{Plan, WorkloadKind, parse, schema};
+use crate::settings::{Plan, WorkloadKind, WorkloadPlan, parse, schema};
 use crate::workload::Corpus;
 
 /// Exit codes, documented in the README because a Job's failure policy reads them.
@@ -56,6 +57,7 @@ pub fn main() -> u8 {
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Check(args)) => check::check(&args.space),
+        Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
         Some(Command::Guardian(args)) => {
@@ -117,8 +119,8 @@ fn read_corpus(plan: &Plan, space: &Path) -> Result<Corpus, Failed> {
 }
 
 /// What the workload's file holds and what of it is left out, in a line.
-fn corpus_says(plan: &Plan, corpus: &Corpus) -> Option<String> {
-    let file = match &plan.workload.kind {
+fn corpus_says(workload: &WorkloadPlan, corpus: &Corpus) -> Option<String> {
+    let file = match &workload.kind {
         WorkloadKind::Random(_) | WorkloadKind::Conversations(_) => return None,
         WorkloadKind::Sharegpt(kind) => &kind.file,
         WorkloadKind::Jsonl(kind) => &kind.file,

@@ -49,7 +49,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         finish(&out, &opened.journal)?;
         return Ok(code);
     }
-    if let Some(says) = corpus_says(&plan, &corpus).filter(|_| !args.quiet) {
+    if let Some(says) = corpus_says(&plan.workload, &corpus).filter(|_| !args.quiet) {
         complain(&says);
     }
     let sink: Box<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {

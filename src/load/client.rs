@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, ready};
 use std::time::Instant;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
@@ -121,6 +122,7 @@ impl Client {
     /// # Errors
     /// Those of the address, threads, certificates and headers.
     pub fn new(target: Target) -> Result<Self, ClientError> {
+        allow_many_connections();
         let server = Server::new(&target.base_url, &target.access)?;
         let head = head(&server, &target)?;
         let reader = |number: usize| {
@@ -256,6 +258,16 @@ impl std::fmt::Display for Unanswered {
             Some(why) => write!(f, "{}: {why}", self.class.name()),
             None => f.write_str(self.class.name()),
         }
+    }
+}
+
+/// Thousands of streams are thousands of files, and many systems allow a process 1,024 until it asks for more.
+fn allow_many_connections() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Where it is refused, requests beyond the limit will fail and say why.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 

@@ -81,18 +81,8 @@ impl Server {
         let addresses = self.addresses.get_or_try_init(lookup).await.map_err(|e| Failed::new(ErrorClass::Dns, e))?;
         let mut failed = Failed::new(ErrorClass::Dns, format!("{} has no address", self.host));
         for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(tcp) => {
-                    let socket =
-                        Socket::new(tcp, lateness.clone()).map_err(|e| Failed::new(ErrorClass::Connection, e))?;
-                    return match &self.tls {
-                        None => Ok(Connection::Plain(socket)),
-                        Some((connector, name)) => match connector.connect(name.clone(), socket).await {
-                            Ok(stream) => Ok(Connection::Tls(Box::new(stream))),
-                            Err(error) => Err(Failed::new(ErrorClass::Tls, error)),
-                        },
-                    };
-                }
+            match in_time(TcpStream::connect(address)).await {
+                Ok(tcp) => return self.secured(tcp, lateness).await,
                 Err(error) => {
                     let refused = error.kind() == io::ErrorKind::ConnectionRefused;
                     let class = if refused { ErrorClass::RefusedConnection } else { ErrorClass::Connection };
@@ -102,6 +92,17 @@ impl Server {
         }
         Err(failed)
     }
+
+    async fn secured(&self, tcp: TcpStream, lateness: &Arc<Lateness>) -> Result<Connection, Failed> {
+        let socket = Socket::new(tcp, lateness.clone()).map_err(|e| Failed::new(ErrorClass::Connection, e))?;
+        let Some((connector, name)) = &self.tls else { return Ok(Connection::Plain(socket)) };
+        let stream = in_time(connector.connect(name.clone(), socket)).await;
+        stream.map(|stream| Connection::Tls(Box::new(stream))).map_err(|e| Failed::new(ErrorClass::Tls, e))
+    }
+}
+
+async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// One connection, plain or secured.
@@ -169,9 +170,7 @@ impl Pool {
                 return Ok(idle);
             }
         }
-        tokio::time::timeout(CONNECT_TIMEOUT, server.connect(lateness))
-            .await
-            .unwrap_or_else(|_| Err(Failed::new(ErrorClass::Connection, "no connection within ten seconds")))
+        server.connect(lateness).await
     }
 
     /// Keeps a connection for the next request.

@@ -165,6 +165,9 @@ impl Drive {
             news_in,
             last_sign: Arc::default(),
         };
+        // What is due at once is written before time begins: a burst must not wait for our own pen.
+        while drive.source.next_due().is_some_and(|due| due.0 <= 0.0) && drive.prepare() {}
+        drive.start = clock::now();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let cut = loop {
@@ -228,6 +231,11 @@ impl Drive {
         if !self.source.next_due().is_some_and(|due| soon(due) || (earlier(due) && due.0 <= now.0)) {
             return false;
         }
+        self.prepare()
+    }
+
+    /// Writes the body of the next request; false where there is none.
+    fn prepare(&mut self) -> bool {
         let Some(planned) = self.source.take() else { return false };
         let request = self.client.request(&planned.prompt, planned.output_tokens);
         let place = self.prepared.partition_point(|other| other.planned.due.0 <= planned.due.0);

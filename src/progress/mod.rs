@@ -91,6 +91,21 @@ pub enum Event<'a> {
         /// The budget.
         budget: Seconds,
     },
+    /// A level of load is under way; told once a second.
+    Loading {
+        /// The level.
+        level: &'a str,
+        /// Since its traffic began.
+        elapsed: Seconds,
+        /// Until its last arrival.
+        length: Seconds,
+        /// Requests with a whole answer.
+        answered: u64,
+        /// Requests that failed.
+        failed: u64,
+        /// Requests that wait for the rest of their answer.
+        open: u64,
+    },
     /// It ended.
     Ended(&'a Conclusion),
 }

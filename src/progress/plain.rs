@@ -62,6 +62,15 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
         Event::Standing { spent, left, budget } => {
             format!("spent {spent} of {budget} engine time, about {left} left to do")
         }
+        Event::Loading { level, elapsed, length, answered, failed, open } => {
+            // A log shows every tenth second of it.
+            if !(elapsed.0.round() as u64).is_multiple_of(10) {
+                return None;
+            }
+            let left = *length - *elapsed;
+            let left = if left.0 > 0.0 { format!("{left} to go") } else { "draining".to_owned() };
+            format!("{level}: {answered} answered, {failed} failed, {open} in flight; {left}")
+        }
         Event::Ended(conclusion) => conclusion.because.clone(),
     })
 }

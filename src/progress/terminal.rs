@@ -32,6 +32,12 @@ impl Default for Terminal {
     }
 }
 
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,6 +47,11 @@ impl Sink for Terminal {
             Event::Standing { spent, left, budget } => {
                 self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
                 shown.left = format!("{spent} of {budget}, about {left} left");
+            }
+            Event::Loading { level, elapsed, length, answered, failed, open } => {
+                self.bar.set_position((1000.0 * (elapsed.0 / length.0.max(1e-9)).min(1.0)) as u64);
+                shown.now = format!("{level}: {answered} answered, {failed} failed, {open} in flight");
+                shown.left = format!("{elapsed} of {length}");
             }
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {

@@ -70,7 +70,11 @@ fn arguments(journal: &Journal, point: &crate::space::Point) -> Vec<String> {
     fixed.into_iter().chain(flags(point)).collect()
 }
 
-fn replace(path: &Path, content: &[u8]) -> Result<(), ReportError> {
+/// Replaces a file as a whole: nobody ever reads half of it.
+///
+/// # Errors
+/// Those of the disk.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), ReportError> {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new().permissions(readable()).tempfile_in(folder)?;

@@ -7,7 +7,7 @@ use super::telemetry::Telemetry;
 use crate::clock;
 use crate::engine::Endpoints;
 use crate::engine::telemetry::EngineSample;
-use crate::load::{Client, Driven, Schedule, ToTheEnd, Watch, drive};
+use crate::load::{Client, Driven, Schedule, Target, ToTheEnd, Watch, drive};
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Vocabulary};
@@ -16,8 +16,10 @@ use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Voc
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
 const BURST: u32 = 16;
-/// How often the server's counters are read; a vLLM metrics page costs it about 50 ms.
+/// How often the server's counters are read; a vLLM metrics page costs it about 50 ms ...
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+/// ... and when for the first time, so that even a short level is seen at work.
+const FIRST_SAMPLE: Duration = Duration::from_millis(500);
 /// How long a server may take to give up cut requests before the next probe.
 const IDLE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -67,6 +69,11 @@ impl Server {
         let (tokens, characters) = endpoints.tokens_and_characters(model, &corpus.sample()).await;
         let material = Material { corpus, vocabulary: vocabulary.with_ratio(tokens, characters) };
         Self { endpoints, client, workload, material, shared_seed, stall_timeout }
+    }
+
+    /// Where its requests go.
+    pub fn target(&self) -> &Target {
+        self.client.target()
     }
 
     /// What its traffic is made from.
@@ -145,7 +152,7 @@ impl Server {
             let driving = drive(&self.client, source, schedule, watch);
             tokio::pin!(driving);
             let mut every =
-                tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + SAMPLE_EVERY, SAMPLE_EVERY);
+                tokio::time::interval_at(tokio::time::Instant::from_std(clock::now()) + FIRST_SAMPLE, SAMPLE_EVERY);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 tokio::select! {

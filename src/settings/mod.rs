@@ -58,6 +58,33 @@ pub fn parse(name: &str, text: &str) -> Result<Plan, Problems> {
     }
 }
 
+/// Reads no more of a space file than what is asked and promised: `[workload]`, and `[slo]` where it is there. Other sections may
+/// be missing and are not looked at.
+///
+/// # Errors
+/// Every mistake in the two sections, each with its place and a hint.
+pub fn traffic(name: &str, text: &str) -> Result<(WorkloadPlan, Vec<Limit>), Problems> {
+    let mut problems = Vec::new();
+    let mut read = |document: &DeTable| {
+        let found = Sections::of(text, document, |section| section.name == "workload", &mut problems);
+        let slo = found.required("slo").map(|(place, table)| slo::read(&place, table, &mut problems));
+        let workload =
+            found.required("workload").and_then(|(place, table)| workload::read(&place, table, &mut problems));
+        Some((workload?, slo.unwrap_or_else(|| Some(Vec::new()))?))
+    };
+    let traffic = match syntax::read(text) {
+        Ok(document) => read(&document),
+        Err(mistakes) => {
+            problems = mistakes;
+            None
+        }
+    };
+    match traffic {
+        Some(traffic) if problems.is_empty() => Ok(traffic),
+        _ => Err(Problems::new(name, text, problems)),
+    }
+}
+
 /// Reads a duration as the space file spells it, such as `45m` or `1h30m`.
 ///
 /// # Errors
@@ -77,7 +104,7 @@ pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
 
 /// Reads every section before the plan is put together, so that a mistake in one hides no mistake in another.
 fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<Plan> {
-    let found = Sections::of(text, document, problems);
+    let found = Sections::of(text, document, |section| section.required, problems);
     let slo = found.required("slo").and_then(|(place, table)| slo::read(&place, table, problems));
     let engine = found.required("engine").map(|(place, table)| engine::read(&place, table, problems));
     let workload = found.required("workload").and_then(|(place, table)| workload::read(&place, table, problems));
@@ -121,8 +148,13 @@ struct Sections<'d, 't> {
 }
 
 impl<'d, 't> Sections<'d, 't> {
-    /// Finds the sections, and reports unknown ones, missing ones and those that are no tables.
-    fn of(text: &str, document: &'d DeTable<'t>, problems: &mut Vec<Problem>) -> Self {
+    /// Finds the sections, and reports unknown ones, those that are needed and missing, and those that are no tables.
+    fn of(
+        text: &str,
+        document: &'d DeTable<'t>,
+        needed: impl Fn(&Section) -> bool,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
         let mut tables = Vec::new();
         let mut slips = Vec::new();
         for (name, span, value) in reader::in_order(document) {
@@ -140,7 +172,7 @@ impl<'d, 't> Sections<'d, 't> {
                 }
             }
         }
-        for section in SECTIONS.iter().filter(|section| section.required && !document.contains_key(section.name)) {
+        for section in SECTIONS.iter().filter(|section| needed(section) && !document.contains_key(section.name)) {
             // A misspelt section is one mistake, not two.
             if !slips.contains(&section.name) {
                 problems.push(missing_section(section, text));

@@ -7,6 +7,7 @@
     reason = "tests end at the first thing that is wrong, and start the program"
 )]
 
+mod bench;
 mod failures;
 mod kills;
 mod session;

@@ -66,12 +66,17 @@ impl Source for Traffic {
 
 /// Drives the traffic against this address to its last answer, in a runtime like the program's.
 pub fn driven(url: &str, model: &str, traffic: Traffic) -> Driven {
+    driven_with(url, model, traffic, Access::default())
+}
+
+/// The same with keys, headers or certificates.
+pub fn driven_with(url: &str, model: &str, traffic: Traffic, access: Access) -> Driven {
     let target = Target {
         base_url: url.to_owned(),
         model: model.to_owned(),
         endpoint: traffic.endpoint,
         ignore_eos: true,
-        access: Access::default(),
+        access,
         extra_body: serde_json::Map::new(),
     };
     let window_ends = Seconds(traffic.due.iter().copied().fold(0.0, f64::max));

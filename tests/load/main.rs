@@ -11,6 +11,8 @@ mod defects;
 #[path = "../known/mod.rs"]
 mod known;
 mod paired;
+mod starved;
 mod times;
+mod tls;
 #[path = "../known/traffic.rs"]
 mod traffic;

@@ -1,0 +1,226 @@
+//! The levels of a benchmark, one after the other: settled, driven, judged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::{Failed, exit};
+use super::tally::Tally;
+use super::traffic::Traffic;
+use super::{TELL_EVERY, interrupted, unanswered};
+use crate::cli::BenchArgs;
+use crate::clock;
+use crate::load::{Cut, Driven, Schedule};
+use crate::progress::{Event, Sink};
+use crate::report::bench::{Level, Meta, Offered};
+use crate::rig::{CacheUse, Server, Telemetry, Warmed};
+use crate::settings::{ArrivalProcess, WorkloadKind};
+use crate::units::{Rate, Seconds};
+use crate::verdict::{Certainty, Window, judge};
+use crate::workload::{self, Demand, Pace};
+
+/// How long no token may come from a server that owes some, before it counts as hung.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
+const CERTAINTY: Certainty = Certainty(0.5);
+
+/// The levels that the flags ask for.
+pub(super) fn offered(args: &BenchArgs, traffic: &Traffic) -> Result<Vec<Offered>, Failed> {
+    let wrong = |text: &str| Err(Failed::usage(format!("error: {text}")));
+    let rates: Vec<f64> = args.rate.into_iter().chain(args.rates.iter().copied()).collect();
+    if rates.iter().any(|rate| !(rate.is_finite() && *rate > 0.0)) {
+        return wrong("a rate is a number of requests per second above 0; for all at once there is --at-once N");
+    }
+    if args.concurrency.contains(&0) || args.at_once == Some(0) {
+        return wrong("there must be at least one user or request");
+    }
+    let is_trace = matches!(traffic.workload.kind, WorkloadKind::Trace(_));
+    if args.recorded && !is_trace {
+        return wrong("--recorded takes the times of a trace; give one with --dataset FILE");
+    }
+    let mut offered: Vec<Offered> = rates.into_iter().map(|rate| Offered::Rate(Rate(rate))).collect();
+    offered.extend(args.concurrency.iter().map(|users| Offered::Users(*users)));
+    offered.extend(args.at_once.map(Offered::AllAtOnce));
+    if offered.is_empty() && (args.recorded || is_trace) {
+        offered.push(Offered::Recorded);
+    }
+    if offered.is_empty() {
+        return wrong("how much load? --rate 2, --rates 1,2,4, --concurrency 20,40,80 or --at-once 500");
+    }
+    Ok(offered)
+}
+
+/// Runs levels against one server.
+pub(super) struct Levels<'a> {
+    args: &'a BenchArgs,
+    traffic: &'a Traffic,
+    server: Server,
+    sink: Arc<dyn Sink>,
+    warmed: Option<Warmed>,
+}
+
+impl<'a> Levels<'a> {
+    pub(super) fn new(args: &'a BenchArgs, traffic: &'a Traffic, server: Server, sink: Arc<dyn Sink>) -> Self {
+        Self { args, traffic, server, sink, warmed: None }
+    }
+
+    /// One level: the server settled, the ramp, the window, the drain; then the verdict.
+    pub(super) async fn run(&mut self, number: usize, offered: Offered) -> Result<Level, Failed> {
+        let wrong = |why: String| unanswered(&self.args.url, &why);
+        let seed = |what: u64| workload::mix(self.args.seed, &[what, number as u64]);
+        let warmed = match self.warmed {
+            Some(warmed) => {
+                tokio::time::sleep(self.args.cool_down).await;
+                warmed
+            }
+            None => self.server.warm(seed(0), STALL_TIMEOUT.into()).await.map_err(wrong)?,
+        };
+        self.warmed = Some(warmed);
+        let settled = self.server.settle(!self.args.keep_cache).await.map_err(wrong)?;
+        let mut warnings = Vec::new();
+        if settled.busy_with > 0.0 {
+            warnings.push(format!("the server was working on {:.0} requests of others", settled.busy_with));
+        }
+        let mut window = self.window(offered);
+        let pace = Pace {
+            demand: match offered {
+                Offered::Rate(rate) => Demand::Open(rate),
+                Offered::Users(users) => Demand::Closed { users, think: self.args.think.unwrap_or_default().into() },
+                Offered::AllAtOnce(requests) => Demand::AllAtOnce(requests),
+                Offered::Recorded => Demand::Recorded,
+            },
+            horizon: window.to,
+            // Levels share their luck: the same arrivals at another speed.
+            arrival_seed: workload::mix(self.args.seed, &[1]),
+            content_seed: seed(2),
+            shared_seed: self.args.seed,
+            answer_time: warmed.answer_time,
+        };
+        let started = clock::unix_seconds();
+        let (Driven { records, ended, cut, health }, telemetry, partial) = self.drive(offered, pace, window).await?;
+        match cut {
+            Some(Cut::Hung) => warnings
+                .push(format!("no token came for {} while requests waited: it hangs", Seconds::from(STALL_TIMEOUT))),
+            Some(Cut::Decided) if !partial => {
+                let patience = Seconds::from(self.args.drain);
+                warnings.push(format!(
+                    "answers were waited for {patience} after the last arrival; --drain says for how long"
+                ));
+            }
+            _ => {}
+        }
+        if let Offered::AllAtOnce(_) = offered {
+            window.to = ended;
+        }
+        let whys = records.iter().filter(|r| r.error.is_some()).filter_map(|r| r.why.as_deref());
+        warnings.extend(whys.take(1).map(|why| format!("the first failure says: {why}")));
+        let limits = self.traffic.limits.clone();
+        let judged = !limits.is_empty() && !partial;
+        let verdict = judged.then(|| judge(&records, &limits, window, ended, cut.is_none(), &health, CERTAINTY));
+        let cache = CacheUse::of(&records, window, &telemetry, settled.reset);
+        let (offered, meta) = (offered, self.meta(started));
+        Ok(Level {
+            offered,
+            window,
+            records,
+            ended,
+            partial,
+            verdict,
+            limits,
+            telemetry,
+            client: health,
+            cache,
+            warnings,
+            meta,
+        })
+    }
+
+    fn window(&self, offered: Offered) -> Window {
+        let length = Seconds::from(self.args.duration);
+        match offered {
+            Offered::Rate(_) | Offered::Users(_) => {
+                let from = self.args.ramp.map_or(length * 0.1, Seconds::from);
+                Window { from, to: from + length }
+            }
+            // Everything is due at the beginning; the window becomes what it took.
+            Offered::AllAtOnce(_) => Window { from: Seconds(0.0), to: Seconds(1e9) },
+            Offered::Recorded => {
+                let span = self.traffic.corpus.span().unwrap_or(length) + Seconds(1e-3);
+                let to = Seconds(span.0.min(length.0));
+                Window { from: Seconds(0.0), to }
+            }
+        }
+    }
+
+    /// Drives one level, tells how it goes, and ends it at an interrupt.
+    async fn drive(&self, offered: Offered, pace: Pace, window: Window) -> Result<(Driven, Telemetry, bool), Failed> {
+        let (Ok(mut interrupts), Ok(mut terminations)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return Err(Failed::own("error: failed to listen for signals"));
+        };
+        let all_at_once = matches!(offered, Offered::AllAtOnce(_));
+        let sent_until = if all_at_once { Seconds(0.0) } else { window.to };
+        let schedule = Schedule {
+            window_ends: sent_until,
+            stall_timeout: STALL_TIMEOUT.into(),
+            request_timeout: self.args.timeout.map(Seconds::from),
+        };
+        let patience = Seconds::from(self.args.drain);
+        let tally = Tally::default();
+        // Whoever sends everything at once wants to see it all answered.
+        let patience_ends = if all_at_once { Seconds(f64::INFINITY) } else { sent_until + patience };
+        let driving = self.server.drive(pace, schedule, tally.watch(patience_ends));
+        tokio::pin!(driving);
+        let begun = clock::now();
+        let mut tell = tokio::time::interval(TELL_EVERY.duration());
+        tell.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut partial = false;
+        let name = offered.to_string();
+        loop {
+            tokio::select! {
+                (driven, telemetry) = &mut driving => {
+                    // One that had ended by itself lacks nothing.
+                    let partial = partial && driven.cut.is_some();
+                    return Ok((driven, telemetry, partial));
+                }
+                _ = interrupts.recv() => {}
+                _ = terminations.recv() => {}
+                _ = tell.tick() => {
+                    let (answered, failed, open) = tally.read();
+                    let elapsed = begun.elapsed().into();
+                    self.sink.take(&Event::Loading { level: &name, elapsed, length: sent_until, answered, failed, open });
+                    continue;
+                }
+            }
+            if partial {
+                return Err(Failed {
+                    code: exit::INTERRUPTED,
+                    message: "interrupted twice: nothing of this level is kept".into(),
+                });
+            }
+            partial = true;
+            interrupted();
+            tally.stop();
+        }
+    }
+
+    fn meta(&self, started: f64) -> Meta {
+        let target = self.server.target();
+        Meta {
+            url: target.base_url.clone(),
+            model: target.model.clone(),
+            endpoint: target.endpoint,
+            workload: self.traffic.described.clone(),
+            burstiness: match self.traffic.workload.arrivals {
+                ArrivalProcess::Poisson | ArrivalProcess::Recorded => 1.0,
+                ArrivalProcess::Gamma { burstiness } => burstiness,
+                ArrivalProcess::Constant => f64::INFINITY,
+            },
+            seed: self.args.seed,
+            started,
+            label: self.args.label.clone(),
+        }
+    }
+}

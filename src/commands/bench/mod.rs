@@ -1,0 +1,141 @@
+//! `autotune bench`: load on a server that already runs, at one level or up a ladder.
+
+mod levels;
+mod results;
+mod tally;
+mod traffic;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use super::{Failed, complain, exit, print, runtime};
+use crate::access::Access;
+use crate::cli::BenchArgs;
+use crate::engine::Endpoints;
+use crate::load::{Client, Target};
+use crate::progress::{Event, Plain, Silent, Sink, Terminal};
+use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
+use crate::rig::Server;
+use crate::units::Seconds;
+use levels::Levels;
+use results::Folder;
+use traffic::Traffic;
+
+/// Runs every level, shows and keeps what came of them, and returns the exit code.
+pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
+    let traffic = Traffic::of(args)?;
+    let offered = levels::offered(args, &traffic)?;
+    let access = access(args)?;
+    let folder = args.out.as_deref().map(Folder::open).transpose()?;
+    let sink: Arc<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
+        (true, _) => Arc::new(Silent),
+        (false, true) => Arc::new(Terminal::default()),
+        (false, false) => Arc::new(Plain),
+    };
+    let measured = runtime()?.block_on(async {
+        let server = reach(args, &access, &traffic, &*sink).await?;
+        let mut levels = Levels::new(args, &traffic, server, sink.clone());
+        let mut measured = Vec::new();
+        for (number, offered) in offered.iter().enumerate() {
+            let level = levels.run(number, *offered).await?;
+            let summary = Summary::of(&level);
+            if let Some(folder) = &folder {
+                folder.keep(&level, &summary)?;
+            }
+            let over = level.partial;
+            measured.push((level, summary));
+            if over {
+                break;
+            }
+        }
+        Ok::<_, Failed>(measured)
+    })?;
+    drop(sink);
+    let Some((first, _)) = measured.first() else { return Ok(exit::USAGE) };
+    let meta = first.meta.clone();
+    let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
+    let json = ladder.json().map_err(Failed::own)?;
+    if let Some(folder) = &folder {
+        folder.write("ladder.json", json.as_bytes())?;
+    }
+    match (args.json, measured.as_slice()) {
+        (true, [(level, summary)]) => print(&format!("{:#}\n", vllm_keys(level, summary))),
+        (true, _) => print(&json),
+        (false, [(_, summary)]) => print(&block(&meta, summary)),
+        (false, _) => print(&table(&ladder)),
+    }
+    Ok(code(&ladder))
+}
+
+/// Interrupted, all failed, or no level as promised: a script must see it.
+fn code(ladder: &Ladder) -> u8 {
+    if ladder.levels.iter().any(|level| level.partial) {
+        exit::INTERRUPTED
+    } else if ladder.levels.iter().all(|level| level.completed == 0) {
+        exit::FAILED
+    } else if ladder.has_promises() && ladder.levels.iter().all(|level| level.standing.held() != Some(true)) {
+        exit::NOT_REACHABLE
+    } else {
+        exit::FOUND
+    }
+}
+
+fn access(args: &BenchArgs) -> Result<Access, Failed> {
+    let header = |text: &String| match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(Failed::usage(format!("error: `{text}` is no header; write NAME: VALUE"))),
+    };
+    let headers = args.header.iter().map(header).collect::<Result<_, Failed>>()?;
+    let (api_key, ca_file) = (args.api_key.clone(), args.ca_cert.clone());
+    Ok(Access { api_key, headers, ca_file, insecure: args.insecure })
+}
+
+/// Finds the model, learns the server's words and warms it up.
+async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn Sink) -> Result<Server, Failed> {
+    let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
+    let base_url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
+    let model = match &args.model {
+        Some(model) => model.clone(),
+        None => endpoints.model().await.ok_or_else(|| {
+            Failed::own(format!(
+                "error: {base_url}/v1/models lists no model; is the server up and the address right? --model names one without asking"
+            ))
+        })?,
+    };
+    let extra_body = match args.extra_body.as_deref().map(serde_json::from_str) {
+        None => serde_json::Map::new(),
+        Some(Ok(serde_json::Value::Object(fields))) => fields,
+        Some(_) => return Err(Failed::usage("error: --extra-body is no JSON object, such as '{\"top_p\": 0.9}'")),
+    };
+    let workload = traffic.workload.clone();
+    let target = Target {
+        base_url,
+        model,
+        endpoint: workload.endpoint,
+        ignore_eos: workload.ignore_eos,
+        access: access.clone(),
+        extra_body,
+    };
+    let client = Client::new(target).map_err(|e| usage(&e))?;
+    if let Some(says) = super::corpus_says(&workload, &traffic.corpus) {
+        sink.take(&Event::Note(&says));
+    }
+    sink.take(&Event::Note("warming up"));
+    let server =
+        Server::learn(endpoints, client, workload, traffic.corpus.clone(), args.seed, levels::STALL_TIMEOUT).await;
+    Ok(server)
+}
+
+/// What went wrong with the server itself.
+fn unanswered(url: &str, why: &str) -> Failed {
+    Failed::own(format!("error: failed to load {url}: {why}"))
+}
+
+/// Half a second of nothing is no news.
+const TELL_EVERY: Seconds = Seconds(1.0);
+
+/// Words about an interrupt, on standard error.
+fn interrupted() {
+    complain("interrupted: what was measured so far follows, marked partial (interrupt again to leave at once)");
+}

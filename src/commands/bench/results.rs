@@ -1,0 +1,39 @@
+//! The files of a benchmark: their folder is made before the first request, so that a long run cannot fail at its end.
+
+use std::path::{Path, PathBuf};
+
+use super::super::Failed;
+use crate::load::write_records;
+use crate::report::bench::{Level, Offered, Summary, vllm_keys};
+use crate::report::replace;
+
+/// The folder.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn open(path: &Path) -> Result<Self, Failed> {
+        let folder = Self(path.to_owned());
+        std::fs::create_dir_all(path)
+            .and_then(|()| tempfile::tempfile_in(path))
+            .map_err(|e| Failed::usage(format!("error: failed to write to {}: {e}", path.display())))?;
+        Ok(folder)
+    }
+
+    /// Writes what a level was: `rate-2.json` and `rate-2.requests.csv`, or the like.
+    pub(super) fn keep(&self, level: &Level, summary: &Summary) -> Result<(), Failed> {
+        let name = match level.offered {
+            Offered::Rate(rate) => format!("rate-{}", rate.0),
+            Offered::Users(users) => format!("users-{users}"),
+            Offered::AllAtOnce(requests) => format!("at-once-{requests}"),
+            Offered::Recorded => "recorded".to_owned(),
+        };
+        self.write(&format!("{name}.json"), format!("{:#}\n", vllm_keys(level, summary)).as_bytes())?;
+        let mut csv = Vec::new();
+        write_records(&level.records, &mut csv).map_err(Failed::own)?;
+        self.write(&format!("{name}.requests.csv"), &csv)
+    }
+
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), Failed> {
+        replace(&self.0.join(name), content).map_err(|e| Failed::own(format!("error: {e}")))
+    }
+}

@@ -1,0 +1,56 @@
+//! What a running level has come to: counted on the load generator's thread, read from another, and the word to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::load::{Open, RequestRecord, Tick, Watch};
+use crate::units::Seconds;
+
+/// The counts. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Tally(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    open: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Tally {
+    /// Whole answers, failures, and requests in flight.
+    pub(super) fn read(&self) -> (u64, u64, u64) {
+        let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        (count(&self.0.answered), count(&self.0.failed), count(&self.0.open))
+    }
+
+    /// Ends the level at the next look.
+    pub(super) fn stop(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The watch of a level that counts, and ends at that time even if answers are missing.
+    pub(super) fn watch(&self, patience_ends: Seconds) -> Box<dyn Watch> {
+        Box::new(Counting { tally: self.clone(), patience_ends })
+    }
+}
+
+struct Counting {
+    tally: Tally,
+    patience_ends: Seconds,
+}
+
+impl Watch for Counting {
+    fn ended(&mut self, record: &RequestRecord) {
+        let counts = &self.tally.0;
+        let which = if record.complete() { &counts.answered } else { &counts.failed };
+        which.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
+        self.tally.0.open.store(open.count() as u64, Ordering::Relaxed);
+        let over = self.tally.0.stop.load(Ordering::Relaxed) || now.0 > self.patience_ends.0;
+        if over { Tick::Decided } else { Tick::Continue }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a benchmark asks and promises, from its flags: they are written as the `[workload]` that they stand for and read as a space file is,
+//! so that there is one grammar and one kind of error.
+
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use super::super::Failed;
+use crate::cli::BenchArgs;
+use crate::settings::{self, Limit, WorkloadPlan};
+use crate::workload::Corpus;
+
+/// The traffic of a benchmark.
+pub(super) struct Traffic {
+    pub(super) workload: WorkloadPlan,
+    pub(super) limits: Vec<Limit>,
+    pub(super) corpus: Corpus,
+    /// The workload in words.
+    pub(super) described: String,
+}
+
+impl Traffic {
+    pub(super) fn of(args: &BenchArgs) -> Result<Self, Failed> {
+        let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
+        let (name, text, base) = match &args.workload {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| usage(&format!("failed to read {}: {e}", path.display())))?;
+                (path.display().to_string(), text, path.parent().unwrap_or(Path::new("")).to_owned())
+            }
+            None => ("the workload of these flags".to_owned(), written(args)?, std::path::PathBuf::new()),
+        };
+        let (workload, promised) = settings::traffic(&name, &text).map_err(|e| Failed::usage(e.render()))?;
+        let limits = match &args.slo {
+            Some(slo) => settings::limits(slo).map_err(|e| usage(&format!("--slo: {e}")))?,
+            None => promised,
+        };
+        let corpus = Corpus::read(&workload, &base).map_err(|e| usage(&e))?;
+        let described = match &args.workload {
+            Some(path) => format!("[workload] of {}", path.display()),
+            None => text.lines().skip(1).collect::<Vec<_>>().join(", "),
+        };
+        Ok(Self { workload, limits, corpus, described })
+    }
+}
+
+/// The `[workload]` that the flags stand for.
+fn written(args: &BenchArgs) -> Result<String, Failed> {
+    let mut text = "[workload]\n".to_owned();
+    let mut key = |name: &str, value: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} = {value}");
+    };
+    let given = |name: &str| args.with.iter().any(|w| w.split('=').next().is_some_and(|k| k.trim() == name));
+    match &args.dataset {
+        Some(path) => {
+            if !given("kind") {
+                key("kind", &format!("{:?}", kind_of(path)?));
+            }
+            key("file", &format!("{:?}", path.display().to_string()));
+        }
+        None => {
+            if !given("kind") {
+                key("kind", "\"random\"");
+            }
+            if !given("kind") || args.input_tokens.is_some() {
+                key("input_tokens", &lengths(args.input_tokens.as_deref().unwrap_or("1024")));
+            }
+        }
+    }
+    if args.output_tokens.is_some() || (args.dataset.is_none() && !given("kind")) {
+        key("output_tokens", &lengths(args.output_tokens.as_deref().unwrap_or("128")));
+    }
+    if args.chat {
+        key("endpoint", "\"chat\"");
+    }
+    for with in &args.with {
+        let Some((name, value)) = with.split_once('=') else {
+            return Err(Failed::usage(format!("error: --with {with}: write KEY=VALUE, such as arrivals=gamma")));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        // A bare word is a string: nobody likes to quote for the shell and for TOML.
+        let bare = value.starts_with(|c: char| c.is_ascii_alphabetic() || "./~".contains(c))
+            && !matches!(value, "true" | "false");
+        if bare { key(name, &format!("{value:?}")) } else { key(name, value) }
+    }
+    Ok(text)
+}
+
+/// `100-200` as a uniform distribution; anything else as it stands.
+fn lengths(text: &str) -> String {
+    match text.split_once('-').map(|(min, max)| (min.trim().parse::<u32>(), max.trim().parse::<u32>())) {
+        Some((Ok(min), Ok(max))) => format!("{{ distribution = \"uniform\", min = {min}, max = {max} }}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// A file's kind by its first line: everybody has files of these three forms, and nobody names their form.
+fn kind_of(path: &Path) -> Result<&'static str, Failed> {
+    let read = || {
+        let mut first = String::new();
+        BufReader::new(std::fs::File::open(path)?).take_line(&mut first)?;
+        Ok::<String, std::io::Error>(first)
+    };
+    let first =
+        read().map_err(|e| Failed::usage(format!("error: failed to read the dataset {}: {e}", path.display())))?;
+    Ok(match first.trim_start() {
+        line if line.starts_with('[') => "sharegpt",
+        line if line.contains("\"input_length\"") => "trace",
+        _ => "jsonl",
+    })
+}
+
+/// The longest beginning of a first line that is looked at: a ShareGPT file may be one line of a gigabyte.
+const FIRST: u64 = 64 << 10;
+
+trait FirstLine {
+    fn take_line(self, line: &mut String) -> std::io::Result<()>;
+}
+
+impl<R: BufRead> FirstLine for R {
+    fn take_line(self, line: &mut String) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        std::io::Read::take(self, FIRST).read_until(b'\n', &mut bytes)?;
+        line.push_str(&String::from_utf8_lossy(&bytes));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn traffic(flags: &str) -> Result<Traffic, String> {
+        let words = ["autotune", "bench", "--url", "http://127.0.0.1:1"].into_iter().chain(flags.split_whitespace());
+        let Some(Command::Bench(args)) = Cli::try_parse_from(words).unwrap().command else { panic!("it is a bench") };
+        Traffic::of(&args).map_err(|failed| failed.message)
+    }
+
+    #[test]
+    fn flags_stand_for_a_workload() {
+        let described = |flags| traffic(flags).unwrap().described;
+        assert_eq!(described(""), "kind = \"random\", input_tokens = 1024, output_tokens = 128");
+        assert_eq!(
+            described("--input-tokens 10-20 --output-tokens 5 --chat --with arrivals=gamma --with burstiness=0.5"),
+            "kind = \"random\", input_tokens = { distribution = \"uniform\", min = 10, max = 20 }, output_tokens = 5, \
+             endpoint = \"chat\", arrivals = \"gamma\", burstiness = 0.5"
+        );
+    }
+
+    #[test]
+    fn datasets_are_known_by_their_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            format!("--dataset {}", folder.path().join(name).display())
+        };
+        let kind = |flags: &str| traffic(flags).unwrap().described.split(',').next().unwrap().to_owned();
+        let share = "[{\"conversations\": [{\"from\": \"human\", \"value\": \"a question\"}, {\"from\": \"gpt\", \"value\": \"an answer\"}]}]";
+        assert_eq!(kind(&write("a.json", share)), "kind = \"sharegpt\"");
+        assert_eq!(kind(&write("b.jsonl", "{\"prompt\": \"hello\", \"output_tokens\": 4}\n")), "kind = \"jsonl\"");
+        let trace = "{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 3, \"hash_ids\": [1]}\n";
+        assert_eq!(kind(&write("c.jsonl", trace)), "kind = \"trace\"");
+    }
+
+    #[test]
+    fn mistakes_name_their_place_and_the_remedy() {
+        for (flags, parts) in [
+            ("--with arrivals=gama", vec!["gama", "gamma"]),
+            ("--with nonsense", vec!["KEY=VALUE"]),
+            ("--input-tokens many", vec!["input_tokens = many"]),
+            ("--slo ttft=5", vec!["--slo", "ttft_p99"]),
+            ("--dataset /nowhere/at.all", vec!["/nowhere/at.all"]),
+        ] {
+            let message = traffic(flags).err().unwrap();
+            assert!(parts.iter().all(|part| message.contains(part)), "{flags}: {message}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `autotune bench` as its user runs it, against the simulated engine.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::workbench::{BINARY, said};
+
+/// The simulated engine on a free port; it ends with the test.
+struct Engine {
+    process: Child,
+    url: String,
+}
+
+impl Engine {
+    fn start(flags: &[&str]) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Command::new(BINARY)
+            .args(["sim-engine", "tiny", "--port", &port.to_string(), "--sim-start-seconds", "0.1"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // It listens when it serves, not before.
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { process, url: format!("http://127.0.0.1:{port}") }
+    }
+
+    fn bench(&self, arguments: &str) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["bench", "--url", &self.url, "--input-tokens", "150-250", "--output-tokens", "16-32"])
+            .args(arguments.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn measure(&self, arguments: &str) -> Output {
+        self.bench(arguments).output().unwrap()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM).unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_level_gives_a_block_and_files() {
+    let (engine, folder) = (Engine::start(&[]), tempfile::tempdir().unwrap());
+    let out = folder.path().join("results");
+    let run = engine.measure(&format!("--rate 20 --duration 2s --slo ttft_p99=2s --out {}", out.display()));
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let table = String::from_utf8(run.stdout).unwrap();
+    for part in ["20.0 req/s", "ttft", "tpot", "goodput", "emptied before", "running", "pass"] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+    let result = json(&out.join("rate-20.json"));
+    assert!(result["completed"].as_u64().unwrap() > 10 && result["failed"] == 0, "{result}");
+    assert!(result["p99_ttft_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(result["autotune"]["partial"], false);
+    let csv = std::fs::read_to_string(out.join("rate-20.requests.csv")).unwrap();
+    assert!(csv.starts_with("id,due,sent,first,last,") && csv.lines().count() > 20);
+    assert_eq!(json(&out.join("ladder.json"))["levels"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_ladder_marks_the_highest_level_that_keeps_the_promises() {
+    let engine = Engine::start(&[]);
+    // The engine can do some eighty a second.
+    let run = engine.measure("--rates 10,400 --duration 2s --ramp 200ms --slo ttft_p99=1s --quiet --cool-down 1ms");
+    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let marked: Vec<&str> = table.lines().filter(|l| l.contains("<- highest passing")).collect();
+    assert!(marked.len() == 1 && marked[0].trim_start().starts_with("10.0"), "{table}");
+    let users = engine.measure("--concurrency 1,8 --duration 1s --ramp 200ms --quiet --json --cool-down 1ms");
+    let ladder: Value = serde_json::from_slice(&users.stdout).unwrap();
+    let achieved = |level: usize| ladder["levels"][level]["achieved_rate"].as_f64().unwrap();
+    assert!(achieved(1) > 1.5 * achieved(0), "more users get more done: {ladder}");
+    assert_eq!(ladder["levels"][1]["peak_concurrency"], 8);
+}
+
+#[test]
+fn promises_that_no_level_keeps_are_an_exit_code() {
+    let run = Engine::start(&[]).measure("--rate 20 --duration 1s --slo ttft_p99=1ms --quiet");
+    assert_eq!(run.status.code(), Some(3), "{}", said(&run));
+}
+
+#[test]
+fn an_interrupt_gives_what_was_measured_so_far() {
+    let engine = Engine::start(&[]);
+    let bench = engine.bench("--rate 20 --duration 5m --json").spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    kill(Pid::from_raw(bench.id() as i32), Signal::SIGINT).unwrap();
+    let run = bench.wait_with_output().unwrap();
+    assert_eq!(run.status.code(), Some(5), "{}", said(&run));
+    let result: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(result["autotune"]["partial"], true);
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_with_its_remedy() {
+    let refused = |url: &str, arguments: &str| {
+        let mut command = Command::new(BINARY);
+        let run = command.args(["bench", "--url", url]).args(arguments.split_whitespace()).output().unwrap();
+        (run.status.code(), said(&run))
+    };
+    for (url, arguments, code, part) in [
+        ("http://127.0.0.1:1", "--rate 1", 1, "is the server up"),
+        ("http://127.0.0.1:1", "--rate 1 --model m", 1, "refused-connection"),
+        ("http://127.0.0.1:1", "", 2, "--rates 1,2,4"),
+        ("http://127.0.0.1:1", "--rate 0", 2, "above 0"),
+        ("http://127.0.0.1:1", "--recorded", 2, "--dataset"),
+        ("http://127.0.0.1:1", "--rate 1 --header nonsense", 2, "NAME: VALUE"),
+        ("http://127.0.0.1:1", "--rate 1 --model m --extra-body 3", 2, "JSON object"),
+        ("ftp://127.0.0.1", "--rate 1 --model m", 2, "http"),
+        ("https://127.0.0.1:1", "--rate 1 --model m --ca-cert /nowhere.pem", 2, "/nowhere.pem"),
+    ] {
+        let (exit, words) = refused(url, arguments);
+        assert!(exit == Some(code) && words.contains(part), "{url} {arguments}: {exit:?} {words}");
+    }
+}
