@@ -3,7 +3,8 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "tests end at the first thing that is wrong"
+    clippy::disallowed_methods,
+    reason = "tests end at the first thing that is wrong, and one starts busy processes"
 )]
 
 mod connections;
