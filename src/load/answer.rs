@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 use super::connection::Failed;
 use super::record::ErrorClass;
 use super::sse::Framer;
+use super::threads::note_gap;
 
 /// What one answer was, its times as clock readings.
 #[derive(Debug, Default)]
@@ -81,11 +82,18 @@ impl Answer {
 
     /// Understands a part of one read, and says whether it brought a token. Tokens that arrive in one read are one arrival.
     pub(super) fn read(&mut self, framer: &mut Framer, bytes: &[u8], at: Instant) -> bool {
-        let mut token = false;
-        framer.push(bytes, |event| token |= self.event(event));
+        let mut tokens = 0;
+        framer.push(bytes, |event| tokens += u32::from(self.event(event)));
+        let token = tokens > 0;
+        if tokens > 1 || (token && self.last == Some(at)) {
+            // Either the server sends them together or we came too late to tell them apart: the thread must rest less.
+            note_gap(0.0);
+        }
         if token && self.last != Some(at) {
             if let Some(last) = self.last {
-                self.gaps.push(at.saturating_duration_since(last).as_secs_f32());
+                let gap = at.saturating_duration_since(last).as_secs_f32();
+                note_gap(gap);
+                self.gaps.push(gap);
             }
             self.first.get_or_insert(at);
             self.last = Some(at);

@@ -155,6 +155,11 @@ impl Client {
         &self.0.readers[number].lane
     }
 
+    /// Whether its reads may wait for each other.
+    pub(super) fn set_hurry(&self, hurry: bool) {
+        self.0.readers.iter().for_each(|reader| reader.lane.set_hurry(hurry));
+    }
+
     /// How late its reads came until now.
     pub(super) fn lateness(&self) -> Vec<u64> {
         self.0.lateness.counts()

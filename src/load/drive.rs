@@ -153,6 +153,7 @@ impl Drive {
     async fn run(client: Client, source: Box<dyn Source>, schedule: Schedule, mut watch: Box<dyn Watch>) -> Driven {
         let Ok(alarm) = Alarm::new() else { return Driven::default() };
         let (late, used) = (client.lateness(), client.usage());
+        client.set_hurry(source.follows_answers());
         let (news_in, mut news) = mpsc::unbounded_channel::<News>();
         let mut drive = Self {
             client,

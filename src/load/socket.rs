@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::lateness::Lateness;
+use super::threads::paused;
 use crate::clock;
 
 /// Room for one time stamp among a read's control messages.
@@ -86,7 +87,7 @@ impl AsyncRead for Socket {
                     let now = clock::now();
                     self.arrived = late.and_then(|late| now.checked_sub(late)).unwrap_or(now);
                     if bytes > 0 {
-                        self.lateness.note(late);
+                        self.lateness.note(late.map(|late| late.saturating_sub(paused())));
                     }
                     buf.advance(bytes);
                     return Poll::Ready(Ok(()));

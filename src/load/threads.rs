@@ -3,8 +3,9 @@
 //! Each thread has a runtime of its own and shares nothing with the others: a burst of tokens on a reader never delays the pacer, and
 //! a stream stays on the thread that opened it.
 
+use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -18,17 +19,36 @@ use crate::clock;
 /// so many reads, some tens of microseconds.
 const LOOK_OUTSIDE_EVERY: u32 = 8;
 
-/// A reader goes to sleep no more often than this. Waking up costs several times what reading a token does, so at thousands of tokens
-/// a second they are read in small bunches, as network cards bundle their interrupts; a token after a silence is read at once.
-///
-/// Stamps do not suffer: they are the kernel's.
-const BUNCH: Duration = Duration::from_millis(1);
+/// The longest pause between two bunches of reads.
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+/// A pause is no longer than this share of the shortest time between two tokens of a stream: they must never meet in one read.
+const PAUSE_SHARE: f32 = 0.25;
+/// A shortest gap is forgotten over about so many gaps.
+const MEMORY: f32 = 1000.0;
+
+thread_local! {
+    /// The shortest time in seconds between two tokens of one stream on this thread, lately; zero until something is known.
+    static SHORTEST_GAP: Cell<f32> = const { Cell::new(0.0) };
+    /// The pause that the last bunch of reads came after.
+    static PAUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Tells the thread that so many seconds lay between two tokens of one of its streams.
+pub(super) fn note_gap(gap: f32) {
+    SHORTEST_GAP.set(SHORTEST_GAP.get().min(gap) + (gap - SHORTEST_GAP.get()).max(0.0) / MEMORY);
+}
+
+/// How long this thread last rested before it read: bytes that came meanwhile were late by intention.
+pub(super) fn paused() -> Duration {
+    PAUSED.get()
+}
 
 /// A thread with its runtime; both end when it is dropped.
 pub(super) struct Lane {
     handle: Handle,
     thread_id: Arc<AtomicI32>,
     thread: thread::Thread,
+    hurry: Arc<AtomicBool>,
     // Dropped with the lane, which ends the thread.
     _open: oneshot::Sender<()>,
 }
@@ -42,22 +62,30 @@ impl Lane {
         Self::start(name, &mut Builder::new_current_thread())
     }
 
-    /// Starts a thread that is thrifty: for whoever reads.
+    /// Starts a thread that is thrifty: for whoever reads. Waking up costs several times what reading a token does, so at thousands of
+    /// tokens a second they are read in small bunches, as network cards bundle their interrupts. Stamps do not suffer: they are the
+    /// kernel's. A token after a silence is read at once, and so is all while the lane is in a hurry.
     ///
     /// # Errors
     /// Where the system gives no thread or no event queue.
     pub(super) fn thrifty(name: &str) -> io::Result<Self> {
+        let hurry = Arc::new(AtomicBool::new(false));
+        let in_a_hurry = hurry.clone();
         let slept = Mutex::new(clock::now());
-        let bunch = move || {
+        let rest = move || {
             let mut slept = slept.lock().unwrap_or_else(PoisonError::into_inner);
-            let pause = BUNCH.saturating_sub(slept.elapsed());
+            let most = LONGEST_PAUSE.min(Duration::from_secs_f32(SHORTEST_GAP.get() * PAUSE_SHARE));
+            let pause =
+                if in_a_hurry.load(Ordering::Relaxed) { Duration::ZERO } else { most.saturating_sub(slept.elapsed()) };
+            PAUSED.set(pause);
             if !pause.is_zero() {
                 // Whoever hands over a request to be sent ends the pause.
                 thread::park_timeout(pause);
             }
             *slept = clock::now();
         };
-        Self::start(name, Builder::new_current_thread().on_thread_park(bunch))
+        let lane = Self::start(name, Builder::new_current_thread().on_thread_park(rest))?;
+        Ok(Self { hurry, ..lane })
     }
 
     fn start(name: &str, builder: &mut Builder) -> io::Result<Self> {
@@ -70,7 +98,7 @@ impl Lane {
             own_id.store(nix::unistd::gettid().as_raw(), Ordering::Relaxed);
             drop(runtime.block_on(closed));
         })?;
-        Ok(Self { handle, thread_id, thread: running.thread().clone(), _open: open })
+        Ok(Self { handle, thread_id, thread: running.thread().clone(), hurry: Arc::default(), _open: open })
     }
 
     /// Where tasks are spawned.
@@ -81,6 +109,11 @@ impl Lane {
     /// Ends a pause between two bunches of reads, for a request that is due.
     pub(super) fn wake(&self) {
         self.thread.unpark();
+    }
+
+    /// Whether reads may wait for each other: not where an answer's end is what the next request waits for.
+    pub(super) fn set_hurry(&self, hurry: bool) {
+        self.hurry.store(hurry, Ordering::Relaxed);
     }
 
     /// The kernel's number of the thread.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::content::Content;
-use super::{Planned, Source, nanos};
+use super::{Planned, SOON, Source, nanos};
 use crate::units::Seconds;
 
 /// The source.
@@ -52,6 +52,10 @@ impl Source for ClosedLoop {
         if due.0 < self.horizon.0 {
             self.due.push(Reverse((nanos(due), user, conversation)));
         }
+    }
+
+    fn follows_answers(&self) -> bool {
+        self.think < SOON
     }
 }
 

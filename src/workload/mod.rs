@@ -92,6 +92,9 @@ pub struct Material {
     pub vocabulary: Vocabulary,
 }
 
+/// A request that is due later than this after an answer does not mind if the answer's end is seen some milliseconds late.
+const SOON: Seconds = Seconds(0.02);
+
 /// A stream of requests in the order of their times.
 pub trait Source: Send {
     /// When the next request is due, if one is known.
@@ -102,6 +105,11 @@ pub trait Source: Send {
 
     /// An answer ended at `at` with this text, or failed (`None`). Later requests follow from it.
     fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>);
+
+    /// Whether later requests are due so soon after answers that an answer's end must be seen at once.
+    fn follows_answers(&self) -> bool {
+        false
+    }
 }
 
 /// The traffic of a plan at a pace. There is none where the material is not the plan's, and none at recorded times without a

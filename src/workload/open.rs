@@ -8,7 +8,7 @@ use rand_distr::{Distribution, Poisson as PoissonCount};
 
 use super::content::Content;
 use super::draw::{Purpose, stream};
-use super::{Pace, Planned, Source, nanos};
+use super::{Pace, Planned, SOON, Source, nanos};
 use crate::units::{Rate, Seconds};
 
 /// The source.
@@ -97,5 +97,8 @@ impl Source for OpenLoop {
         {
             self.schedule(conversation, at + self.content.think_time());
         }
+    }
+    fn follows_answers(&self) -> bool {
+        self.content.turns() > 1 && self.content.think_time() < SOON
     }
 }

@@ -10,12 +10,14 @@ fn run(arguments: &[&str]) -> std::process::Output {
 
 #[test]
 fn the_help_is_as_people_know_it() {
-    let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
-    let path = project().join("tests/data/help.txt");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &help).unwrap();
+    for (arguments, file) in [(&["--help"][..], "help.txt"), (&["bench", "--help"], "help-bench.txt")] {
+        let help = String::from_utf8(run(arguments).stdout).unwrap();
+        let path = project().join("tests/data").join(file);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, &help).unwrap();
+        }
+        assert_eq!(help, std::fs::read_to_string(path).unwrap(), "UPDATE=1 cargo test writes it anew");
     }
-    assert_eq!(help, std::fs::read_to_string(path).unwrap(), "UPDATE=1 cargo test writes it anew");
 }
 
 #[test]
