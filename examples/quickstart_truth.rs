@@ -48,7 +48,7 @@ fn requests(plan: &Plan) -> Vec<Arrival> {
 
 /// The highest rate at which both promises hold over all requests, within 0.2 %.
 fn limit(rig: &SimulatedRig, profile: &Profile, point: &Point, requests: &[Arrival]) -> Option<f64> {
-    let limits = rig.limits(point).ok()?;
+    let limits = rig.limits(point)?;
     let holds = |rate: f64| {
         let arrivals = requests.iter().map(|a| Arrival { due_s: a.due_s / rate, ..a.clone() });
         let done = replay(profile.costs, limits, arrivals);
@@ -68,7 +68,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let sessions: u64 = arguments.first().map_or(20, |n| n.parse().unwrap());
     let plan = parse("quickstart.toml", include_str!("../search-spaces/quickstart.toml")).unwrap();
-    let profile = Profile::quickstart();
+    let profile = Profile::named("quickstart").unwrap();
     let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, Material::default());
     let requests = requests(&plan);
     let mut truth: Vec<(Point, Option<f64>)> = candidates(&plan.space, &Point::default(), plan.space.size(), 0)

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::args::Fault;
+use super::args::{Fault, SimArgs};
 use super::log;
+use super::request::mix;
 use crate::clock;
-use crate::twin::{Counters, Limits, PromptShape, Scheduler, Step, StepCosts};
+use crate::twin::{Counters, Limits, PromptShape, Scheduler, Step, Unsteady};
 
 /// Completed requests after which the faults of the load strike.
 const FAULT_AFTER: u64 = 150;
@@ -66,18 +67,25 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts the thread; the receiver tells when it dies on its own.
-    pub(super) fn start(costs: StepCosts, limits: Limits, fault: Fault) -> (Self, oneshot::Receiver<Death>) {
+    pub(super) fn start(limits: Limits, args: &SimArgs) -> (Self, oneshot::Receiver<Death>) {
+        let profile = &args.sim_profile;
         let (commands, received) = channel();
         let (died, death) = oneshot::channel();
-        let overhead = Duration::from_secs_f64(costs.overhead);
+        let overhead = Duration::from_secs_f64(profile.costs.overhead / args.sim_speed);
+        // No two launches of a real engine are alike: the process has its own noise beside the seed.
+        let noise_seed = mix(args.seed ^ u64::from(std::process::id()));
+        let launch_factor = profile.noise.map_or(1.0, |noise| noise.of_launch(noise_seed));
         let engine = Loop {
-            scheduler: Scheduler::new(costs, limits),
+            scheduler: Scheduler::new(profile.costs, limits),
+            unsteady: Unsteady::new(profile.noise, launch_factor, mix(noise_seed)),
+            speed: args.sim_speed,
+            borne: profile.sequences_borne(&args.flags()),
+            fault: args.sim_fault,
             commands: received,
             arriving: VecDeque::new(),
             streams: HashMap::new(),
             clock: clock::now(),
             completed: 0,
-            fault,
             statistics: (clock::now(), Counters::default()),
         };
         std::thread::spawn(move || {
@@ -160,6 +168,10 @@ struct Loop {
     /// The end of the step before: simulated time, at or a little before the wall clock's.
     clock: Instant,
     completed: u64,
+    unsteady: Unsteady,
+    speed: f64,
+    /// Sequences that may run before the memory is exhausted.
+    borne: u32,
     fault: Fault,
     statistics: (Instant, Counters),
 }
@@ -184,7 +196,7 @@ impl Loop {
                 }
             }
             if let Some(step) = self.scheduler.step() {
-                self.clock += Duration::from_secs_f64(step.seconds);
+                self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds) / self.speed);
                 if !self.wait_until(self.clock) {
                     return None;
                 }
@@ -265,6 +277,7 @@ impl Loop {
             }
         }
         match self.fault {
+            _ if self.scheduler.counters().running > self.borne => Some(Death::OutOfMemory),
             Fault::DieInLoad if self.completed >= FAULT_AFTER => Some(Death::Abrupt),
             Fault::OomInLoad if self.completed >= FAULT_AFTER => Some(Death::OutOfMemory),
             _ => None,

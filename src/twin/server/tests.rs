@@ -29,16 +29,14 @@ impl Server {
     /// The server without its child process: the test binary is no engine core.
     async fn start(words: &str) -> Self {
         let args = args(words);
-        let profile = Profile::quickstart();
-        let flags = Flags::of(&args, &profile);
-        let limits =
-            profile.limits(flags.gpu_memory_utilization, flags.max_num_seqs, flags.max_num_batched_tokens).unwrap();
+        let flags = args.flags();
+        let limits = args.sim_profile.limits_under(&flags).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
         let code = tokio::spawn(async move {
-            let config = flags.config(&args, limits);
-            serve(listener, config, profile.costs, &args, async { drop(stopped.await) }).await
+            let config = config(&args, &flags, limits);
+            serve(listener, config, &args, async { drop(stopped.await) }).await
         });
         Self { base, stop: Some(stop), code }
     }
@@ -225,8 +223,7 @@ async fn faults_of_the_load_strike_after_enough_requests() {
 
 #[test]
 fn flags_are_judged_as_vllm_judges_them() {
-    let profile = Profile::quickstart();
-    let problem = |words: &str| Flags::of(&args(words), &profile).invalid();
+    let problem = |words: &str| invalid(&args(words).flags());
     assert_eq!(problem(""), None);
     let (config, text) = problem("--max-num-batched-tokens 64").unwrap();
     assert_eq!(config, "SchedulerConfig");
@@ -236,7 +233,8 @@ fn flags_are_judged_as_vllm_judges_them() {
     let given = args("--max-num-seqs 16 --gpu-memory-utilization 0.94");
     let dictionary = "{'model_tag': 'm', 'model': 'm', 'gpu_memory_utilization': 0.94, 'max_num_seqs': 16}";
     assert_eq!(given.non_default(), dictionary);
-    assert!(Cli::try_parse_from(["sim-engine", "--sim-profile", "h200"]).is_err());
+    let unknown = Cli::try_parse_from(["sim-engine", "--sim-profile", "h200"]).err().unwrap().to_string();
+    assert!(crate::twin::Profile::NAMES.iter().all(|name| unknown.contains(name)), "{unknown}");
     assert!(!args("--enable-prefix-caching --no-enable-prefix-caching").prefix_caching());
     assert!(args("--no-enable-prefix-caching --enable-prefix-caching").prefix_caching());
 }
