@@ -1,6 +1,7 @@
 //! One file per subcommand: the only place where the rooms are wired together, and where results are printed.
 
 mod check;
+mod rehearse;
 mod run;
 
 use std::path::Path;
@@ -56,6 +57,7 @@ pub fn main() -> u8 {
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Check(args)) => check::check(&args.space),
+        Some(Command::Rehearse(args)) => rehearse::rehearse(args),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
         Some(Command::Guardian(args)) => {

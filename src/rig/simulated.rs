@@ -271,14 +271,18 @@ fn hash_word(word: &str) -> u64 {
 }
 
 /// The prompt's length and, where prefixes are cached, the chained hashes of its full blocks.
-fn shape(prompt: &Prompt, engine: &Running) -> PromptShape {
+pub fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
     let tokens = tokens(prompt);
-    let chained = tokens.chunks_exact(engine.limits.block_size as usize).scan(0, |hash, block| {
+    let chained = tokens.chunks_exact(block_size as usize).scan(0, |hash, block| {
         *hash = workload::mix(*hash, block);
         Some(*hash)
     });
-    let blocks = if engine.flags.prefix_caching { chained.collect() } else { Vec::new() };
+    let blocks = if prefix_caching { chained.collect() } else { Vec::new() };
     PromptShape { tokens: (tokens.len() as u32).max(1), blocks }
+}
+
+fn shape(prompt: &Prompt, engine: &Running) -> PromptShape {
+    prompt_shape(prompt, engine.limits.block_size, engine.flags.prefix_caching)
 }
 
 impl Rig for SimulatedRig {
@@ -312,6 +316,8 @@ impl Rig for SimulatedRig {
             ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
             ("max-num-seqs".to_owned(), Value::Int(i64::from(limits.max_num_seqs))),
             ("max-num-batched-tokens".to_owned(), Value::Int(i64::from(limits.max_num_batched_tokens))),
+            ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
+            ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
         ]);
         Ok(Ready {
             // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
