@@ -9,6 +9,7 @@
 
 mod failures;
 mod kills;
+mod rehearse;
 mod session;
 mod words;
 mod workbench;

@@ -54,6 +54,9 @@ pub struct SimArgs {
     /// A way to fail, for tests of those who supervise engines
     #[arg(long, hide = true, value_enum, default_value_t = Fault::None)]
     pub sim_fault: Fault,
+    /// Answered requests after which a fault of the load strikes
+    #[arg(long, hide = true, default_value_t = 150)]
+    pub sim_fault_after: u64,
     /// Be the engine-core child of a simulated engine instead of the engine
     #[arg(long, hide = true)]
     pub sim_core: bool,

@@ -18,8 +18,6 @@ use super::request::mix;
 use crate::clock;
 use crate::twin::{Counters, Limits, PromptShape, Scheduler, Step, Unsteady};
 
-/// Completed requests after which the faults of the load strike.
-const FAULT_AFTER: u64 = 150;
 /// vLLM logs its throughput that often while it works.
 const STATISTICS_EVERY: Duration = Duration::from_secs(10);
 
@@ -81,6 +79,7 @@ impl Engine {
             speed: args.sim_speed,
             borne: profile.sequences_borne(&args.flags()),
             fault: args.sim_fault,
+            fault_after: args.sim_fault_after,
             commands: received,
             arriving: VecDeque::new(),
             streams: HashMap::new(),
@@ -173,6 +172,8 @@ struct Loop {
     /// Sequences that may run before the memory is exhausted.
     borne: u32,
     fault: Fault,
+    /// Completed requests after which the faults of the load strike.
+    fault_after: u64,
     statistics: (Instant, Counters),
 }
 
@@ -183,7 +184,7 @@ impl Loop {
             if !self.wait_until(self.clock) {
                 return None;
             }
-            if self.fault == Fault::HangInLoad && self.completed >= FAULT_AFTER {
+            if self.fault == Fault::HangInLoad && self.completed >= self.fault_after {
                 // Commands are still answered, so `/metrics` and `/health` look alive; tokens never come.
                 if !self.wait_for_command() {
                     return None;
@@ -278,8 +279,8 @@ impl Loop {
         }
         match self.fault {
             _ if self.scheduler.counters().running > self.borne => Some(Death::OutOfMemory),
-            Fault::DieInLoad if self.completed >= FAULT_AFTER => Some(Death::Abrupt),
-            Fault::OomInLoad if self.completed >= FAULT_AFTER => Some(Death::OutOfMemory),
+            Fault::DieInLoad if self.completed >= self.fault_after => Some(Death::Abrupt),
+            Fault::OomInLoad if self.completed >= self.fault_after => Some(Death::OutOfMemory),
             _ => None,
         }
     }
