@@ -3,12 +3,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{Failed, complain, exit, print, read_corpus, read_plan};
+use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_profile};
 use crate::cli::RehearseArgs;
 use crate::clock;
 use crate::rehearsal::{Job, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
 use crate::report;
-use crate::settings::{EngineKind, Plan};
 use crate::twin::Profile;
 use crate::workload::{Material, Vocabulary};
 
@@ -24,7 +23,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
     }
     let profile = match args.profile {
         Some(profile) => profile,
-        None => profile_of(&plan)?,
+        None => simulated_profile(&plan)?.ok_or_else(no_profile)?,
     };
     let material = Material { corpus, vocabulary: Vocabulary::default() };
     // The first seed is that of the main job.
@@ -56,24 +55,11 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
     Ok(exit::FOUND)
 }
 
-/// The profile of the simulated engine that the space file names; a real engine has none of its own.
-fn profile_of(plan: &Plan) -> Result<Profile, Failed> {
-    if plan.engine.kind != EngineKind::Simulated {
-        return Err(Failed::usage(format!(
-            "error: --profile is missing: the space file is for a real engine, and which one shall be simulated is not in it\n\
-             hint: --profile {}, or a .toml file",
-            Profile::NAMES.join(", --profile ")
-        )));
-    }
-    let mut words = plan.engine.args.iter();
-    let named = words.find_map(|word| match word.strip_prefix("--sim-profile")? {
-        "" => Some(None),
-        glued => Some(glued.strip_prefix('=')),
-    });
-    let name = match named {
-        Some(Some(glued)) => glued,
-        Some(None) => words.next().map_or("", String::as_str),
-        None => "quickstart",
-    };
-    Profile::find(name).map_err(|error| Failed::usage(format!("error: engine.args: {error}")))
+/// The space file of a real engine does not say what shall be simulated.
+fn no_profile() -> Failed {
+    Failed::usage(format!(
+        "error: --profile is missing: the space file is for a real engine, and which one shall be simulated is not in it\n\
+         hint: --profile {}, or a .toml file",
+        Profile::NAMES.join(", --profile ")
+    ))
 }

@@ -4,7 +4,10 @@ use clap::{Args, ValueEnum};
 
 use crate::twin::{EngineFlags, Profile, flags::bytes};
 
-/// `autotune sim-engine`: vLLM's main flags on an imaginary accelerator.
+/// The profile where `--sim-profile` is not given.
+pub const DEFAULT_PROFILE: &str = "quickstart";
+
+/// `autotune sim-engine`: vLLM's main flags on a simulated accelerator.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
     /// The model to pretend to serve
@@ -43,7 +46,7 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// The accelerator and model to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file
-    #[arg(long, value_name = "NAME|FILE", default_value = "quickstart", value_parser = Profile::find)]
+    #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_PROFILE, value_parser = Profile::find)]
     pub sim_profile: Profile,
     /// How many times faster than the profile says; 4 makes every step last a quarter
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-pub use args::{Fault, SimArgs};
+pub use args::{DEFAULT_PROFILE, Fault, SimArgs};
 
 use self::core::CoreProcess;
 use self::engine::{Death, Engine};

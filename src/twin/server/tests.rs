@@ -273,3 +273,44 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_time_factor_makes_the_same_engine_faster() {
+    let body = json!({"prompt": "one two three", "max_tokens": 100});
+    let mut took = Vec::new();
+    for words in ["", "--sim-speed 10"] {
+        let server = Server::start(words).await;
+        let begun = clock::now();
+        assert_eq!(server.post("/v1/completions", body.clone()).await.0, 200);
+        took.push(begun.elapsed().as_secs_f64());
+        server.stop().await;
+    }
+    // A hundred steps of about 2 ms; a shared machine adds to both.
+    assert!(took[0] > 0.19 && took[1] < took[0] / 2.0, "{took:?}");
+}
+
+#[test]
+fn the_size_of_the_cache_can_be_given_in_bytes() {
+    let given = args("--sim-profile vllm-cpu-small --kv-cache-memory-bytes 256M --max-model-len 8192");
+    let limits = given.sim_profile.limits_under(&given.flags()).unwrap();
+    assert_eq!(limits.kv_tokens(), 131_072);
+    assert!(given.non_default().contains("'kv_cache_memory_bytes': 268435456"), "{}", given.non_default());
+    assert!(Cli::try_parse_from(["sim-engine", "--kv-cache-memory-bytes", "lots"]).is_err());
+}
+
+#[tokio::test]
+async fn an_engine_whose_memory_does_not_bear_its_batch_dies_under_load_with_code_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("narrow.toml");
+    // At 0.94 with 128 samplers 17 MiB are left: 4 sequences with 4 MiB each.
+    let text = include_str!("../../../profiles/quickstart.toml")
+        .replace("[defaults]", "load_per_sequence = 4194304\n\n[defaults]");
+    std::fs::write(&path, text).unwrap();
+    let server = Server::start(&format!("--sim-profile {} --gpu-memory-utilization 0.94", path.display())).await;
+    let one = || json!({"prompt": "one two three", "max_tokens": 40});
+    assert_eq!(server.post("/v1/completions", one()).await.0, 200);
+    let asked = (0..8).map(|_| client().post(format!("{}/v1/completions", server.base)).json(&one()).send());
+    drop(futures_util::future::join_all(asked).await);
+    let code = tokio::time::timeout(Duration::from_secs(5), server.code).await.unwrap().unwrap();
+    assert_eq!(code, 0, "as vLLM ends when its core died");
+}
