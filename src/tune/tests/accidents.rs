@@ -6,7 +6,7 @@ use crate::engine::diagnosis::{Cause, Consequence};
 use crate::journal::Purpose;
 use crate::rig::{RigError, Trial};
 use crate::space::{Point, Value};
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 
 /// A script of functions; a test gives those that it needs.
 struct When<F, G> {
@@ -206,6 +206,30 @@ async fn an_engine_that_cannot_be_stopped_cleanly_ends_the_run() {
     let ended = run_scripted(&tiny(), 1, Vec::new(), Stuck).await;
     assert!(matches!(ended.answer, Err(BenchError::Machine(why)) if why.contains("memory")));
     assert_eq!(launches(&ended.entries).len(), 1, "nothing is launched beside what may still be there");
+}
+
+#[tokio::test]
+async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() {
+    let plan = tiny();
+    let (undisturbed, _, all) = run(&plan, 1, Vec::new()).await;
+    let memory = Memory::default();
+    // A failure of the machine ends the run in the middle of a trial, as a signal does.
+    let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
+    let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
+    let bench = Bench::new(rig, &plan, &Silent, None, Journal::default());
+    let mut session = Session::new(bench, &plan, &Silent, 1);
+    assert!(session.run().await.is_err());
+    session.bench().interrupt().await.unwrap();
+    let paid = session.bench().rig().probes;
+    let journal = session.bench().journal().clone();
+    let last: Vec<&Record> = journal.entries.iter().rev().take(2).map(|e| &e.record).collect();
+    assert!(matches!(last[..], [Record::Interrupted, Record::Stopped { trial: 2, .. }]), "{last:?}");
+
+    let mut bench = Bench::new(Scripted::new(&plan, 1, Uneventful, memory), &plan, &Silent, None, journal);
+    bench.resumed(Seconds(3600.0)).unwrap();
+    let mut session = Session::new(bench, &plan, &Silent, 1);
+    assert_eq!(session.run().await.unwrap(), undisturbed);
+    assert_eq!(paid + session.bench().rig().probes, all);
 }
 
 /// Cuts the journal behind every record of a disturbed session and resumes it under the same script.

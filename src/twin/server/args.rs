@@ -42,6 +42,15 @@ pub struct SimArgs {
     /// Compute every prompt in full
     #[arg(long, overrides_with = "enable_prefix_caching")]
     pub no_enable_prefix_caching: bool,
+    /// Also offer `/reset_prefix_cache` and `/server_info`
+    #[arg(
+        long,
+        hide = true,
+        env = "VLLM_SERVER_DEV_MODE",
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
+    pub sim_dev_mode: bool,
     /// Chooses the words of the answers
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

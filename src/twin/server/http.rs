@@ -33,16 +33,19 @@ pub(super) struct App {
 
 type Shared = State<Arc<App>>;
 
-/// All endpoints. `/reset_prefix_cache` and `/server_info` are there as with `VLLM_SERVER_DEV_MODE=1`.
-pub(super) fn router(app: Arc<App>) -> Router {
-    Router::new()
+/// All endpoints; some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
+pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
+    let router = if dev_mode {
+        Router::new().route("/server_info", get(server_info)).route("/reset_prefix_cache", post(reset_prefix_cache))
+    } else {
+        Router::new()
+    };
+    router
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
         .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
         .route("/metrics", get(metrics))
-        .route("/server_info", get(server_info))
-        .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/tokenize", post(tokenize))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))

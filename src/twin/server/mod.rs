@@ -215,7 +215,7 @@ async fn serve(listener: TcpListener, config: Config, args: &SimArgs, stop: impl
     // Nagle's algorithm would hold streamed tokens back for some 40 ms.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, http::router(Arc::clone(&app)));
+    let server = axum::serve(listener, http::router(Arc::clone(&app), args.sim_dev_mode));
     let mut server = tokio::spawn(server.with_graceful_shutdown(async { drop(closed.await) }).into_future());
     if ready {
         log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));

@@ -28,7 +28,10 @@ struct Server {
 impl Server {
     /// The server without its child process: the test binary is no engine core.
     async fn start(words: &str) -> Self {
-        let args = args(words);
+        Self::of(args(&format!("{words} --sim-dev-mode"))).await
+    }
+
+    async fn of(args: SimArgs) -> Self {
         let flags = args.flags();
         let limits = args.sim_profile.limits_under(&flags).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -272,6 +275,18 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
         assert!((50..=90).contains(&planned.prompt_tokens));
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn the_endpoints_of_developers_are_there_in_developer_mode_alone() {
+    let plain = SimArgs { sim_dev_mode: false, ..args("") };
+    for (args, status) in [(plain, 404), (args("--sim-dev-mode"), 200)] {
+        let server = Server::of(args).await;
+        assert_eq!(server.post("/reset_prefix_cache", json!({})).await.0, status);
+        assert_eq!(server.get("/server_info").await.0, status);
+        assert_eq!(server.get("/version").await.0, 200);
+        server.stop().await;
+    }
 }
 
 #[tokio::test]
