@@ -42,6 +42,9 @@ pub struct SimArgs {
     /// Compute every prompt in full
     #[arg(long, overrides_with = "enable_prefix_caching")]
     pub no_enable_prefix_caching: bool,
+    /// Tokens of a streamed chunk; the first token is sent at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub stream_interval: u32,
     /// Also offer `/reset_prefix_cache` and `/server_info`
     #[arg(
         long,
@@ -126,6 +129,7 @@ impl SimArgs {
         given.extend(self.kv_cache_memory_bytes.map(|v| ("kv_cache_memory_bytes", v.to_string())));
         given.extend(self.enable_prefix_caching.then(|| ("enable_prefix_caching", "True".to_owned())));
         given.extend(self.no_enable_prefix_caching.then(|| ("enable_prefix_caching", "False".to_owned())));
+        given.extend((self.stream_interval != 1).then(|| ("stream_interval", self.stream_interval.to_string())));
         given.extend(self.max_num_batched_tokens.map(|v| ("max_num_batched_tokens", v.to_string())));
         given.extend(self.max_num_seqs.map(|v| ("max_num_seqs", v.to_string())));
         let items: Vec<String> = given.into_iter().map(|(key, value)| format!("'{key}': {value}")).collect();

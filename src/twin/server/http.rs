@@ -107,7 +107,9 @@ async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Resp
     if !stream {
         return whole(ticket, &wire, usage).await;
     }
-    let stream = Answer { ticket, wire, usage, include_usage, ready: VecDeque::with_capacity(4), over: false };
+    let interval = app.config.stream_interval;
+    let ready = VecDeque::with_capacity(4);
+    let stream = Answer { ticket, wire, usage, include_usage, interval, sent: 0, ready, over: false };
     let chunks = futures_util::stream::unfold(stream, async |mut answer| {
         let chunk = answer.next().await?;
         Some((Ok::<_, Infallible>(chunk), answer))
@@ -121,6 +123,10 @@ struct Answer {
     wire: Wire,
     usage: Usage,
     include_usage: bool,
+    /// Tokens of a chunk behind the first.
+    interval: u32,
+    /// Tokens that were sent.
+    sent: u32,
     /// Chunks that are due now: a token may bring more than its own.
     ready: VecDeque<Bytes>,
     over: bool,
@@ -128,7 +134,7 @@ struct Answer {
 
 impl Answer {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ready.is_empty() && !self.over {
+        while self.ready.is_empty() && !self.over {
             let token = self.ticket.next().await;
             self.render(token);
         }
@@ -145,8 +151,12 @@ impl Answer {
             self.usage.cached = token.cached;
             self.ready.extend(self.wire.opening());
         }
-        self.ready.push_back(self.wire.token(self.usage.completion, token.last));
         self.usage.completion += 1;
+        let unsent = self.usage.completion - self.sent;
+        if self.sent == 0 || unsent >= self.interval || token.last {
+            self.ready.push_back(self.wire.tokens(self.sent..self.usage.completion, token.last));
+            self.sent = self.usage.completion;
+        }
         if token.last {
             self.over = true;
             self.ready.extend(self.include_usage.then(|| self.wire.usage(self.usage)));

@@ -158,6 +158,7 @@ fn config(args: &SimArgs, flags: &EngineFlags, limits: Limits) -> Config {
         max_model_len: flags.max_model_len,
         gpu_memory_utilization: flags.gpu_memory_utilization,
         prefix_caching: flags.prefix_caching,
+        stream_interval: args.stream_interval,
         started: clock::unix_seconds() as u64,
     }
 }

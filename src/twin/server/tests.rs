@@ -278,6 +278,22 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
 }
 
 #[tokio::test]
+async fn a_chunk_may_hold_several_tokens_and_usage_counts_them() {
+    let body = json!({"prompt": "one two", "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true}});
+    let mut texts = Vec::new();
+    for (words, chunks) in [("", 9), ("--stream-interval 3", 4)] {
+        let server = Server::start(words).await;
+        let seen = events(&server.post("/v1/completions", body.clone()).await.1);
+        assert_eq!(seen.len(), chunks + 1, "{seen:?}");
+        assert_eq!(seen[chunks]["usage"]["completion_tokens"], 9);
+        assert_eq!(seen[chunks - 1]["choices"][0]["finish_reason"], "length");
+        texts.push(seen[..chunks].iter().map(|e| e["choices"][0]["text"].as_str().unwrap()).collect::<String>());
+        server.stop().await;
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
+#[tokio::test]
 async fn the_endpoints_of_developers_are_there_in_developer_mode_alone() {
     let plain = SimArgs { sim_dev_mode: false, ..args("") };
     for (args, status) in [(plain, 404), (args("--sim-dev-mode"), 200)] {
