@@ -59,6 +59,8 @@ pub struct Rehearsed {
     pub best: Option<Placed>,
     /// The rate of the chosen point over that of the defaults, minus one: certified rates where both are, estimates otherwise.
     pub gain: Option<f64>,
+    /// Whether that gain is between certified rates.
+    pub gain_certified: bool,
     /// What did not fit.
     pub left_out: Vec<String>,
 }
@@ -122,6 +124,8 @@ pub struct Rehearsal {
     pub gpu_seconds: Option<Spread>,
     /// The gain over the defaults, where there is one to compare.
     pub gain: Option<Spread>,
+    /// How many of these gains are between certified rates; the others are between estimates of the search.
+    pub gains_certified: usize,
     /// The chosen points, the most frequent first.
     pub chosen: Vec<Chosen>,
     /// The answers against the truth of the model.
@@ -172,6 +176,7 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
         launches: spread(|s| Some(f64::from(s.cost.launches))),
         gpu_seconds: spread(|s| Some(s.cost.engine_seconds.0)),
         gain: spread(|s| s.gain),
+        gains_certified: sessions.iter().filter(|s| s.gain_certified).count(),
         chosen: chosen(&sessions, truth.as_ref()),
         truth: truth.as_ref().and_then(|truth| against(&sessions, truth, job.plan)),
         no_truth,
@@ -192,16 +197,17 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
     let cost = session.bench().journal().cost();
-    let gain = gain(&conclusion);
+    let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out } = conclusion;
-    Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, left_out })
+    Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, gain_certified, left_out })
 }
 
-fn gain(conclusion: &Conclusion) -> Option<f64> {
+/// The gain, and whether both rates are certified.
+fn gain(conclusion: &Conclusion) -> Option<(f64, bool)> {
     let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
     let certified = baseline.certified_rate.zip(best.certified_rate);
     let (before, after) = certified.or_else(|| baseline.estimated_rate.zip(best.estimated_rate))?;
-    Some(after.0 / before.0 - 1.0)
+    Some((after.0 / before.0 - 1.0, certified.is_some()))
 }
 
 fn statuses(sessions: &[Rehearsed]) -> Vec<(Status, usize)> {

@@ -34,7 +34,15 @@ pub fn rehearsal(rehearsal: &Rehearsal, space_file: &str) -> String {
         line("GPU time", spread(seconds.times(1.0 / 60.0), |v| format!("{v:.1}")) + " minutes");
     }
     match rehearsal.gain {
-        Some(gain) => line("gain", spread(gain.times(100.0), |v| format!("{v:+.0}")) + " % over the defaults"),
+        Some(gain) => line(
+            "gain",
+            format!(
+                "{} % over the defaults ({} of {} sessions certified both, the others estimate)",
+                spread(gain.times(100.0), |v| format!("{v:+.0}")),
+                rehearsal.gains_certified,
+                sessions.len()
+            ),
+        ),
         None => line("gain", "unknown: no session had a rate for both the defaults and a chosen point".into()),
     }
     for (number, chosen) in rehearsal.chosen.iter().take(POINTS_SHOWN).enumerate() {
