@@ -8,87 +8,44 @@
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    clippy::panic,
     reason = "an example prints, and ends at the first thing that is wrong"
 )]
 
-use autotune::journal::Journal;
-use autotune::progress::Silent;
-use autotune::report::{Answer, Outcome, outcome};
-use autotune::rig::SimulatedRig;
-use autotune::settings::{Plan, parse};
-use autotune::space::{Point, candidates};
-use autotune::tune::{Bench, Session};
-use autotune::twin::{Arrival, Profile, PromptShape, replay};
-use autotune::units::{Rate, Seconds};
-use autotune::workload::{Demand, Material, Pace, Prompt, source};
-
-const REQUESTS: usize = 60_000;
-
-/// The same requests for every point, at unit rate.
-fn requests(plan: &Plan) -> Vec<Arrival> {
-    let pace = Pace {
-        demand: Demand::Open(Rate(1.0)),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: 77,
-        content_seed: 0,
-        shared_seed: 0,
-        answer_time: Seconds(0.0),
-    };
-    let mut source = source(&plan.workload, &Material::default(), pace);
-    (0..REQUESTS)
-        .map(|_| {
-            let planned = source.take().unwrap();
-            let Prompt::Tokens(ids) = planned.prompt else { panic!("the quickstart asks by token ids") };
-            let prompt = PromptShape { tokens: ids.len() as u32, blocks: Vec::new() };
-            Arrival { id: u64::from(planned.id), due_s: planned.due.0, prompt, output_tokens: planned.output_tokens }
-        })
-        .collect()
-}
-
-/// The highest rate at which both promises hold over all requests, within 0.2 %.
-fn limit(rig: &SimulatedRig, profile: &Profile, point: &Point, requests: &[Arrival]) -> Option<f64> {
-    let limits = rig.limits(point).ok()?;
-    let holds = |rate: f64| {
-        let arrivals = requests.iter().map(|a| Arrival { due_s: a.due_s / rate, ..a.clone() });
-        let done = replay(profile.costs, limits, arrivals);
-        let slow = |over: &dyn Fn(usize) -> bool| (0..done.len()).filter(|i| over(*i)).count() * 100 <= done.len();
-        slow(&|i| done[i].first - done[i].due > 0.150)
-            && slow(&|i| (done[i].last - done[i].first) / f64::from(requests[i].output_tokens - 1) > 0.007)
-    };
-    let (mut low, mut high) = (5.0, 200.0);
-    while high / low > 1.002 {
-        let middle = f64::sqrt(low * high);
-        if holds(middle) { low = middle } else { high = middle }
-    }
-    Some(low)
-}
+use autotune::rehearsal::{Job, Rehearsed, TRUTH_REQUESTS, Truth, session};
+use autotune::report::Outcome;
+use autotune::settings::parse;
+use autotune::space::Point;
+use autotune::twin::Profile;
+use autotune::units::Rate;
+use autotune::workload::Material;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let sessions: u64 = arguments.first().map_or(20, |n| n.parse().unwrap());
     let plan = parse("quickstart.toml", include_str!("../search-spaces/quickstart.toml")).unwrap();
-    let profile = Profile::quickstart();
-    let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, Material::default());
-    let requests = requests(&plan);
-    let mut truth: Vec<(Point, Option<f64>)> = candidates(&plan.space, &Point::default(), plan.space.size(), 0)
-        .into_iter()
-        .map(|point| (point.clone(), limit(&rig, &profile, &point, &requests)))
-        .collect();
-    truth.sort_by(|a, b| b.1.unwrap_or(0.0).total_cmp(&a.1.unwrap_or(0.0)));
-    let of = |point: &Point| truth.iter().find(|(p, _)| p == point).and_then(|(_, limit)| *limit).unwrap_or(0.0);
-    let best = truth[0].1.unwrap();
-    println!("true limits of {} points, the best first:", truth.len());
-    for (point, limit) in truth.iter().take(8) {
-        println!("  {:6.1} req/s  {point}", limit.unwrap_or(0.0));
+    let profile = Profile::named("quickstart").unwrap();
+    let material = Material::default();
+    let job = Job {
+        plan: &plan,
+        profile: &profile,
+        material: &material,
+        truth_requests: TRUTH_REQUESTS,
+        progress: &|_, _, _| (),
+    };
+    let truth = Truth::of(job).unwrap();
+    let of = |point: &Point| truth.limit(point).map_or(0.0, |limit| limit.0);
+    let best = truth.best().unwrap().1.0;
+    println!("a simulation on profile {} ({}), not a measurement", profile.name, profile.source);
+    println!("true limits of {} points, the best first:", truth.points().len());
+    for (point, limit) in truth.points().iter().take(8) {
+        println!("  {:6.1} req/s  {point}", limit.map_or(0.0, |limit| limit.0));
     }
     println!("  {:6.1} req/s  the defaults", of(&plan.space.baseline()));
-    println!("  {} points do not start\n", truth.iter().filter(|(_, l)| l.is_none()).count());
-    let show = |name: &str, answer: &Answer| {
-        let (true_limit, certified) = (of(&answer.parameters), answer.certified_rate.map_or(f64::NAN, |r| r.0));
+    println!("  {} points do not start\n", truth.points().iter().filter(|(_, limit)| limit.is_none()).count());
+    let show = |name: &str, point: &Point, certified: Option<Rate>| {
+        let (true_limit, certified) = (of(point), certified.map_or(f64::NAN, |r| r.0));
         println!(
-            "{name}: {} | true limit {true_limit:.1}, {:.0} % of the best | certified {certified:.1}, {:+.0} % of its truth",
-            answer.parameters,
+            "{name}: {point} | true limit {true_limit:.1}, {:.0} % of the best | certified {certified:.1}, {:+.0} % of its truth",
             100.0 * true_limit / best,
             100.0 * (certified / true_limit - 1.0)
         );
@@ -96,26 +53,22 @@ fn main() {
     };
     if let Some(path) = arguments.get(1) {
         let outcome: Outcome = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        show("baseline", &outcome.baseline.unwrap());
-        show("best", &outcome.best.unwrap());
+        for (name, answer) in [("baseline", outcome.baseline.unwrap()), ("best", outcome.best.unwrap())] {
+            show(name, &answer.parameters, answer.certified_rate);
+        }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mut chosen, mut stated) = (Vec::new(), Vec::new());
     for seed in 1..=sessions {
-        let rig = SimulatedRig::new(plan.clone(), profile.clone(), seed, Material::default());
-        let bench = Bench::new(rig, &plan, &Silent, None, Journal::default());
-        let mut session = Session::new(bench, &plan, &Silent, seed);
-        runtime.block_on(session.run()).unwrap();
-        let outcome = outcome(session.bench().journal());
-        let Some(best) = outcome.best else {
-            println!("seed {seed}: {}", outcome.because);
+        let Rehearsed { baseline, best, because, .. } = session(&job, seed).unwrap();
+        let Some(best) = best else {
+            println!("seed {seed}: {because}");
             continue;
         };
-        let (quality, honesty) = show(&format!("seed {seed}"), &best);
+        let (quality, honesty) = show(&format!("seed {seed}"), &best.point, best.certified_rate);
         chosen.push(quality);
         stated.extend(honesty.is_finite().then_some(honesty));
-        if let Some(baseline) = outcome.baseline.filter(|b| b.certified_rate.is_some()) {
-            stated.push(baseline.certified_rate.unwrap().0 / of(&baseline.parameters));
+        if let Some((baseline, rate)) = baseline.and_then(|b| Some((of(&b.point), b.certified_rate?))) {
+            stated.push(rate.0 / baseline);
         }
     }
     let share = |values: &[f64], holds: &dyn Fn(f64) -> bool| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::twin::Profile;
 use crate::twin::server::SimArgs;
 
 /// Finds the arguments of an LLM inference server: the highest request rate that keeps its latency promises.
@@ -29,6 +30,8 @@ pub enum Command {
     Check(SpaceArgs),
     /// Measure a server that already runs: one load, or a ladder of loads
     Bench(Box<BenchArgs>),
+    /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
+    Rehearse(RehearseArgs),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
@@ -44,6 +47,26 @@ pub struct SpaceArgs {
     /// The space file
     #[arg(long, value_name = "FILE")]
     pub space: PathBuf,
+}
+
+/// The flags of a rehearsal.
+#[derive(Debug, Args)]
+pub struct RehearseArgs {
+    /// The space file; its engine is not started
+    #[arg(long, value_name = "FILE")]
+    pub space: PathBuf,
+    /// The engine to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file [default: that of a simulated engine]
+    #[arg(long, value_name = "NAME|FILE", value_parser = Profile::find)]
+    pub profile: Option<Profile>,
+    /// How many sessions, each with another seed
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub seeds: u32,
+    /// Engine time that each session may spend, such as 45m; overrides the space file
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
+    pub budget: Option<Duration>,
+    /// Print everything as JSON, every session included
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The main job's flags.

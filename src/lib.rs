@@ -11,6 +11,7 @@ pub mod engine;
 pub mod journal;
 pub mod load;
 pub mod progress;
+pub mod rehearsal;
 pub mod report;
 pub mod rig;
 pub mod search;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Failed, corpus_says, exit, print, read_corpus, read_plan};
+use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_plan, simulated_profile};
 use crate::engine::command_line;
 use crate::settings::Secrets;
 use crate::space;
@@ -22,6 +22,9 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let _ = writeln!(text, "{} is a valid space file", path.display());
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
     let _ = writeln!(text, "  promises   {}", promises.join(", "));
+    if let Some(profile) = simulated_profile(&plan)? {
+        let _ = writeln!(text, "  engine     {}", profile_says(&profile));
+    }
     if let Some(says) = corpus_says(&plan.workload, &corpus) {
         let _ = writeln!(text, "  workload   {says}");
     }

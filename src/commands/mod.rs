@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod rehearse;
 mod run;
 
 use std::path::Path;
@@ -11,7 +12,9 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
-use crate::settings::{Plan, WorkloadKind, WorkloadPlan, parse, schema};
+use crate::settings::{EngineKind, Plan, WorkloadKind, WorkloadPlan, parse, schema};
+use crate::twin::Profile;
+use crate::twin::server::DEFAULT_PROFILE;
 use crate::workload::Corpus;
 
 /// Exit codes, documented in the README because a Job's failure policy reads them.
@@ -58,6 +61,7 @@ pub fn main() -> u8 {
         None => run::run(cli.run),
         Some(Command::Check(args)) => check::check(&args.space),
         Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Rehearse(args)) => rehearse::rehearse(args),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
         Some(Command::Guardian(args)) => {
@@ -128,4 +132,24 @@ fn corpus_says(workload: &WorkloadPlan, corpus: &Corpus) -> Option<String> {
     };
     let left_out = corpus.left_out().map_or(String::new(), |left_out| format!(", {left_out}"));
     Some(format!("{} requests in {}{left_out}", corpus.items(), file.display()))
+}
+
+/// The profile of the plan's simulated engine, as its fixed arguments name it; none where the engine is a real one.
+fn simulated_profile(plan: &Plan) -> Result<Option<Profile>, Failed> {
+    if plan.engine.kind != EngineKind::Simulated {
+        return Ok(None);
+    }
+    let mut words = plan.engine.args.iter();
+    let named = words.find_map(|word| word.strip_prefix("--sim-profile").map(|rest| rest.strip_prefix('=')));
+    let name = match named {
+        Some(Some(glued)) => glued,
+        Some(None) => words.next().map_or("", String::as_str),
+        None => DEFAULT_PROFILE,
+    };
+    Profile::find(name).map(Some).map_err(|error| Failed::usage(format!("error: engine.args: {error}")))
+}
+
+/// What a simulated engine simulates, in a line.
+fn profile_says(profile: &Profile) -> String {
+    format!("simulated: {} ({}); nothing it answers is a measurement", profile.name, profile.source)
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failed, complain, corpus_says, exit, print, read_corpus, read_plan, runtime};
+use super::{
+    Failed, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile,
+};
 use crate::cli::RunArgs;
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT, Status};
 use crate::progress::{Event, Plain, Silent, Sink, Terminal};
@@ -20,6 +22,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let space = args.space.clone().unwrap_or_default();
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
+    let simulated = simulated_profile(&plan)?;
     if let Some(budget) = args.budget {
         plan.budget.gpu_time = budget;
     }
@@ -49,9 +52,8 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         finish(&out, &opened.journal)?;
         return Ok(code);
     }
-    if let Some(says) = corpus_says(&plan.workload, &corpus).filter(|_| !args.quiet) {
-        complain(&says);
-    }
+    let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
+    said.iter().flatten().filter(|_| !args.quiet).for_each(|says| complain(says));
     let sink: Box<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
         (true, _) => Box::new(Silent),
         (false, true) => Box::new(Terminal::default()),

@@ -1,7 +1,9 @@
-//! What people and scripts read: of a session, made from its journal alone; of a benchmark, from its records.
+//! What people and scripts read: of a session, made from its journal alone; of a benchmark, from its records; of a rehearsal, from what it
+//! simulated.
 
 pub mod bench;
 mod outcome;
+mod rehearsal;
 mod summary;
 mod trials;
 
@@ -12,6 +14,7 @@ use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use outcome::{Answer, Outcome, VERSION, outcome};
+pub use rehearsal::rehearsal;
 pub use summary::summary;
 
 /// Why a report could not be written.

@@ -23,7 +23,7 @@ use crate::verdict::Window;
 pub use cache::{CacheUse, SaidBy};
 pub use real::{RealRig, Workplace};
 pub use server::{Server, Settled, Warmed};
-pub use simulated::SimulatedRig;
+pub use simulated::{SimulatedRig, prompt_shape};
 pub use telemetry::Telemetry;
 
 /// One engine at a time: launched, probed any number of times, stopped.

@@ -9,15 +9,21 @@ use crate::engine::effective::Effective;
 use crate::load::{ClientHealth, ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
-use crate::twin::{Limits, MemoryFailure, Profile, PromptShape, Scheduler};
+use crate::twin::{EngineFlags, FlagError, Limits, MemoryFailure, Profile, PromptShape, Scheduler, Unsteady};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace, Planned, Prompt, Source};
 
-/// What a launch costs in virtual time.
+/// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
 /// How often, in virtual time, the watch looks at what is unanswered.
 const LOOK_EVERY: f64 = 0.05;
+/// Requests in the burst of the warm-up.
+const BURST: u32 = 16;
+/// Labels of independent seeds.
+const LAUNCH_NOISE: u64 = 1;
+const BURST_NOISE: u64 = 2;
+const PROBE_NOISE: u64 = 3;
 
 /// An engine that exists in arithmetic alone.
 pub struct SimulatedRig {
@@ -25,7 +31,18 @@ pub struct SimulatedRig {
     profile: Profile,
     shared_seed: u64,
     material: Material,
-    running: Option<Limits>,
+    running: Option<Running>,
+}
+
+/// The engine of a launch.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    flags: EngineFlags,
+    limits: Limits,
+    /// Sequences that may run at once before the memory is exhausted.
+    borne: u32,
+    /// The factor of this launch on the duration of every step.
+    factor: f64,
 }
 
 impl SimulatedRig {
@@ -34,48 +51,116 @@ impl SimulatedRig {
         Self { plan, profile, shared_seed, material, running: None }
     }
 
-    fn setting(&self, point: &Point, name: &str, default: f64) -> f64 {
-        point.get(name).and_then(Value::number).unwrap_or(default)
-    }
-
-    /// What the engine would run with under that point.
+    /// The profile's defaults with the fixed arguments of the plan and the values of that point.
     ///
     /// # Errors
-    /// Why it would not start.
-    pub fn limits(&self, point: &Point) -> Result<Limits, MemoryFailure> {
-        let d = &self.profile.defaults;
-        self.profile.limits(
-            self.setting(point, "gpu-memory-utilization", d.gpu_memory_utilization),
-            self.setting(point, "max-num-seqs", f64::from(d.max_num_seqs)) as u32,
-            self.setting(point, "max-num-batched-tokens", f64::from(d.max_num_batched_tokens)) as u32,
-        )
+    /// The point has a parameter that the model does not know, or a value is refused.
+    pub fn flags(&self, point: &Point) -> Result<EngineFlags, FlagError> {
+        let mut flags = EngineFlags::from(self.profile.defaults);
+        // What the model does not know of the fixed arguments is the same for every point; whoever shows results says it.
+        flags.set_all(&self.plan.engine.args)?;
+        for (name, value) in &point.0 {
+            flags.set(name, &value.to_string())?;
+        }
+        Ok(flags)
     }
 
+    /// What the engine would run with under that point; None where it would not start.
+    pub fn limits(&self, point: &Point) -> Option<Limits> {
+        self.engine(point, 1.0).ok().map(|engine| engine.limits)
+    }
+
+    /// The engine of a point, as fast as that factor says, or why it does not start.
+    fn engine(&self, point: &Point, factor: f64) -> Result<Running, Diagnosis> {
+        let flags = self.flags(point).map_err(refused)?;
+        if flags.max_num_batched_tokens < flags.max_num_seqs {
+            let says = format!(
+                "max-num-batched-tokens {} is smaller than max-num-seqs {}: the engine refuses it",
+                flags.max_num_batched_tokens, flags.max_num_seqs
+            );
+            return Err(diagnosis(Cause::BadArgument, Consequence::PointOnly, says));
+        }
+        let limits = self.profile.limits_under(&flags).map_err(|failure| {
+            let (cause, consequence) = match failure {
+                MemoryFailure::OutOfMemory { .. } => (Cause::OutOfMemory, Consequence::MemoryBound),
+                MemoryFailure::NoKvBlocks | MemoryFailure::KvTooSmallForOneRequest { .. } => {
+                    (Cause::KvCacheTooSmall, Consequence::NeedsMoreMemory)
+                }
+            };
+            diagnosis(cause, consequence, failure.to_string())
+        })?;
+        Ok(Running { flags, limits, borne: self.profile.sequences_borne(&flags), factor })
+    }
+
+    fn pace(
+        &self,
+        demand: Demand,
+        horizon: Seconds,
+        arrival_seed: u64,
+        content_seed: u64,
+        answer_time: Seconds,
+    ) -> Pace {
+        Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
+    }
+
+    /// An engine with an empty cache in which what the workload shares on purpose is then warm.
+    fn warmed(&self, engine: &Running) -> Scheduler {
+        let mut scheduler = Scheduler::new(self.profile.costs, engine.limits);
+        let shared = workload::shared_prompts(&self.plan.workload, &self.material, self.shared_seed);
+        for (prompt, id) in shared.iter().zip((0..=u64::MAX).rev()) {
+            scheduler.admit(id, shape(prompt, engine), 1);
+            while scheduler.step().is_some() {}
+        }
+        scheduler
+    }
+
+    /// Serves the source's requests in virtual time; an engine that dies of its memory is told by its diagnosis.
     fn drive(
         &self,
-        limits: Limits,
+        engine: &Running,
         mut source: Box<dyn Source>,
         window_ends: Seconds,
         watch: &mut dyn Watch,
-    ) -> Driven {
+        noise_seed: u64,
+    ) -> Result<Driven, Failure> {
         let overhead = self.profile.costs.overhead;
-        let mut scheduler = Scheduler::new(self.profile.costs, limits);
+        let mut unsteady = Unsteady::new(self.profile.noise, engine.factor, noise_seed);
+        let mut scheduler = self.warmed(engine);
+        let before = scheduler.counters();
         let mut flights: HashMap<u64, RequestRecord> = HashMap::new();
         let mut records = Vec::new();
         let (mut now, mut looked) = (0.0, 0.0);
         let complete = loop {
             while source.next_due().is_some_and(|due| due.0 + overhead <= now) {
                 let Some(planned) = source.take() else { break };
-                let shape = shape(&planned.prompt, limits.block_size);
-                scheduler.admit(u64::from(planned.id), shape, planned.output_tokens);
-                flights.insert(u64::from(planned.id), sent(&planned));
+                let shape = shape(&planned.prompt, engine);
+                let mut record = sent(&planned, shape.tokens);
+                let fits =
+                    u64::from(shape.tokens) + u64::from(planned.output_tokens) <= u64::from(engine.flags.max_model_len);
+                if fits && scheduler.admit(u64::from(planned.id), shape, planned.output_tokens) {
+                    flights.insert(u64::from(planned.id), record);
+                } else {
+                    (record.error, record.tokens_out) = (Some(ErrorClass::Status), None);
+                    source.answered(record.id, Seconds(now), None);
+                    watch.ended(&record);
+                    records.push(record);
+                }
             }
             let Some(step) = scheduler.step() else {
                 let Some(next) = source.next_due() else { break true };
                 now = next.0 + overhead;
                 continue;
             };
-            now += step.seconds;
+            now += unsteady.seconds(step.seconds);
+            let batch = scheduler.counters().running + step.finished.len() as u32;
+            if batch > engine.borne {
+                let says = format!(
+                    "out of memory under load: {batch} sequences ran, and there is memory for {}",
+                    engine.borne
+                );
+                let diagnosis = diagnosis(Cause::OutOfMemory, Consequence::MemoryBound, says);
+                return Err(Failure { diagnosis, took: Seconds(now) });
+            }
             for id in &step.emitted {
                 if let Some(record) = flights.get_mut(id) {
                     if let Some(last) = record.last {
@@ -89,7 +174,7 @@ impl SimulatedRig {
                 if let Some(mut record) = flights.remove(id) {
                     record.error = None;
                     record.tokens_cached = scheduler.cached_tokens(*id);
-                    source.answered(record.id, Seconds(now), Some("simulated"));
+                    source.answered(record.id, Seconds(now), Some(&answer(record.asked_out)));
                     watch.ended(&record);
                     records.push(record);
                 }
@@ -110,13 +195,14 @@ impl SimulatedRig {
         }));
         records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0));
         let counters = scheduler.counters();
-        let hit_rate = counters.prefix_hits as f64 / counters.prefix_queries.max(1) as f64;
+        let queries = counters.prefix_queries - before.prefix_queries;
+        let hit_rate = (counters.prefix_hits - before.prefix_hits) as f64 / queries.max(1) as f64;
         let telemetry = Telemetry {
-            preemptions: Some(counters.preemptions as f64),
-            prefix_hit_rate: (counters.prefix_queries > 0).then_some(hit_rate),
+            preemptions: Some((counters.preemptions - before.preemptions) as f64),
+            prefix_hit_rate: (queries > 0).then_some(hit_rate),
             ..Telemetry::default()
         };
-        Driven { records, ended: Seconds(now), complete, telemetry }
+        Ok(Driven { records, ended: Seconds(now), complete, telemetry })
     }
 }
 
@@ -127,15 +213,33 @@ struct Driven {
     telemetry: Telemetry,
 }
 
+fn diagnosis(cause: Cause, consequence: Consequence, says: String) -> Diagnosis {
+    Diagnosis { cause, line: None, says, consequence }
+}
+
+/// A flag that the model does not know fails at every point; a value that is refused fails where it stands.
+fn refused(error: FlagError) -> Diagnosis {
+    let consequence = match &error {
+        FlagError::Unknown { .. } => Consequence::Abort,
+        FlagError::Value { name, .. } => Consequence::ValueRefused { flag: Some(name.clone()) },
+    };
+    diagnosis(Cause::BadArgument, consequence, error.to_string())
+}
+
+/// An answer of that many words, each of them a token here.
+fn answer(tokens: u32) -> String {
+    vec!["word"; tokens as usize].join(" ")
+}
+
 /// A request on its way; until it ends, it counts as cut.
-fn sent(planned: &Planned) -> RequestRecord {
+fn sent(planned: &Planned, prompt_tokens: u32) -> RequestRecord {
     RequestRecord {
         id: planned.id,
         due: planned.due,
         sent: planned.due,
         first: None,
         last: None,
-        tokens_in: Some(tokens(&planned.prompt)),
+        tokens_in: Some(prompt_tokens),
         tokens_cached: None,
         tokens_out: Some(planned.output_tokens),
         asked_out: planned.output_tokens,
@@ -148,72 +252,76 @@ fn sent(planned: &Planned) -> RequestRecord {
     }
 }
 
-fn tokens(prompt: &Prompt) -> u32 {
+/// The tokens of a prompt as numbers: ids as they are, words by their hash, four for the template around each message.
+fn tokens(prompt: &Prompt) -> Vec<u64> {
+    let words = |text: &str| -> Vec<u64> { text.split_ascii_whitespace().map(hash_word).collect() };
     match prompt {
-        Prompt::Tokens(ids) => ids.len() as u32,
-        Prompt::Text(text) => (text.split_ascii_whitespace().count() as u32).max(1),
+        Prompt::Tokens(ids) => ids.iter().map(|id| u64::from(*id)).collect(),
+        Prompt::Text(text) => words(text),
         Prompt::Messages(messages) => {
-            messages.iter().map(|m| m.content.split_ascii_whitespace().count() as u32 + 4).sum()
+            let template = |role: &str| [0_u64, 1, 2, 3].map(|part| hash_word(role) ^ part);
+            messages.iter().flat_map(|m| template(m.role).into_iter().chain(words(&m.content))).collect()
         }
     }
 }
 
-/// The prompt's length and the chained hashes of its full blocks.
-fn shape(prompt: &Prompt, block_size: u32) -> PromptShape {
-    let blocks = match prompt {
-        Prompt::Tokens(ids) => ids
-            .chunks_exact(block_size as usize)
-            .scan(0, |hash, block| {
-                *hash = workload::mix(*hash, &block.iter().map(|id| u64::from(*id)).collect::<Vec<_>>());
-                Some(*hash)
-            })
-            .collect(),
-        Prompt::Text(_) | Prompt::Messages(_) => Vec::new(),
-    };
-    PromptShape { tokens: tokens(prompt), blocks }
+/// FNV-1a.
+fn hash_word(word: &str) -> u64 {
+    word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The prompt's length and, where prefixes are cached, the chained hashes of its full blocks.
+pub fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
+    let tokens = tokens(prompt);
+    let chained = tokens.chunks_exact(block_size as usize).scan(0, |hash, block| {
+        *hash = workload::mix(*hash, block);
+        Some(*hash)
+    });
+    let blocks = if prefix_caching { chained.collect() } else { Vec::new() };
+    PromptShape { tokens: (tokens.len() as u32).max(1), blocks }
+}
+
+fn shape(prompt: &Prompt, engine: &Running) -> PromptShape {
+    prompt_shape(prompt, engine.limits.block_size, engine.flags.prefix_caching)
 }
 
 impl Rig for SimulatedRig {
     async fn launch(
         &mut self,
-        _trial: Trial,
+        trial: Trial,
         point: &Point,
         _spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
-        let limits = self.limits(point).map_err(|failure| {
-            let (cause, consequence) = match failure {
-                MemoryFailure::OutOfMemory { .. } => (Cause::OutOfMemory, Consequence::MemoryBound),
-                MemoryFailure::NoKvBlocks | MemoryFailure::KvTooSmallForOneRequest { .. } => {
-                    (Cause::KvCacheTooSmall, Consequence::NeedsMoreMemory)
-                }
-            };
-            let diagnosis = Diagnosis { cause, line: None, says: failure.to_string(), consequence };
-            RigError::Engine(Box::new(Failure { diagnosis, took: LAUNCH }))
-        })?;
-        let pace = Pace {
-            demand: Demand::AllAtOnce(16),
-            horizon: Seconds(1e9),
-            arrival_seed: self.shared_seed,
-            content_seed: self.shared_seed,
-            shared_seed: self.shared_seed,
-            answer_time: Seconds(0.0),
-        };
+        let starting = self.profile.start.map_or(LAUNCH, |start| Seconds(start.seconds));
+        let failed = |diagnosis, took| RigError::Engine(Box::new(Failure { diagnosis, took }));
+        // The attempt is no part of the seed: a resumed session finds the launch that it would have had.
+        let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.number)]);
+        let factor = self.profile.noise.map_or(1.0, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
+        let engine = self.engine(point, factor).map_err(|diagnosis| failed(diagnosis, starting))?;
+        let pace = self.pace(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed, self.shared_seed, Seconds(0.0));
         let burst = workload::source(&self.plan.workload, &self.material, pace);
-        let burst = self.drive(limits, burst, Seconds(0.0), &mut ToTheEnd);
+        let burst = self
+            .drive(&engine, burst, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
+            .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;
         let mut latencies: Vec<f64> = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
         latencies.sort_by(f64::total_cmp);
-        let median = latencies.get(latencies.len() / 2).copied().unwrap_or(1.0);
-        self.running = Some(limits);
-        let d = &self.profile.defaults;
-        let number = |value: f64, name: &str| Value::Real(self.setting(point, name, value));
+        let Some(median) = latencies.get(latencies.len() / 2).copied() else {
+            let says = "none of its first completions was answered; is the workload longer than max-model-len?";
+            return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
+        };
+        self.running = Some(engine);
+        let Running { flags, limits, .. } = engine;
         let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
         effective.values.extend([
-            ("gpu-memory-utilization".to_owned(), number(d.gpu_memory_utilization, "gpu-memory-utilization")),
+            ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
             ("max-num-seqs".to_owned(), Value::Int(i64::from(limits.max_num_seqs))),
             ("max-num-batched-tokens".to_owned(), Value::Int(i64::from(limits.max_num_batched_tokens))),
+            ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
+            ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
         ]);
         Ok(Ready {
-            took: LAUNCH,
+            // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
+            took: self.profile.start.map_or(LAUNCH, |_| starting + burst.ended),
             effective,
             model: format!("simulated {}", self.profile.name),
             gpus: Vec::new(),
@@ -223,21 +331,20 @@ impl Rig for SimulatedRig {
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        let limits =
+        let engine =
             self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
-        let pace = Pace {
-            demand: Demand::Open(ask.rate),
-            horizon: ask.window.to,
-            arrival_seed: ask.arrival_seed,
-            content_seed: ask.content_seed,
-            shared_seed: self.shared_seed,
-            answer_time: ask.answer_time,
-        };
+        let demand = Demand::Open(ask.rate);
+        let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
         let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
         let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output);
         let source = workload::source(&self.plan.workload, &self.material, pace);
-        let driven = self.drive(limits, source, ask.window.to, &mut watch);
-        let Driven { records, ended, complete, telemetry } = driven;
+        // The content's seed tells trial and probe, and a resumed session asks with the same.
+        let seed = workload::mix(self.shared_seed, &[PROBE_NOISE, ask.content_seed]);
+        let driven = self.drive(&engine, source, ask.window.to, &mut watch, seed);
+        let Driven { records, ended, complete, telemetry } = driven.map_err(|failure| {
+            self.running = None;
+            RigError::Engine(Box::new(failure))
+        })?;
         let cache = CacheUse::of(&records, ask.window, &telemetry, true);
         Ok(Measured { records, ended, complete, telemetry, cache, client: ClientHealth::default(), took: ended })
     }

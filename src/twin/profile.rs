@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::flags::EngineFlags;
+use super::noise::Noise;
+
 /// What a step takes, as a sum of terms, and what a request costs outside of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,12 +31,27 @@ pub struct Memory {
     pub total: u64,
     /// Bytes of the weights.
     pub weights: u64,
-    /// Bytes of activations for each token that a step may hold; the engine's own profiling run sees them.
+    /// Bytes that the engine's own profiling run sees whatever the flags say: contexts, workspaces.
+    #[serde(default)]
+    pub fixed: u64,
+    /// Bytes of activations for each token that a step may hold; the profiling run sees them.
+    #[serde(default)]
     pub activation_per_batched_token: u64,
+    /// Bytes of activations for each squared token that a step may hold, where they grow faster than the budget.
+    #[serde(default)]
+    pub activation_per_batched_token_squared: f64,
+    /// Bytes of the sampler for each sequence in the profiling run. It comes when the activations are gone: the larger peak counts.
+    #[serde(default)]
+    pub profiled_sampler_per_sequence: u64,
     /// Bytes of the sampler for each sequence; allocated after the KV cache, so the profiling run does not see them.
+    #[serde(default)]
     pub sampler_per_sequence: u64,
     /// Bytes of captured graphs and of other processes, outside of what `gpu_memory_utilization` governs.
+    #[serde(default)]
     pub unmanaged: u64,
+    /// Bytes that each running sequence still allocates under load: a start does not show whether there is room for them.
+    #[serde(default)]
+    pub load_per_sequence: u64,
     /// Bytes of keys and values for each token of context.
     pub per_kv_token: u64,
     /// Tokens of a KV block.
@@ -54,18 +72,32 @@ pub struct EngineDefaults {
     pub max_model_len: u32,
 }
 
+/// What a start takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// Seconds from the start of the process to its readiness, and those of its stop; the warm-up comes on top.
+    pub seconds: f64,
+}
+
 /// An engine with its model on its accelerator, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// The name that `--sim-profile` takes.
     pub name: String,
+    /// Where the numbers come from, in a line for people.
+    pub source: String,
     /// The seconds of a step.
     pub costs: StepCosts,
     /// The bytes of the accelerator.
     pub memory: Memory,
     /// The values of flags that are not given.
     pub defaults: EngineDefaults,
+    /// How unsteady the engine is; none for one that repeats exactly.
+    pub noise: Option<Noise>,
+    /// What a start takes; none for an imaginary engine, which starts at once.
+    pub start: Option<Start>,
 }
 
 /// What bounds the scheduler: two flags, and the KV cache that the memory allows.
@@ -127,49 +159,6 @@ impl fmt::Display for MemoryFailure {
 impl std::error::Error for MemoryFailure {}
 
 impl Profile {
-    /// The names that [`Profile::named`] knows.
-    pub const NAMES: [&'static str; 1] = ["quickstart"];
-
-    /// The profile of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        (name == "quickstart").then(Self::quickstart)
-    }
-
-    /// A small imaginary engine on which every tuned flag matters within seconds. It is no measurement of anything.
-    ///
-    /// Made for prompts of 150 to 250 tokens, answers of 16 to 32 tokens and the limits TTFT p99 <= 150 ms, TPOT p99 <= 7 ms:
-    /// few sequences leave requests waiting, many stretch the steps; a small token budget delays prefill, a large one stretches
-    /// the steps of those that decode; too little memory holds too few sequences, too much does not start. There, by replays of
-    /// 60,000 requests, the defaults hold 68.4 req/s and the best point (16 sequences, 256 tokens, 0.94) holds 86.3 req/s.
-    pub fn quickstart() -> Self {
-        const MIB: u64 = 1 << 20;
-        Self {
-            name: "quickstart".to_owned(),
-            costs: StepCosts {
-                base: 1.8e-3,
-                per_decode: 1.2e-4,
-                per_context_token: 1.0e-7,
-                per_prefill_token: 2.0e-5,
-                overhead: 3.0e-3,
-            },
-            memory: Memory {
-                total: 8192 * MIB,
-                weights: 6067 * MIB,
-                activation_per_batched_token: 62 * 1024,
-                sampler_per_sequence: MIB / 2,
-                unmanaged: 410 * MIB,
-                per_kv_token: 368 * 1024,
-                block_size: 16,
-            },
-            defaults: EngineDefaults {
-                max_num_seqs: 128,
-                max_num_batched_tokens: 2048,
-                gpu_memory_utilization: 0.85,
-                max_model_len: 1024,
-            },
-        }
-    }
-
     /// What the scheduler may use under these flags, or why the engine does not start.
     ///
     /// # Errors
@@ -180,38 +169,65 @@ impl Profile {
         max_num_seqs: u32,
         max_num_batched_tokens: u32,
     ) -> Result<Limits, MemoryFailure> {
-        self.limits_for_len(gpu_memory_utilization, max_num_seqs, max_num_batched_tokens, self.defaults.max_model_len)
+        let defaults = EngineFlags::from(self.defaults);
+        self.limits_under(&EngineFlags { gpu_memory_utilization, max_num_seqs, max_num_batched_tokens, ..defaults })
     }
 
-    /// [`Profile::limits`] with another `max_model_len` than the default.
+    /// [`Profile::limits`] with all flags that matter.
     ///
     /// # Errors
     /// The memory does not suffice; see [`MemoryFailure`].
-    pub fn limits_for_len(
-        &self,
-        gpu_memory_utilization: f64,
-        max_num_seqs: u32,
-        max_num_batched_tokens: u32,
-        max_model_len: u32,
-    ) -> Result<Limits, MemoryFailure> {
+    pub fn limits_under(&self, flags: &EngineFlags) -> Result<Limits, MemoryFailure> {
         let m = &self.memory;
-        let planned = (m.total as f64 * gpu_memory_utilization) as u64;
-        let used = m.weights + m.activation_per_batched_token * u64::from(max_num_batched_tokens);
-        let num_blocks = planned.saturating_sub(used) / (m.per_kv_token * u64::from(m.block_size));
+        let num_blocks = self.cache_bytes(flags) / (m.per_kv_token * u64::from(m.block_size));
         let num_blocks = u32::try_from(num_blocks).unwrap_or(u32::MAX);
         if num_blocks == 0 {
             return Err(MemoryFailure::NoKvBlocks);
         }
-        let max_len = num_blocks.saturating_mul(m.block_size);
-        if max_len < max_model_len {
-            return Err(MemoryFailure::KvTooSmallForOneRequest { needed_len: max_model_len, max_len });
+        let (needed_len, max_len) = (flags.max_model_len, num_blocks.saturating_mul(m.block_size));
+        if max_len < needed_len {
+            return Err(MemoryFailure::KvTooSmallForOneRequest { needed_len, max_len });
         }
-        // The KV cache fills what was planned; graphs and the sampler come afterwards, as in vLLM's start-up.
-        let needed = planned + m.unmanaged + m.sampler_per_sequence * u64::from(max_num_seqs);
+        let needed = self.started_bytes(flags);
         if needed > m.total {
             return Err(MemoryFailure::OutOfMemory { needed, available: m.total });
         }
+        let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = *flags;
         Ok(Limits { max_num_seqs, max_num_batched_tokens, num_blocks, block_size: m.block_size })
+    }
+
+    /// How many sequences may run at once before an engine that started runs out of memory under load.
+    pub fn sequences_borne(&self, flags: &EngineFlags) -> u32 {
+        let room = self.memory.total.saturating_sub(self.started_bytes(flags));
+        room.checked_div(self.memory.load_per_sequence).map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    /// Bytes that the profiling run sees.
+    fn profiled_bytes(&self, flags: &EngineFlags) -> u64 {
+        let m = &self.memory;
+        let tokens = u64::from(flags.max_num_batched_tokens);
+        let squared = m.activation_per_batched_token_squared * (tokens as f64).powi(2);
+        let activations = m.activation_per_batched_token * tokens + squared as u64;
+        let sampler = m.profiled_sampler_per_sequence * u64::from(flags.max_num_seqs);
+        m.weights + m.fixed + activations.max(sampler)
+    }
+
+    /// Bytes that the engine plans with, the KV cache included.
+    fn planned_bytes(&self, flags: &EngineFlags) -> u64 {
+        match flags.kv_cache_memory_bytes {
+            Some(bytes) => self.profiled_bytes(flags).saturating_add(bytes),
+            None => (self.memory.total as f64 * flags.gpu_memory_utilization) as u64,
+        }
+    }
+
+    fn cache_bytes(&self, flags: &EngineFlags) -> u64 {
+        self.planned_bytes(flags).saturating_sub(self.profiled_bytes(flags))
+    }
+
+    /// Bytes in use when the engine is ready: the KV cache fills what was planned; graphs and the sampler come afterwards.
+    fn started_bytes(&self, flags: &EngineFlags) -> u64 {
+        let sampler = self.memory.sampler_per_sequence * u64::from(flags.max_num_seqs);
+        self.planned_bytes(flags).saturating_add(self.memory.unmanaged + sampler)
     }
 }
 
@@ -247,17 +263,28 @@ mod tests {
             panic!("a KV cache smaller than one request");
         };
         assert!(max_len > 0 && max_len < needed_len);
-        assert!(p.limits_for_len(0.78, 32, 256, max_len).is_ok());
+        let defaults = EngineFlags::from(p.defaults);
+        let flags =
+            EngineFlags { gpu_memory_utilization: 0.78, max_num_seqs: 32, max_num_batched_tokens: 256, ..defaults };
+        assert!(p.limits_under(&EngineFlags { max_model_len: max_len, ..flags }).is_ok());
     }
 
     #[test]
-    fn the_defaults_start_and_names_are_known() {
-        for name in Profile::NAMES {
-            let p = Profile::named(name).unwrap();
-            let d = p.defaults;
-            assert!(p.limits(d.gpu_memory_utilization, d.max_num_seqs, d.max_num_batched_tokens).is_ok());
-            assert_eq!(serde_json::from_str::<Profile>(&serde_json::to_string(&p).unwrap()).unwrap(), p);
-        }
-        assert_eq!(Profile::named("h200"), None);
+    fn a_cache_of_given_bytes_ignores_the_share() {
+        let p = Profile::named("vllm-cpu-small").unwrap();
+        let flags = EngineFlags { kv_cache_memory_bytes: Some(256 << 20), max_model_len: 8192, ..p.defaults.into() };
+        assert_eq!(p.limits_under(&flags).unwrap().kv_tokens(), 131_072, "as vLLM 0.32 logs it");
+    }
+
+    #[test]
+    fn in_a_narrow_band_an_engine_starts_and_runs_out_of_memory_under_load() {
+        let p = Profile::named("h200-llama8b").unwrap();
+        let borne = |share| {
+            let flags = EngineFlags { gpu_memory_utilization: share, ..p.defaults.into() };
+            p.limits_under(&flags).map(|_| p.sequences_borne(&flags))
+        };
+        assert!(borne(0.92).unwrap() > 1024, "the defaults bear as many as the cap admits");
+        assert!(borne(0.99).unwrap() < 1024);
+        assert!(matches!(borne(0.995), Err(MemoryFailure::OutOfMemory { .. })));
     }
 }

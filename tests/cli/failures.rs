@@ -6,9 +6,12 @@ use autotune::journal::Record;
 use crate::workbench::{Workbench, said};
 
 /// Runs a job whose engine has a fault, and returns its exit code and the recorded causes.
+///
+/// What a session makes of each failure is tested in virtual time; here failures are real, and one of them is enough: the fault
+/// strikes in the first probe, and the budget ends soon after.
 fn run(fault: &str, engine: &str) -> (Workbench, Option<i32>, Vec<Cause>, String) {
-    let engine = format!("args = [\"--sim-fault\", \"{fault}\"]\n{engine}");
-    let bench = Workbench::new(&engine, "candidates = 1");
+    let engine = format!("args = [\"--sim-fault\", \"{fault}\", \"--sim-fault-after\", \"30\"]\n{engine}");
+    let bench = Workbench::with_budget(&engine, "candidates = 1", "7s");
     let run = bench.run(&[]);
     let causes = bench
         .journal()
@@ -47,7 +50,7 @@ fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
 
 #[test]
 fn an_engine_that_never_becomes_ready_is_given_up_after_its_timeout_and_one_more_try() {
-    let (_, code, causes, said) = run("never-ready", "start_timeout = \"1500ms\"\nstop_timeout = \"1s\"");
+    let (_, code, causes, said) = run("never-ready", "start_timeout = \"800ms\"\nstop_timeout = \"1s\"");
     assert_eq!(code, Some(4), "{said}");
     assert!(causes.len() >= 2 && causes.iter().all(|c| *c == Cause::Timeout), "{causes:?}");
 }

@@ -59,7 +59,7 @@ fn assert_nothing_paid_twice(journal: &Journal) {
 #[test]
 fn sigkill_at_any_moment_leaves_nothing_behind_and_the_journal_resumes() {
     let bench = Workbench::new("", "");
-    let status = interrupted(&bench, Signal::SIGKILL, &moments(4, 3000));
+    let status = interrupted(&bench, Signal::SIGKILL, &moments(4, 2000));
     assert!(matches!(status.code(), Some(0 | 6)), "{status:?}");
     assert_nothing_paid_twice(&bench.journal());
 }
@@ -68,7 +68,7 @@ fn sigkill_at_any_moment_leaves_nothing_behind_and_the_journal_resumes() {
 fn sigterm_stops_the_engine_first_and_says_how_to_resume() {
     let bench = Workbench::new("", "");
     let child = bench.command(&[]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(1500));
     signal(&child, Signal::SIGTERM);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", said(&output));
@@ -77,7 +77,7 @@ fn sigterm_stops_the_engine_first_and_says_how_to_resume() {
     let without = bench.run(&[]);
     assert_eq!(without.status.code(), Some(2));
     assert!(said(&without).contains("--resume") && said(&without).contains("--fresh"));
-    let status = interrupted(&bench, Signal::SIGTERM, &moments(2, 3000));
+    let status = interrupted(&bench, Signal::SIGTERM, &moments(2, 2000));
     assert!(matches!(status.code(), Some(0 | 6)), "{status:?}");
     assert_nothing_paid_twice(&bench.journal());
 }
@@ -86,7 +86,7 @@ fn sigterm_stops_the_engine_first_and_says_how_to_resume() {
 fn a_second_interrupt_is_immediate_even_if_the_engine_ignores_the_first() {
     let bench = Workbench::new("args = [\"--sim-fault\", \"orphan\"]\nstop_timeout = \"60s\"", "");
     let child = bench.command(&[]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(1500));
     signal(&child, Signal::SIGINT);
     std::thread::sleep(Duration::from_millis(300));
     signal(&child, Signal::SIGINT);

@@ -10,6 +10,7 @@
 mod bench;
 mod failures;
 mod kills;
+mod rehearse;
 mod session;
 mod words;
 mod workbench;

@@ -2,7 +2,12 @@
 
 use clap::{Args, ValueEnum};
 
-/// `autotune sim-engine`: vLLM's main flags on an imaginary accelerator.
+use crate::twin::{EngineFlags, Profile, flags::bytes};
+
+/// The profile where `--sim-profile` is not given.
+pub const DEFAULT_PROFILE: &str = "quickstart";
+
+/// `autotune sim-engine`: vLLM's main flags on a simulated accelerator.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
     /// The model to pretend to serve
@@ -25,6 +30,9 @@ pub struct SimArgs {
     /// Prompt and answer of a request together, in tokens, at most [default: the profile's]
     #[arg(long)]
     pub max_model_len: Option<u32>,
+    /// Bytes of the KV cache, such as 256M, whatever the fraction says [default: by the fraction]
+    #[arg(long, value_parser = byte_count)]
+    pub kv_cache_memory_bytes: Option<u64>,
     /// The name clients ask for [default: the model]
     #[arg(long)]
     pub served_model_name: Option<String>,
@@ -34,24 +42,63 @@ pub struct SimArgs {
     /// Compute every prompt in full
     #[arg(long, overrides_with = "enable_prefix_caching")]
     pub no_enable_prefix_caching: bool,
+    /// Tokens of a streamed chunk; the first token is sent at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub stream_interval: u32,
+    /// Also offer `/reset_prefix_cache` and `/server_info`
+    #[arg(
+        long,
+        hide = true,
+        env = "VLLM_SERVER_DEV_MODE",
+        action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
+    pub sim_dev_mode: bool,
     /// Chooses the words of the answers
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// The imaginary accelerator and model
-    #[arg(long, default_value = "quickstart", value_parser = clap::builder::PossibleValuesParser::new(crate::twin::Profile::NAMES))]
-    pub sim_profile: String,
+    /// The accelerator and model to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file
+    #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_PROFILE, value_parser = Profile::find)]
+    pub sim_profile: Profile,
+    /// How many times faster than the profile says; 4 makes every step last a quarter
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
+    pub sim_speed: f64,
     /// Seconds that the start-up takes
     #[arg(long, hide = true, default_value_t = 0.2)]
     pub sim_start_seconds: f64,
     /// A way to fail, for tests of those who supervise engines
     #[arg(long, hide = true, value_enum, default_value_t = Fault::None)]
     pub sim_fault: Fault,
+    /// Answered requests after which a fault of the load strikes
+    #[arg(long, hide = true, default_value_t = 150)]
+    pub sim_fault_after: u64,
     /// Be the engine-core child of a simulated engine instead of the engine
     #[arg(long, hide = true)]
     pub sim_core: bool,
 }
 
+fn byte_count(text: &str) -> Result<u64, String> {
+    bytes(text).ok_or_else(|| format!("invalid human_readable_int value: '{text}'"))
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|f: &f64| f.is_finite() && *f > 0.0).ok_or_else(|| "a factor above 0 is meant".to_owned())
+}
+
 impl SimArgs {
+    /// The flags with the profile's values where none was given.
+    pub(super) fn flags(&self) -> EngineFlags {
+        let defaults = EngineFlags::from(self.sim_profile.defaults);
+        EngineFlags {
+            max_num_seqs: self.max_num_seqs.unwrap_or(defaults.max_num_seqs),
+            max_num_batched_tokens: self.max_num_batched_tokens.unwrap_or(defaults.max_num_batched_tokens),
+            gpu_memory_utilization: self.gpu_memory_utilization.unwrap_or(defaults.gpu_memory_utilization),
+            max_model_len: self.max_model_len.unwrap_or(defaults.max_model_len),
+            kv_cache_memory_bytes: self.kv_cache_memory_bytes,
+            prefix_caching: self.prefix_caching(),
+        }
+    }
+
     /// Whether the prefix cache is on; it is unless it was switched off, as in vLLM.
     pub fn prefix_caching(&self) -> bool {
         !self.no_enable_prefix_caching
@@ -79,8 +126,10 @@ impl SimArgs {
         given.extend(self.max_model_len.map(|v| ("max_model_len", v.to_string())));
         given.extend(self.served_model_name.as_ref().map(|v| ("served_model_name", format!("['{v}']"))));
         given.extend(self.gpu_memory_utilization.map(|v| ("gpu_memory_utilization", format!("{v:?}"))));
+        given.extend(self.kv_cache_memory_bytes.map(|v| ("kv_cache_memory_bytes", v.to_string())));
         given.extend(self.enable_prefix_caching.then(|| ("enable_prefix_caching", "True".to_owned())));
         given.extend(self.no_enable_prefix_caching.then(|| ("enable_prefix_caching", "False".to_owned())));
+        given.extend((self.stream_interval != 1).then(|| ("stream_interval", self.stream_interval.to_string())));
         given.extend(self.max_num_batched_tokens.map(|v| ("max_num_batched_tokens", v.to_string())));
         given.extend(self.max_num_seqs.map(|v| ("max_num_seqs", v.to_string())));
         let items: Vec<String> = given.into_iter().map(|(key, value)| format!("'{key}': {value}")).collect();

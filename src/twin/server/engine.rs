@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::args::Fault;
+use super::args::{Fault, SimArgs};
 use super::log;
+use super::request::mix;
 use crate::clock;
-use crate::twin::{Counters, Limits, PromptShape, Scheduler, Step, StepCosts};
+use crate::twin::{Counters, Limits, PromptShape, Scheduler, Step, Unsteady};
 
-/// Completed requests after which the faults of the load strike.
-const FAULT_AFTER: u64 = 150;
 /// vLLM logs its throughput that often while it works.
 const STATISTICS_EVERY: Duration = Duration::from_secs(10);
 
@@ -66,18 +65,26 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts the thread; the receiver tells when it dies on its own.
-    pub(super) fn start(costs: StepCosts, limits: Limits, fault: Fault) -> (Self, oneshot::Receiver<Death>) {
+    pub(super) fn start(limits: Limits, args: &SimArgs) -> (Self, oneshot::Receiver<Death>) {
+        let profile = &args.sim_profile;
         let (commands, received) = channel();
         let (died, death) = oneshot::channel();
-        let overhead = Duration::from_secs_f64(costs.overhead);
+        let overhead = Duration::from_secs_f64(profile.costs.overhead / args.sim_speed);
+        // No two launches of a real engine are alike: the process has its own noise beside the seed.
+        let noise_seed = mix(args.seed ^ u64::from(std::process::id()));
+        let launch_factor = profile.noise.map_or(1.0, |noise| noise.of_launch(noise_seed));
         let engine = Loop {
-            scheduler: Scheduler::new(costs, limits),
+            scheduler: Scheduler::new(profile.costs, limits),
+            unsteady: Unsteady::new(profile.noise, launch_factor, mix(noise_seed)),
+            speed: args.sim_speed,
+            borne: profile.sequences_borne(&args.flags()),
+            fault: args.sim_fault,
+            fault_after: args.sim_fault_after,
             commands: received,
             arriving: VecDeque::new(),
             streams: HashMap::new(),
             clock: clock::now(),
             completed: 0,
-            fault,
             statistics: (clock::now(), Counters::default()),
         };
         std::thread::spawn(move || {
@@ -160,7 +167,13 @@ struct Loop {
     /// The end of the step before: simulated time, at or a little before the wall clock's.
     clock: Instant,
     completed: u64,
+    unsteady: Unsteady,
+    speed: f64,
+    /// Sequences that may run before the memory is exhausted.
+    borne: u32,
     fault: Fault,
+    /// Completed requests after which the faults of the load strike.
+    fault_after: u64,
     statistics: (Instant, Counters),
 }
 
@@ -171,7 +184,7 @@ impl Loop {
             if !self.wait_until(self.clock) {
                 return None;
             }
-            if self.fault == Fault::HangInLoad && self.completed >= FAULT_AFTER {
+            if self.fault == Fault::HangInLoad && self.completed >= self.fault_after {
                 // Commands are still answered, so `/metrics` and `/health` look alive; tokens never come.
                 if !self.wait_for_command() {
                     return None;
@@ -184,7 +197,7 @@ impl Loop {
                 }
             }
             if let Some(step) = self.scheduler.step() {
-                self.clock += Duration::from_secs_f64(step.seconds);
+                self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds) / self.speed);
                 if !self.wait_until(self.clock) {
                     return None;
                 }
@@ -265,8 +278,9 @@ impl Loop {
             }
         }
         match self.fault {
-            Fault::DieInLoad if self.completed >= FAULT_AFTER => Some(Death::Abrupt),
-            Fault::OomInLoad if self.completed >= FAULT_AFTER => Some(Death::OutOfMemory),
+            _ if self.scheduler.counters().running > self.borne => Some(Death::OutOfMemory),
+            Fault::DieInLoad if self.completed >= self.fault_after => Some(Death::Abrupt),
+            Fault::OomInLoad if self.completed >= self.fault_after => Some(Death::OutOfMemory),
             _ => None,
         }
     }

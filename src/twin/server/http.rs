@@ -33,16 +33,19 @@ pub(super) struct App {
 
 type Shared = State<Arc<App>>;
 
-/// All endpoints. `/reset_prefix_cache` and `/server_info` are there as with `VLLM_SERVER_DEV_MODE=1`.
-pub(super) fn router(app: Arc<App>) -> Router {
-    Router::new()
+/// All endpoints; some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
+pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
+    let router = if dev_mode {
+        Router::new().route("/server_info", get(server_info)).route("/reset_prefix_cache", post(reset_prefix_cache))
+    } else {
+        Router::new()
+    };
+    router
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
         .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
         .route("/metrics", get(metrics))
-        .route("/server_info", get(server_info))
-        .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/tokenize", post(tokenize))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
@@ -104,7 +107,9 @@ async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Resp
     if !stream {
         return whole(ticket, &wire, usage).await;
     }
-    let stream = Answer { ticket, wire, usage, include_usage, ready: VecDeque::with_capacity(4), over: false };
+    let interval = app.config.stream_interval;
+    let ready = VecDeque::with_capacity(4);
+    let stream = Answer { ticket, wire, usage, include_usage, interval, sent: 0, ready, over: false };
     let chunks = futures_util::stream::unfold(stream, async |mut answer| {
         let chunk = answer.next().await?;
         Some((Ok::<_, Infallible>(chunk), answer))
@@ -118,6 +123,10 @@ struct Answer {
     wire: Wire,
     usage: Usage,
     include_usage: bool,
+    /// Tokens of a chunk behind the first.
+    interval: u32,
+    /// Tokens that were sent.
+    sent: u32,
     /// Chunks that are due now: a token may bring more than its own.
     ready: VecDeque<Bytes>,
     over: bool,
@@ -125,7 +134,7 @@ struct Answer {
 
 impl Answer {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ready.is_empty() && !self.over {
+        while self.ready.is_empty() && !self.over {
             let token = self.ticket.next().await;
             self.render(token);
         }
@@ -142,8 +151,12 @@ impl Answer {
             self.usage.cached = token.cached;
             self.ready.extend(self.wire.opening());
         }
-        self.ready.push_back(self.wire.token(self.usage.completion, token.last));
         self.usage.completion += 1;
+        let unsent = self.usage.completion - self.sent;
+        if self.sent == 0 || unsent >= self.interval || token.last {
+            self.ready.push_back(self.wire.tokens(self.sent..self.usage.completion, token.last));
+            self.sent = self.usage.completion;
+        }
         if token.last {
             self.over = true;
             self.ready.extend(self.include_usage.then(|| self.wire.usage(self.usage)));

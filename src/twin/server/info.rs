@@ -16,6 +16,8 @@ pub(super) struct Config {
     pub(super) max_model_len: u32,
     pub(super) gpu_memory_utilization: f64,
     pub(super) prefix_caching: bool,
+    /// Tokens of a streamed chunk behind the first.
+    pub(super) stream_interval: u32,
     /// Unix time of the start in seconds.
     pub(super) started: u64,
 }
@@ -110,7 +112,7 @@ pub(super) fn server_info(config: &Config) -> Value {
             "enable_chunked_prefill": true,
             "policy": "fcfs",
             "async_scheduling": false,
-            "stream_interval": 1,
+            "stream_interval": config.stream_interval,
         },
     }, "vllm_env": {}, "system_env": {}})
 }

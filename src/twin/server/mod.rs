@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-pub use args::{Fault, SimArgs};
+pub use args::{DEFAULT_PROFILE, Fault, SimArgs};
 
 use self::core::CoreProcess;
 use self::engine::{Death, Engine};
@@ -33,14 +33,12 @@ use self::info::Config;
 use self::log::Source;
 use self::request::Rules;
 use crate::clock;
-use crate::twin::{Limits, Profile, StepCosts};
+use crate::twin::{EngineFlags, Limits};
 
 /// Connections that the kernel queues, as uvicorn asks for.
 const BACKLOG: u32 = 2048;
 /// How long open streams may take to end after a stop; the promise is to be gone within a second.
 const GRACE: Duration = Duration::from_millis(300);
-/// The capacity that an out-of-memory traceback during the load names, in bytes.
-const OUT_OF_MEMORY_TOTAL: u64 = 8 << 30;
 
 /// Runs the engine until a signal or its fault ends it; returns the exit code, which is vLLM's for the same event.
 pub async fn run(args: SimArgs) -> u8 {
@@ -65,8 +63,8 @@ pub async fn run(args: SimArgs) -> u8 {
     };
     match started {
         Err(code) => code,
-        Ok(Started { listener, config, costs, core }) => {
-            let code = serve(listener, config, costs, &args, stop).await;
+        Ok(Started { listener, config, core }) => {
+            let code = serve(listener, config, &args, stop).await;
             core.stop();
             code
         }
@@ -77,7 +75,6 @@ pub async fn run(args: SimArgs) -> u8 {
 struct Started {
     listener: TcpListener,
     config: Config,
-    costs: StepCosts,
     core: CoreProcess,
 }
 
@@ -86,11 +83,13 @@ async fn start(args: &SimArgs) -> Result<Started, u8> {
     if args.sim_fault == Fault::SilentDeath {
         return Err(1);
     }
-    let profile = Profile::named(&args.sim_profile).ok_or(2)?;
+    let profile = &args.sim_profile;
     log::info(Source::Api, "api_utils.py:339", "version 0.32.0 (simulated engine, no model behind it)");
+    let simulates = format!("simulates {}: {}; nothing it answers is a measurement", profile.name, profile.source);
+    log::info(Source::Api, "api_utils.py:340", &simulates);
     log::info(Source::Api, "api_utils.py:273", &format!("non-default args: {}", args.non_default()));
-    let flags = Flags::of(args, &profile);
-    if let Some((config, problem)) = flags.invalid() {
+    let flags = args.flags();
+    if let Some((config, problem)) = invalid(&flags) {
         log::validation_error(config, &problem);
         return Err(1);
     }
@@ -104,13 +103,7 @@ async fn start(args: &SimArgs) -> Result<Started, u8> {
         1
     })?;
     tokio::time::sleep(Duration::from_secs_f64(args.sim_start_seconds.clamp(0.0, 3_600.0))).await;
-    let found = profile.limits_for_len(
-        flags.gpu_memory_utilization,
-        flags.max_num_seqs,
-        flags.max_num_batched_tokens,
-        flags.max_model_len,
-    );
-    let limits = match found {
+    let limits = match profile.limits_under(&flags) {
         Ok(limits) => limits,
         Err(failure) => {
             log::memory_failure(failure, profile.memory.per_kv_token);
@@ -118,7 +111,7 @@ async fn start(args: &SimArgs) -> Result<Started, u8> {
             return Err(1);
         }
     };
-    let config = flags.config(args, limits);
+    let config = config(args, &flags, limits);
     if args.sim_fault == Fault::ExitZeroAtStart {
         core.stop();
         return Err(0);
@@ -126,68 +119,47 @@ async fn start(args: &SimArgs) -> Result<Started, u8> {
     log_memory(&config, profile.memory.per_kv_token, args.sim_start_seconds);
     let listener = socket.listen(BACKLOG).map_err(port_failure)?;
     log::info(Source::Api, "api_server.py:581", &format!("Starting vLLM server on http://{}:{}", args.host, args.port));
-    Ok(Started { listener, config, costs: profile.costs, core })
+    Ok(Started { listener, config, core })
 }
 
-/// The flags with the profile's values where none was given.
-#[derive(Clone, Copy, Debug)]
-struct Flags {
-    max_num_seqs: u32,
-    max_num_batched_tokens: u32,
-    gpu_memory_utilization: f64,
-    max_model_len: u32,
-}
-
-impl Flags {
-    fn of(args: &SimArgs, profile: &Profile) -> Self {
-        let defaults = profile.defaults;
-        Self {
-            max_num_seqs: args.max_num_seqs.unwrap_or(defaults.max_num_seqs),
-            max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(defaults.max_num_batched_tokens),
-            gpu_memory_utilization: args.gpu_memory_utilization.unwrap_or(defaults.gpu_memory_utilization),
-            max_model_len: args.max_model_len.unwrap_or(defaults.max_model_len),
-        }
-    }
-
-    /// vLLM's complaint, if it has one: the class that complains and what it says.
-    fn invalid(&self) -> Option<(&'static str, String)> {
-        let Self { max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, max_model_len } = *self;
-        let positive = |name: &str, value: u32| {
-            let text = format!(
-                "{name}\n  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0]"
-            );
-            (value == 0).then_some(text)
-        };
-        let scheduler = positive("max_num_seqs", max_num_seqs)
-            .or_else(|| positive("max_num_batched_tokens", max_num_batched_tokens))
-            .or_else(|| {
-                (max_num_batched_tokens < max_num_seqs).then(|| {
-                    format!(
-                        "  Value error, max_num_batched_tokens ({max_num_batched_tokens}) must be greater than or equal to \
-                         max_num_seqs ({max_num_seqs}). [type=value_error]"
-                    )
-                })
-            });
-        let cache = (!(0.0 < gpu_memory_utilization && gpu_memory_utilization <= 1.0)).then(|| {
-            let bound = if gpu_memory_utilization > 1.0 { "less than or equal to 1" } else { "greater than 0" };
-            format!("gpu_memory_utilization\n  Input should be {bound} [input_value={gpu_memory_utilization:?}]")
+/// vLLM's complaint, if it has one: the class that complains and what it says.
+fn invalid(flags: &EngineFlags) -> Option<(&'static str, String)> {
+    let EngineFlags { max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, max_model_len, .. } = *flags;
+    let positive = |name: &str, value: u32| {
+        let text =
+            format!("{name}\n  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0]");
+        (value == 0).then_some(text)
+    };
+    let scheduler = positive("max_num_seqs", max_num_seqs)
+        .or_else(|| positive("max_num_batched_tokens", max_num_batched_tokens))
+        .or_else(|| {
+            (max_num_batched_tokens < max_num_seqs).then(|| {
+                format!(
+                    "  Value error, max_num_batched_tokens ({max_num_batched_tokens}) must be greater than or equal to \
+                     max_num_seqs ({max_num_seqs}). [type=value_error]"
+                )
+            })
         });
-        scheduler
-            .map(|problem| ("SchedulerConfig", problem))
-            .or_else(|| cache.map(|problem| ("CacheConfig", problem)))
-            .or_else(|| positive("max_model_len", max_model_len).map(|problem| ("ModelConfig", problem)))
-    }
+    let cache = (!(0.0 < gpu_memory_utilization && gpu_memory_utilization <= 1.0)).then(|| {
+        let bound = if gpu_memory_utilization > 1.0 { "less than or equal to 1" } else { "greater than 0" };
+        format!("gpu_memory_utilization\n  Input should be {bound} [input_value={gpu_memory_utilization:?}]")
+    });
+    scheduler
+        .map(|problem| ("SchedulerConfig", problem))
+        .or_else(|| cache.map(|problem| ("CacheConfig", problem)))
+        .or_else(|| positive("max_model_len", max_model_len).map(|problem| ("ModelConfig", problem)))
+}
 
-    fn config(&self, args: &SimArgs, limits: Limits) -> Config {
-        Config {
-            model: args.model().to_owned(),
-            served_name: args.served_name().to_owned(),
-            limits,
-            max_model_len: self.max_model_len,
-            gpu_memory_utilization: self.gpu_memory_utilization,
-            prefix_caching: args.prefix_caching(),
-            started: clock::unix_seconds() as u64,
-        }
+fn config(args: &SimArgs, flags: &EngineFlags, limits: Limits) -> Config {
+    Config {
+        model: args.model().to_owned(),
+        served_name: args.served_name().to_owned(),
+        limits,
+        max_model_len: flags.max_model_len,
+        gpu_memory_utilization: flags.gpu_memory_utilization,
+        prefix_caching: flags.prefix_caching,
+        stream_interval: args.stream_interval,
+        started: clock::unix_seconds() as u64,
     }
 }
 
@@ -229,14 +201,8 @@ fn log_memory(config: &Config, bytes_per_kv_token: u64, start_seconds: f64) {
 }
 
 /// Serves until `stop` or the engine's death; returns the exit code.
-async fn serve(
-    listener: TcpListener,
-    config: Config,
-    costs: StepCosts,
-    args: &SimArgs,
-    stop: impl Future<Output = ()>,
-) -> u8 {
-    let (engine, death) = Engine::start(costs, config.limits, args.sim_fault);
+async fn serve(listener: TcpListener, config: Config, args: &SimArgs, stop: impl Future<Output = ()>) -> u8 {
+    let (engine, death) = Engine::start(config.limits, args);
     let rules = Rules {
         served_name: config.served_name.clone(),
         max_model_len: config.max_model_len,
@@ -250,7 +216,7 @@ async fn serve(
     // Nagle's algorithm would hold streamed tokens back for some 40 ms.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, http::router(Arc::clone(&app)));
+    let server = axum::serve(listener, http::router(Arc::clone(&app), args.sim_dev_mode));
     let mut server = tokio::spawn(server.with_graceful_shutdown(async { drop(closed.await) }).into_future());
     if ready {
         log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
@@ -260,7 +226,7 @@ async fn serve(
         Ok(how) = death => match how {
             // The caller exits at once, and the sockets close with the process.
             Death::Abrupt => return 1,
-            Death::OutOfMemory => log::out_of_memory_in_load(OUT_OF_MEMORY_TOTAL),
+            Death::OutOfMemory => log::out_of_memory_in_load(args.sim_profile.memory.total),
         },
     }
     app.healthy.store(false, Ordering::Relaxed);

@@ -28,17 +28,18 @@ struct Server {
 impl Server {
     /// The server without its child process: the test binary is no engine core.
     async fn start(words: &str) -> Self {
-        let args = args(words);
-        let profile = Profile::quickstart();
-        let flags = Flags::of(&args, &profile);
-        let limits =
-            profile.limits(flags.gpu_memory_utilization, flags.max_num_seqs, flags.max_num_batched_tokens).unwrap();
+        Self::of(args(&format!("{words} --sim-dev-mode"))).await
+    }
+
+    async fn of(args: SimArgs) -> Self {
+        let flags = args.flags();
+        let limits = args.sim_profile.limits_under(&flags).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
         let code = tokio::spawn(async move {
-            let config = flags.config(&args, limits);
-            serve(listener, config, profile.costs, &args, async { drop(stopped.await) }).await
+            let config = config(&args, &flags, limits);
+            serve(listener, config, &args, async { drop(stopped.await) }).await
         });
         Self { base, stop: Some(stop), code }
     }
@@ -225,8 +226,7 @@ async fn faults_of_the_load_strike_after_enough_requests() {
 
 #[test]
 fn flags_are_judged_as_vllm_judges_them() {
-    let profile = Profile::quickstart();
-    let problem = |words: &str| Flags::of(&args(words), &profile).invalid();
+    let problem = |words: &str| invalid(&args(words).flags());
     assert_eq!(problem(""), None);
     let (config, text) = problem("--max-num-batched-tokens 64").unwrap();
     assert_eq!(config, "SchedulerConfig");
@@ -236,7 +236,8 @@ fn flags_are_judged_as_vllm_judges_them() {
     let given = args("--max-num-seqs 16 --gpu-memory-utilization 0.94");
     let dictionary = "{'model_tag': 'm', 'model': 'm', 'gpu_memory_utilization': 0.94, 'max_num_seqs': 16}";
     assert_eq!(given.non_default(), dictionary);
-    assert!(Cli::try_parse_from(["sim-engine", "--sim-profile", "h200"]).is_err());
+    let unknown = Cli::try_parse_from(["sim-engine", "--sim-profile", "h200"]).err().unwrap().to_string();
+    assert!(crate::twin::Profile::NAMES.iter().all(|name| unknown.contains(name)), "{unknown}");
     assert!(!args("--enable-prefix-caching --no-enable-prefix-caching").prefix_caching());
     assert!(args("--no-enable-prefix-caching --enable-prefix-caching").prefix_caching());
 }
@@ -274,4 +275,73 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
         assert!((50..=90).contains(&planned.prompt_tokens));
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_chunk_may_hold_several_tokens_and_usage_counts_them() {
+    let body = json!({"prompt": "one two", "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true}});
+    let mut texts = Vec::new();
+    for (words, chunks) in [("", 9), ("--stream-interval 3", 4)] {
+        let server = Server::start(words).await;
+        let seen = events(&server.post("/v1/completions", body.clone()).await.1);
+        assert_eq!(seen.len(), chunks + 1, "{seen:?}");
+        assert_eq!(seen[chunks]["usage"]["completion_tokens"], 9);
+        assert_eq!(seen[chunks - 1]["choices"][0]["finish_reason"], "length");
+        texts.push(seen[..chunks].iter().map(|e| e["choices"][0]["text"].as_str().unwrap()).collect::<String>());
+        server.stop().await;
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
+#[tokio::test]
+async fn the_endpoints_of_developers_are_there_in_developer_mode_alone() {
+    let plain = SimArgs { sim_dev_mode: false, ..args("") };
+    for (args, status) in [(plain, 404), (args("--sim-dev-mode"), 200)] {
+        let server = Server::of(args).await;
+        assert_eq!(server.post("/reset_prefix_cache", json!({})).await.0, status);
+        assert_eq!(server.get("/server_info").await.0, status);
+        assert_eq!(server.get("/version").await.0, 200);
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_time_factor_makes_the_same_engine_faster() {
+    let body = json!({"prompt": "one two three", "max_tokens": 100});
+    let mut took = Vec::new();
+    for words in ["", "--sim-speed 10"] {
+        let server = Server::start(words).await;
+        let begun = clock::now();
+        assert_eq!(server.post("/v1/completions", body.clone()).await.0, 200);
+        took.push(begun.elapsed().as_secs_f64());
+        server.stop().await;
+    }
+    // A hundred steps of about 2 ms; a shared machine adds to both.
+    assert!(took[0] > 0.19 && took[1] < took[0] / 2.0, "{took:?}");
+}
+
+#[test]
+fn the_size_of_the_cache_can_be_given_in_bytes() {
+    let given = args("--sim-profile vllm-cpu-small --kv-cache-memory-bytes 256M --max-model-len 8192");
+    let limits = given.sim_profile.limits_under(&given.flags()).unwrap();
+    assert_eq!(limits.kv_tokens(), 131_072);
+    assert!(given.non_default().contains("'kv_cache_memory_bytes': 268435456"), "{}", given.non_default());
+    assert!(Cli::try_parse_from(["sim-engine", "--kv-cache-memory-bytes", "lots"]).is_err());
+}
+
+#[tokio::test]
+async fn an_engine_whose_memory_does_not_bear_its_batch_dies_under_load_with_code_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("narrow.toml");
+    // At 0.94 with 128 samplers 17 MiB are left: 4 sequences with 4 MiB each.
+    let text = include_str!("../../../profiles/quickstart.toml")
+        .replace("[defaults]", "load_per_sequence = 4194304\n\n[defaults]");
+    std::fs::write(&path, text).unwrap();
+    let server = Server::start(&format!("--sim-profile {} --gpu-memory-utilization 0.94", path.display())).await;
+    let one = || json!({"prompt": "one two three", "max_tokens": 40});
+    assert_eq!(server.post("/v1/completions", one()).await.0, 200);
+    let asked = (0..8).map(|_| client().post(format!("{}/v1/completions", server.base)).json(&one()).send());
+    drop(futures_util::future::join_all(asked).await);
+    let code = tokio::time::timeout(Duration::from_secs(5), server.code).await.unwrap().unwrap();
+    assert_eq!(code, 0, "as vLLM ends when its core died");
 }

@@ -1,5 +1,7 @@
 //! The bytes of an answer: server-sent events and whole bodies, written as vLLM writes them.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::request::{Kind, mix};
@@ -68,8 +70,8 @@ impl Wire {
         })
     }
 
-    /// The chunk of one token, counted from 0.
-    pub(super) fn token(&self, position: u32, last: bool) -> Bytes {
+    /// The chunk of these tokens, counted from 0.
+    pub(super) fn tokens(&self, positions: Range<u32>, last: bool) -> Bytes {
         let (before, after) = match (self.kind, last) {
             (Kind::Completion, false) => (
                 r#"{"index":0,"text":""#,
@@ -87,7 +89,8 @@ impl Wire {
                 r#""},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}]}"#,
             ),
         };
-        Bytes::from([&self.head, before, " ", self.word(position), after, "\n\n"].concat())
+        let words = positions.flat_map(|position| [" ", self.word(position)]);
+        Bytes::from([self.head.as_str(), before].into_iter().chain(words).chain([after, "\n\n"]).collect::<String>())
     }
 
     /// The chunk without choices that carries the usage.

@@ -1,44 +1,19 @@
 //! Whole sessions in virtual time: every decision, without a process or a clock.
 
+mod accidents;
+mod scripted;
+mod verdicts;
+
+use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::*;
 use crate::journal::{Conclusion, Entry, Journal, Record, Status};
 use crate::progress::Silent;
-use crate::rig::{Measured, ProbeAsk, Ready, Rig, RigError, SimulatedRig, Spawned, Trial};
 use crate::settings::{Plan, parse};
-use crate::space::Point;
 use crate::twin::Profile;
-use crate::units::Seconds;
 use crate::workload::Material;
 
-/// A simulated rig that counts what was paid for.
-struct Counting {
-    rig: SimulatedRig,
-    probes: u32,
-}
-
-impl Rig for Counting {
-    async fn launch(
-        &mut self,
-        trial: Trial,
-        point: &Point,
-        spawned: &mut (dyn FnMut(&Spawned) + Send),
-    ) -> Result<Ready, RigError> {
-        self.rig.launch(trial, point, spawned).await
-    }
-    async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        self.probes += 1;
-        self.rig.probe(ask).await
-    }
-    async fn stop(&mut self) -> Result<Seconds, RigError> {
-        self.rig.stop().await
-    }
-    async fn kill(&mut self) {
-        self.rig.kill().await;
-    }
-}
-
 fn plan(changes: &[(&str, &str)]) -> Plan {
-    let quickstart = include_str!("../../search-spaces/quickstart.toml");
+    let quickstart = include_str!("../../../search-spaces/quickstart.toml");
     let text = changes.iter().fold(quickstart.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from} is not in the quickstart");
         text.replace(from, to)
@@ -46,16 +21,32 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
     parse("quickstart.toml", &text).unwrap()
 }
 
-/// Runs a session over a journal; returns its answer, its journal and what was paid for.
-async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
-    let rig =
-        Counting { rig: SimulatedRig::new(plan.clone(), Profile::quickstart(), seed, Material::default()), probes: 0 };
+/// How a session over a journal ended, what it then knew, and what was paid for.
+struct Run {
+    answer: Result<Conclusion, BenchError>,
+    entries: Vec<Entry>,
+    probes: u32,
+}
+
+/// Runs a session over a journal, on a rig to which that script happens.
+async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script) -> Run {
+    run_again(plan, seed, entries, script, &Memory::default()).await
+}
+
+/// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
+async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
+    let rig = Scripted::new(plan, seed, script, memory.clone());
     let bench = Bench::new(rig, plan, &Silent, None, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(bench, plan, &Silent, seed);
-    let conclusion = session.run().await.unwrap();
-    let entries = session.bench().journal().entries.clone();
-    let paid = session.bench().rig().probes;
-    (conclusion, entries, paid)
+    let answer = session.run().await;
+    let probes = session.bench().rig().probes;
+    Run { answer, entries: session.bench().journal().entries.clone(), probes }
+}
+
+/// Runs a session to which nothing happens; returns its answer, its journal and what was paid for.
+async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
+    let Run { answer, entries, probes } = run_scripted(plan, seed, entries, Uneventful).await;
+    (answer.unwrap(), entries, probes)
 }
 
 /// A smaller quickstart, so that a session over every prefix of a journal stays a matter of seconds.
@@ -70,15 +61,17 @@ fn small() -> Plan {
 #[tokio::test]
 async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
     let plan = small();
-    let (answer, entries, probes) = run(&plan, 3, Vec::new()).await;
+    let memory = Memory::default();
+    let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
+    let answer = answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
     let before_the_answer = entries.len() - 1;
     for cut in 0..=before_the_answer {
         let kept = entries[..cut].to_vec();
         let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let (resumed, _, paid) = run(&plan, 3, kept).await;
-        assert_eq!(resumed, answer, "cut behind record {cut}");
-        assert_eq!(paid, probes - known, "cut behind record {cut}");
+        let resumed = run_again(&plan, 3, kept, Uneventful, &memory).await;
+        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
+        assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
     }
 }
 
@@ -86,10 +79,8 @@ async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_n
 async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let plan = small();
     let (_, entries, _) = run(&plan, 3, Vec::new()).await;
-    let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), 4, Material::default());
     let half = entries[..entries.len() / 2].to_vec();
-    let bench = Bench::new(rig, &plan, &Silent, None, Journal { entries: half, whole_bytes: 0 });
-    let error = Session::new(bench, &plan, &Silent, 4).run().await.unwrap_err();
+    let error = run_scripted(&plan, 4, half, Uneventful).await.answer.unwrap_err();
     assert!(matches!(error, BenchError::Diverged(_)), "{error}");
 }
 

@@ -1,0 +1,65 @@
+//! `autotune rehearse`: whole sessions on a simulated engine, in seconds.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_profile};
+use crate::cli::RehearseArgs;
+use crate::clock;
+use crate::rehearsal::{Job, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
+use crate::report;
+use crate::twin::Profile;
+use crate::workload::{Material, Vocabulary};
+
+/// Progress is told from then on, and that often.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Rehearses and prints; leaves no files.
+pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
+    let mut plan = read_plan(&args.space)?;
+    let corpus = read_corpus(&plan, &args.space)?;
+    if let Some(budget) = args.budget {
+        plan.budget.gpu_time = budget;
+    }
+    let profile = match args.profile {
+        Some(profile) => profile,
+        None => simulated_profile(&plan)?.ok_or_else(no_profile)?,
+    };
+    let material = Material { corpus, vocabulary: Vocabulary::default() };
+    // The first seed is that of the main job.
+    let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|i| plan.search.seed.wrapping_add(i)).collect();
+    let told = Mutex::new(clock::now());
+    let progress = |what: &str, done: usize, of: usize| {
+        let Ok(mut told) = told.lock() else { return };
+        if told.elapsed() >= TELL_EVERY && done < of {
+            *told = clock::now();
+            complain(&format!("simulating: {done} of {of} {what}"));
+        }
+    };
+    let job = Job {
+        plan: &plan,
+        profile: &profile,
+        material: &material,
+        truth_requests: TRUTH_REQUESTS,
+        progress: &progress,
+    };
+    let rehearsal = simulate(job, &seeds).map_err(|error| match error {
+        RehearsalError::Scope(_) => Failed::usage(format!("error: {error}")),
+        RehearsalError::Session { .. } => Failed::own(format!("error: {error}")),
+    })?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?));
+    } else {
+        print(&report::rehearsal(&rehearsal, &args.space.display().to_string()));
+    }
+    Ok(exit::FOUND)
+}
+
+/// The space file of a real engine does not say what shall be simulated.
+fn no_profile() -> Failed {
+    Failed::usage(format!(
+        "error: --profile is missing: the space file is for a real engine, and which one shall be simulated is not in it\n\
+         hint: --profile {}, or a .toml file",
+        Profile::NAMES.join(", --profile ")
+    ))
+}

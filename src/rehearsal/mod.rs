@@ -1,0 +1,268 @@
+//! Rehearsals: whole sessions on a simulated engine in virtual time, with many seeds, before a GPU is booked.
+//!
+//! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
+
+mod parallel;
+mod scope;
+mod spread;
+mod truth;
+
+use futures_util::FutureExt;
+use serde::Serialize;
+
+use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
+use crate::progress::Silent;
+use crate::rig::SimulatedRig;
+use crate::settings::Plan;
+use crate::space::Point;
+use crate::tune::{Bench, BenchError, Session};
+use crate::twin::Profile;
+use crate::units::{Rate, Seconds};
+use crate::workload::Material;
+
+pub use scope::{ScopeError, not_simulated};
+pub use spread::Spread;
+pub use truth::{NoTruth, Truth};
+
+/// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
+pub const TRUTH_REQUESTS: usize = 60_000;
+
+/// What is to be rehearsed.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The plan, its budget included.
+    pub plan: &'a Plan,
+    /// The engine that is simulated.
+    pub profile: &'a Profile,
+    /// What the workload is made from.
+    pub material: &'a Material,
+    /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
+    pub truth_requests: usize,
+    /// Told after each part: what it was, how many are done, how many there are.
+    pub progress: &'a (dyn Fn(&str, usize, usize) + Sync),
+}
+
+/// How one session ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rehearsed {
+    /// Its seed.
+    pub seed: u64,
+    /// How it ended.
+    pub status: Status,
+    /// In a sentence.
+    pub because: String,
+    /// What it would have cost.
+    pub cost: Cost,
+    /// The defaults.
+    pub baseline: Option<Placed>,
+    /// The chosen point.
+    pub best: Option<Placed>,
+    /// The rate of the chosen point over that of the defaults, minus one: certified rates where both are, estimates otherwise.
+    pub gain: Option<f64>,
+    /// Whether that gain is between certified rates.
+    pub gain_certified: bool,
+    /// What did not fit.
+    pub left_out: Vec<String>,
+}
+
+/// How good the answers were, against the model's own truth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AgainstTruth {
+    /// Points of the grid that keep the constraints.
+    pub points: usize,
+    /// Those of them that do not start.
+    pub not_starting: usize,
+    /// Requests of each replay.
+    pub requests: usize,
+    /// The point with the highest true limit.
+    pub best: Point,
+    /// That limit.
+    pub best_rate: Rate,
+    /// The true limit of the defaults, where the space file gives them all.
+    pub baseline_rate: Option<Rate>,
+    /// The true limit of the chosen points over that of the best one.
+    pub chosen: Option<Spread>,
+    /// The share of sessions, 0 to 1, that chose a point within 3 % of the best one.
+    pub within_3_percent: f64,
+    /// How many certified rates there are, of chosen points and of defaults.
+    pub certified: usize,
+    /// The share of these, 0 to 1, that lie above the truth.
+    pub above_truth: f64,
+    /// The share of these, 0 to 1, that lie above it by more than 3 %.
+    pub above_truth_by_3_percent: f64,
+}
+
+/// A point that sessions chose.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Chosen {
+    /// The point.
+    pub point: Point,
+    /// How many sessions chose it.
+    pub sessions: usize,
+    /// Its true limit, where that was computed.
+    pub true_rate: Option<Rate>,
+}
+
+/// The whole result, of a simulation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rehearsal {
+    /// Always true: nothing in it was measured.
+    pub simulation: bool,
+    /// The name of the profile.
+    pub profile: String,
+    /// Where the profile's numbers come from.
+    pub source: String,
+    /// Fixed arguments that the simulation leaves out of account.
+    pub not_simulated: Vec<String>,
+    /// The budget of each session.
+    pub budget: Seconds,
+    /// How often sessions ended how.
+    pub statuses: Vec<(Status, usize)>,
+    /// Launches of a session.
+    pub launches: Option<Spread>,
+    /// Seconds of the GPU that a session would take.
+    pub gpu_seconds: Option<Spread>,
+    /// The gain over the defaults, where there is one to compare.
+    pub gain: Option<Spread>,
+    /// How many of these gains are between certified rates; the others are between estimates of the search.
+    pub gains_certified: usize,
+    /// The chosen points, the most frequent first.
+    pub chosen: Vec<Chosen>,
+    /// The answers against the truth of the model.
+    pub truth: Option<AgainstTruth>,
+    /// Why there is no truth beside them.
+    pub no_truth: Option<String>,
+    /// Every session.
+    pub sessions: Vec<Rehearsed>,
+}
+
+/// Why there is no rehearsal.
+#[derive(Debug, thiserror::Error)]
+pub enum RehearsalError {
+    /// The space file asks for what the model does not know.
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
+    /// A session could not go on.
+    #[error("the session with seed {seed} could not go on: {why}")]
+    Session {
+        /// Its seed.
+        seed: u64,
+        /// Why.
+        why: BenchError,
+    },
+}
+
+/// Rehearses the job with each of the seeds, and compares the answers with the truth of the model where that is computed in time.
+///
+/// # Errors
+/// The model does not know what the plan asks for, or a session cannot go on.
+pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError> {
+    let not_simulated = not_simulated(job.plan, job.profile)?;
+    let sessions =
+        parallel::map(seeds, |seed| session(&job, *seed), |done| (job.progress)("sessions", done, seeds.len()));
+    let sessions = sessions.into_iter().collect::<Result<Vec<Rehearsed>, _>>()?;
+    let (truth, no_truth) = match Truth::in_time(job) {
+        Ok(truth) => (Some(truth), None),
+        Err(why) => (None, Some(why.to_string())),
+    };
+    let spread = |value: fn(&Rehearsed) -> Option<f64>| Spread::of(sessions.iter().filter_map(value).collect());
+    Ok(Rehearsal {
+        simulation: true,
+        profile: job.profile.name.clone(),
+        source: job.profile.source.clone(),
+        not_simulated,
+        budget: job.plan.budget.gpu_time.into(),
+        statuses: statuses(&sessions),
+        launches: spread(|s| Some(f64::from(s.cost.launches))),
+        gpu_seconds: spread(|s| Some(s.cost.engine_seconds.0)),
+        gain: spread(|s| s.gain),
+        gains_certified: sessions.iter().filter(|s| s.gain_certified).count(),
+        chosen: chosen(&sessions, truth.as_ref()),
+        truth: truth.as_ref().and_then(|truth| against(&sessions, truth, job.plan)),
+        no_truth,
+        sessions,
+    })
+}
+
+/// One whole session.
+///
+/// # Errors
+/// It cannot go on.
+pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
+    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone());
+    let bench = Bench::new(rig, job.plan, &Silent, None, Journal::default());
+    let mut session = Session::new(bench, job.plan, &Silent, seed);
+    // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
+    let ended = session.run().now_or_never();
+    let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
+    let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
+    let cost = session.bench().journal().cost();
+    let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
+    let Conclusion { status, because, baseline, best, left_out } = conclusion;
+    Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, gain_certified, left_out })
+}
+
+/// The gain, and whether both rates are certified.
+fn gain(conclusion: &Conclusion) -> Option<(f64, bool)> {
+    let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
+    let certified = baseline.certified_rate.zip(best.certified_rate);
+    let (before, after) = certified.or_else(|| baseline.estimated_rate.zip(best.estimated_rate))?;
+    Some((after.0 / before.0 - 1.0, certified.is_some()))
+}
+
+fn statuses(sessions: &[Rehearsed]) -> Vec<(Status, usize)> {
+    [Status::Certified, Status::Uncertified, Status::NotReachable, Status::NeverStarted, Status::Interrupted]
+        .into_iter()
+        .map(|status| (status, sessions.iter().filter(|s| s.status == status).count()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+fn chosen(sessions: &[Rehearsed], truth: Option<&Truth>) -> Vec<Chosen> {
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for best in sessions.iter().filter_map(|s| s.best.as_ref()) {
+        match chosen.iter_mut().find(|c| c.point == best.point) {
+            Some(known) => known.sessions += 1,
+            None => {
+                let true_rate = truth.and_then(|t| t.limit(&best.point));
+                chosen.push(Chosen { point: best.point.clone(), sessions: 1, true_rate });
+            }
+        }
+    }
+    chosen.sort_by_key(|c| std::cmp::Reverse(c.sessions));
+    chosen
+}
+
+fn against(sessions: &[Rehearsed], truth: &Truth, plan: &Plan) -> Option<AgainstTruth> {
+    let (best, best_rate) = truth.best()?;
+    let chosen: Vec<f64> = sessions
+        .iter()
+        .filter_map(|s| s.best.as_ref())
+        .filter_map(|best| Some(truth.limit(&best.point)?.0 / best_rate.0))
+        .collect();
+    let placed = sessions.iter().flat_map(|s| {
+        let both = s.baseline.as_ref().zip(s.best.as_ref()).is_none_or(|(baseline, best)| baseline.point != best.point);
+        s.best.iter().chain(s.baseline.iter().filter(move |_| both))
+    });
+    let over: Vec<f64> =
+        placed.filter_map(|placed| Some(placed.certified_rate?.0 / truth.limit(&placed.point)?.0)).collect();
+    let share = |values: &[f64], holds: fn(f64) -> bool, of: usize| {
+        values.iter().filter(|v| holds(**v)).count() as f64 / of.max(1) as f64
+    };
+    Some(AgainstTruth {
+        points: truth.points().len(),
+        not_starting: truth.points().iter().filter(|(_, limit)| limit.is_none()).count(),
+        requests: truth.requests(),
+        best: best.clone(),
+        best_rate,
+        baseline_rate: truth.limit(&plan.space.baseline()),
+        within_3_percent: share(&chosen, |quality| quality >= 0.97, sessions.len()),
+        certified: over.len(),
+        above_truth: share(&over, |ratio| ratio > 1.0, over.len()),
+        above_truth_by_3_percent: share(&over, |ratio| ratio > 1.03, over.len()),
+        chosen: Spread::of(chosen),
+    })
+}
+
+#[cfg(test)]
+mod tests;

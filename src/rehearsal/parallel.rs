@@ -1,0 +1,52 @@
+//! The same work on many items, on every core.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What `work` makes of each item, in the order of the items; `done` hears how many are finished.
+pub(super) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: impl Fn(usize) + Sync) -> Vec<R> {
+    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(items.len()));
+    let worker = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { break };
+            let result = work(item);
+            // A worker that panics ends the whole scope, so a poisoned lock is never read.
+            if let Ok(mut results) = results.lock() {
+                results.push((at, result));
+            }
+            done(finished.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(items.len()) {
+            scope.spawn(worker);
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_default();
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items_and_each_is_told_once() {
+        let told = AtomicUsize::new(0);
+        let items: Vec<u64> = (0..100).collect();
+        let squares = map(
+            &items,
+            |i| i * i,
+            |_| {
+                told.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+        assert_eq!(squares, items.iter().map(|i| i * i).collect::<Vec<_>>());
+        assert_eq!(told.into_inner(), 100);
+        assert!(map(&[] as &[u64], |i| *i, |_| ()).is_empty());
+    }
+}
