@@ -22,7 +22,7 @@ use super::http1;
 use super::lateness::Lateness;
 use super::record::ErrorClass;
 use super::sse::Framer;
-use super::threads::{Lane, readers};
+use super::threads::{Lane, Sending, readers};
 use crate::access::{Access, AccessError};
 use crate::clock;
 use crate::settings::Endpoint;
@@ -208,6 +208,7 @@ impl Client {
         arrival: impl FnMut(Instant, bool),
     ) -> Answer {
         let mut answer = Answer { sent: Some(clock::now()), keep_text, ..Answer::default() };
+        let sending = Sending::begin();
         let pool = &self.0.readers[reader].pool;
         let mut connection = match pool.take(&self.0.server, &self.0.lateness).await {
             Ok(connection) => connection,
@@ -220,7 +221,7 @@ impl Client {
             answer.fail(Failed::new(ErrorClass::Connection, format!("failed to send the request: {error}")));
             return answer;
         }
-        drop(request);
+        drop((request, sending));
         let reusable = read_answer(&mut connection, &mut answer, arrival).await;
         if reusable {
             pool.give(connection);

@@ -29,8 +29,26 @@ const MEMORY: f32 = 1000.0;
 thread_local! {
     /// The shortest time in seconds between two tokens of one stream on this thread, lately; zero until something is known.
     static SHORTEST_GAP: Cell<f32> = const { Cell::new(0.0) };
+    /// Requests of this thread that are not wholly sent yet.
+    static SENDING: Cell<u32> = const { Cell::new(0) };
     /// The pause that the last bunch of reads came after.
     static PAUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// A request on its way out: while there is one its thread does not rest, so that neither a connection nor a long prompt waits for us.
+pub(super) struct Sending(());
+
+impl Sending {
+    pub(super) fn begin() -> Self {
+        SENDING.set(SENDING.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        SENDING.set(SENDING.get().saturating_sub(1));
+    }
 }
 
 /// Tells the thread that so many seconds lay between two tokens of one of its streams.
@@ -75,8 +93,8 @@ impl Lane {
         let rest = move || {
             let mut slept = slept.lock().unwrap_or_else(PoisonError::into_inner);
             let most = LONGEST_PAUSE.min(Duration::from_secs_f32(SHORTEST_GAP.get() * PAUSE_SHARE));
-            let pause =
-                if in_a_hurry.load(Ordering::Relaxed) { Duration::ZERO } else { most.saturating_sub(slept.elapsed()) };
+            let restless = in_a_hurry.load(Ordering::Relaxed) || SENDING.get() > 0;
+            let pause = if restless { Duration::ZERO } else { most.saturating_sub(slept.elapsed()) };
             PAUSED.set(pause);
             if !pause.is_zero() {
                 // Whoever hands over a request to be sent ends the pause.

@@ -13,6 +13,7 @@ pub struct Halves {
     /// Counted requests whose whole answer ended within the window.
     pub answered_in_window: usize,
     offered: usize,
+    offered_in_second: usize,
     open_at_middle: usize,
     open_at_end: usize,
     slowdown: Option<f64>,
@@ -39,15 +40,29 @@ impl Halves {
                 .filter(|r| r.complete() && r.last.is_some_and(|l| l.0 <= window.to.0))
                 .count(),
             offered: counted.len(),
+            offered_in_second: counted.iter().filter(|r| r.due.0 >= middle.0).count(),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
             slowdown: median(true).zip(median(false)).map(|(first, second)| second / first),
         }
     }
 
+    /// Either sign of a queue that grows: a backlog that is not worked off, or slower answers with it.
+    pub fn saturated(&self) -> bool {
+        self.backlog_grew() || self.slowed_down()
+    }
+
+    /// In the second half more than a tenth of its arrivals came to wait on top of those that waited before, and more than chance brings
+    /// (three standard deviations of the difference of two Poisson counts). It is the only witness where a promise says nothing of
+    /// waiting, as one on the time per output token alone.
+    fn backlog_grew(&self) -> bool {
+        let growth = self.open_at_end as f64 - self.open_at_middle as f64;
+        growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.1 * self.offered_in_second as f64
+    }
+
     /// All three signs together: in-flight grew by more than chance (three standard deviations of a Poisson count), the second
     /// half was slower than the first by a quarter, and what is left open is more than a tenth of what was offered.
-    pub fn saturated(&self) -> bool {
+    fn slowed_down(&self) -> bool {
         let grew = self.open_at_end as f64
             > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);
         let slower = self.slowdown.is_some_and(|s| s > 1.25);

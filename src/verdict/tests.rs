@@ -32,7 +32,7 @@ fn answered(due: f64, ttft: f64, tpot: f64) -> RequestRecord {
 }
 
 /// Fifty requests a second over ramp and window; `spoil` may change each.
-fn traffic(spoil: impl Fn(usize, &mut RequestRecord)) -> Vec<RequestRecord> {
+fn traffic(mut spoil: impl FnMut(usize, &mut RequestRecord)) -> Vec<RequestRecord> {
     (0..1100)
         .map(|i| {
             let mut record = answered(i as f64 * 0.02, 0.1 + 0.001 * (i % 37) as f64, 0.005 + 0.0001 * (i % 23) as f64);
@@ -127,6 +127,20 @@ fn a_growing_queue_is_saturation_even_inside_the_limits() {
     assert!(verdict.saturated, "{verdict:?}");
     assert_eq!(verdict.outcome, Outcome::Fail);
     assert!(verdict.achieved.0 < verdict.offered.0);
+}
+
+#[test]
+fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
+    // Five requests a second are done of the fifty that come, each token on time: the ramp has filled the queue long before the window.
+    let tpot_alone = &limits()[1..];
+    let mut free = 0.0_f64;
+    let records = traffic(|_, r| {
+        free = free.max(r.due.0) + 0.2;
+        *r = answered(r.due.0, free - r.due.0, 0.005);
+    });
+    let verdict = judge(&records, tpot_alone, WINDOW, Seconds(300.0), true, &ClientHealth::default(), Certainty(0.5));
+    assert_eq!(verdict.limits[0].violations, 0);
+    assert_eq!(verdict.outcome, Outcome::Fail, "{}", verdict.because);
 }
 
 #[test]

@@ -25,7 +25,7 @@ def dataset(turn):
     path, draw = f"{out}/prompts-{turn}.jsonl", random.Random(turn)
     with open(path, "w") as file:
         for _ in range(count):
-            text = " ".join(draw.choice(words) for _ in range(draw.randint(180, 220)))
+            text = " ".join(draw.choice(words) for _ in range(draw.randint(430, 470)))
             file.write(json.dumps({"prompt": text, "output_tokens": 32}) + "\n")
     return path
 
@@ -53,7 +53,7 @@ def theirs(path, chat):
          "--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--save-detailed", "--result-dir", out, "--result-filename", "theirs.json"])
     return json.load(open(f"{out}/theirs.json"))
 
-print(f"{count} prompts of about 200 words at an even {rate:g} requests/s, {rounds} rounds; medians in ms")
+print(f"{count} prompts of about 450 words at an even {rate:g} requests/s, {rounds} rounds; medians in ms")
 for chat in (False, True):
     told = {"autotune": [], "vllm bench": []}
     for turn in range(rounds):

@@ -25,12 +25,6 @@ pub(super) fn in_flight(records: &[RequestRecord], window: Window, ended: Second
     running.max().unwrap_or(0).unsigned_abs()
 }
 
-/// Requests in flight at one time.
-pub(super) fn in_flight_at(records: &[RequestRecord], at: Seconds, ended: Seconds) -> usize {
-    let flights = records.iter().map(|record| flight(record, ended));
-    flights.filter(|(start, end)| *start <= at && *end > at).count()
-}
-
 /// A request is in flight from its send to its last token; one that we cut, until the level `ended`; one that failed, until its last token,
 /// because nothing tells when it failed.
 fn flight(record: &RequestRecord, ended: Seconds) -> (Seconds, Seconds) {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::level::{Level, Offered};
-use super::peaks;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Outcome, Window, judge};
 
@@ -66,10 +65,9 @@ impl Standing {
             (Self::Void, Some(judged.because))
         } else if failed as f64 > FORGIVEN_FAILURES * counted as f64 {
             (Self::Errors, Some(format!("{failed} of {counted} requests failed ({})", classes(errors))))
-        } else if judged.saturated {
+        } else if judged.saturated && matches!(level.offered, Offered::Rate(_)) {
+            // A recording may simply grow busier, and a burst is a backlog: that says nothing of the server.
             (Self::Saturated, Some(judged.because))
-        } else if let Some(because) = backlog(level, window) {
-            (Self::Saturated, Some(because))
         } else if counted > 0 && level.offered.is_open_loop() {
             (Self::KeptUp, None)
         } else {
@@ -100,27 +98,6 @@ impl Standing {
             Self::Unjudged => "-",
         }
     }
-}
-
-/// A backlog that grew through the second half of the window by more than this share of its arrivals was not worked off.
-const BACKLOG_SHARE: f64 = 0.1;
-
-/// A sentence where arrivals at a steady rate made the backlog grow in the second half of the window, beyond three standard deviations of the difference of two
-/// Poisson counts. The judge asks for more, because it weighs a whole window of latencies beside it; a level without promises has no other
-/// witness, and where a ramp filled the queue already, the middle of the window looks nearly as full as its end. A recording may simply
-/// grow busier, which says nothing of the server.
-fn backlog(level: &Level, window: Window) -> Option<String> {
-    if !matches!(level.offered, Offered::Rate(_)) {
-        return None;
-    }
-    let middle = Seconds((window.from.0 + window.to.0) / 2.0);
-    let open_at = |at| peaks::in_flight_at(&level.records, at, level.ended);
-    let (before, after) = (open_at(middle), open_at(window.to));
-    let arrivals = level.records.iter().filter(|r| r.due >= middle && r.due < window.to).count();
-    let growth = after as f64 - before as f64;
-    let chance = 3.0 * (2.0 * before.max(1) as f64).sqrt();
-    (growth > chance && growth > BACKLOG_SHARE * arrivals as f64)
-        .then(|| format!("saturated: {before} requests in flight at the middle of the window, {after} at its end"))
 }
 
 /// Failures by class, such as `3 unavailable, 1 truncated`.
