@@ -62,9 +62,10 @@ impl SimulatedRig {
         let mut scheduler = Scheduler::new(self.profile.costs, limits);
         let mut flights: HashMap<u64, RequestRecord> = HashMap::new();
         let mut records = Vec::new();
-        let (mut now, mut looked) = (0.0, 0.0);
+        let (mut now, mut last, mut looked) = (0.0, 0.0, 0.0);
         let complete = loop {
-            while source.next_due().is_some_and(|due| due.0 + overhead <= now) {
+            let composed = self.profile.costs.composed_at(now, last);
+            while source.next_due().is_some_and(|due| due.0 + overhead <= composed) {
                 let Some(planned) = source.take() else { break };
                 let shape = shape(&planned.prompt, limits.block_size);
                 scheduler.admit(u64::from(planned.id), shape, planned.output_tokens);
@@ -72,10 +73,12 @@ impl SimulatedRig {
             }
             let Some(step) = scheduler.step() else {
                 let Some(next) = source.next_due() else { break true };
-                now = next.0 + overhead;
+                now = now.max(next.0 + overhead);
+                last = 0.0;
                 continue;
             };
             now += step.seconds;
+            last = step.seconds;
             for id in &step.emitted {
                 if let Some(record) = flights.get_mut(id) {
                     if let Some(last) = record.last {

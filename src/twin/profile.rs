@@ -1,24 +1,10 @@
-//! What an engine costs: the seconds of a step, the bytes of its memory, the values it takes when no flag is given.
+//! An engine as numbers: the seconds of a step, the bytes of its memory, the values it takes when no flag is given.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a step takes, as a sum of terms, and what a request costs outside of the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StepCosts {
-    /// Seconds of every step, whatever it holds: weights read from memory, kernels launched.
-    pub base: f64,
-    /// Seconds for each decoding sequence in the step.
-    pub per_decode: f64,
-    /// Seconds for each token of context that a decoding sequence attends to.
-    pub per_context_token: f64,
-    /// Seconds for each prompt token that is computed in the step.
-    pub per_prefill_token: f64,
-    /// Seconds between the sending of a request and its arrival in the waiting queue: HTTP, tokenizer.
-    pub overhead: f64,
-}
+use super::costs::StepCosts;
 
 /// Where the bytes of the accelerator go.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,6 +137,7 @@ impl Profile {
                 per_context_token: 1.0e-7,
                 per_prefill_token: 2.0e-5,
                 overhead: 3.0e-3,
+                ..StepCosts::default()
             },
             memory: Memory {
                 total: 8192 * MIB,

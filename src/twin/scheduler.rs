@@ -8,7 +8,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::blocks::BlockPool;
-use super::profile::{Limits, StepCosts};
+use super::costs::{StepCosts, StepWork};
+use super::profile::Limits;
 
 /// What the scheduler needs to know of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -298,15 +299,15 @@ impl Scheduler {
     /// Prices the batch and moves every sequence in it forward.
     fn finish_step(&mut self, preempted: u32) -> Step {
         let mut step = Step { preempted, ..Step::default() };
-        let (mut decoding, mut context, mut prefill) = (0_u64, 0_u64, 0_u64);
+        let mut work = StepWork::default();
         step.emitted.reserve(self.batch.len());
         for &(slot, tokens) in &self.batch {
             let sequence = &mut self.slots[slot as usize];
             if sequence.generated > 0 && sequence.computed + 1 == sequence.tokens() {
-                decoding += 1;
-                context += u64::from(sequence.tokens());
+                work.decoding += 1;
+                work.context += u64::from(sequence.tokens());
             } else {
-                prefill += u64::from(tokens);
+                work.add_prefill(sequence.computed, tokens);
             }
             sequence.computed += tokens;
             if sequence.computed < sequence.tokens() {
@@ -328,10 +329,7 @@ impl Scheduler {
             self.running.retain(|slot| slots[*slot as usize].generated < slots[*slot as usize].output);
         }
         self.counters.generation_tokens += step.emitted.len() as u64;
-        step.seconds = self.costs.base
-            + self.costs.per_decode * decoding as f64
-            + self.costs.per_context_token * context as f64
-            + self.costs.per_prefill_token * prefill as f64;
+        step.seconds = self.costs.seconds(&work);
         step
     }
 
