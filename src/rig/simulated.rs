@@ -79,13 +79,18 @@ impl SimulatedRig {
             };
             now += step.seconds;
             last = step.seconds;
+            let emitted = step.emitted.len() as u64;
             for id in &step.emitted {
                 if let Some(record) = flights.get_mut(id) {
+                    let arrives = match record.last {
+                        None => now + self.profile.costs.first_delivery(emitted),
+                        Some(last) => (now + self.profile.costs.last_delivery(emitted)).max(last.0),
+                    };
                     if let Some(last) = record.last {
-                        record.gaps.push((now - last.0) as f32);
+                        record.gaps.push((arrives - last.0) as f32);
                     }
-                    record.first.get_or_insert(Seconds(now));
-                    record.last = Some(Seconds(now));
+                    record.first.get_or_insert(Seconds(arrives));
+                    record.last = Some(Seconds(arrives));
                 }
             }
             for id in &step.finished {

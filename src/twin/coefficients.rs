@@ -6,7 +6,7 @@ use super::costs::StepCosts;
 use super::observed::Probe;
 
 /// How many there are.
-pub(super) const COUNT: usize = 12;
+pub(super) const COUNT: usize = 15;
 
 /// Their names, in the order of the vector.
 pub(super) const NAMES: [&str; COUNT] = [
@@ -20,12 +20,21 @@ pub(super) const NAMES: [&str; COUNT] = [
     "above_16",
     "above_64",
     "above_128",
+    "delivery",
+    "per_delivery",
+    "per_prefill_square",
     "overlap",
     "ahead",
 ];
 
+/// Which one is `overhead`.
+pub(super) const OVERHEAD: usize = 4;
+/// Which one is `ahead`.
+pub(super) const AHEAD: usize = 14;
+/// Which one is `per_prefill_pair`.
+const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
-const SHARES: usize = 10;
+const SHARES: usize = 13;
 /// No time is shorter than this: its logarithm must exist.
 const LEAST_TIME: f64 = 1e-13;
 /// No share is nearer to 0 or 1 than this.
@@ -44,6 +53,9 @@ pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
         c.above_16,
         c.above_64,
         c.above_128,
+        c.delivery,
+        c.per_delivery,
+        c.per_prefill_square,
         c.overlap,
         c.ahead,
     ];
@@ -72,8 +84,11 @@ pub(super) fn unpack(x: &[f64]) -> StepCosts {
         above_16: time(7),
         above_64: time(8),
         above_128: time(9),
-        overlap: share(10),
-        ahead: share(11),
+        delivery: time(10),
+        per_delivery: time(11),
+        per_prefill_square: time(12),
+        overlap: share(13),
+        ahead: share(14),
     }
 }
 
@@ -82,9 +97,13 @@ pub(super) fn value(x: &[f64], i: usize) -> f64 {
     if i < SHARES { x[i].exp() } else { 1.0 / (1.0 + (-x[i]).exp()) }
 }
 
-/// How far the truth may be from the first guess, as a standard deviation: seven times more or less. It decides nothing that the
-/// data say anything about, and keeps at its guess what they are silent on.
-pub(super) const PRIOR_SD: f64 = 2.0;
+/// How far the truth may be from the first guess, as standard deviations. It decides nothing that the data say anything about, and
+/// keeps near its guess what they are silent on: seven times more or less for a time, 1.6 for the ratio that the shape of decoders fixes.
+pub(super) fn spread() -> [f64; COUNT] {
+    let mut spread = [2.0; COUNT];
+    spread[PAIR] = 0.5;
+    spread
+}
 
 /// A first guess from the latencies alone: what the quickest answers took bounds the constants, the rest is shared out.
 pub(super) fn guess(probes: &[Probe]) -> StepCosts {
@@ -120,20 +139,24 @@ pub(super) fn guess(probes: &[Probe]) -> StepCosts {
     let context = at(&mut context, 0.5, 1e3);
     // Half of what a batch adds to the base: the other half is prefill in between. Sequences and their context share that evenly.
     let per_decode = (0.25 * (usual - base).max(0.1 * base) / batch).max(1e-3 * base);
-    let per_prefill_token = (0.5 * at(&mut per_token, 0.1, 1e-4)).max(1e-9);
+    let per_prefill_token = (0.7 * at(&mut per_token, 0.1, 1e-4)).max(1e-9);
     StepCosts {
         base,
         per_decode,
         per_context_token: per_decode / context,
         per_prefill_token,
-        overhead: (0.3 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
-        // Attention is a tenth of the work at the usual length.
-        per_prefill_pair: 0.2 * per_prefill_token / context,
+        overhead: (0.2 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
+        // 2 d L operations for a pair against 12 d² L for a token, of width d: a decoder of ordinary shape and width 5,000.
+        per_prefill_pair: per_prefill_token / 30_000.0,
         mixed: 0.1 * base,
         above_16: 0.03 * base,
         above_64: 0.03 * base,
         above_128: 0.03 * base,
-        overlap: 0.2,
+        delivery: (0.1 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
+        per_delivery: 0.003 * base,
+        // A step of 8,192 tokens is slower by a tenth.
+        per_prefill_square: per_prefill_token * 1.2e-5,
+        overlap: 0.1,
         ahead: 0.5,
     }
 }

@@ -19,6 +19,9 @@ pub struct StepCosts {
     /// Seconds for each pair of a prompt token that is computed and a token before it in its own prompt: attention grows with the square.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub per_prefill_pair: f64,
+    /// Seconds for the square of the prompt tokens of a step: long arithmetic runs at a lower clock than short, within the same power.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub per_prefill_square: f64,
     /// Seconds more of a step that computes prompt tokens: such a step cannot replay the graph captured for decoding.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mixed: f64,
@@ -39,6 +42,12 @@ pub struct StepCosts {
     /// (vLLM's default since 0.11) it is near 1: what arrives later waits a whole step more.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ahead: f64,
+    /// Seconds between the end of a step and the arrival of its tokens at the client: sampling, detokenizer, HTTP.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delivery: f64,
+    /// Seconds more for each sequence whose token is delivered before, in the order of admission: one process writes all streams.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub per_delivery: f64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -77,7 +86,9 @@ impl StepCosts {
         if work.prefill == 0 {
             return decode;
         }
-        let prefill = self.per_prefill_token * work.prefill as f64 + self.per_prefill_pair * work.pairs;
+        let tokens = work.prefill as f64;
+        let prefill =
+            (self.per_prefill_token + self.per_prefill_square * tokens) * tokens + self.per_prefill_pair * work.pairs;
         decode + prefill - self.overlap * decode.min(prefill) + self.mixed
     }
 
@@ -93,6 +104,23 @@ impl StepCosts {
         now - self.ahead * last
     }
 
+    /// Seconds from the end of a step to the arrival of a first token at the client, when that many sequences got a token: the newest
+    /// are served last.
+    pub fn first_delivery(&self, emitted: u64) -> f64 {
+        self.delivery + self.per_delivery * emitted as f64
+    }
+
+    /// The same for a last token, which is half way through the streams on average.
+    pub fn last_delivery(&self, emitted: u64) -> f64 {
+        self.delivery + 0.5 * self.per_delivery * emitted as f64
+    }
+
+    /// Whether a sequence that ended still holds its place while the next step is composed: with asynchronous scheduling its last token
+    /// is not known by then.
+    pub fn lingers(&self) -> bool {
+        self.ahead > 0.5
+    }
+
     /// The same engine with every step `factor` times as long.
     #[must_use]
     pub fn slower(&self, factor: f64) -> Self {
@@ -102,6 +130,7 @@ impl StepCosts {
             per_context_token: self.per_context_token * factor,
             per_prefill_token: self.per_prefill_token * factor,
             per_prefill_pair: self.per_prefill_pair * factor,
+            per_prefill_square: self.per_prefill_square * factor,
             mixed: self.mixed * factor,
             above_16: self.above_16 * factor,
             above_64: self.above_64 * factor,
@@ -122,12 +151,15 @@ mod tests {
         per_prefill_token: 0.01,
         overhead: 0.5,
         per_prefill_pair: 0.0,
+        per_prefill_square: 0.0,
         mixed: 0.0,
         above_16: 0.0,
         above_64: 0.0,
         above_128: 0.0,
         overlap: 0.0,
         ahead: 0.0,
+        delivery: 0.0,
+        per_delivery: 0.0,
     };
 
     #[test]

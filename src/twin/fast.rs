@@ -100,6 +100,8 @@ pub struct FastReplay {
     held: u64,
     /// Tokens that the decoding sequences attend to.
     context: u64,
+    /// Sequences that ended in the last step and still take their places.
+    lingering: usize,
     strain: Strain,
 }
 
@@ -110,7 +112,7 @@ impl FastReplay {
         answers.resize(requests.len(), Answered { first: f64::INFINITY, last: f64::INFINITY });
         self.ends.clear();
         self.again.clear();
-        (self.partial, self.next, self.held, self.context) = (None, 0, 0, 0);
+        (self.partial, self.next, self.held, self.context, self.lingering) = (None, 0, 0, 0, 0);
         self.strain = Strain::default();
         let kv = bounds.kv_tokens.unwrap_or(u64::MAX);
         let start = requests.first().map_or(0.0, |r| r.at);
@@ -124,6 +126,7 @@ impl FastReplay {
                 last = 0.0;
                 continue;
             }
+            let ended;
             self.strain.most_decoding = self.strain.most_decoding.max(work.decoding);
             if work.prefill > 0 {
                 last = costs.seconds(&work);
@@ -131,10 +134,13 @@ impl FastReplay {
                 step += 1;
                 self.context += work.decoding;
                 self.held += work.decoding;
-                self.first_tokens(requests, now, step, answers);
+                let emitted = work.decoding + self.ready.len() as u64;
+                self.first_tokens(requests, now + costs.first_delivery(emitted), step, answers);
+                ended = self.last_tokens(requests, now + costs.last_delivery(emitted), step, answers);
             } else {
                 // Nothing changes until an answer ends, the KV cache overflows or a request is seen that may be admitted.
                 let end = self.ends.peek().map_or(step, |Reverse((end, _))| *end);
+                let end = if blocked && self.lingering > 0 { step } else { end };
                 let seen = if blocked { None } else { requests.get(self.next) };
                 let seen = seen.map_or(f64::INFINITY, |r| r.at + costs.overhead);
                 let fixed = costs.seconds(&StepWork { context: 0, ..work });
@@ -149,8 +155,11 @@ impl FastReplay {
                     }
                 }
                 self.context = work.context;
+                ended = self.last_tokens(requests, now + costs.last_delivery(work.decoding), step, answers);
             }
-            self.last_tokens(requests, now, step, answers);
+            // An engine that is idle but for those that ended composes anew.
+            let still_running = !self.ends.is_empty() || self.partial.is_some();
+            self.lingering = if costs.lingers() && still_running { ended } else { 0 };
             while self.held > kv && self.preempt(requests, step) {
                 self.strain.preemptions += 1;
             }
@@ -181,7 +190,7 @@ impl FastReplay {
                 None if requests.get(self.next).is_some_and(&waits) => (self.next as u32, 0),
                 None => return (work, false),
             };
-            let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some());
+            let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering;
             if budget == 0 || running >= bounds.max_num_seqs as usize {
                 return (work, true);
             }
@@ -216,11 +225,11 @@ impl FastReplay {
         }
     }
 
-    fn first_tokens(&mut self, requests: &[Sent], now: f64, step: u64, answers: &mut [Answered]) {
+    fn first_tokens(&mut self, requests: &[Sent], arrives: f64, step: u64, answers: &mut [Answered]) {
         while let Some(prefill) = self.ready.pop() {
             let index = prefill.index as usize;
             if prefill.generated == 0 {
-                answers[index].first = now;
+                answers[index].first = arrives;
             }
             self.context += u64::from(prefill.target) + 1;
             let more = requests[index].output.saturating_sub(prefill.generated + 1);
@@ -228,17 +237,20 @@ impl FastReplay {
         }
     }
 
-    fn last_tokens(&mut self, requests: &[Sent], now: f64, step: u64, answers: &mut [Answered]) {
+    fn last_tokens(&mut self, requests: &[Sent], arrives: f64, step: u64, answers: &mut [Answered]) -> usize {
+        let before = self.ends.len();
         while let Some(Reverse((end, index))) = self.ends.peek().copied() {
             if end > step {
                 break;
             }
             self.ends.pop();
             let request = &requests[index as usize];
-            answers[index as usize].last = now;
+            let answer = &mut answers[index as usize];
+            answer.last = arrives.max(answer.first);
             self.context -= u64::from(request.prompt) + u64::from(request.output);
             self.held -= room(request, request.output.max(1) - 1);
         }
+        before - self.ends.len()
     }
 
     /// Takes the blocks of the newest sequence; false when none is left.
@@ -282,12 +294,15 @@ mod tests {
         per_prefill_token: 3e-5,
         overhead: 4e-3,
         per_prefill_pair: 1e-9,
+        per_prefill_square: 2e-10,
         mixed: 2e-3,
         above_16: 5e-4,
         above_64: 1e-3,
         above_128: 1e-3,
         overlap: 0.3,
         ahead: 0.8,
+        delivery: 2e-3,
+        per_delivery: 1e-4,
     };
 
     /// Requests from a plain multiplicative generator: the tests need repeatability, not quality.
@@ -323,7 +338,8 @@ mod tests {
         for (max_num_seqs, max_num_batched_tokens, rate) in [(256, 8192, 12.0), (16, 512, 6.0), (64, 2048, 30.0)] {
             let limits = Limits { max_num_seqs, max_num_batched_tokens, num_blocks: 60_000, block_size: 16 };
             let (fast, slow, strain) = both(limits, &requests(3000, rate));
-            let differ = fast.iter().zip(&slow).filter(|(a, b)| (a.first - b.first).abs() + (a.last - b.last).abs() > 1e-6);
+            let differ =
+                fast.iter().zip(&slow).filter(|(a, b)| (a.first - b.first).abs() + (a.last - b.last).abs() > 1e-6);
             assert_eq!(differ.count(), 0, "{max_num_seqs} {max_num_batched_tokens}");
             assert_eq!((strain.preemptions, strain.kv_full), (0, 0));
         }

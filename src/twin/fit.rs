@@ -1,66 +1,152 @@
-//! The fit: probes as they were sent and answered -> the coefficients of the engine's steps.
+//! The fit: probes as they were sent and answered -> the coefficients of the engine's steps, how sure they are, and what is left over.
 //!
-//! The loss is the likelihood of a Laplace distribution of log residuals, whose widths for the first and for the later tokens are
-//! fitted too: it weighs both as the data do, and a stall counts with its logarithm alone. Failed requests load the engine of the
-//! replay and are no evidence of how fast it is.
+//! Failed requests load the engine of the replay and are no evidence of how fast it is; they are counted. The search starts from
+//! several guesses, since whether the engine composes its steps ahead makes valleys of its own.
 
-use std::cell::RefCell;
+use std::fmt;
 
-use super::coefficients::{self, COUNT, PRIOR_SD};
+use serde::{Deserialize, Serialize};
+
+use super::coefficients::{self, AHEAD, COUNT, NAMES, OVERHEAD};
 use super::costs::StepCosts;
-use super::fast::{Answered, FastReplay};
+use super::loss::Loss;
 use super::observed::Probe;
+use super::residuals::Residuals;
 use super::simplex::minimize;
+use super::uncertainty;
 
-/// Log residuals smaller than this count as none: arrivals are stamped no better than that.
-const RESOLUTION: f64 = 0.01;
-/// A time per token is evidence from this many tokens on; below it, it is the jitter of two stamps.
-const TOKENS_FOR_TPOT: u32 = 8;
+/// Fewer answers than this say too little about so many coefficients.
+const LEAST_ANSWERS: usize = 100;
+/// The starts search on this many probes, spread over the load; the best goes on with all.
+const PROBES_OF_A_START: usize = 3;
+/// Requests that one polish may replay in all: about a second of one core.
+const POLISH_REQUESTS: f64 = 1.2e7;
+/// Downhill steps of a descent; most end earlier, when they gain nothing more.
+const STEPS: usize = 30;
 
-pub struct Lab { pub x: Vec<f64>, pub costs: StepCosts, pub loss: f64, pub evals: usize }
+/// One fitted coefficient.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Coefficient {
+    /// The field of [`StepCosts`].
+    pub name: String,
+    /// Its value in the unit of the field.
+    pub value: f64,
+    /// The standard error of its logarithm, or of its log odds where it is a share.
+    pub log_error: f64,
+}
 
-pub struct Loss<'a> { pub probes: &'a [Probe], pub center: [f64; COUNT], pub buf: RefCell<(FastReplay, Vec<Answered>, usize)> }
+/// What probes say about an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// The engine's steps.
+    pub costs: StepCosts,
+    /// Each coefficient with its error, from the spread over blocks of time.
+    pub coefficients: Vec<Coefficient>,
+    /// What the data leave open, in words: coefficients that they are silent on, and pairs that they cannot tell apart.
+    pub open: Vec<String>,
+    /// What the twin does not explain.
+    pub residuals: Residuals,
+    /// The negative log likelihood; comparable between fits to the same probes alone.
+    pub loss: f64,
+    /// How often the probes were replayed.
+    pub replays: u64,
+}
 
-impl Loss<'_> {
-    pub fn residuals(&self, costs: &StepCosts, mut each: impl FnMut(usize, usize, Option<f64>, Option<f64>)) {
-        let mut buf = self.buf.borrow_mut();
-        let (replay, answers, n) = &mut *buf;
-        *n += 1;
-        for (k, p) in self.probes.iter().enumerate() {
-            replay.run(costs, p.bounds(), p.sent(), answers);
-            for (i, (r, a)) in p.requests().iter().zip(answers.iter()).enumerate() {
-                if r.failed { continue }
-                let (Some(first), Some(last)) = (r.first, r.last) else { continue };
-                let t = ((first.0 - r.sent.0).max(1e-6) / (a.first - r.sent.0)).ln();
-                let d = (r.tokens_out >= TOKENS_FOR_TPOT).then(|| ((last.0 - first.0).max(1e-6) / (a.last - a.first)).ln());
-                each(k, i, Some(t).filter(|t| t.is_finite()), d.filter(|t| t.is_finite()));
-            }
+/// Why there is no fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FitError {
+    /// The probes hold too few whole answers.
+    TooFewAnswers {
+        /// How many there are.
+        answers: usize,
+    },
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::TooFewAnswers { answers } = self;
+        write!(f, "{answers} whole answers are too few for a fit, which wants {LEAST_ANSWERS}")
+    }
+}
+
+impl std::error::Error for FitError {}
+
+/// Fits the engine's steps to these probes.
+///
+/// # Errors
+/// Too few answers.
+pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
+    enough(probes)?;
+    let center = coefficients::pack(&coefficients::guess(probes));
+    let some = spread_over_load(probes);
+    let loss = Loss::new(&some, center, coefficients::spread());
+    let mut best = (center.to_vec(), f64::INFINITY);
+    // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
+    for (ahead, overhead) in [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)] {
+        let mut start = center.to_vec();
+        start[AHEAD] = ahead;
+        start[OVERHEAD] += overhead;
+        let found = loss.descend(&start, STEPS);
+        if found.1 < best.1 {
+            best = found;
         }
     }
-    pub fn of(&self, x: &[f64]) -> f64 {
-        let (mut st, mut sp, mut nt, mut np) = (0.0, 0.0, 0.0, 0.0);
-        let rho = |r: f64| (r * r + RESOLUTION * RESOLUTION).sqrt();
-        self.residuals(&coefficients::unpack(x), |_, _, t, d| {
-            if let Some(t) = t { st += rho(t); nt += 1.0; }
-            if let Some(d) = d { sp += rho(d); np += 1.0; }
-        });
-        let prior: f64 = x.iter().zip(&self.center).map(|(a, b)| ((a - b) / PRIOR_SD).powi(2)).sum::<f64>() * 0.5;
-        nt * (st / f64::max(nt, 1.0)).ln() + np * (sp / f64::max(np, 1.0)).ln() + prior
+    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2]))
+}
+
+/// Fits again, with more probes or others, from what an earlier fit found.
+///
+/// # Errors
+/// Too few answers.
+pub fn refit(probes: &[Probe], earlier: &Fit) -> Result<Fit, FitError> {
+    enough(probes)?;
+    let center = coefficients::pack(&coefficients::guess(probes));
+    Ok(finish(probes, center, &coefficients::pack(&earlier.costs), 0, &[0.15]))
+}
+
+fn enough(probes: &[Probe]) -> Result<(), FitError> {
+    let answers: usize = probes.iter().map(|p| p.requests().len() - p.failures()).sum();
+    if answers < LEAST_ANSWERS { Err(FitError::TooFewAnswers { answers }) } else { Ok(()) }
+}
+
+/// Polishes with simplexes of these edges, and tells what was found.
+fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64]) -> Fit {
+    let loss = Loss::new(probes, center, coefficients::spread());
+    let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
+    let moves = (POLISH_REQUESTS / requests as f64 / edges.len() as f64).clamp(200.0, 1500.0) as u64;
+    let mut best = loss.descend(start, STEPS);
+    for edge in edges {
+        let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);
+        if found.1 < best.1 {
+            best = found;
+        }
+        best = loss.descend(&best.0, STEPS);
+    }
+    let covariance = uncertainty::covariance(&loss, &best.0, probes);
+    let of = |i: usize| Coefficient {
+        name: NAMES[i].to_owned(),
+        value: coefficients::value(&best.0, i),
+        log_error: covariance[i][i].max(0.0).sqrt(),
+    };
+    Fit {
+        costs: coefficients::unpack(&best.0),
+        coefficients: (0..COUNT).map(of).collect(),
+        open: uncertainty::open(&covariance),
+        residuals: Residuals::of(&loss, &best.0, probes),
+        loss: best.1,
+        replays: replays + loss.replays(),
     }
 }
 
-pub fn lab(probes: &[Probe], free: [bool; COUNT], moves: u64, rounds: usize) -> Lab {
-    let guess = coefficients::guess(probes);
-    let mut center = coefficients::pack(&guess);
-    for i in 0..COUNT { if !free[i] { center[i] = if i < 10 { -30.0 } else { -20.0 } } }
-    let loss = Loss { probes, center, buf: RefCell::default() };
-    let mut best = (center.to_vec(), loss.of(&center));
-    let edges = |size: f64| -> Vec<f64> { (0..COUNT).map(|i| if free[i] { if i % 2 == 0 { size } else { -size } } else { 0.0 }).collect() };
-    for k in 0..rounds {
-        let found = minimize(|x| loss.of(x), &best.0, &edges(0.6 / (1.0 + k as f64)), moves);
-        if found.1 < best.1 { best = found; }
-        if std::env::var_os("V").is_some() { eprintln!("round {k} loss {:.1} evals {}", best.1, loss.buf.borrow().2); }
-    }
-    let evals = loss.buf.borrow().2;
-    Lab { costs: coefficients::unpack(&best.0), x: best.0, loss: best.1, evals }
+/// A few of the probes, from the least to the most loaded.
+fn spread_over_load(probes: &[Probe]) -> Vec<Probe> {
+    let mut order: Vec<&Probe> = probes.iter().collect();
+    order.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+    let last = order.len().saturating_sub(1);
+    let mut chosen: Vec<usize> = (0..PROBES_OF_A_START).map(|i| i * last / (PROBES_OF_A_START - 1)).collect();
+    chosen.dedup();
+    chosen.into_iter().filter_map(|i| order.get(i).map(|p| (*p).clone())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,29 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
-//! `profile`, `blocks`, `scheduler` and `replay` are pure: no clock, no I/O, no randomness. Only `server` has a clock.
+//! Only `server` has a clock; all else is pure: no clock, no I/O, no randomness. `scheduler` knows every block of the KV cache; `fast`
+//! knows sums alone and is what a fit and hours of traffic are replayed with.
 
 mod blocks;
 mod coefficients;
 mod costs;
 mod fast;
-pub mod fit;
+mod fit;
+mod linear;
+mod loss;
 mod observed;
 mod profile;
 mod replay;
+mod residuals;
 mod scheduler;
 pub mod server;
 mod simplex;
+mod uncertainty;
 
-pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
 pub use costs::{StepCosts, StepWork};
+pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
+pub use fit::{Coefficient, Fit, FitError, fit, refit};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile};
 pub use replay::{Arrival, Replayed, replay};
+pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};

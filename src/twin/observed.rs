@@ -107,6 +107,12 @@ impl Probe {
         self.bounds
     }
 
+    /// Requests per second between the first send and the last.
+    pub(super) fn rate(&self) -> f64 {
+        let ends = self.sent.first().zip(self.sent.last());
+        ends.map_or(0.0, |(first, last)| self.sent.len() as f64 / (last.at - first.at).max(1e-9))
+    }
+
     /// Requests without a whole answer.
     pub fn failures(&self) -> usize {
         self.requests.iter().filter(|r| r.failed).count()

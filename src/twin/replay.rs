@@ -58,15 +58,17 @@ pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item
         };
         now += step.seconds;
         last = step.seconds;
+        let emitted = step.emitted.len() as u64;
         for position in step.emitted {
             let request = &mut done[position as usize];
             if request.first.is_infinite() {
-                request.first = now;
+                request.first = now + costs.first_delivery(emitted);
                 request.cached_tokens = scheduler.cached_tokens(position).unwrap_or(0);
             }
         }
         for position in step.finished {
-            done[position as usize].last = now;
+            let request = &mut done[position as usize];
+            request.last = (now + costs.last_delivery(emitted)).max(request.first);
         }
     }
 }

@@ -177,6 +177,7 @@ impl Scheduler {
 
     /// Computes one step, or nothing when there is nothing to do. The state afterwards is that at the end of the step.
     pub fn step(&mut self) -> Option<Step> {
+        let ended = if self.costs.lingers() && !self.running.is_empty() { self.finished.len() } else { 0 };
         while let Some(slot) = self.finished.pop() {
             self.by_id.remove(&self.slots[slot as usize].id);
             self.vacant.push(slot);
@@ -185,7 +186,7 @@ impl Scheduler {
         let (budget, preempted) = self.serve_running(self.limits.max_num_batched_tokens);
         // A step that had to preempt admits nobody: the blocks are needed by those that run.
         if preempted == 0 {
-            self.serve_waiting(budget);
+            self.serve_waiting(budget, ended);
         }
         if self.batch.is_empty() {
             return None;
@@ -219,8 +220,9 @@ impl Scheduler {
     }
 
     /// Admits waiting requests, first come first served; the first that does not fit holds back those behind it.
-    fn serve_waiting(&mut self, mut budget: u32) {
-        while budget > 0 && self.running.len() < self.limits.max_num_seqs as usize {
+    /// Those that just ended may still take places.
+    fn serve_waiting(&mut self, mut budget: u32, ended: usize) {
+        while budget > 0 && self.running.len() + ended < self.limits.max_num_seqs as usize {
             let Some(&slot) = self.waiting.front() else { break };
             let Some(reused) = self.reuse_prefix(slot) else { break };
             self.waiting.pop_front();

@@ -9,12 +9,15 @@ const COSTS: StepCosts = StepCosts {
     per_prefill_token: 0.01,
     overhead: 0.0,
     per_prefill_pair: 0.0,
+    per_prefill_square: 0.0,
     mixed: 0.0,
     above_16: 0.0,
     above_64: 0.0,
     above_128: 0.0,
     overlap: 0.0,
     ahead: 0.0,
+    delivery: 0.0,
+    per_delivery: 0.0,
 };
 
 fn scheduler(max_num_seqs: u32, max_num_batched_tokens: u32, num_blocks: u32) -> Scheduler {
