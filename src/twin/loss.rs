@@ -106,7 +106,7 @@ impl<'a> Loss<'a> {
                 for a in 0..COUNT {
                     let da = derivatives[a][i][which];
                     gradient[a] += weight * value * da;
-                    for b in 0..=a {
+                    for b in 0..COUNT {
                         curvature[a][b] += weight * da * derivatives[b][i][which];
                     }
                 }
@@ -115,9 +115,6 @@ impl<'a> Loss<'a> {
         for a in 0..COUNT {
             gradient[a] += (x[a] - self.center[a]) / self.spread[a].powi(2);
             curvature[a][a] += self.spread[a].powi(-2);
-            for b in 0..a {
-                curvature[b][a] = curvature[a][b];
-            }
         }
         Slope { gradient, curvature }
     }
@@ -171,12 +168,12 @@ impl<'a> Loss<'a> {
 }
 
 /// The magnitude of a residual, smooth at zero.
-pub(super) fn magnitude(residual: f64) -> f64 {
+fn magnitude(residual: f64) -> f64 {
     residual.hypot(RESOLUTION)
 }
 
 /// The mean magnitude of both residuals, and how many there are.
-pub(super) fn widths(residuals: &[Residual]) -> ([f64; 2], [f64; 2]) {
+fn widths(residuals: &[Residual]) -> ([f64; 2], [f64; 2]) {
     let (mut sums, mut counts) = ([0.0; 2], [0.0; 2]);
     for r in residuals {
         for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
