@@ -19,7 +19,7 @@ use super::uncertainty;
 const LEAST_ANSWERS: usize = 100;
 /// The starts search on this many probes, spread over the load; the best goes on with all.
 const PROBES_OF_A_START: usize = 3;
-/// Requests that one polish may replay in all: about a second of one core.
+/// Requests that the polish may replay, not counting the descents: one or two seconds of a core.
 const POLISH_REQUESTS: f64 = 1.2e7;
 /// Downhill steps of a descent; most end earlier, when they gain nothing more.
 const STEPS: usize = 30;
@@ -76,6 +76,11 @@ impl std::error::Error for FitError {}
 /// # Errors
 /// Too few answers.
 pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
+    fit_within(probes, POLISH_REQUESTS)
+}
+
+/// [`fit`] with a polish that replays about that many requests.
+pub(crate) fn fit_within(probes: &[Probe], polish: f64) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
     let some = spread_over_load(probes);
@@ -91,7 +96,7 @@ pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
             best = found;
         }
     }
-    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2]))
+    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2], polish))
 }
 
 /// Fits again, with more probes or others, from what an earlier fit found.
@@ -101,7 +106,7 @@ pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
 pub fn refit(probes: &[Probe], earlier: &Fit) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
-    Ok(finish(probes, center, &coefficients::pack(&earlier.costs), 0, &[0.15]))
+    Ok(finish(probes, center, &coefficients::pack(&earlier.costs), 0, &[0.15], POLISH_REQUESTS / 2.0))
 }
 
 fn enough(probes: &[Probe]) -> Result<(), FitError> {
@@ -110,10 +115,10 @@ fn enough(probes: &[Probe]) -> Result<(), FitError> {
 }
 
 /// Polishes with simplexes of these edges, and tells what was found.
-fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64]) -> Fit {
+fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64], polish: f64) -> Fit {
     let loss = Loss::new(probes, center, coefficients::spread());
     let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
-    let moves = (POLISH_REQUESTS / requests as f64 / edges.len() as f64).clamp(200.0, 1500.0) as u64;
+    let moves = (polish / requests as f64 / edges.len() as f64).clamp(100.0, 1500.0) as u64;
     let mut best = loss.descend(start, STEPS);
     for edge in edges {
         let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);

@@ -21,6 +21,8 @@ mod uncertainty;
 
 pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
+#[cfg(test)]
+pub(crate) use fit::fit_within;
 pub use fit::{Coefficient, Fit, FitError, fit, refit};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile};

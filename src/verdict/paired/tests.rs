@@ -68,7 +68,7 @@ const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
 
 #[test]
 fn a_twin_that_is_the_engine_leaves_no_luck() {
-    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 8000.0, 99));
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 3000.0, 99));
     let engine = TWIN.slower(1.03);
     let estimates: Vec<Vec<Paired>> = (1..6)
         .map(|seed| {
@@ -76,12 +76,12 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
             estimate(&[Measured { probe: &probe, window: WINDOW }], &TWIN, &long, &limits())
         })
         .collect();
-    let truth = Long::replay(&engine, BOUNDS, traffic(12.0, 8000.0, 98));
+    let truth = Long::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
     for e in &estimates {
         assert_eq!(e.len(), 2, "gaps are no business of the twin");
         for (paired, metric) in e.iter().zip([Metric::Ttft, Metric::Tpot]) {
             let (log, _) = truth.log_quantile(metric, 0.99).unwrap();
-            assert!((paired.estimate.0.ln() - log).abs() < 0.08, "{paired:?}");
+            assert!((paired.estimate.0.ln() - log).abs() < 0.12, "{paired:?}");
             assert!(paired.explained > 0.8 && paired.judge == Judge::Paired, "{paired:?}");
         }
     }
@@ -122,17 +122,64 @@ fn the_limit_in_rate_is_found_with_its_error() {
     let engine = TWIN.slower(1.1);
     let probes: Vec<Probe> = (1..4).map(|seed| probe(&engine, 12.0, seed, BOUNDS)).collect();
     let measured: Vec<Measured> = probes.iter().map(|probe| Measured { probe, window: WINDOW }).collect();
-    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 4000.0, 99));
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
     let limit = &limits()[1];
     let paired = &estimate(&measured, &TWIN, &long, std::slice::from_ref(limit))[0];
-    let at = |rate: Rate| traffic(rate.0, 3000.0, 5);
+    let at = |rate: Rate| traffic(rate.0, 1000.0, 5);
     let found = limit_rate(paired, limit, &TWIN, BOUNDS, (Rate(6.0), Rate(25.0)), at).unwrap();
     let holds = |rate: f64| {
-        Long::replay(&engine, BOUNDS, traffic(rate, 3000.0, 5)).log_quantile(Metric::Tpot, 0.99).unwrap().0
+        Long::replay(&engine, BOUNDS, traffic(rate, 1000.0, 5)).log_quantile(Metric::Tpot, 0.99).unwrap().0
             < 0.02_f64.ln()
     };
     assert!(found.bracketed && holds(found.rate.0 * 0.94) && !holds(found.rate.0 * 1.06), "{found:?}");
     assert!(paired.windows_that_hold.is_some_and(|share| (0.0..=1.0).contains(&share)));
     let beyond = limit_rate(paired, limit, &TWIN, BOUNDS, (Rate(2.0), Rate(3.0)), at).unwrap();
     assert!(!beyond.bracketed && beyond.rate == Rate(3.0));
+}
+
+/// A probe of the records of a real engine.
+fn recorded(csv: &str) -> Probe {
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let rows = reader.deserialize::<(f64, f64, f64, f64, u32, u32, String)>();
+    let of =
+        |(due, sent, first, last, tokens_in, tokens_out, error): (f64, f64, f64, f64, u32, u32, String)| Observed {
+            due: Seconds(due),
+            sent: Seconds(sent),
+            tokens_in,
+            cached: 0,
+            tokens_out,
+            first: Some(Seconds(first)),
+            last: Some(Seconds(last)),
+            failed: !error.is_empty(),
+        };
+    let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
+    Probe::new(rows.map(|row| of(row.unwrap())).collect(), bounds)
+}
+
+#[test]
+fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
+    let [a, b, c, d, e] = [
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s11.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s12.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s14.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s16.csv"),
+        include_str!("../../../tests/data/h200/def_r17.43_d40_s23.csv"),
+    ]
+    .map(recorded);
+    let fit = crate::twin::fit_within(&[a, b], 3e5).unwrap();
+    assert!(fit.costs.ahead > 0.7, "this engine schedules asynchronously");
+    let long = Long::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
+    // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
+    let left = |probe: &Probe| {
+        let each = estimate(&[Measured { probe, window: WINDOW }], &fit.costs, &long, &limits());
+        each.iter().map(|p| (p.correction(), p.measured.0.ln())).collect::<Vec<_>>()
+    };
+    let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
+    for m in 0..2 {
+        let spread = |of: fn(&(f64, f64)) -> f64| {
+            let mean = all.iter().map(|p| of(&p[m])).sum::<f64>() / 3.0;
+            (all.iter().map(|p| (of(&p[m]) - mean).powi(2)).sum::<f64>() / 2.0).sqrt()
+        };
+        assert!(spread(|p| p.0) < 0.5 * spread(|p| p.1), "{all:?}");
+    }
 }
