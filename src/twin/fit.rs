@@ -20,9 +20,11 @@ const LEAST_ANSWERS: usize = 100;
 /// The starts search on this many probes, spread over the load; the best goes on with all.
 const PROBES_OF_A_START: usize = 3;
 /// Requests that the polish may replay, not counting the descents: one or two seconds of a core.
-const POLISH_REQUESTS: f64 = 1.2e7;
-/// Downhill steps of a descent; most end earlier, when they gain nothing more.
+const POLISH_REQUESTS: f64 = 1e7;
+/// Downhill steps of a descent from a guess; most end earlier, when they gain nothing more.
 const STEPS: usize = 30;
+/// The same where a simplex was before, and little is left to gain.
+const LAST_STEPS: usize = 8;
 
 /// One fitted coefficient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,13 +121,13 @@ fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, e
     let loss = Loss::new(probes, center, coefficients::spread());
     let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
     let moves = (polish / requests as f64 / edges.len() as f64).clamp(100.0, 1500.0) as u64;
-    let mut best = loss.descend(start, STEPS);
+    let mut best = loss.descend(start, LAST_STEPS);
     for edge in edges {
         let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);
         if found.1 < best.1 {
             best = found;
         }
-        best = loss.descend(&best.0, STEPS);
+        best = loss.descend(&best.0, LAST_STEPS);
     }
     let covariance = uncertainty::covariance(&loss, &best.0, probes);
     let of = |i: usize| Coefficient {

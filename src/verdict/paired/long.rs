@@ -55,16 +55,16 @@ impl Long {
 
     /// The logarithm of a quantile in seconds, and its standard error; none for a metric that the twin does not know.
     pub fn log_quantile(&self, metric: Metric, q: f64) -> Option<(f64, f64)> {
-        let sorted = |kept: &dyn Fn(usize) -> bool| {
-            let chosen = self.latencies.iter().enumerate().filter(|(i, _)| kept(*i));
-            let mut values: Vec<f64> = chosen.filter_map(|(_, l)| Self::latency(metric, l)).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
         let n = self.latencies.len().max(1);
-        let without = |b: usize| log_quantile(&sorted(&|i| i * BLOCKS / n != b), q);
-        let without: Vec<f64> = (0..BLOCKS).map(without).collect::<Option<_>>()?;
-        Some((log_quantile(&sorted(&|_| true), q)?, jackknife(&without)))
+        let with_block = |(i, l)| Some((Self::latency(metric, l)?, i * BLOCKS / n));
+        let mut sorted: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let without = |block: Option<usize>| {
+            let kept: Vec<f64> = sorted.iter().filter(|v| Some(v.1) != block).map(|v| v.0).collect();
+            log_quantile(&kept, q)
+        };
+        let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
+        Some((without(None)?, jackknife(&each)))
     }
 
     /// The share of windows of that length in which the quantile stays within the limit, when every latency is `correction` (a
