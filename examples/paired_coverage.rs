@@ -212,7 +212,7 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
         let measured = [0, 1].map(|i: usize| Measured { probe: &fresh[i], window: WINDOW });
         let rate = engine.rate * level;
         let long = Long::replay(&found.costs, Bounds::from(LIMITS), traffic(rate, 100_000.0 / rate, seed * 100 + 50));
-        estimate(&measured, &found.costs, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
+        estimate(&measured, &found, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
     });
     let levels = levels.collect();
     (found, levels)

@@ -87,7 +87,7 @@ fn limits() -> Vec<Limit> {
 
 fn paired(files: &[&File], fit: &Fit, long: &Long) -> Vec<Paired> {
     let measured: Vec<Measured> = files.iter().map(|f| Measured { probe: &f.probe, window: WINDOW }).collect();
-    estimate(&measured, &fit.costs, long, &limits())
+    estimate(&measured, fit, long, &limits())
 }
 
 /// Spread of single probes, direct and paired, and how far pairs of probes are from all together.

@@ -54,6 +54,20 @@ pub struct Fit {
     pub replays: u64,
 }
 
+impl Fit {
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed, and its degrees of freedom: what no arrival
+    /// explains, and what no single probe shows.
+    pub fn run_to_run(&self) -> (f64, f64) {
+        let logs: Vec<f64> = self.residuals.probes.iter().map(|p| p.slower.ln()).collect();
+        let n = logs.len() as f64;
+        if logs.len() < 2 {
+            return (0.0, 0.0);
+        }
+        let mean = logs.iter().sum::<f64>() / n;
+        ((logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(), n - 1.0)
+    }
+}
+
 /// Why there is no fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FitError {

@@ -17,7 +17,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::quantile_of_sorted;
 use crate::settings::Limit;
-use crate::twin::StepCosts;
+use crate::twin::Fit;
 use crate::units::Seconds;
 
 pub use long::Long;
@@ -33,6 +33,8 @@ const OF_A_BLOCK: f64 = 0.9;
 const LEAST_IN_A_BLOCK: usize = 8;
 /// The same requests sent again give a p99 within about 3 % (measured on an H200 with vLLM 0.24): no probe is surer.
 const FLOOR: f64 = 0.03;
+/// By this factor the twin is slowed to see what the quantile makes of it.
+const SLOWER: f64 = 1.03;
 /// The windows that an operator looks at.
 const FIVE_MINUTES: Seconds = Seconds(300.0);
 
@@ -98,13 +100,15 @@ impl Paired {
 }
 
 /// The paired estimates of the promises that the twin knows, from probes at one rate and one configuration that are not in the fit.
-pub fn estimate(measured: &[Measured], costs: &StepCosts, long: &Long, limits: &[Limit]) -> Vec<Paired> {
-    let pairs = Pairs::new(measured, costs);
-    limits.iter().filter_map(|limit| one(&pairs, measured.len(), long, limit)).collect()
+pub fn estimate(measured: &[Measured], fit: &Fit, long: &Long, limits: &[Limit]) -> Vec<Paired> {
+    let pairs = Pairs::new(measured, &fit.costs);
+    let slower = Pairs::new(measured, &fit.costs.slower(SLOWER));
+    limits.iter().filter_map(|limit| one(&pairs, &slower, fit, long, limit)).collect()
 }
 
-fn one(pairs: &Pairs, probes: usize, long: &Long, limit: &Limit) -> Option<Paired> {
+fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> Option<Paired> {
     let blocks = pairs.blocks(limit.metric);
+    let probes = pairs.probes();
     let q = limit.quantile;
     let [measured, replayed] = quantiles(&blocks, None, q)?;
     let (expected, long_error) = long.log_quantile(limit.metric, q)?;
@@ -113,12 +117,15 @@ fn one(pairs: &Pairs, probes: usize, long: &Long, limit: &Limit) -> Option<Paire
     let left = jackknife(&without.iter().map(|w| w[0] - w[1]).collect::<Vec<f64>>());
     let explained = explained(&blocks, q);
     let shift = expected - replayed;
-    let residual = left.max(between(&blocks, probes, q)).max(FLOOR / (probes as f64).sqrt());
+    let [_, replayed_slower] = quantiles(&slower.blocks(limit.metric), None, q)?;
+    let by_speed = (replayed_slower - replayed) / SLOWER.ln();
+    let (between, between_freedom) = between(&blocks, probes, q, by_speed, fit);
+    let residual = left.max(between).max(FLOOR / (probes as f64).sqrt());
     // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
     let error = (residual.powi(2) + long_error.powi(2) + (1.0 - explained) * shift.powi(2)).sqrt();
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
-    let freedom = (blocks.len() as f64 - 1.0).max(1.0);
+    let freedom = if between > left { between_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
     let confidence = StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error));
     let because = objection(pairs, long, explained);
     let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
@@ -144,19 +151,23 @@ fn one(pairs: &Pairs, probes: usize, long: &Long, limit: &Limit) -> Option<Paire
     })
 }
 
-/// The standard error of the mean difference by the spread from probe to probe; nothing can be said of one probe.
-fn between(blocks: &[Block], probes: usize, q: f64) -> f64 {
+/// The standard error of the mean difference by the spread from probe to probe, and its degrees of freedom. What the probes of the fit
+/// say of the engine's speed from run to run counts too: two fresh probes alone would be alike by luck too often.
+fn between(blocks: &[Block], probes: usize, q: f64, by_speed: f64, fit: &Fit) -> (f64, f64) {
     let own = |p: usize| {
         let own: Vec<Block> = blocks.iter().filter(|b| b.probe == p).cloned().collect();
         quantiles(&own, None, q).map(|[measured, replayed]| measured - replayed)
     };
     let each: Vec<f64> = (0..probes).filter_map(own).collect();
-    let n = each.len() as f64;
-    if each.len() < 2 {
-        return 0.0;
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    let squares: f64 = each.iter().map(|d| (d - mean).powi(2)).sum();
+    let (of_speed, fit_freedom) = fit.run_to_run();
+    let freedom = fit_freedom + each.len() as f64 - 1.0;
+    if freedom < 1.0 {
+        return (0.0, 0.0);
     }
-    let mean = each.iter().sum::<f64>() / n;
-    (each.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
+    let variance = (squares + (by_speed * of_speed).powi(2) * fit_freedom) / freedom;
+    ((variance / probes as f64).sqrt(), freedom)
 }
 
 /// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.

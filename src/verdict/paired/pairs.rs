@@ -49,6 +49,11 @@ impl<'a> Pairs<'a> {
         Self { measured, answers, strain }
     }
 
+    /// How many probes there are.
+    pub(super) fn probes(&self) -> usize {
+        self.measured.len()
+    }
+
     /// Requests of the windows that have no whole answer.
     pub(super) fn failures(&self) -> usize {
         let in_window = |m: &&Measured| m.probe.requests().iter().filter(|r| r.failed && m.window.holds(r.due)).count();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::settings::Metric;
-use crate::twin::{Answered, Bounds, FastReplay, Observed, Probe, Sent};
+use crate::twin::{Answered, Bounds, FastReplay, Fit, Observed, Probe, Residuals, Sent, StepCosts};
 use crate::units::Rate;
 use crate::verdict::Window;
 
@@ -59,6 +59,21 @@ fn probe(engine: &StepCosts, rate: f64, seed: u64, bounds: Bounds) -> Probe {
     Probe::new(sent.iter().zip(&answers).map(of).collect(), bounds)
 }
 
+/// A fit that found the twin, as if from many probes.
+fn twin() -> Fit {
+    let residuals = Residuals {
+        answers: 1000,
+        failures: 0,
+        outliers: 0,
+        ttft_sd: 0.05,
+        tpot_sd: 0.01,
+        ttft_correlation: 1.0,
+        tpot_correlation: 1.0,
+        probes: Vec::new(),
+    };
+    Fit { costs: TWIN, coefficients: Vec::new(), open: Vec::new(), residuals, loss: 0.0, replays: 0 }
+}
+
 fn limits() -> Vec<Limit> {
     let limit = |metric, at_most| Limit { metric, quantile: 0.99, at_most: Seconds(at_most) };
     vec![limit(Metric::Ttft, 0.5), limit(Metric::Tpot, 0.02), limit(Metric::Itl, 0.1)]
@@ -73,7 +88,7 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
     let estimates: Vec<Vec<Paired>> = (1..6)
         .map(|seed| {
             let probe = probe(&engine, 12.0, seed, BOUNDS);
-            estimate(&[Measured { probe: &probe, window: WINDOW }], &TWIN, &long, &limits())
+            estimate(&[Measured { probe: &probe, window: WINDOW }], &twin(), &long, &limits())
         })
         .collect();
     let truth = Long::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
@@ -94,11 +109,11 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     let mut requests = clean.requests().to_vec();
     requests[200].failed = true;
     let failed = Probe::new(requests, BOUNDS);
-    let result = estimate(&[Measured { probe: &failed, window: WINDOW }], &TWIN, &long, &limits());
+    let result = estimate(&[Measured { probe: &failed, window: WINDOW }], &twin(), &long, &limits());
     assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because.contains("1 requests")), "{result:?}");
     let small = Bounds { kv_tokens: Some(20_000), ..BOUNDS };
     let full = probe(&TWIN, 12.0, 3, small);
-    let result = estimate(&[Measured { probe: &full, window: WINDOW }], &TWIN, &long, &limits());
+    let result = estimate(&[Measured { probe: &full, window: WINDOW }], &twin(), &long, &limits());
     assert!(result.iter().all(|p| p.because.contains("KV cache")), "{result:?}");
 }
 
@@ -113,7 +128,7 @@ fn a_twin_of_another_engine_explains_little_and_says_so() {
         Observed { first: Some(first), last: Some(last), ..*a }
     };
     let mixed = Probe::new(probe.requests().iter().zip(other.requests()).map(swap).collect(), BOUNDS);
-    let result = estimate(&[Measured { probe: &mixed, window: WINDOW }], &TWIN, &long, &limits());
+    let result = estimate(&[Measured { probe: &mixed, window: WINDOW }], &twin(), &long, &limits());
     assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because.contains("explains only")), "{result:?}");
 }
 
@@ -124,7 +139,7 @@ fn the_limit_in_rate_is_found_with_its_error() {
     let measured: Vec<Measured> = probes.iter().map(|probe| Measured { probe, window: WINDOW }).collect();
     let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
     let limit = &limits()[1];
-    let paired = &estimate(&measured, &TWIN, &long, std::slice::from_ref(limit))[0];
+    let paired = &estimate(&measured, &twin(), &long, std::slice::from_ref(limit))[0];
     let at = |rate: Rate| traffic(rate.0, 1000.0, 5);
     let found = limit_rate(paired, limit, &TWIN, BOUNDS, (Rate(6.0), Rate(25.0)), at).unwrap();
     let holds = |rate: f64| {
@@ -171,7 +186,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     let long = Long::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
     let left = |probe: &Probe| {
-        let each = estimate(&[Measured { probe, window: WINDOW }], &fit.costs, &long, &limits());
+        let each = estimate(&[Measured { probe, window: WINDOW }], &fit, &long, &limits());
         each.iter().map(|p| (p.correction(), p.measured.0.ln())).collect::<Vec<_>>()
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
