@@ -100,7 +100,9 @@ impl Paired {
     }
 }
 
-/// The paired estimates of the promises that the twin knows, from probes at one rate and one configuration that are not in the fit.
+/// The paired estimates, from probes at one rate and one configuration that are not in the fit.
+///
+/// A promise that the twin cannot replay (gaps between tokens), or of which no answer was measured, has none: the plain count decides it.
 pub fn estimate(measured: &[Measured], fit: &Fit, long: &Long, limits: &[Limit]) -> Vec<Paired> {
     let pairs = Pairs::new(measured, &fit.costs);
     let slower = Pairs::new(measured, &fit.costs.slower(SLOWER));
