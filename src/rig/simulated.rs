@@ -129,9 +129,10 @@ impl SimulatedRig {
         let before = scheduler.counters();
         let mut flights: HashMap<u64, RequestRecord> = HashMap::new();
         let mut records = Vec::new();
-        let (mut now, mut looked) = (0.0, 0.0);
+        let (mut now, mut last, mut looked) = (0.0, 0.0, 0.0);
         let complete = loop {
-            while source.next_due().is_some_and(|due| due.0 + overhead <= now) {
+            let composed = self.profile.costs.composed_at(now, last);
+            while source.next_due().is_some_and(|due| due.0 + overhead <= composed) {
                 let Some(planned) = source.take() else { break };
                 let shape = shape(&planned.prompt, engine);
                 let mut record = sent(&planned, shape.tokens);
@@ -148,10 +149,13 @@ impl SimulatedRig {
             }
             let Some(step) = scheduler.step() else {
                 let Some(next) = source.next_due() else { break true };
-                now = next.0 + overhead;
+                now = now.max(next.0 + overhead);
+                last = 0.0;
                 continue;
             };
-            now += unsteady.seconds(step.seconds);
+            last = unsteady.seconds(step.seconds);
+            now += last;
+            let emitted = step.emitted.len() as u64;
             let batch = scheduler.counters().running + step.finished.len() as u32;
             if batch > engine.borne {
                 let says = format!(
@@ -163,11 +167,15 @@ impl SimulatedRig {
             }
             for id in &step.emitted {
                 if let Some(record) = flights.get_mut(id) {
+                    let arrives = match record.last {
+                        None => now + self.profile.costs.first_delivery(emitted),
+                        Some(last) => (now + self.profile.costs.last_delivery(emitted)).max(last.0),
+                    };
                     if let Some(last) = record.last {
-                        record.gaps.push((now - last.0) as f32);
+                        record.gaps.push((arrives - last.0) as f32);
                     }
-                    record.first.get_or_insert(Seconds(now));
-                    record.last = Some(Seconds(now));
+                    record.first.get_or_insert(Seconds(arrives));
+                    record.last = Some(Seconds(arrives));
                 }
             }
             for id in &step.finished {

@@ -1,20 +1,37 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
-//! `profile`, `blocks`, `scheduler` and `replay` are pure: no clock, no I/O, no randomness. Only `noise` draws, from a seed; only
-//! `profiles` reads files; only `server` has a clock.
+//! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
+//! `server` has a clock, only `noise` draws, from a seed, and only `profiles` reads files; all else is pure.
 
 mod blocks;
+mod coefficients;
+mod costs;
+mod fast;
+mod fit;
 mod flags;
+mod linear;
+mod loss;
 mod noise;
+mod observed;
 mod profile;
 mod profiles;
 mod replay;
+mod residuals;
 mod scheduler;
 pub mod server;
+mod simplex;
+mod uncertainty;
 
+pub use costs::{StepCosts, StepWork};
+pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
+#[cfg(test)]
+pub(crate) use fit::fit_within;
+pub use fit::{Coefficient, Fit, FitError, fit, refit};
 pub use flags::{EngineFlags, FlagError};
 pub use noise::{Noise, Unsteady};
-pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start, StepCosts};
+pub use observed::{Observed, Probe};
+pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start};
 pub use profiles::ProfileError;
 pub use replay::{Arrival, Replayed, replay};
+pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};

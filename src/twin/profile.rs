@@ -1,27 +1,12 @@
-//! What an engine costs: the seconds of a step, the bytes of its memory, the values it takes when no flag is given.
+//! An engine as numbers: the seconds of a step, the bytes of its memory, the values it takes when no flag is given.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::costs::StepCosts;
 use super::flags::EngineFlags;
 use super::noise::Noise;
-
-/// What a step takes, as a sum of terms, and what a request costs outside of the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StepCosts {
-    /// Seconds of every step, whatever it holds: weights read from memory, kernels launched.
-    pub base: f64,
-    /// Seconds for each decoding sequence in the step.
-    pub per_decode: f64,
-    /// Seconds for each token of context that a decoding sequence attends to.
-    pub per_context_token: f64,
-    /// Seconds for each prompt token that is computed in the step.
-    pub per_prefill_token: f64,
-    /// Seconds between the sending of a request and its arrival in the waiting queue: HTTP, tokenizer.
-    pub overhead: f64,
-}
 
 /// Where the bytes of the accelerator go.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The twin in virtual time: arrivals in, latencies out, without waiting for anything.
 
-use super::profile::{Limits, StepCosts};
+use super::costs::StepCosts;
+use super::profile::Limits;
 use super::scheduler::{PromptShape, Scheduler};
 
 /// A request on its way to the engine.
@@ -34,14 +35,15 @@ pub struct Replayed {
 /// Serves the arrivals, which must be sorted by their due time, and tells when each got its first and last token, in the order of
 /// the arrivals.
 ///
-/// A request reaches the waiting queue `overhead` seconds after it is due and is seen at the first step boundary from then on.
+/// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
 pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {
     let mut arrivals = arrivals.into_iter().peekable();
     let mut scheduler = Scheduler::new(costs, limits);
     let mut done: Vec<Replayed> = Vec::with_capacity(arrivals.size_hint().0);
-    let mut now = 0.0;
+    let (mut now, mut last) = (0.0, 0.0);
     loop {
-        while let Some(arrival) = arrivals.next_if(|a| a.due_s + costs.overhead <= now) {
+        let composed = costs.composed_at(now, last);
+        while let Some(arrival) = arrivals.next_if(|a| a.due_s + costs.overhead <= composed) {
             // The scheduler knows requests by their position, so that answers need no look-up.
             let position = done.len() as u64;
             let never = f64::INFINITY;
@@ -50,19 +52,23 @@ pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item
         }
         let Some(step) = scheduler.step() else {
             let Some(next) = arrivals.peek() else { return done };
-            now = next.due_s + costs.overhead;
+            now = now.max(next.due_s + costs.overhead);
+            last = 0.0;
             continue;
         };
         now += step.seconds;
+        last = step.seconds;
+        let emitted = step.emitted.len() as u64;
         for position in step.emitted {
             let request = &mut done[position as usize];
             if request.first.is_infinite() {
-                request.first = now;
+                request.first = now + costs.first_delivery(emitted);
                 request.cached_tokens = scheduler.cached_tokens(position).unwrap_or(0);
             }
         }
         for position in step.finished {
-            done[position as usize].last = now;
+            let request = &mut done[position as usize];
+            request.last = (now + costs.last_delivery(emitted)).max(request.first);
         }
     }
 }

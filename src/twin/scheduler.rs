@@ -8,7 +8,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::blocks::BlockPool;
-use super::profile::{Limits, StepCosts};
+use super::costs::{StepCosts, StepWork};
+use super::profile::Limits;
 
 /// What the scheduler needs to know of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,6 +177,7 @@ impl Scheduler {
 
     /// Computes one step, or nothing when there is nothing to do. The state afterwards is that at the end of the step.
     pub fn step(&mut self) -> Option<Step> {
+        let ended = if self.costs.lingers() && !self.running.is_empty() { self.finished.len() } else { 0 };
         while let Some(slot) = self.finished.pop() {
             self.by_id.remove(&self.slots[slot as usize].id);
             self.vacant.push(slot);
@@ -184,7 +186,7 @@ impl Scheduler {
         let (budget, preempted) = self.serve_running(self.limits.max_num_batched_tokens);
         // A step that had to preempt admits nobody: the blocks are needed by those that run.
         if preempted == 0 {
-            self.serve_waiting(budget);
+            self.serve_waiting(budget, ended);
         }
         if self.batch.is_empty() {
             return None;
@@ -218,8 +220,9 @@ impl Scheduler {
     }
 
     /// Admits waiting requests, first come first served; the first that does not fit holds back those behind it.
-    fn serve_waiting(&mut self, mut budget: u32) {
-        while budget > 0 && self.running.len() < self.limits.max_num_seqs as usize {
+    /// Those that just ended may still take places.
+    fn serve_waiting(&mut self, mut budget: u32, ended: usize) {
+        while budget > 0 && self.running.len() + ended < self.limits.max_num_seqs as usize {
             let Some(&slot) = self.waiting.front() else { break };
             let Some(reused) = self.reuse_prefix(slot) else { break };
             self.waiting.pop_front();
@@ -298,15 +301,15 @@ impl Scheduler {
     /// Prices the batch and moves every sequence in it forward.
     fn finish_step(&mut self, preempted: u32) -> Step {
         let mut step = Step { preempted, ..Step::default() };
-        let (mut decoding, mut context, mut prefill) = (0_u64, 0_u64, 0_u64);
+        let mut work = StepWork::default();
         step.emitted.reserve(self.batch.len());
         for &(slot, tokens) in &self.batch {
             let sequence = &mut self.slots[slot as usize];
             if sequence.generated > 0 && sequence.computed + 1 == sequence.tokens() {
-                decoding += 1;
-                context += u64::from(sequence.tokens());
+                work.decoding += 1;
+                work.context += u64::from(sequence.tokens());
             } else {
-                prefill += u64::from(tokens);
+                work.add_prefill(sequence.computed, tokens);
             }
             sequence.computed += tokens;
             if sequence.computed < sequence.tokens() {
@@ -328,10 +331,7 @@ impl Scheduler {
             self.running.retain(|slot| slots[*slot as usize].generated < slots[*slot as usize].output);
         }
         self.counters.generation_tokens += step.emitted.len() as u64;
-        step.seconds = self.costs.base
-            + self.costs.per_decode * decoding as f64
-            + self.costs.per_context_token * context as f64
-            + self.costs.per_prefill_token * prefill as f64;
+        step.seconds = self.costs.seconds(&work);
         step
     }
 

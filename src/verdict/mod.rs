@@ -7,6 +7,7 @@
 
 mod count;
 mod error_bar;
+pub mod paired;
 mod saturation;
 mod watch;
 

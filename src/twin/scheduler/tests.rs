@@ -2,8 +2,23 @@
 
 use super::*;
 
-const COSTS: StepCosts =
-    StepCosts { base: 1.0, per_decode: 0.1, per_context_token: 0.0, per_prefill_token: 0.01, overhead: 0.0 };
+const COSTS: StepCosts = StepCosts {
+    base: 1.0,
+    per_decode: 0.1,
+    per_context_token: 0.0,
+    per_prefill_token: 0.01,
+    overhead: 0.0,
+    per_prefill_pair: 0.0,
+    per_prefill_square: 0.0,
+    mixed: 0.0,
+    above_16: 0.0,
+    above_64: 0.0,
+    above_128: 0.0,
+    overlap: 0.0,
+    ahead: 0.0,
+    delivery: 0.0,
+    per_delivery: 0.0,
+};
 
 fn scheduler(max_num_seqs: u32, max_num_batched_tokens: u32, num_blocks: u32) -> Scheduler {
     Scheduler::new(COSTS, Limits { max_num_seqs, max_num_batched_tokens, num_blocks, block_size: 4 })

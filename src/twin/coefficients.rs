@@ -1,0 +1,175 @@
+//! The coefficients of a step as a vector without bounds, which is what a search for the best ones moves in.
+//!
+//! Times are logarithms, shares are log odds: a difference of 0.1 is about 10 % of the coefficient.
+
+use super::costs::StepCosts;
+use super::observed::Probe;
+
+/// How many there are.
+pub(super) const COUNT: usize = 15;
+
+/// Their names, in the order of the vector.
+pub(super) const NAMES: [&str; COUNT] = [
+    "base",
+    "per_decode",
+    "per_context_token",
+    "per_prefill_token",
+    "overhead",
+    "per_prefill_pair",
+    "mixed",
+    "above_16",
+    "above_64",
+    "above_128",
+    "delivery",
+    "per_delivery",
+    "per_prefill_square",
+    "overlap",
+    "ahead",
+];
+
+/// Which one is `overhead`.
+pub(super) const OVERHEAD: usize = 4;
+/// Which one is `ahead`.
+pub(super) const AHEAD: usize = 14;
+/// Which one is `per_prefill_pair`.
+const PAIR: usize = 5;
+/// Where the shares begin; all before them are times.
+const SHARES: usize = 13;
+/// No time is shorter than this: its logarithm must exist.
+const LEAST_TIME: f64 = 1e-13;
+/// No share is nearer to 0 or 1 than this.
+const LEAST_SHARE: f64 = 1e-3;
+
+/// The vector of these coefficients.
+pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
+    let all = [
+        c.base,
+        c.per_decode,
+        c.per_context_token,
+        c.per_prefill_token,
+        c.overhead,
+        c.per_prefill_pair,
+        c.mixed,
+        c.above_16,
+        c.above_64,
+        c.above_128,
+        c.delivery,
+        c.per_delivery,
+        c.per_prefill_square,
+        c.overlap,
+        c.ahead,
+    ];
+    std::array::from_fn(|i| {
+        if i < SHARES {
+            all[i].max(LEAST_TIME).ln()
+        } else {
+            let share = all[i].clamp(LEAST_SHARE, 1.0 - LEAST_SHARE);
+            (share / (1.0 - share)).ln()
+        }
+    })
+}
+
+/// The coefficients of this vector.
+pub(super) fn unpack(x: &[f64]) -> StepCosts {
+    let time = |i: usize| x[i].clamp(-30.0, 3.0).exp();
+    let share = |i: usize| 1.0 / (1.0 + (-x[i]).exp());
+    StepCosts {
+        base: time(0),
+        per_decode: time(1),
+        per_context_token: time(2),
+        per_prefill_token: time(3),
+        overhead: time(4),
+        per_prefill_pair: time(5),
+        mixed: time(6),
+        above_16: time(7),
+        above_64: time(8),
+        above_128: time(9),
+        delivery: time(10),
+        per_delivery: time(11),
+        per_prefill_square: time(12),
+        overlap: share(13),
+        ahead: share(14),
+    }
+}
+
+/// The value of one coefficient, in the unit of its field.
+pub(super) fn value(x: &[f64], i: usize) -> f64 {
+    if i < SHARES { x[i].exp() } else { 1.0 / (1.0 + (-x[i]).exp()) }
+}
+
+/// How far the truth may be from the first guess, as standard deviations. It decides nothing that the data say anything about, and
+/// keeps near its guess what they are silent on: seven times more or less for a time, 1.6 for the ratio that the shape of decoders fixes.
+pub(super) fn spread() -> [f64; COUNT] {
+    let mut spread = [2.0; COUNT];
+    spread[PAIR] = 0.5;
+    spread
+}
+
+/// A first guess from the latencies alone: what the quickest answers took bounds the constants, the rest is shared out.
+pub(super) fn guess(probes: &[Probe]) -> StepCosts {
+    let mut tpot = Vec::new();
+    let mut ttft = Vec::new();
+    let (mut per_token, mut context) = (Vec::new(), Vec::new());
+    let mut concurrency = Vec::new();
+    for probe in probes {
+        let (mut busy, mut begin, mut end) = (0.0, f64::INFINITY, 0.0_f64);
+        for r in probe.requests().iter().filter(|r| !r.failed) {
+            let (Some(first), Some(last)) = (r.first, r.last) else { continue };
+            let wait = first.0 - r.sent.0;
+            ttft.push(wait);
+            per_token.push(wait / f64::from((r.tokens_in - r.cached.min(r.tokens_in)).max(1)));
+            context.push(f64::from(r.tokens_in) + 0.5 * f64::from(r.tokens_out));
+            tpot.extend(r.tpot());
+            busy += last.0 - first.0;
+            (begin, end) = (begin.min(r.sent.0), end.max(last.0));
+        }
+        if end > begin {
+            concurrency.push(busy / (end - begin));
+        }
+    }
+    let at = |values: &mut Vec<f64>, q: f64, otherwise: f64| {
+        values.sort_by(f64::total_cmp);
+        let i = (values.len() as f64 * q) as usize;
+        values.get(i).copied().filter(|v| *v > 0.0).unwrap_or(otherwise)
+    };
+    let quick = at(&mut tpot, 0.02, 1e-2);
+    let usual = at(&mut tpot, 0.5, 1e-2);
+    let batch = at(&mut concurrency, 0.5, 10.0).max(1.0);
+    let base = 0.8 * quick;
+    let context = at(&mut context, 0.5, 1e3);
+    // Half of what a batch adds to the base: the other half is prefill in between. Sequences and their context share that evenly.
+    let per_decode = (0.25 * (usual - base).max(0.1 * base) / batch).max(1e-3 * base);
+    let per_prefill_token = (0.7 * at(&mut per_token, 0.1, 1e-4)).max(1e-9);
+    StepCosts {
+        base,
+        per_decode,
+        per_context_token: per_decode / context,
+        per_prefill_token,
+        overhead: (0.2 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
+        // 2 d L operations for a pair against 12 d² L for a token, of width d: a decoder of ordinary shape and width 5,000.
+        per_prefill_pair: per_prefill_token / 30_000.0,
+        mixed: 0.1 * base,
+        above_16: 0.03 * base,
+        above_64: 0.03 * base,
+        above_128: 0.03 * base,
+        delivery: (0.1 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
+        per_delivery: 0.003 * base,
+        // A step of 8,192 tokens is slower by a tenth.
+        per_prefill_square: per_prefill_token * 1.2e-5,
+        overlap: 0.1,
+        ahead: 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_brings_its_coefficients_back() {
+        let costs = StepCosts { base: 5e-3, per_decode: 2e-5, overlap: 0.25, ahead: 0.9, ..StepCosts::default() };
+        let back = unpack(&pack(&costs));
+        assert!((back.base - costs.base).abs() < 1e-12 && (back.overlap - 0.25).abs() < 1e-12);
+        assert!((back.ahead - 0.9).abs() < 1e-12 && back.mixed < 1e-12);
+    }
+}

@@ -1,0 +1,173 @@
+//! The fit: probes as they were sent and answered -> the coefficients of the engine's steps, how sure they are, and what is left over.
+//!
+//! Failed requests load the engine of the replay and are no evidence of how fast it is; they are counted. The search starts from
+//! several guesses, since whether the engine composes its steps ahead makes valleys of its own.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::coefficients::{self, AHEAD, COUNT, NAMES, OVERHEAD};
+use super::costs::StepCosts;
+use super::loss::Loss;
+use super::observed::Probe;
+use super::residuals::Residuals;
+use super::simplex::minimize;
+use super::uncertainty;
+
+/// Fewer answers than this say too little about so many coefficients.
+const LEAST_ANSWERS: usize = 100;
+/// The starts search on this many probes, spread over the load; the best goes on with all.
+const PROBES_OF_A_START: usize = 3;
+/// Requests that the polish may replay, not counting the descents: one or two seconds of a core.
+const POLISH_REQUESTS: f64 = 1e7;
+/// Downhill steps of a descent from a guess; most end earlier, when they gain nothing more.
+const STEPS: usize = 30;
+/// The same where a simplex was before, and little is left to gain.
+const LAST_STEPS: usize = 8;
+
+/// One fitted coefficient.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Coefficient {
+    /// The field of [`StepCosts`].
+    pub name: String,
+    /// Its value in the unit of the field.
+    pub value: f64,
+    /// The standard error of its logarithm, or of its log odds where it is a share.
+    pub log_error: f64,
+}
+
+/// What probes say about an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// The engine's steps.
+    pub costs: StepCosts,
+    /// Each coefficient with its error, from the spread over blocks of time.
+    pub coefficients: Vec<Coefficient>,
+    /// What the data leave open, in words: coefficients that they are silent on, and pairs that they cannot tell apart.
+    pub open: Vec<String>,
+    /// What the twin does not explain.
+    pub residuals: Residuals,
+    /// The negative log likelihood; comparable between fits to the same probes alone.
+    pub loss: f64,
+    /// How often the probes were replayed.
+    pub replays: u64,
+}
+
+impl Fit {
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed, and its degrees of freedom: what no arrival
+    /// explains, and what no single probe shows.
+    pub fn run_to_run(&self) -> (f64, f64) {
+        let logs: Vec<f64> = self.residuals.probes.iter().map(|p| p.slower.ln()).collect();
+        let n = logs.len() as f64;
+        if logs.len() < 2 {
+            return (0.0, 0.0);
+        }
+        let mean = logs.iter().sum::<f64>() / n;
+        ((logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(), n - 1.0)
+    }
+}
+
+/// Why there is no fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FitError {
+    /// The probes hold too few whole answers.
+    TooFewAnswers {
+        /// How many there are.
+        answers: usize,
+    },
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::TooFewAnswers { answers } = self;
+        write!(f, "{answers} whole answers are too few for a fit, which wants {LEAST_ANSWERS}")
+    }
+}
+
+impl std::error::Error for FitError {}
+
+/// Fits the engine's steps to these probes.
+///
+/// # Errors
+/// Too few answers.
+pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
+    fit_within(probes, POLISH_REQUESTS)
+}
+
+/// [`fit`] with a polish that replays about that many requests.
+pub(crate) fn fit_within(probes: &[Probe], polish: f64) -> Result<Fit, FitError> {
+    enough(probes)?;
+    let center = coefficients::pack(&coefficients::guess(probes));
+    let some = spread_over_load(probes);
+    let loss = Loss::new(&some, center, coefficients::spread());
+    let mut best = (center.to_vec(), f64::INFINITY);
+    // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
+    for (ahead, overhead) in [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)] {
+        let mut start = center.to_vec();
+        start[AHEAD] = ahead;
+        start[OVERHEAD] += overhead;
+        let found = loss.descend(&start, STEPS);
+        if found.1 < best.1 {
+            best = found;
+        }
+    }
+    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2], polish))
+}
+
+/// Fits again, with more probes or others, from what an earlier fit found.
+///
+/// # Errors
+/// Too few answers.
+pub fn refit(probes: &[Probe], earlier: &Fit) -> Result<Fit, FitError> {
+    enough(probes)?;
+    let center = coefficients::pack(&coefficients::guess(probes));
+    Ok(finish(probes, center, &coefficients::pack(&earlier.costs), 0, &[0.15], POLISH_REQUESTS / 2.0))
+}
+
+fn enough(probes: &[Probe]) -> Result<(), FitError> {
+    let answers: usize = probes.iter().map(|p| p.requests().len() - p.failures()).sum();
+    if answers < LEAST_ANSWERS { Err(FitError::TooFewAnswers { answers }) } else { Ok(()) }
+}
+
+/// Polishes with simplexes of these edges, and tells what was found.
+fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64], polish: f64) -> Fit {
+    let loss = Loss::new(probes, center, coefficients::spread());
+    let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
+    let moves = (polish / requests as f64 / edges.len() as f64).clamp(100.0, 1500.0) as u64;
+    let mut best = loss.descend(start, LAST_STEPS);
+    for edge in edges {
+        let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);
+        if found.1 < best.1 {
+            best = found;
+        }
+        best = loss.descend(&best.0, LAST_STEPS);
+    }
+    let covariance = uncertainty::covariance(&loss, &best.0, probes);
+    let of = |i: usize| Coefficient {
+        name: NAMES[i].to_owned(),
+        value: coefficients::value(&best.0, i),
+        log_error: covariance[i][i].max(0.0).sqrt(),
+    };
+    Fit {
+        costs: coefficients::unpack(&best.0),
+        coefficients: (0..COUNT).map(of).collect(),
+        open: uncertainty::open(&covariance),
+        residuals: Residuals::of(&loss, &best.0, probes),
+        loss: best.1,
+        replays: replays + loss.replays(),
+    }
+}
+
+/// A few of the probes, from the least to the most loaded.
+fn spread_over_load(probes: &[Probe]) -> Vec<Probe> {
+    let mut order: Vec<&Probe> = probes.iter().collect();
+    order.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+    let last = order.len().saturating_sub(1);
+    let mut chosen: Vec<usize> = (0..PROBES_OF_A_START).map(|i| i * last / (PROBES_OF_A_START - 1)).collect();
+    chosen.dedup();
+    chosen.into_iter().filter_map(|i| order.get(i).map(|p| (*p).clone())).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Tests of the fit on engines whose coefficients are known.
+
+use super::super::fast::{Answered, Bounds, FastReplay, Sent};
+use super::super::observed::Observed;
+use super::*;
+use crate::units::Seconds;
+
+/// Little polish: without optimization a replay takes long.
+fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
+    fit_within(probes, 3e5)
+}
+
+const ENGINE: StepCosts = StepCosts {
+    base: 5e-3,
+    per_decode: 3e-5,
+    per_context_token: 2.5e-8,
+    per_prefill_token: 2.5e-5,
+    overhead: 2e-3,
+    per_prefill_pair: 8e-10,
+    per_prefill_square: 1e-10,
+    mixed: 5e-4,
+    above_16: 2e-4,
+    above_64: 2e-4,
+    above_128: 2e-4,
+    overlap: 0.1,
+    ahead: 0.95,
+    delivery: 1e-3,
+    per_delivery: 2e-5,
+};
+
+/// A probe of 25 s on that engine, from a plain multiplicative generator.
+fn probe(costs: &StepCosts, rate: f64, seed: u64) -> Probe {
+    let mut state = seed;
+    let mut uniform = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
+    };
+    let mut at = 0.0;
+    let mut sent = Vec::new();
+    while at < 25.0 {
+        at -= uniform().ln() / rate;
+        let prompt = 100 + (uniform().powi(3) * 4000.0) as u32;
+        sent.push(Sent { at, prompt, cached: 0, output: 20 + (uniform() * 300.0) as u32 });
+    }
+    let bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 4096, kv_tokens: None };
+    let mut answers: Vec<Answered> = Vec::new();
+    FastReplay::default().run(costs, bounds, &sent, &mut answers);
+    let observed = sent.iter().zip(&answers).map(|(s, a)| Observed {
+        due: Seconds(s.at),
+        sent: Seconds(s.at),
+        tokens_in: s.prompt,
+        cached: 0,
+        tokens_out: s.output,
+        first: Some(Seconds(a.first)),
+        last: Some(Seconds(a.last)),
+        failed: false,
+    });
+    Probe::new(observed.collect(), bounds)
+}
+
+#[test]
+fn it_finds_an_engine_of_its_own_kind_again() {
+    let fit = fit(&[probe(&ENGINE, 8.0, 3), probe(&ENGINE, 14.0, 4)]).unwrap();
+    assert!(fit.residuals.tpot_sd < 0.02 && fit.residuals.ttft_sd < 0.1, "{:?}", fit.residuals);
+    assert!((fit.costs.base / ENGINE.base).ln().abs() < 0.1, "{:?}", fit.costs);
+    assert!((fit.costs.per_prefill_token / ENGINE.per_prefill_token).ln().abs() < 0.15, "{:?}", fit.costs);
+    assert!(fit.costs.ahead > 0.7);
+    assert!(fit.open.iter().any(|s| s.contains("above_128")), "batches stay below 128 here: {:?}", fit.open);
+}
+
+#[test]
+fn failures_and_stalls_are_counted_and_do_not_move_the_fit() {
+    let clean = probe(&ENGINE, 10.0, 5);
+    let mut requests = clean.requests().to_vec();
+    for r in requests.iter_mut().step_by(25) {
+        r.last = r.last.map(|last| Seconds(last.0 + 30.0));
+    }
+    requests[7].failed = true;
+    let spoiled = Probe::new(requests, clean.bounds());
+    let (a, b) = (fit(&[clean]).unwrap(), fit(&[spoiled]).unwrap());
+    assert!((a.costs.base / b.costs.base).ln().abs() < 0.1, "{:?} {:?}", a.costs, b.costs);
+    assert_eq!(b.residuals.failures, 1);
+    assert!(b.residuals.outliers >= 8, "{:?}", b.residuals);
+}
+
+#[test]
+fn a_slower_probe_shows_as_drift() {
+    let fit = fit(&[probe(&ENGINE, 10.0, 5), probe(&ENGINE.slower(1.2), 10.0, 6), probe(&ENGINE, 10.0, 7)]).unwrap();
+    let speed: Vec<f64> = fit.residuals.probes.iter().map(|p| p.slower).collect();
+    assert!(speed[1] / speed[0] > 1.1 && speed[1] / speed[2] > 1.1, "{speed:?}");
+}
+
+#[test]
+fn a_refit_is_no_worse() {
+    let probes = [probe(&ENGINE, 8.0, 3), probe(&ENGINE, 14.0, 4)];
+    let first = fit(&probes).unwrap();
+    let again = refit(&probes, &first).unwrap();
+    assert!(again.loss < first.loss + 5.0, "{} {}", again.loss, first.loss);
+}
+
+#[test]
+fn too_few_answers_are_said_to_be_too_few() {
+    let few = Probe::new(
+        probe(&ENGINE, 8.0, 3).requests()[..20].to_vec(),
+        Bounds { max_num_seqs: 1, max_num_batched_tokens: 1, kv_tokens: None },
+    );
+    assert_eq!(fit(&[few]), Err(FitError::TooFewAnswers { answers: 20 }));
+}

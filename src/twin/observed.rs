@@ -1,0 +1,120 @@
+//! What a fit learns from: the requests of a probe as they were really sent, and when they were answered.
+
+use super::fast::{Bounds, Sent};
+use crate::load::{ErrorClass, RequestRecord};
+use crate::units::Seconds;
+
+/// One request of a probe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed {
+    /// When it was to be sent.
+    pub due: Seconds,
+    /// When it was sent.
+    pub sent: Seconds,
+    /// Tokens of its prompt, cached ones included.
+    pub tokens_in: u32,
+    /// Those of them that the prefix cache held.
+    pub cached: u32,
+    /// Tokens of its answer; those that were asked for where it has none. Zero for one that the engine never saw.
+    pub tokens_out: u32,
+    /// When its first token arrived.
+    pub first: Option<Seconds>,
+    /// When its last token arrived.
+    pub last: Option<Seconds>,
+    /// Whether it has no whole answer.
+    pub failed: bool,
+}
+
+impl Observed {
+    /// Seconds from the intended send to the first token.
+    pub fn ttft(&self) -> Option<f64> {
+        self.first.filter(|_| !self.failed).map(|first| first.0 - self.due.0)
+    }
+
+    /// Seconds per token of the answer after the first; none for an answer of one token.
+    pub fn tpot(&self) -> Option<f64> {
+        let (first, last) = (self.first.filter(|_| !self.failed)?, self.last?);
+        (self.tokens_out > 1).then(|| (last.0 - first.0) / f64::from(self.tokens_out - 1))
+    }
+
+    /// Seconds from the intended send to the last token.
+    pub fn e2e(&self) -> Option<f64> {
+        self.last.filter(|_| !self.failed).map(|last| last.0 - self.due.0)
+    }
+}
+
+impl From<&RequestRecord> for Observed {
+    fn from(r: &RequestRecord) -> Self {
+        let unseen = matches!(
+            r.error,
+            Some(
+                ErrorClass::Dns
+                    | ErrorClass::RefusedConnection
+                    | ErrorClass::Tls
+                    | ErrorClass::Connection
+                    | ErrorClass::TooManyRequests
+                    | ErrorClass::Unavailable
+                    | ErrorClass::Status
+            )
+        );
+        Self {
+            due: r.due,
+            sent: r.sent,
+            tokens_in: r.tokens_in.unwrap_or(r.asked_in),
+            cached: r.tokens_cached.unwrap_or(0),
+            tokens_out: if unseen { 0 } else { r.tokens_out.unwrap_or(r.asked_out) },
+            first: r.first,
+            last: r.last,
+            failed: r.error.is_some(),
+        }
+    }
+}
+
+/// One probe: its requests in the order of their sends, under the limits that were in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probe {
+    requests: Vec<Observed>,
+    sent: Vec<Sent>,
+    bounds: Bounds,
+}
+
+impl Probe {
+    /// A probe; the requests may come in any order. Those before the window belong to it: the engine's state at its begin is theirs.
+    pub fn new(mut requests: Vec<Observed>, bounds: Bounds) -> Self {
+        requests.sort_by(|a, b| a.sent.0.total_cmp(&b.sent.0));
+        let as_sent = |r: &Observed| Sent { at: r.sent.0, prompt: r.tokens_in, cached: r.cached, output: r.tokens_out };
+        let sent = requests.iter().map(as_sent).collect();
+        Self { requests, sent, bounds }
+    }
+
+    /// A probe from the records of the load generator.
+    pub fn of_records(records: &[RequestRecord], bounds: Bounds) -> Self {
+        Self::new(records.iter().map(Observed::from).collect(), bounds)
+    }
+
+    /// The requests, in the order of their sends.
+    pub fn requests(&self) -> &[Observed] {
+        &self.requests
+    }
+
+    /// The same as the fast replay takes them.
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// The limits in force.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Requests per second between the first send and the last.
+    pub(super) fn rate(&self) -> f64 {
+        let ends = self.sent.first().zip(self.sent.last());
+        ends.map_or(0.0, |(first, last)| self.sent.len() as f64 / (last.at - first.at).max(1e-9))
+    }
+
+    /// Requests without a whole answer.
+    pub fn failures(&self) -> usize {
+        self.requests.iter().filter(|r| r.failed).count()
+    }
+}

@@ -1,0 +1,98 @@
+//! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
+
+use super::pairs::jackknife;
+use super::quantile::log_quantile;
+use crate::settings::Metric;
+use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain};
+use crate::units::Seconds;
+use crate::verdict::quantile_of_sorted;
+
+/// Blocks of the long run, for the error that is left in it.
+const BLOCKS: usize = 20;
+/// The part of the long run that starts the engine up and does not count.
+const WARM_UP: f64 = 0.02;
+
+/// A replay of long traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Long {
+    /// When each was sent, and its latencies: to the first token, per token (none for a single one), to the last.
+    latencies: Vec<(f64, f64, Option<f64>, f64)>,
+    /// How the replay strained the model.
+    pub strain: Strain,
+}
+
+impl Long {
+    /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
+    ///
+    /// The caller makes them as the workload says, at the rate in question. Where later sends depend on answers, as the turns of a
+    /// conversation do, the caller lets the answers of a model trigger them, and gives the sends and cached tokens that follow.
+    pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
+        let sent: Vec<Sent> = traffic.into_iter().collect();
+        let mut answers: Vec<Answered> = Vec::new();
+        let strain = FastReplay::default().run(costs, bounds, &sent, &mut answers);
+        let of = |(s, a): (&Sent, &Answered)| {
+            let tpot = (s.output > 1).then(|| (a.last - a.first) / f64::from(s.output - 1));
+            (s.at, a.first - s.at, tpot, a.last - s.at)
+        };
+        let skipped = (sent.len() as f64 * WARM_UP) as usize;
+        Self { latencies: sent.iter().zip(&answers).skip(skipped).map(of).collect(), strain }
+    }
+
+    /// How many requests count.
+    pub fn requests(&self) -> usize {
+        self.latencies.len()
+    }
+
+    fn latency(metric: Metric, l: &(f64, f64, Option<f64>, f64)) -> Option<f64> {
+        let latency = match metric {
+            Metric::Ttft => Some(l.1),
+            Metric::Tpot => l.2,
+            Metric::E2e => Some(l.3),
+            Metric::Itl => None,
+        };
+        latency.filter(|l| l.is_finite())
+    }
+
+    /// The logarithm of a quantile in seconds, and its standard error; none for a metric that the twin does not know.
+    pub fn log_quantile(&self, metric: Metric, q: f64) -> Option<(f64, f64)> {
+        let n = self.latencies.len().max(1);
+        let with_block = |(i, l)| Some((Self::latency(metric, l)?, i * BLOCKS / n));
+        let mut sorted: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let without = |block: Option<usize>| {
+            let kept: Vec<f64> = sorted.iter().filter(|v| Some(v.1) != block).map(|v| v.0).collect();
+            log_quantile(&kept, q)
+        };
+        let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
+        Some((without(None)?, jackknife(&each)))
+    }
+
+    /// The share of windows of that length in which the quantile stays within the limit, when every latency is `correction` (a
+    /// logarithm) longer than the twin says.
+    pub fn windows_that_hold(
+        &self,
+        metric: Metric,
+        q: f64,
+        limit: Seconds,
+        correction: f64,
+        length: Seconds,
+    ) -> Option<f64> {
+        let begin = self.latencies.first()?.0;
+        let mut windows: Vec<Vec<f64>> = Vec::new();
+        for l in &self.latencies {
+            let window = ((l.0 - begin) / length.0) as usize;
+            windows.resize_with(windows.len().max(window + 1), Vec::new);
+            windows[window].extend(Self::latency(metric, l));
+        }
+        // The last one is not whole.
+        windows.pop();
+        windows.retain(|w| !w.is_empty());
+        let allowed = limit.0 / correction.exp();
+        let holds = |w: &mut Vec<f64>| {
+            w.sort_by(f64::total_cmp);
+            quantile_of_sorted(w, q).is_some_and(|value| value <= allowed)
+        };
+        let held = windows.iter_mut().filter_map(|w| holds(w).then_some(())).count();
+        (!windows.is_empty()).then(|| held as f64 / windows.len() as f64)
+    }
+}

@@ -1,0 +1,205 @@
+//! The paired estimate: what was measured, minus the twin on the same arrivals, plus the twin on hours of traffic.
+//!
+//! The twin is a control variate: it takes the luck of the arrivals out, and what it explains badly stays in the error. The error comes
+//! from blocks of time and from probe to probe, never from the twin's own belief. Failures are not explained away: with
+//! one in the window, or where the twin leaves its scope, the plain count decides and the result says why.
+//!
+//! Later sends that depend on answers (turns of a conversation) are replayed as they were sent, which ties the short run to the measured
+//! engine; the long run follows the answers that the caller's generator assumes. Where load is far from the knee the two agree.
+
+mod long;
+mod pairs;
+mod quantile;
+mod rate;
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::quantile_of_sorted;
+use crate::settings::Limit;
+use crate::twin::Fit;
+use crate::units::Seconds;
+
+pub use long::Long;
+pub use pairs::Measured;
+use pairs::{Block, Pairs, jackknife, quantiles};
+pub use rate::{LimitRate, limit_rate};
+
+/// The twin must explain at least this share of the variance for its word to count.
+const EXPLAINED_ENOUGH: f64 = 0.5;
+/// The upper quantile by which blocks of time are compared ...
+const OF_A_BLOCK: f64 = 0.9;
+/// ... where they hold at least this many requests.
+const LEAST_IN_A_BLOCK: usize = 8;
+/// The same requests sent twice give p99s within about 3 % of each other (measured on an H200 with vLLM 0.24), so each has 2 % of its
+/// own: no probe is surer.
+const FLOOR: f64 = 0.02;
+/// By this factor the twin is slowed to see what the quantile makes of it.
+const SLOWER: f64 = 1.03;
+/// The windows that an operator looks at.
+const FIVE_MINUTES: Seconds = Seconds(300.0);
+
+/// Whose word counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judge {
+    /// The paired estimate with its error.
+    Paired,
+    /// The plain count of violations.
+    PlainCount,
+}
+
+/// The paired estimate of one promise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Paired {
+    /// Such as `ttft_p99`.
+    pub key: String,
+    /// The limit.
+    pub at_most: Seconds,
+    /// Requests that were measured.
+    pub requests: usize,
+    /// The quantile as measured in the windows.
+    pub measured: Seconds,
+    /// The quantile that the twin replays for the same requests.
+    pub replayed: Seconds,
+    /// The quantile that the twin expects of hours of traffic.
+    pub long: Seconds,
+    /// The quantile that the measurement implies for hours of traffic.
+    pub estimate: Seconds,
+    /// The standard error of its logarithm.
+    pub error: f64,
+    /// The degrees of freedom of that error.
+    pub freedom: f64,
+    /// The standard error of the logarithm of the measured quantile alone, by the same blocks.
+    pub direct_error: f64,
+    /// The share of the variance from block to block of time, in the logarithm of an upper quantile, that the twin explains.
+    pub explained: f64,
+    /// log(estimate / limit): negative is inside.
+    pub margin: f64,
+    /// One-sided confidence that the promise holds over hours of traffic.
+    pub confidence: f64,
+    /// The share of five-minute windows that would keep the promise; none where the long run is shorter.
+    pub windows_that_hold: Option<f64>,
+    /// Who decides.
+    pub judge: Judge,
+    /// Why the plain count decides; empty where it does not.
+    pub because: String,
+}
+
+impl Paired {
+    /// What to add to a logarithm of the twin's quantile to get the engine's.
+    pub fn correction(&self) -> f64 {
+        (self.estimate.0 / self.long.0).ln()
+    }
+
+    /// The interval in seconds that holds the truth with this probability, such as 0.9.
+    pub fn interval(&self, probability: f64) -> (Seconds, Seconds) {
+        let t = StudentsT::new(0.0, 1.0, self.freedom.max(1.0)).map_or(2.0, |t| t.inverse_cdf(0.5 + 0.5 * probability));
+        let width = (t * self.error).exp();
+        (Seconds(self.estimate.0 / width), Seconds(self.estimate.0 * width))
+    }
+}
+
+/// The paired estimates, from probes at one rate and one configuration that are not in the fit.
+///
+/// A promise that the twin cannot replay (gaps between tokens), or of which no answer was measured, has none: the plain count decides it.
+pub fn estimate(measured: &[Measured], fit: &Fit, long: &Long, limits: &[Limit]) -> Vec<Paired> {
+    let pairs = Pairs::new(measured, &fit.costs);
+    let slower = Pairs::new(measured, &fit.costs.slower(SLOWER));
+    limits.iter().filter_map(|limit| one(&pairs, &slower, fit, long, limit)).collect()
+}
+
+fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> Option<Paired> {
+    let blocks = pairs.blocks(limit.metric);
+    let probes = pairs.probes();
+    let q = limit.quantile;
+    let [measured, replayed] = quantiles(&blocks, None, q)?;
+    let (expected, long_error) = long.log_quantile(limit.metric, q)?;
+    let without: Vec<[f64; 2]> = (0..blocks.len()).map(|b| quantiles(&blocks, Some(b), q)).collect::<Option<_>>()?;
+    let direct_error = jackknife(&without.iter().map(|w| w[0]).collect::<Vec<f64>>());
+    let left = jackknife(&without.iter().map(|w| w[0] - w[1]).collect::<Vec<f64>>());
+    let explained = explained(&blocks, q);
+    let shift = expected - replayed;
+    let [_, replayed_slower] = quantiles(&slower.blocks(limit.metric), None, q)?;
+    let by_speed = (replayed_slower - replayed) / SLOWER.ln();
+    let (between, between_freedom) = between(&blocks, probes, q, by_speed, fit);
+    let residual = left.max(between).max(FLOOR / (probes as f64).sqrt());
+    // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
+    let error = (residual.powi(2) + long_error.powi(2) + (1.0 - explained) * shift.powi(2)).sqrt();
+    let estimate = measured + shift;
+    let margin = estimate - limit.at_most.0.ln();
+    let freedom = if between > left { between_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
+    let confidence = StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error));
+    let because = objection(pairs, long, explained);
+    let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    let correction = estimate - expected;
+    Some(Paired {
+        key: limit.key(),
+        at_most: limit.at_most,
+        requests: all.len(),
+        measured: Seconds(quantile_of_sorted(&all, q)?),
+        replayed: Seconds(replayed.exp()),
+        long: Seconds(expected.exp()),
+        estimate: Seconds(estimate.exp()),
+        error,
+        freedom,
+        direct_error,
+        explained,
+        margin,
+        confidence,
+        windows_that_hold: long.windows_that_hold(limit.metric, q, limit.at_most, correction, FIVE_MINUTES),
+        judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
+        because,
+    })
+}
+
+/// The standard error of the mean difference by the spread from probe to probe, and its degrees of freedom. What the probes of the fit
+/// say of the engine's speed from run to run counts too: two fresh probes alone would be alike by luck too often.
+fn between(blocks: &[Block], probes: usize, q: f64, by_speed: f64, fit: &Fit) -> (f64, f64) {
+    let own = |p: usize| {
+        let own: Vec<Block> = blocks.iter().filter(|b| b.probe == p).cloned().collect();
+        quantiles(&own, None, q).map(|[measured, replayed]| measured - replayed)
+    };
+    let each: Vec<f64> = (0..probes).filter_map(own).collect();
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    let squares: f64 = each.iter().map(|d| (d - mean).powi(2)).sum();
+    let (of_speed, fit_freedom) = fit.run_to_run();
+    let freedom = fit_freedom + each.len() as f64 - 1.0;
+    if freedom < 1.0 {
+        return (0.0, 0.0);
+    }
+    let variance = (squares + (by_speed * of_speed).powi(2) * fit_freedom) / freedom;
+    ((variance / probes as f64).sqrt(), freedom)
+}
+
+/// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.
+fn explained(blocks: &[Block], q: f64) -> f64 {
+    let enough = blocks.iter().filter(|b| b.measured.len() >= LEAST_IN_A_BLOCK);
+    let each: Vec<[f64; 2]> =
+        enough.filter_map(|b| quantiles(std::slice::from_ref(b), None, q.min(OF_A_BLOCK))).collect();
+    let variance = |of: fn(&[f64; 2]) -> f64| {
+        let mean = each.iter().map(of).sum::<f64>() / each.len() as f64;
+        each.iter().map(|e| (of(e) - mean).powi(2)).sum::<f64>()
+    };
+    let measured = variance(|e| e[0]);
+    if each.len() < 4 || measured <= 0.0 { 0.0 } else { (1.0 - variance(|e| e[0] - e[1]) / measured).clamp(0.0, 1.0) }
+}
+
+/// Why the twin's word does not count, if it does not.
+fn objection(pairs: &Pairs, long: &Long, explained: f64) -> String {
+    let failures = pairs.failures();
+    let strained = |strain: &crate::twin::Strain| strain.preemptions > 0 || strain.kv_full > 0;
+    if failures > 0 {
+        format!("{failures} requests have no whole answer, which no arrival explains")
+    } else if strained(&pairs.strain) || strained(&long.strain) {
+        "the KV cache fills, which the replay models crudely".to_owned()
+    } else if explained < EXPLAINED_ENOUGH {
+        format!("the twin explains only {:.0} % of the variance", explained * 100.0)
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Tests of the paired estimate on engines that are the twin, or another one.
+
+use super::*;
+use crate::settings::Metric;
+use crate::twin::{Answered, Bounds, FastReplay, Fit, Observed, Probe, Residuals, Sent, StepCosts};
+use crate::units::Rate;
+use crate::verdict::Window;
+
+const TWIN: StepCosts = StepCosts {
+    base: 5e-3,
+    per_decode: 3e-5,
+    per_context_token: 2.5e-8,
+    per_prefill_token: 2.5e-5,
+    overhead: 3e-3,
+    per_prefill_pair: 0.0,
+    per_prefill_square: 0.0,
+    mixed: 0.0,
+    above_16: 0.0,
+    above_64: 0.0,
+    above_128: 0.0,
+    overlap: 0.0,
+    ahead: 0.0,
+    delivery: 0.0,
+    per_delivery: 0.0,
+};
+const BOUNDS: Bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 8192, kv_tokens: Some(900_000) };
+
+/// Traffic from a plain multiplicative generator.
+fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
+    let mut state = seed;
+    let mut uniform = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
+    };
+    let mut at = 0.0;
+    let mut sent = Vec::new();
+    while at < seconds {
+        at -= uniform().ln() / rate;
+        let prompt = 100 + (uniform().powi(4) * 6000.0) as u32;
+        sent.push(Sent { at, prompt, cached: 0, output: 20 + (uniform() * 400.0) as u32 });
+    }
+    sent
+}
+
+fn probe(engine: &StepCosts, rate: f64, seed: u64, bounds: Bounds) -> Probe {
+    let sent = traffic(rate, 40.0, seed);
+    let mut answers: Vec<Answered> = Vec::new();
+    FastReplay::default().run(engine, bounds, &sent, &mut answers);
+    let of = |(s, a): (&Sent, &Answered)| Observed {
+        due: Seconds(s.at),
+        sent: Seconds(s.at),
+        tokens_in: s.prompt,
+        cached: 0,
+        tokens_out: s.output,
+        first: Some(Seconds(a.first)),
+        last: Some(Seconds(a.last)),
+        failed: false,
+    };
+    Probe::new(sent.iter().zip(&answers).map(of).collect(), bounds)
+}
+
+/// A fit that found the twin, as if from many probes.
+fn twin() -> Fit {
+    let residuals = Residuals {
+        answers: 1000,
+        failures: 0,
+        outliers: 0,
+        ttft_sd: 0.05,
+        tpot_sd: 0.01,
+        ttft_correlation: 1.0,
+        tpot_correlation: 1.0,
+        probes: Vec::new(),
+    };
+    Fit { costs: TWIN, coefficients: Vec::new(), open: Vec::new(), residuals, loss: 0.0, replays: 0 }
+}
+
+fn limits() -> Vec<Limit> {
+    let limit = |metric, at_most| Limit { metric, quantile: 0.99, at_most: Seconds(at_most) };
+    vec![limit(Metric::Ttft, 0.5), limit(Metric::Tpot, 0.02), limit(Metric::Itl, 0.1)]
+}
+
+const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
+
+#[test]
+fn a_twin_that_is_the_engine_leaves_no_luck() {
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 3000.0, 99));
+    let engine = TWIN.slower(1.03);
+    let estimates: Vec<Vec<Paired>> = (1..6)
+        .map(|seed| {
+            let probe = probe(&engine, 12.0, seed, BOUNDS);
+            estimate(&[Measured { probe: &probe, window: WINDOW }], &twin(), &long, &limits())
+        })
+        .collect();
+    let truth = Long::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
+    for e in &estimates {
+        assert_eq!(e.len(), 2, "gaps are no business of the twin");
+        for (paired, metric) in e.iter().zip([Metric::Ttft, Metric::Tpot]) {
+            let (log, _) = truth.log_quantile(metric, 0.99).unwrap();
+            assert!((paired.estimate.0.ln() - log).abs() < 0.12, "{paired:?}");
+            assert!(paired.explained > 0.8 && paired.judge == Judge::Paired, "{paired:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
+    let clean = probe(&TWIN, 12.0, 3, BOUNDS);
+    let mut requests = clean.requests().to_vec();
+    requests[200].failed = true;
+    let failed = Probe::new(requests, BOUNDS);
+    let result = estimate(&[Measured { probe: &failed, window: WINDOW }], &twin(), &long, &limits());
+    assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because.contains("1 requests")), "{result:?}");
+    let small = Bounds { kv_tokens: Some(20_000), ..BOUNDS };
+    let full = probe(&TWIN, 12.0, 3, small);
+    let result = estimate(&[Measured { probe: &full, window: WINDOW }], &twin(), &long, &limits());
+    assert!(result.iter().all(|p| p.because.contains("KV cache")), "{result:?}");
+}
+
+#[test]
+fn a_twin_of_another_engine_explains_little_and_says_so() {
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
+    // The latencies of other arrivals: as good as noise.
+    let (probe, other) = (probe(&TWIN, 12.0, 3, BOUNDS), probe(&TWIN, 12.0, 4, BOUNDS));
+    let swap = |(a, b): (&Observed, &Observed)| {
+        let first = Seconds(a.due.0 + b.ttft().unwrap_or(0.1));
+        let last = Seconds(first.0 + b.tpot().unwrap_or(0.01) * f64::from(a.tokens_out - 1));
+        Observed { first: Some(first), last: Some(last), ..*a }
+    };
+    let mixed = Probe::new(probe.requests().iter().zip(other.requests()).map(swap).collect(), BOUNDS);
+    let result = estimate(&[Measured { probe: &mixed, window: WINDOW }], &twin(), &long, &limits());
+    assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because.contains("explains only")), "{result:?}");
+}
+
+#[test]
+fn the_limit_in_rate_is_found_with_its_error() {
+    let engine = TWIN.slower(1.1);
+    let probes: Vec<Probe> = (1..4).map(|seed| probe(&engine, 12.0, seed, BOUNDS)).collect();
+    let measured: Vec<Measured> = probes.iter().map(|probe| Measured { probe, window: WINDOW }).collect();
+    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
+    let limit = &limits()[1];
+    let paired = &estimate(&measured, &twin(), &long, std::slice::from_ref(limit))[0];
+    let at = |rate: Rate| traffic(rate.0, 1000.0, 5);
+    let found = limit_rate(paired, limit, &TWIN, BOUNDS, (Rate(6.0), Rate(25.0)), at).unwrap();
+    let holds = |rate: f64| {
+        Long::replay(&engine, BOUNDS, traffic(rate, 1000.0, 5)).log_quantile(Metric::Tpot, 0.99).unwrap().0
+            < 0.02_f64.ln()
+    };
+    assert!(found.bracketed && holds(found.rate.0 * 0.94) && !holds(found.rate.0 * 1.06), "{found:?}");
+    assert!(paired.windows_that_hold.is_some_and(|share| (0.0..=1.0).contains(&share)));
+    let beyond = limit_rate(paired, limit, &TWIN, BOUNDS, (Rate(2.0), Rate(3.0)), at).unwrap();
+    assert!(!beyond.bracketed && beyond.rate == Rate(3.0));
+}
+
+/// A probe of the records of a real engine.
+fn recorded(csv: &str) -> Probe {
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let rows = reader.deserialize::<(f64, f64, f64, f64, u32, u32, String)>();
+    let of =
+        |(due, sent, first, last, tokens_in, tokens_out, error): (f64, f64, f64, f64, u32, u32, String)| Observed {
+            due: Seconds(due),
+            sent: Seconds(sent),
+            tokens_in,
+            cached: 0,
+            tokens_out,
+            first: Some(Seconds(first)),
+            last: Some(Seconds(last)),
+            failed: !error.is_empty(),
+        };
+    let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
+    Probe::new(rows.map(|row| of(row.unwrap())).collect(), bounds)
+}
+
+#[test]
+fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
+    let [a, b, c, d, e] = [
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s11.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s12.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s14.csv"),
+        include_str!("../../../tests/data/h200/def_r15.16_d40_s16.csv"),
+        include_str!("../../../tests/data/h200/def_r17.43_d40_s23.csv"),
+    ]
+    .map(recorded);
+    let fit = crate::twin::fit_within(&[a, b], 3e5).unwrap();
+    assert!(fit.costs.ahead > 0.7, "this engine schedules asynchronously");
+    let long = Long::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
+    // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
+    let left = |probe: &Probe| {
+        let each = estimate(&[Measured { probe, window: WINDOW }], &fit, &long, &limits());
+        each.iter().map(|p| (p.correction(), p.measured.0.ln())).collect::<Vec<_>>()
+    };
+    let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
+    for m in 0..2 {
+        let spread = |of: fn(&(f64, f64)) -> f64| {
+            let mean = all.iter().map(|p| of(&p[m])).sum::<f64>() / 3.0;
+            (all.iter().map(|p| (of(&p[m]) - mean).powi(2)).sum::<f64>() / 2.0).sqrt()
+        };
+        assert!(spread(|p| p.0) < 0.5 * spread(|p| p.1), "{all:?}");
+    }
+}
