@@ -68,8 +68,15 @@ impl Journal {
 
     /// What the records say was spent: launches, probes, stops.
     pub fn cost(&self) -> Cost {
-        let mut cost = Cost::default();
-        for entry in &self.entries {
+        Cost::of(&self.entries)
+    }
+}
+
+impl Cost {
+    /// What these records say was spent.
+    pub fn of(entries: &[Entry]) -> Self {
+        let mut cost = Self::default();
+        for entry in entries {
             match &entry.record {
                 Record::Launching { .. } => cost.launches += 1,
                 Record::Ready { ready, .. } => cost.engine_seconds += ready.took,

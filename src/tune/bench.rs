@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::journal::{Conclusion, Journal, JournalError, Purpose, Record, Writer};
+use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
 use crate::load::write_records;
 use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
@@ -69,6 +69,8 @@ pub struct Bench<'a, R> {
     sink: &'a dyn Sink,
     folder: Option<Folder>,
     journal: Journal,
+    /// How many of its records the session has come to.
+    replayed: usize,
     trials: u32,
     current: Option<Current>,
 }
@@ -86,12 +88,27 @@ struct Current {
 impl<'a, R: Rig> Bench<'a, R> {
     /// A bench with what a journal already knows; without a folder nothing is written.
     pub fn new(rig: R, plan: &'a Plan, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
-        Self { rig, plan, sink, folder, journal, trials: 0, current: None }
+        Self { rig, plan, sink, folder, journal, replayed: 0, trials: 0, current: None }
     }
 
-    /// What was recorded so far.
+    /// Everything that is recorded, also what a resumed session has not come to yet.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// The records that the session has come to: it must decide from these alone, or a resumed one would decide otherwise.
+    pub fn passed(&self) -> &[Entry] {
+        &self.journal.entries[..self.replayed]
+    }
+
+    /// Engine time of the records that the session has come to.
+    pub fn spent(&self) -> Seconds {
+        Cost::of(self.passed()).engine_seconds
+    }
+
+    /// Comes to a record, and with it to all before it.
+    fn pass(&mut self, place: usize) {
+        self.replayed = self.replayed.max(place + 1);
     }
 
     /// The rig itself.
@@ -106,9 +123,16 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     fn record(&mut self, record: Record) -> Result<(), BenchError> {
+        self.append(record)?;
+        // Whatever was recorded before is past once something new happens.
+        self.replayed = self.journal.entries.len();
+        Ok(())
+    }
+
+    fn append(&mut self, record: Record) -> Result<(), BenchError> {
         let entry = match &mut self.folder {
             Some(folder) => folder.writer.append(record)?,
-            None => crate::journal::Entry { at: 0.0, record },
+            None => Entry { at: 0.0, record },
         };
         self.journal.entries.push(entry);
         Ok(())
@@ -144,12 +168,13 @@ impl<'a, R: Rig> Bench<'a, R> {
 
     /// What the journal knows of an attempt.
     fn recorded_launch(
-        &self,
+        &mut self,
         trial: u32,
         attempt: u32,
         point: &Point,
     ) -> Result<Option<Result<Ready, Failure>>, BenchError> {
-        for entry in &self.journal.entries {
+        let mut found = None;
+        for (place, entry) in self.journal.entries.iter().enumerate() {
             match &entry.record {
                 Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
                     return Err(BenchError::Diverged(format!(
@@ -157,15 +182,17 @@ impl<'a, R: Rig> Bench<'a, R> {
                     )));
                 }
                 Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
-                    return Ok(Some(Ok((**ready).clone())));
+                    found = Some((place, Ok((**ready).clone())));
                 }
                 Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
-                    return Ok(Some(Err(failure.clone())));
+                    found = Some((place, Err(failure.clone())));
                 }
                 _ => {}
             }
         }
-        Ok(None)
+        let Some((place, answer)) = found else { return Ok(None) };
+        self.pass(place);
+        Ok(Some(answer))
     }
 
     /// Launches for real and records it.
@@ -258,12 +285,12 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     fn recorded_probe(
-        &self,
+        &mut self,
         trial: u32,
         probe: u32,
         ask: &ProbeAsk,
     ) -> Result<Option<Result<Verdict, Diagnosis>>, BenchError> {
-        for entry in &self.journal.entries {
+        for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
                 Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
                     (ask, Ok((**verdict).clone()))
@@ -277,6 +304,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                 let (was, is) = (recorded.rate, ask.rate);
                 return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
+            self.pass(place);
             return Ok(Some(answer));
         }
         Ok(None)
@@ -400,7 +428,8 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// # Errors
     /// Those of the journal.
     pub fn resumed(&mut self, gpu_time: Seconds) -> Result<(), BenchError> {
-        self.record(Record::Resumed { gpu_time })
+        // The session has yet to come to what stands before it.
+        self.append(Record::Resumed { gpu_time })
     }
 
     /// Records the answer.

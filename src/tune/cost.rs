@@ -1,7 +1,7 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use crate::engine::MEMORY_KNOB;
-use crate::journal::{Journal, Record};
+use crate::journal::{Entry, Record};
 use crate::progress::Forecast;
 use crate::settings::Plan;
 use crate::units::Seconds;
@@ -25,16 +25,15 @@ pub(super) struct Prices {
 
 impl Prices {
     /// As the plan promises, and as the journal has seen.
-    pub(super) fn new(plan: &Plan, journal: &Journal) -> Self {
-        let starts: Vec<f64> = journal
-            .entries
+    pub(super) fn new(plan: &Plan, entries: &[Entry]) -> Self {
+        let starts: Vec<f64> = entries
             .iter()
             .filter_map(|e| match &e.record {
                 Record::Ready { ready, .. } => Some(ready.took.0),
                 _ => None,
             })
             .collect();
-        let answers = journal.entries.iter().rev().find_map(|e| match &e.record {
+        let answers = entries.iter().rev().find_map(|e| match &e.record {
             Record::Ready { ready, .. } => Some(ready.answer_time.0),
             _ => None,
         });
@@ -67,7 +66,7 @@ impl Prices {
 
 /// What a whole session is expected to cost, its budget considered.
 pub fn forecast(plan: &Plan) -> Forecast {
-    let prices = Prices::new(plan, &Journal::default());
+    let prices = Prices::new(plan, &[]);
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let candidates = f64::from(plan.search.candidates).min(plan.space.size() as f64 / memory_values(plan));
     let launches = 1.0 + memory + candidates + 2.0;

@@ -339,18 +339,18 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     fn prices(&self) -> Prices {
-        Prices::new(self.plan, self.bench.journal())
+        Prices::new(self.plan, self.bench.passed())
     }
 
     /// Whether a step fits before the budget ends, with `certifications` still to come.
     fn affords(&self, price: Seconds, certifications: u32) -> bool {
         let reserve = self.prices().certification() * f64::from(certifications);
-        self.bench.journal().cost().engine_seconds.0 + price.0 + reserve.0 <= self.budget().0
+        self.bench.spent().0 + price.0 + reserve.0 <= self.budget().0
     }
 
     fn standing(&self, candidates: usize) {
         let prices = self.prices();
-        let spent = self.bench.journal().cost().engine_seconds;
+        let spent = self.bench.spent();
         let wanted = prices.candidates(candidates) + prices.certification() * 2.0;
         let left = Seconds(wanted.0.min((self.budget() - spent).0).max(0.0));
         self.sink.take(&Event::Standing { spent, left, budget: self.budget() });
@@ -374,7 +374,7 @@ impl<'a, R: Rig> Session<'a, R> {
 
     /// The promise that bound in the last probe that was recorded.
     fn binding(&self) -> Option<String> {
-        self.bench.journal().entries.iter().rev().find_map(|e| match &e.record {
+        self.bench.passed().iter().rev().find_map(|e| match &e.record {
             Record::Probed { verdict, .. } => verdict.binding.clone(),
             _ => None,
         })
