@@ -61,6 +61,11 @@ pub enum AccessError {
         /// What is wrong with it.
         why: String,
     },
+    /// The address holds a name or a password, which would stand in results and logs.
+    #[error(
+        "the address holds a user name or a password, which would stand in every result: give them as a header instead, such as --header 'Authorization: Basic ...'"
+    )]
+    Userinfo,
     /// A header that cannot be sent.
     #[error("`{0}` is no valid header; write NAME: VALUE")]
     Header(String),
@@ -136,6 +141,16 @@ impl Access {
             .connect_timeout(CONNECT_TIMEOUT)
             .tls_backend_preconfigured(self.tls(base_url)?))
     }
+}
+
+/// Refuses an address with a user name or a password in it, without repeating it.
+///
+/// # Errors
+/// Of such an address, and of one that is none.
+pub fn plain_address(base_url: &str) -> Result<reqwest::Url, AccessError> {
+    let url =
+        reqwest::Url::parse(base_url).map_err(|e| AccessError::Url { url: base_url.to_owned(), why: e.to_string() })?;
+    if url.username().is_empty() && url.password().is_none() { Ok(url) } else { Err(AccessError::Userinfo) }
 }
 
 /// Trusts every certificate, for whoever asked for that; signatures are still checked.

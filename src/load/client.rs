@@ -217,7 +217,12 @@ impl Client {
                 return answer;
             }
         };
-        if let Err(error) = connection.write_all(&request).await {
+        // TLS keeps what the socket did not take, and only a flush sends it.
+        let sent = match connection.write_all(&request).await {
+            Ok(()) => connection.flush().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
             answer.fail(Failed::new(ErrorClass::Connection, format!("failed to send the request: {error}")));
             return answer;
         }

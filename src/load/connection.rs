@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use reqwest::Url;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -18,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::lateness::Lateness;
 use super::record::ErrorClass;
 use super::socket::Socket;
-use crate::access::{Access, AccessError, CONNECT_TIMEOUT, IDLE_CONNECTION};
+use crate::access::{Access, AccessError, CONNECT_TIMEOUT, IDLE_CONNECTION, plain_address};
 use crate::clock;
 
 /// Why there is no connection, or no answer on it.
@@ -54,7 +53,7 @@ impl Server {
     /// Of a URL that is none, and of certificates.
     pub(super) fn new(base_url: &str, access: &Access) -> Result<Self, AccessError> {
         let wrong = |why: &str| AccessError::Url { url: base_url.to_owned(), why: why.to_owned() };
-        let url = Url::parse(base_url).map_err(|e| wrong(&e.to_string()))?;
+        let url = plain_address(base_url)?;
         let host = url.host_str().ok_or_else(|| wrong("it names no host"))?.to_owned();
         let port = url.port_or_known_default().ok_or_else(|| wrong("it names no port"))?;
         let authority = url.port().map_or(host.clone(), |port| format!("{host}:{port}"));

@@ -100,6 +100,7 @@ pub struct Driven {
 }
 
 enum News {
+    Sent(u32, Instant),
     First(u32, Instant),
     Ended(u32, Box<Answer>),
 }
@@ -112,7 +113,8 @@ struct Flight {
     shared_in: u32,
     asked_out: u32,
     turn: Option<Turn>,
-    handed: Seconds,
+    /// When it left; none while it waits for its thread.
+    sent: Option<Seconds>,
     first: Option<Seconds>,
     task: AbortHandle,
 }
@@ -171,43 +173,57 @@ impl Drive {
         drive.start = clock::now();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut looked = drive.start;
         let cut = loop {
-            let now = drive.since(clock::now());
+            let at = clock::now();
+            let now = drive.since(at);
             drive.send_due(now);
+            // By the clock and not by an event, which a flood of others could keep from ever being seen.
+            if at.saturating_duration_since(looked) >= LOOK_EVERY {
+                looked = at;
+                while let Ok(event) = news.try_recv() {
+                    drive.take(event, &mut *watch);
+                }
+                while drive.streams.try_join_next().is_some() {}
+                drive.time_out(now, schedule.request_timeout, &mut *watch);
+                let nothing_to_send = drive.prepared.is_empty() && drive.source.next_due().is_none();
+                match drive.look(now, &mut *watch) {
+                    Tick::Decided => break Some(Cut::Decided),
+                    Tick::Settled if now.0 >= schedule.window_ends.0 && nothing_to_send => break None,
+                    Tick::Settled | Tick::Continue => {}
+                }
+                let silent = now.0 - drive.last_sign.load(Ordering::Relaxed) as f64 / 1e6;
+                if !drive.flights.is_empty() && silent > schedule.stall_timeout.0 {
+                    break Some(Cut::Hung);
+                }
+                // Whoever dropped this drive can end it here, however busy it is.
+                tokio::task::yield_now().await;
+            }
             if drive.prepare_one(now) {
                 // Writing a long prompt takes time: look at the clock before the next one.
                 continue;
             }
-            let due = drive.prepared.front().map(|next| next.planned.due);
-            if due.is_none() && drive.source.next_due().is_none() && drive.flights.is_empty() {
+            let (due, next) = (drive.prepared.front().map(|next| next.planned.due), drive.source.next_due());
+            if due.is_none() && next.is_none() && drive.flights.is_empty() {
                 break None;
             }
-            // What lies further ahead is prepared when its time comes nearer.
-            let wake = due.or(drive.source.next_due().map(|due| due - Seconds::from(AHEAD)));
+            // What lies further ahead is prepared when its time comes nearer; a follow-up may be due before what is prepared.
+            let soonest = match (due, next) {
+                (Some(due), Some(next)) => Some(if next < due { next } else { due }),
+                (Some(due), None) => Some(due),
+                (None, next) => next.map(|next| next - Seconds::from(AHEAD)),
+            };
             tokio::select! {
                 biased;
-                () = alarm.at(drive.start + wake.unwrap_or_default().duration()), if wake.is_some() => {}
+                () = alarm.at(drive.start + soonest.unwrap_or_default().duration()), if soonest.is_some() => {}
                 Some(event) = news.recv() => drive.take(event, &mut *watch),
-                _ = look.tick() => {
-                    let now = drive.since(clock::now());
-                    while drive.streams.try_join_next().is_some() {}
-                    drive.time_out(now, schedule.request_timeout, &mut *watch);
-                    match drive.look(now, &mut *watch) {
-                        Tick::Decided => break Some(Cut::Decided),
-                        Tick::Settled if now.0 >= schedule.window_ends.0 && wake.is_none() => break None,
-                        Tick::Settled | Tick::Continue => {}
-                    }
-                    let silent = now.0 - drive.last_sign.load(Ordering::Relaxed) as f64 / 1e6;
-                    if !drive.flights.is_empty() && silent > schedule.stall_timeout.0 {
-                        break Some(Cut::Hung);
-                    }
-                }
+                _ = look.tick() => {}
             }
         };
         drive.streams.abort_all();
         let ended = drive.since(clock::now());
         let open = std::mem::take(&mut drive.flights);
-        drive.records.extend(open.into_values().map(|flight| cut_off(&flight)));
+        drive.records.extend(open.into_values().map(|flight| cut_off(&flight, ended)));
         drive.records.sort_by(|a, b| a.due.0.total_cmp(&b.due.0).then(a.id.cmp(&b.id)));
         let health = ClientHealth::of(&drive.records)
             .with(quantile(&late, &drive.client.lateness(), 0.99), drive.client.usage().since(used));
@@ -260,6 +276,7 @@ impl Drive {
                     drop(news.send(News::First(id, at)));
                 }
             };
+            drop(news.send(News::Sent(id, clock::now())));
             let answer = client.ask(reader, request, turn.is_some(), arrival).await;
             drop(news.send(News::Ended(id, Box::new(answer))));
         };
@@ -267,12 +284,18 @@ impl Drive {
         let task = self.streams.spawn_on(asking, lane.handle());
         lane.wake();
         let Planned { due, output_tokens: asked_out, prompt_tokens: asked_in, shared_tokens: shared_in, .. } = planned;
-        let handed = self.since(clock::now());
-        self.flights.insert(id, Flight { id, due, asked_in, shared_in, asked_out, turn, handed, first: None, task });
+        self.flights
+            .insert(id, Flight { id, due, asked_in, shared_in, asked_out, turn, sent: None, first: None, task });
     }
 
     fn take(&mut self, event: News, watch: &mut dyn Watch) {
         match event {
+            News::Sent(id, at) => {
+                let at = self.since(at);
+                if let Some(flight) = self.flights.get_mut(&id) {
+                    flight.sent = Some(at);
+                }
+            }
             News::First(id, at) => {
                 let at = self.since(at);
                 if let Some(flight) = self.flights.get_mut(&id) {
@@ -298,7 +321,7 @@ impl Drive {
         let record = RequestRecord {
             id: flight.id,
             due: flight.due,
-            sent: answer.sent.map_or(flight.handed, since),
+            sent: answer.sent.map(since).or(flight.sent).unwrap_or(ended),
             first: answer.first.map(since),
             last,
             tokens_in: answer.tokens_in,
@@ -323,7 +346,7 @@ impl Drive {
         let late: Vec<u32> = self.flights.values().filter(|f| (now - f.due).0 > limit.0).map(|f| f.id).collect();
         for flight in late.iter().filter_map(|id| self.flights.remove(id)).collect::<Vec<_>>() {
             flight.task.abort();
-            let mut record = cut_off(&flight);
+            let mut record = cut_off(&flight, now);
             record.error = Some(ErrorClass::Timeout);
             self.source.answered(flight.id, now, None);
             watch.ended(&record);
@@ -338,11 +361,12 @@ impl Drive {
 }
 
 /// The record of a request that is given up without its whole answer.
-fn cut_off(flight: &Flight) -> RequestRecord {
+fn cut_off(flight: &Flight, now: Seconds) -> RequestRecord {
     RequestRecord {
         id: flight.id,
         due: flight.due,
-        sent: flight.handed,
+        // One that never left was late until now: that is our own fault, and must show.
+        sent: flight.sent.unwrap_or(now),
         first: flight.first,
         last: None,
         tokens_in: None,

@@ -98,13 +98,14 @@ impl Server {
             workload::source(&self.workload, &self.material, pace)
         };
         let first = source(1).take().ok_or("the workload has no request")?;
-        self.client
-            .answers(&first.prompt, first.output_tokens)
+        tokio::time::timeout(patience.duration(), self.client.answers(&first.prompt, first.output_tokens))
             .await
+            .map_err(|_| format!("it gave no answer to its first request within {patience}"))?
             .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
         let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: patience, request_timeout: None };
         let driven = drive(&self.client, source(BURST), schedule, Box::new(ToTheEnd)).await;
-        let mut latencies: Vec<f64> = driven.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
+        let mut latencies: Vec<f64> =
+            driven.records.iter().filter(|r| r.complete()).filter_map(|r| r.e2e()).map(|l| l.0).collect();
         latencies.sort_by(f64::total_cmp);
         let median = latencies.get(latencies.len() / 2).ok_or("none of its first completions was answered")?;
         Ok(Warmed { burst_rate: Rate(latencies.len() as f64 / driven.ended.0), answer_time: Seconds(*median) })

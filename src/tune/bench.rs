@@ -13,7 +13,7 @@ use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
-use crate::verdict::{Certainty, Outcome, Verdict, judge};
+use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;
@@ -323,7 +323,13 @@ impl<'a, R: Rig> Bench<'a, R> {
             let attempt = 1 + self.attempts(trial);
             match self.start(Trial { number: trial, attempt }, purpose, &point).await? {
                 Ok(_) => self.set_live(true),
-                Err(failure) => return Ok(Err(failure.diagnosis)),
+                Err(failure) => {
+                    // It is the answer of this probe; what it took stands with the start.
+                    let failure = Failure { took: Seconds(0.0), ..failure };
+                    let diagnosis = failure.diagnosis.clone();
+                    self.record(Record::Broken { trial, probe, ask, failure })?;
+                    return Ok(Err(diagnosis));
+                }
             }
         }
         let rate = ask.rate;
@@ -331,7 +337,8 @@ impl<'a, R: Rig> Bench<'a, R> {
         match self.rig.probe(&ask).await {
             Ok(measured) => {
                 let Measured { records, ended, complete, client, .. } = &measured;
-                let verdict = judge(records, &self.plan.slo, ask.window, *ended, *complete, client, certainty);
+                let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
+                let verdict = judge(records, &self.plan.slo, course, client, certainty);
                 let requests = self.keep(trial, probe, &measured)?;
                 self.record(Record::Probed {
                     trial,

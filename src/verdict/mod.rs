@@ -123,19 +123,31 @@ const DELAY_FLOOR: f64 = 0.005;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Certainty(pub f64);
 
-/// Judges the records of a probe that ended (`complete`) or was cut at `ended`.
+/// How a probe went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Course {
+    /// The part that counts.
+    pub window: Window,
+    /// When the last answer came or the probe was cut.
+    pub ended: Seconds,
+    /// Whether it ran to its full length.
+    pub complete: bool,
+    /// Whether requests came at a steady rate, whatever the answers did: only then does a growing number in flight accuse the server.
+    pub steady: bool,
+}
+
+/// Judges the records of a probe.
 pub fn judge(
     records: &[RequestRecord],
     limits: &[Limit],
-    window: Window,
-    ended: Seconds,
-    complete: bool,
+    course: Course,
     client: &ClientHealth,
     certainty: Certainty,
 ) -> Verdict {
+    let Course { window, ended, complete, steady } = course;
     let counted: Vec<&RequestRecord> = records.iter().filter(|r| window.holds(r.due)).collect();
     let results: Vec<LimitResult> = limits.iter().map(|l| count::limit(&counted, l, window, ended, complete)).collect();
-    let halves = Halves::of(&counted, window);
+    let halves = Halves::of(records, &counted, window, steady);
     let saturated = halves.saturated();
     let confidence = results
         .iter()

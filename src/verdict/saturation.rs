@@ -1,7 +1,7 @@
 //! Saturation: more is offered than is done, and the queue grows with it.
 
 use super::Window;
-use crate::load::RequestRecord;
+use crate::load::{ErrorClass, RequestRecord};
 use crate::units::Seconds;
 
 /// Each half must hold this many answers before their latencies are compared.
@@ -17,14 +17,20 @@ pub struct Halves {
     open_at_middle: usize,
     open_at_end: usize,
     slowdown: Option<f64>,
+    /// Whether the number in flight says something of the server: arrivals come at a steady rate, and long enough for the first answers
+    /// to have ended before the middle.
+    settled: bool,
 }
 
 impl Halves {
-    /// Of the counted requests.
-    pub(super) fn of(counted: &[&RequestRecord], window: Window) -> Self {
+    /// Of all requests and of those that count.
+    pub(super) fn of(records: &[RequestRecord], counted: &[&RequestRecord], window: Window, steady: bool) -> Self {
         let middle = Seconds((window.from.0 + window.to.0) / 2.0);
-        let open_at =
-            |at: Seconds| counted.iter().filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count();
+        // A request that failed is in nobody's way; when it failed nobody noted.
+        let alive = |r: &&RequestRecord| matches!(r.error, None | Some(ErrorClass::Cut));
+        let open_at = |at: Seconds| {
+            records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count()
+        };
         let median = |first_half: bool| {
             let mut latencies: Vec<f64> = counted
                 .iter()
@@ -44,12 +50,13 @@ impl Halves {
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
             slowdown: median(true).zip(median(false)).map(|(first, second)| second / first),
+            settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
 
     /// Either sign of a queue that grows: a backlog that is not worked off, or slower answers with it.
     pub fn saturated(&self) -> bool {
-        self.backlog_grew() || self.slowed_down()
+        self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
     /// In the second half more than a tenth of its arrivals came to wait on top of those that waited before, and more than chance brings
@@ -76,4 +83,12 @@ impl Halves {
             self.open_at_middle, self.open_at_end
         )
     }
+}
+
+/// What an answer takes where nobody waits: the quickest first token, and the median time from there to the last.
+fn undisturbed(records: &[RequestRecord]) -> Seconds {
+    let quickest = records.iter().filter_map(RequestRecord::ttft).map(|t| t.0).reduce(f64::min).unwrap_or(0.0);
+    let mut streaming: Vec<f64> = records.iter().filter_map(|r| Some((r.last? - r.first?).0)).collect();
+    streaming.sort_by(f64::total_cmp);
+    Seconds(quickest + streaming.get(streaming.len() / 2).copied().unwrap_or(0.0))
 }

@@ -3,6 +3,10 @@ use crate::load::{ErrorClass, Open, Tick, Watch};
 
 const WINDOW: Window = Window { from: Seconds(2.0), to: Seconds(22.0) };
 
+fn course(ended: f64, complete: bool) -> Course {
+    Course { window: WINDOW, ended: Seconds(ended), complete, steady: true }
+}
+
 fn limits() -> Vec<Limit> {
     vec![
         Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(0.3) },
@@ -43,7 +47,7 @@ fn traffic(mut spoil: impl FnMut(usize, &mut RequestRecord)) -> Vec<RequestRecor
 }
 
 fn judged(records: &[RequestRecord], complete: bool) -> Verdict {
-    judge(records, &limits(), WINDOW, Seconds(23.0), complete, &ClientHealth::default(), Certainty(0.8))
+    judge(records, &limits(), course(23.0, complete), &ClientHealth::default(), Certainty(0.8))
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn slow_requests_of_one_burst_leave_a_verdict_unresolved_that_scattered_ones_wou
 fn a_growing_queue_is_saturation_even_inside_the_limits() {
     let generous = vec![Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(1000.0) }];
     let records = traffic(|_, r| *r = answered(r.due.0, 0.05 + r.due.0 * 0.8, 0.005));
-    let verdict = judge(&records, &generous, WINDOW, Seconds(60.0), true, &ClientHealth::default(), Certainty(0.8));
+    let verdict = judge(&records, &generous, course(60.0, true), &ClientHealth::default(), Certainty(0.8));
     assert!(verdict.saturated, "{verdict:?}");
     assert_eq!(verdict.outcome, Outcome::Fail);
     assert!(verdict.achieved.0 < verdict.offered.0);
@@ -138,15 +142,41 @@ fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
         free = free.max(r.due.0) + 0.2;
         *r = answered(r.due.0, free - r.due.0, 0.005);
     });
-    let verdict = judge(&records, tpot_alone, WINDOW, Seconds(300.0), true, &ClientHealth::default(), Certainty(0.5));
+    let verdict = judge(&records, tpot_alone, course(300.0, true), &ClientHealth::default(), Certainty(0.5));
     assert_eq!(verdict.limits[0].violations, 0);
     assert_eq!(verdict.outcome, Outcome::Fail, "{}", verdict.because);
 }
 
 #[test]
+fn long_answers_and_users_in_step_are_no_saturation() {
+    let tpot_alone = &limits()[1..];
+    let judged = |records: &[RequestRecord], steady: bool| {
+        let course = Course { steady, ..course(60.0, true) };
+        judge(records, tpot_alone, course, &ClientHealth::default(), Certainty(0.5))
+    };
+    // Each answer takes fifteen of the window's twenty seconds: what is in flight still rises at the middle, at any rate.
+    let long = traffic(|_, r| *r = RequestRecord { tokens_out: Some(3001), ..answered(r.due.0, 0.1, 1.5) });
+    assert!(!judged(&long, true).saturated);
+    // A closed loop's users begin together, and ask again together.
+    let in_step = traffic(|i, r| {
+        let round = if i < 550 { 2.5 } else { 21.0 };
+        *r = answered(round, 0.1, 0.005);
+        r.last = Some(Seconds(round + 8.0));
+    });
+    assert!(!judged(&in_step, false).saturated);
+    // Failed requests are in nobody's way.
+    let failing = traffic(|i, r| {
+        if i % 3 == 0 {
+            (r.error, r.first, r.last) = (Some(ErrorClass::Unavailable), None, None);
+        }
+    });
+    assert!(!judged(&failing, true).saturated);
+}
+
+#[test]
 fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
     let judged = |client: ClientHealth| {
-        judge(&traffic(|_, _| {}), &limits(), WINDOW, Seconds(23.0), true, &client, Certainty(0.8)).outcome
+        judge(&traffic(|_, _| {}), &limits(), course(23.0, true), &client, Certainty(0.8)).outcome
     };
     let client = ClientHealth { lag_p99: Seconds(0.002), backlog_p99: Some(Seconds(0.002)), ..ClientHealth::default() };
     assert_eq!(judged(client), Outcome::Pass);
@@ -166,7 +196,7 @@ fn a_cut_request_violates_only_what_its_wait_proves() {
     };
     // The probe ended at 23 s: one waited 1 s without a token, one 0.1 s, one streams its 11 tokens far too slowly.
     let records = [waiting(22.0 - 1e-9, None), waiting(21.9, Some(21.95)), waiting(21.0, Some(21.1))];
-    let verdict = judge(&records, &limits(), WINDOW, Seconds(22.2), false, &ClientHealth::default(), Certainty(0.8));
+    let verdict = judge(&records, &limits(), course(22.2, false), &ClientHealth::default(), Certainty(0.8));
     assert_eq!(
         (verdict.limits[0].observations, verdict.limits[0].violations),
         (2, 0),

@@ -52,7 +52,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM).unwrap();
+        // One that died by its fault is only waited for.
+        let _ = kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM);
         self.process.wait().unwrap();
     }
 }
@@ -115,6 +116,21 @@ fn an_interrupt_gives_what_was_measured_so_far() {
 }
 
 #[test]
+fn a_server_that_dies_on_the_way_up_leaves_the_levels_below() {
+    let engine = Engine::start(&["--sim-fault", "die-in-load"]);
+    let folder = tempfile::tempdir().unwrap();
+    // It dies after a hundred answers or so: somewhere on the way.
+    let run = engine.measure(&format!(
+        "--rates 10,200,10 --duration 1s --ramp 100ms --cool-down 1ms --quiet --out {}",
+        folder.path().display()
+    ));
+    assert_eq!(run.status.code(), Some(1), "{}", said(&run));
+    assert!(String::from_utf8_lossy(&run.stdout).contains("10.0"), "what was measured is shown: {}", said(&run));
+    assert!(folder.path().join("rate-10.json").exists() && folder.path().join("ladder.json").exists());
+    assert!(said(&run).contains("failed to load"), "{}", said(&run));
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_with_its_remedy() {
     let refused = |url: &str, arguments: &str| {
         let mut command = Command::new(BINARY);
@@ -128,11 +144,13 @@ fn what_cannot_be_measured_is_said_with_its_remedy() {
         ("http://127.0.0.1:1", "--rate 0", 2, "above 0"),
         ("http://127.0.0.1:1", "--recorded", 2, "--dataset"),
         ("http://127.0.0.1:1", "--rate 1 --header nonsense", 2, "NAME: VALUE"),
+        ("http://me:secret@127.0.0.1:1", "--rate 1", 2, "--header"),
         ("http://127.0.0.1:1", "--rate 1 --model m --extra-body 3", 2, "JSON object"),
         ("ftp://127.0.0.1", "--rate 1 --model m", 2, "http"),
         ("https://127.0.0.1:1", "--rate 1 --model m --ca-cert /nowhere.pem", 2, "/nowhere.pem"),
     ] {
         let (exit, words) = refused(url, arguments);
         assert!(exit == Some(code) && words.contains(part), "{url} {arguments}: {exit:?} {words}");
+        assert!(!words.contains("secret"), "{words}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use autotune::clock;
 use autotune::settings::limits;
 use autotune::units::Seconds;
-use autotune::verdict::{Certainty, Outcome, Window, judge};
+use autotune::verdict::{Certainty, Course, Outcome, Window, judge};
 
 use crate::paired::{error, served};
 use crate::traffic::{Traffic, driven};
@@ -101,7 +101,8 @@ fn none_is_answered(url: &str, class: &str) {
     }
     let limits = limits("ttft_p99=10s").unwrap();
     let window = Window { from: Seconds(0.0), to: Seconds(1.0) };
-    let verdict = judge(&driven.records, &limits, window, driven.ended, true, &driven.health, Certainty(0.5));
+    let course = Course { window, ended: driven.ended, complete: true, steady: true };
+    let verdict = judge(&driven.records, &limits, course, &driven.health, Certainty(0.5));
     assert_eq!((verdict.outcome, verdict.limits[0].violations), (Outcome::Fail, 20), "{}", verdict.because);
     assert_eq!(verdict.errors.get(class), Some(&20));
 }

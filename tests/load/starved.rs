@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use autotune::load::ClientHealth;
 use autotune::settings::limits;
 use autotune::units::Seconds;
-use autotune::verdict::{Certainty, Outcome, Verdict, Window, judge};
+use autotune::verdict::{Certainty, Course, Outcome, Verdict, Window, judge};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -35,8 +35,9 @@ fn probe() -> (Verdict, ClientHealth) {
     let server = Known::start(1).unwrap();
     let driven = driven(&server.url(), "known?ttft=20&itl=10", Traffic::at_rate(100.0, 300, 20));
     let window = Window { from: Seconds(0.0), to: Seconds(3.0) };
+    let course = Course { window, ended: driven.ended, complete: true, steady: true };
     let limits = limits("ttft_p99=60ms,tpot_p99=15ms").unwrap();
-    let verdict = judge(&driven.records, &limits, window, driven.ended, true, &driven.health, Certainty(0.5));
+    let verdict = judge(&driven.records, &limits, course, &driven.health, Certainty(0.5));
     (verdict, driven.health)
 }
 

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-
-use super::super::{Failed, exit};
+use super::super::Failed;
+use super::interrupts::{self, Interrupts};
 use super::tally::Tally;
 use super::traffic::Traffic;
-use super::{TELL_EVERY, interrupted, unanswered};
+use super::{TELL_EVERY, unanswered};
 use crate::cli::BenchArgs;
 use crate::clock;
 use crate::load::{Cut, Driven, Schedule};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Level, Meta, Offered};
-use crate::rig::{CacheUse, Server, Telemetry, Warmed};
+use crate::rig::{CacheUse, Server, Settled, Telemetry, Warmed};
 use crate::settings::{ArrivalProcess, WorkloadKind};
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, Window, judge};
+use crate::verdict::{Certainty, Course, Window, judge};
 use crate::workload::{self, Demand, Pace};
 
 /// How long no token may come from a server that owes some, before it counts as hung.
@@ -57,27 +56,55 @@ pub(super) struct Levels<'a> {
     traffic: &'a Traffic,
     server: Server,
     sink: Arc<dyn Sink>,
+    interrupts: Interrupts,
     warmed: Option<Warmed>,
 }
 
+/// What came of a level.
+pub(super) struct Ran {
+    /// None where it was interrupted before its traffic, or twice.
+    pub(super) level: Option<Level>,
+    /// Whether nothing more is to be measured.
+    pub(super) interrupted: bool,
+}
+
 impl<'a> Levels<'a> {
-    pub(super) fn new(args: &'a BenchArgs, traffic: &'a Traffic, server: Server, sink: Arc<dyn Sink>) -> Self {
-        Self { args, traffic, server, sink, warmed: None }
+    pub(super) fn new(
+        args: &'a BenchArgs,
+        traffic: &'a Traffic,
+        server: Server,
+        sink: Arc<dyn Sink>,
+        interrupts: Interrupts,
+    ) -> Self {
+        Self { args, traffic, server, sink, interrupts, warmed: None }
     }
 
-    /// One level: the server settled, the ramp, the window, the drain; then the verdict.
-    pub(super) async fn run(&mut self, number: usize, offered: Offered) -> Result<Level, Failed> {
+    /// Brings the server to a known state; warms it up before the first level and rests before every other.
+    async fn prepare(&self, seed: u64) -> Result<(Warmed, Settled), Failed> {
         let wrong = |why: String| unanswered(&self.args.url, &why);
-        let seed = |what: u64| workload::mix(self.args.seed, &[what, number as u64]);
         let warmed = match self.warmed {
             Some(warmed) => {
                 tokio::time::sleep(self.args.cool_down).await;
                 warmed
             }
-            None => self.server.warm(seed(0), STALL_TIMEOUT.into()).await.map_err(wrong)?,
+            None => self.server.warm(seed, STALL_TIMEOUT.into()).await.map_err(wrong)?,
+        };
+        let settled = self.server.settle(!self.args.keep_cache).await.map_err(wrong)?;
+        Ok((warmed, settled))
+    }
+
+    /// One level: the server settled, the ramp, the window, the drain; then the verdict.
+    pub(super) async fn run(&mut self, number: usize, offered: Offered) -> Result<Ran, Failed> {
+        let nothing = Ran { level: None, interrupted: true };
+        let seed = |what: u64| workload::mix(self.args.seed, &[what, number as u64]);
+        let content_seed = seed(2);
+        // Those of the level itself are heard by another ear, since this one ends with the preparations.
+        let mut listening = Interrupts::listen()?;
+        let (warmed, settled) = tokio::select! {
+            prepared = self.prepare(seed(0)) => prepared?,
+            () = listening.next() => return Ok(nothing),
         };
         self.warmed = Some(warmed);
-        let settled = self.server.settle(!self.args.keep_cache).await.map_err(wrong)?;
         let mut warnings = Vec::new();
         if settled.busy_with > 0.0 {
             warnings.push(format!("the server was working on {:.0} requests of others", settled.busy_with));
@@ -93,12 +120,17 @@ impl<'a> Levels<'a> {
             horizon: window.to,
             // Levels share their luck: the same arrivals at another speed.
             arrival_seed: workload::mix(self.args.seed, &[1]),
-            content_seed: seed(2),
+            content_seed,
             shared_seed: self.args.seed,
             answer_time: warmed.answer_time,
         };
         let started = clock::unix_seconds();
-        let (Driven { records, ended, cut, health }, telemetry, partial) = self.drive(offered, pace, window).await?;
+        let Some((driven, telemetry, interrupted)) = self.drive(offered, pace, window).await else {
+            return Ok(nothing);
+        };
+        let Driven { records, ended, cut, health } = driven;
+        // A level that had ended by itself lacks nothing.
+        let partial = interrupted && cut.is_some();
         match cut {
             Some(Cut::Hung) => warnings
                 .push(format!("no token came for {} while requests waited: it hangs", Seconds::from(STALL_TIMEOUT))),
@@ -117,10 +149,12 @@ impl<'a> Levels<'a> {
         warnings.extend(whys.take(1).map(|why| format!("the first failure says: {why}")));
         let limits = self.traffic.limits.clone();
         let judged = !limits.is_empty() && !partial;
-        let verdict = judged.then(|| judge(&records, &limits, window, ended, cut.is_none(), &health, CERTAINTY));
+        let steady = matches!(offered, Offered::Rate(_));
+        let course = Course { window, ended, complete: cut.is_none(), steady };
+        let verdict = judged.then(|| judge(&records, &limits, course, &health, CERTAINTY));
         let cache = CacheUse::of(&records, window, &telemetry, settled.reset);
         let (offered, meta) = (offered, self.meta(started));
-        Ok(Level {
+        let level = Level {
             offered,
             window,
             records,
@@ -133,7 +167,8 @@ impl<'a> Levels<'a> {
             cache,
             warnings,
             meta,
-        })
+        };
+        Ok(Ran { level: Some(level), interrupted })
     }
 
     fn window(&self, offered: Offered) -> Window {
@@ -153,13 +188,8 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// Drives one level, tells how it goes, and ends it at an interrupt.
-    async fn drive(&self, offered: Offered, pace: Pace, window: Window) -> Result<(Driven, Telemetry, bool), Failed> {
-        let (Ok(mut interrupts), Ok(mut terminations)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            return Err(Failed::own("error: failed to listen for signals"));
-        };
+    /// Drives one level, tells how it goes, and ends it at an interrupt; none at a second one.
+    async fn drive(&mut self, offered: Offered, pace: Pace, window: Window) -> Option<(Driven, Telemetry, bool)> {
         let all_at_once = matches!(offered, Offered::AllAtOnce(_));
         let sent_until = if all_at_once { Seconds(0.0) } else { window.to };
         let schedule = Schedule {
@@ -176,33 +206,25 @@ impl<'a> Levels<'a> {
         let begun = clock::now();
         let mut tell = tokio::time::interval(TELL_EVERY.duration());
         tell.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let mut partial = false;
+        let mut interrupted = false;
         let name = offered.to_string();
         loop {
             tokio::select! {
-                (driven, telemetry) = &mut driving => {
-                    // One that had ended by itself lacks nothing.
-                    let partial = partial && driven.cut.is_some();
-                    return Ok((driven, telemetry, partial));
+                (driven, telemetry) = &mut driving => return Some((driven, telemetry, interrupted)),
+                () = self.interrupts.next() => {
+                    if interrupted {
+                        return None;
+                    }
+                    interrupted = true;
+                    interrupts::in_a_level();
+                    tally.stop();
                 }
-                _ = interrupts.recv() => {}
-                _ = terminations.recv() => {}
                 _ = tell.tick() => {
                     let (answered, failed, open) = tally.read();
                     let elapsed = begun.elapsed().into();
                     self.sink.take(&Event::Loading { level: &name, elapsed, length: sent_until, answered, failed, open });
-                    continue;
                 }
             }
-            if partial {
-                return Err(Failed {
-                    code: exit::INTERRUPTED,
-                    message: "interrupted twice: nothing of this level is kept".into(),
-                });
-            }
-            partial = true;
-            interrupted();
-            tally.stop();
         }
     }
 

@@ -1,5 +1,6 @@
 //! `autotune bench`: load on a server that already runs, at one level or up a ladder.
 
+mod interrupts;
 mod levels;
 mod results;
 mod tally;
@@ -8,8 +9,8 @@ mod traffic;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-use super::{Failed, complain, exit, print, runtime};
-use crate::access::Access;
+use super::{Failed, exit, print, runtime};
+use crate::access::{Access, plain_address};
 use crate::cli::BenchArgs;
 use crate::engine::Endpoints;
 use crate::load::{Client, Target};
@@ -17,7 +18,8 @@ use crate::progress::{Event, Plain, Silent, Sink, Terminal};
 use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
 use crate::rig::Server;
 use crate::units::Seconds;
-use levels::Levels;
+use interrupts::Interrupts;
+use levels::{Levels, Ran};
 use results::Folder;
 use traffic::Traffic;
 
@@ -26,32 +28,38 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let traffic = Traffic::of(args)?;
     let offered = levels::offered(args, &traffic)?;
     let access = access(args)?;
-    let folder = args.out.as_deref().map(Folder::open).transpose()?;
+    let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
     let sink: Arc<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
         (true, _) => Arc::new(Silent),
         (false, true) => Arc::new(Terminal::default()),
         (false, false) => Arc::new(Plain),
     };
-    let measured = runtime()?.block_on(async {
-        let server = reach(args, &access, &traffic, &*sink).await?;
-        let mut levels = Levels::new(args, &traffic, server, sink.clone());
-        let mut measured = Vec::new();
+    let mut measured = Vec::new();
+    // What was measured before something went wrong is shown and kept all the same.
+    let ended = runtime()?.block_on(async {
+        let mut interrupts = Interrupts::listen()?;
+        let server = tokio::select! {
+            server = reach(args, &access, &traffic, &*sink) => server?,
+            () = interrupts.next() => return Err(interrupts::before_anything()),
+        };
+        let mut levels = Levels::new(args, &traffic, server, sink.clone(), interrupts);
         for (number, offered) in offered.iter().enumerate() {
-            let level = levels.run(number, *offered).await?;
-            let summary = Summary::of(&level);
-            if let Some(folder) = &folder {
-                folder.keep(&level, &summary)?;
+            let Ran { level, interrupted } = levels.run(number, *offered).await?;
+            if let Some(level) = level {
+                let summary = Summary::of(&level);
+                if let Some(folder) = &mut folder {
+                    folder.keep(&level, &summary)?;
+                }
+                measured.push((level, summary));
             }
-            let over = level.partial;
-            measured.push((level, summary));
-            if over {
-                break;
+            if interrupted {
+                return Err(interrupts::before_the_end());
             }
         }
-        Ok::<_, Failed>(measured)
-    })?;
+        Ok(())
+    });
     drop(sink);
-    let Some((first, _)) = measured.first() else { return Ok(exit::USAGE) };
+    let Some((first, _)) = measured.first() else { return ended.map(|()| exit::USAGE) };
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
     let json = ladder.json().map_err(Failed::own)?;
@@ -64,14 +72,12 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         (false, [(_, summary)]) => print(&block(&meta, summary)),
         (false, _) => print(&table(&ladder)),
     }
-    Ok(code(&ladder))
+    ended.map(|()| code(&ladder))
 }
 
-/// Interrupted, all failed, or no level as promised: a script must see it.
+/// All failed, or no level as promised: a script must see it.
 fn code(ladder: &Ladder) -> u8 {
-    if ladder.levels.iter().any(|level| level.partial) {
-        exit::INTERRUPTED
-    } else if ladder.levels.iter().all(|level| level.completed == 0) {
+    if ladder.levels.iter().all(|level| level.completed == 0) {
         exit::FAILED
     } else if ladder.has_promises() && ladder.levels.iter().all(|level| level.standing.held() != Some(true)) {
         exit::NOT_REACHABLE
@@ -83,7 +89,8 @@ fn code(ladder: &Ladder) -> u8 {
 fn access(args: &BenchArgs) -> Result<Access, Failed> {
     let header = |text: &String| match text.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        _ => Err(Failed::usage(format!("error: `{text}` is no header; write NAME: VALUE"))),
+        // Its text is not repeated: it may be a key.
+        _ => Err(Failed::usage("error: --header takes NAME: VALUE, with the colon")),
     };
     let headers = args.header.iter().map(header).collect::<Result<_, Failed>>()?;
     let (api_key, ca_file) = (args.api_key.clone(), args.ca_cert.clone());
@@ -94,6 +101,7 @@ fn access(args: &BenchArgs) -> Result<Access, Failed> {
 async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn Sink) -> Result<Server, Failed> {
     let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
     let base_url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    plain_address(&base_url).map_err(|e| usage(&e))?;
     let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
     let model = match &args.model {
         Some(model) => model.clone(),
@@ -134,8 +142,3 @@ fn unanswered(url: &str, why: &str) -> Failed {
 
 /// Half a second of nothing is no news.
 const TELL_EVERY: Seconds = Seconds(1.0);
-
-/// Words about an interrupt, on standard error.
-fn interrupted() {
-    complain("interrupted: what was measured so far follows, marked partial (interrupt again to leave at once)");
-}

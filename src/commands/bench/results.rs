@@ -8,11 +8,15 @@ use crate::report::bench::{Level, Offered, Summary, vllm_keys};
 use crate::report::replace;
 
 /// The folder.
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Names of levels that were written: a load that is measured twice has two files.
+    names: Vec<String>,
+}
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, Failed> {
-        let folder = Self(path.to_owned());
+        let folder = Self { path: path.to_owned(), names: Vec::new() };
         std::fs::create_dir_all(path)
             .and_then(|()| tempfile::tempfile_in(path))
             .map_err(|e| Failed::usage(format!("error: failed to write to {}: {e}", path.display())))?;
@@ -20,13 +24,16 @@ impl Folder {
     }
 
     /// Writes what a level was: `rate-2.json` and `rate-2.requests.csv`, or the like.
-    pub(super) fn keep(&self, level: &Level, summary: &Summary) -> Result<(), Failed> {
+    pub(super) fn keep(&mut self, level: &Level, summary: &Summary) -> Result<(), Failed> {
         let name = match level.offered {
             Offered::Rate(rate) => format!("rate-{}", rate.0),
             Offered::Users(users) => format!("users-{users}"),
             Offered::AllAtOnce(requests) => format!("at-once-{requests}"),
             Offered::Recorded => "recorded".to_owned(),
         };
+        self.names.push(name.clone());
+        let before = self.names.iter().filter(|other| **other == name).count();
+        let name = if before > 1 { format!("{name}-again-{before}") } else { name };
         self.write(&format!("{name}.json"), format!("{:#}\n", vllm_keys(level, summary)).as_bytes())?;
         let mut csv = Vec::new();
         write_records(&level.records, &mut csv).map_err(Failed::own)?;
@@ -34,6 +41,6 @@ impl Folder {
     }
 
     pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), Failed> {
-        replace(&self.0.join(name), content).map_err(|e| Failed::own(format!("error: {e}")))
+        replace(&self.path.join(name), content).map_err(|e| Failed::own(format!("error: {e}")))
     }
 }

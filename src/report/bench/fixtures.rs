@@ -6,7 +6,7 @@ use crate::load::{ErrorClass, RequestRecord};
 use crate::rig::{CacheUse, SaidBy, Telemetry};
 use crate::settings::{Endpoint, limits};
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, Window, judge};
+use crate::verdict::{Certainty, Course, Window, judge};
 
 /// A whole answer of `tokens`, due at a time, whose tokens come one by one.
 pub(super) fn answer(id: u32, due: f64, ttft: f64, tokens: u32, gap: f32) -> RequestRecord {
@@ -57,8 +57,15 @@ pub(super) fn records(rate: f64, ttft: f64) -> Vec<RequestRecord> {
 pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) -> Level {
     let limits = if slo.is_empty() { Vec::new() } else { limits(slo).unwrap() };
     let ended = Seconds(WINDOW.to.0 + 1.0);
-    let verdict = (!limits.is_empty())
-        .then(|| judge(&records, &limits, WINDOW, ended, true, &ClientHealth::of(&records), Certainty(0.6)));
+    let verdict = (!limits.is_empty()).then(|| {
+        judge(
+            &records,
+            &limits,
+            Course { window: WINDOW, ended, complete: true, steady: matches!(offered, Offered::Rate(_)) },
+            &ClientHealth::of(&records),
+            Certainty(0.6),
+        )
+    });
     Level {
         offered,
         window: WINDOW,

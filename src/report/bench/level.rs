@@ -9,7 +9,7 @@ use crate::load::RequestRecord;
 use crate::rig::{CacheUse, Telemetry};
 use crate::settings::{Endpoint, Limit};
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Verdict, Window};
+use crate::verdict::{Course, Verdict, Window};
 
 /// One level of load and everything that was seen of it.
 #[derive(Clone, Debug)]
@@ -47,6 +47,15 @@ impl Level {
         let Window { from, to } = self.window;
         let to = if cut_short { Seconds(to.0.min(self.ended.0).max(from.0)) } else { to };
         Window { from, to }
+    }
+}
+
+impl Level {
+    /// How it went, its window filled to its end: a recording may simply grow busier, users wait for each other's answers and a burst is a
+    /// backlog; only arrivals at a rate are steady.
+    pub(super) fn course(&self, window: Window) -> Course {
+        let steady = matches!(self.offered, Offered::Rate(_));
+        Course { window, ended: self.ended, complete: true, steady }
     }
 }
 

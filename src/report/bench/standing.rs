@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::level::{Level, Offered};
+use super::level::Level;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Outcome, Window, judge};
 
@@ -60,13 +60,12 @@ impl Standing {
         }
         // Without promises the judge still tells a starved client and a growing queue; no certainty is asked of it.
         let failed = errors.values().sum::<u64>();
-        let judged = judge(&level.records, &[], window, level.ended, true, &level.client, Certainty(0.0));
+        let judged = judge(&level.records, &[], level.course(window), &level.client, Certainty(0.0));
         if judged.outcome == Outcome::Void {
             (Self::Void, Some(judged.because))
         } else if failed as f64 > FORGIVEN_FAILURES * counted as f64 {
             (Self::Errors, Some(format!("{failed} of {counted} requests failed ({})", classes(errors))))
-        } else if judged.saturated && matches!(level.offered, Offered::Rate(_)) {
-            // A recording may simply grow busier, and a burst is a backlog: that says nothing of the server.
+        } else if judged.saturated {
             (Self::Saturated, Some(judged.because))
         } else if counted > 0 && level.offered.is_open_loop() {
             (Self::KeptUp, None)
@@ -108,6 +107,7 @@ pub(super) fn classes(errors: &BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{WINDOW, at_rate, failed, level, records};
+    use super::super::level::Offered;
     use super::*;
     use crate::load::{ErrorClass, RequestRecord};
     use crate::units::Rate;
