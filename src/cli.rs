@@ -146,7 +146,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
-    /// A space file, of which [workload] and [slo] are taken
+    /// A space file, of which the sections `workload` and `slo` are taken
     #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]
     pub workload: Option<PathBuf>,
     /// Prompts of a file: ShareGPT (.json), or JSON lines of prompts or of a trace (.jsonl)
@@ -161,7 +161,7 @@ pub struct BenchArgs {
     /// Chats instead of completions
     #[arg(long, help_heading = "Workload")]
     pub chat: bool,
-    /// Any key of [workload], such as arrivals=gamma or shared_prefix_tokens=512
+    /// Any key of the section `workload`, such as arrivals=gamma or shared_prefix_tokens=512
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Workload")]
     pub with: Vec<String>,
     /// Promises, such as ttft_p99=500ms,tpot_p99=50ms
