@@ -59,12 +59,12 @@ impl Halves {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
-    /// In the second half more than a tenth of its arrivals came to wait on top of those that waited before, and more than chance brings
-    /// (three standard deviations of the difference of two Poisson counts). It is the only witness where a promise says nothing of
-    /// waiting, as one on the time per output token alone.
+    /// In the second half more than a quarter of its arrivals came to wait on top of those that waited before: far beyond what a queue near
+    /// its limit does by chance within seconds. It is the only witness where a promise says nothing of waiting, as one on the time per
+    /// output token alone.
     fn backlog_grew(&self) -> bool {
         let growth = self.open_at_end as f64 - self.open_at_middle as f64;
-        growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.1 * self.offered_in_second as f64
+        growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
     }
 
     /// All three signs together: in-flight grew by more than chance (three standard deviations of a Poisson count), the second
