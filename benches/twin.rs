@@ -13,9 +13,8 @@
 use std::time::Instant;
 
 use autotune::twin::{
-    Answered, Arrival, Bounds, FastReplay, Limits, Observed, Probe, PromptShape, Sent, StepCosts, fit, refit, replay,
+    Answered, Arrival, Bounds, FastReplay, Limits, Probe, PromptShape, Sent, StepCosts, fit, refit, replay,
 };
-use autotune::units::Seconds;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, LogNormal};
@@ -124,19 +123,7 @@ fn block_line(name: &str, costs: &StepCosts, limits: Limits, sent: &[Sent], shar
 
 fn probe(costs: &StepCosts, bounds: Bounds, rate: f64, seed: u64) -> Probe {
     let sent = traffic((rate * 40.0) as usize, rate, 800.0, 200.0, 0.0, seed);
-    let mut answers = Vec::new();
-    FastReplay::default().run(costs, bounds, &sent, &mut answers);
-    let of = |(s, a): (&Sent, &Answered)| Observed {
-        due: Seconds(s.at),
-        sent: Seconds(s.at),
-        tokens_in: s.prompt,
-        cached: s.cached,
-        tokens_out: s.output,
-        first: Some(Seconds(a.first)),
-        last: Some(Seconds(a.last)),
-        failed: false,
-    };
-    Probe::new(sent.iter().zip(&answers).map(of).collect(), bounds)
+    Probe::replayed(costs, bounds, &sent)
 }
 
 fn main() {

@@ -128,13 +128,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, requires = "concurrency", help_heading = "Load")]
     pub think: Option<Duration>,
     /// The time whose arrivals count, of each level
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "60s", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "60s", conflicts_with = "at_once", help_heading = "Load")]
     pub duration: Duration,
     /// Traffic before anything counts [default: a tenth of --duration]
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, conflicts_with_all = ["at_once", "recorded"], help_heading = "Load")]
     pub ramp: Option<Duration>,
     /// How long answers are waited for once nothing is sent any more
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2m", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2m", conflicts_with = "at_once", help_heading = "Load")]
     pub drain: Duration,
     /// Give a request up after this time, as a failure [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]

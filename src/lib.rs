@@ -10,6 +10,7 @@ pub mod commands;
 pub mod engine;
 pub mod journal;
 pub mod load;
+mod order;
 pub mod progress;
 pub mod rehearsal;
 pub mod report;

@@ -5,6 +5,7 @@ mod check;
 mod rehearse;
 mod run;
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
+use crate::progress::{Plain, Silent, Sink, Terminal};
 use crate::settings::{EngineKind, Plan, WorkloadKind, WorkloadPlan, parse, schema};
 use crate::twin::Profile;
 use crate::twin::server::DEFAULT_PROFILE;
@@ -99,6 +101,15 @@ fn print(text: &str) {
 #[expect(clippy::print_stderr, reason = "words go to standard error")]
 fn complain(text: &str) {
     eprintln!("{}", text.trim_end());
+}
+
+/// Who shows progress: nobody, a live line in a terminal, plain lines elsewhere.
+fn sink(quiet: bool) -> Box<dyn Sink> {
+    match (quiet, std::io::stderr().is_terminal()) {
+        (true, _) => Box::new(Silent),
+        (false, true) => Box::new(Terminal::default()),
+        (false, false) => Box::new(Plain),
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {

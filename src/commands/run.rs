@@ -1,16 +1,15 @@
 //! The main job: `autotune --space FILE`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    Failed, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile,
+    Failed, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
 use crate::cli::RunArgs;
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT, Status};
-use crate::progress::{Event, Plain, Silent, Sink, Terminal};
+use crate::progress::Event;
 use crate::report;
 use crate::rig::{RealRig, Workplace};
 use crate::settings::Secrets;
@@ -54,11 +53,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     }
     let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
     said.iter().flatten().filter(|_| !args.quiet).for_each(|says| complain(says));
-    let sink: Box<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
-        (true, _) => Box::new(Silent),
-        (false, true) => Box::new(Terminal::default()),
-        (false, false) => Box::new(Plain),
-    };
+    let sink = sink(args.quiet);
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;

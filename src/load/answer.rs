@@ -17,7 +17,6 @@ use super::threads::note_gap;
 /// What one answer was, its times as clock readings.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    pub(super) sent: Option<Instant>,
     pub(super) first: Option<Instant>,
     pub(super) last: Option<Instant>,
     pub(super) gaps: Vec<f32>,

@@ -24,7 +24,6 @@ use super::record::ErrorClass;
 use super::sse::Framer;
 use super::threads::{Lane, Sending, readers};
 use crate::access::{Access, AccessError};
-use crate::clock;
 use crate::settings::Endpoint;
 use crate::workload::Prompt;
 
@@ -207,7 +206,7 @@ impl Client {
         keep_text: bool,
         arrival: impl FnMut(Instant, bool),
     ) -> Answer {
-        let mut answer = Answer { sent: Some(clock::now()), keep_text, ..Answer::default() };
+        let mut answer = Answer { keep_text, ..Answer::default() };
         let sending = Sending::begin();
         let pool = &self.0.readers[reader].pool;
         let mut connection = match pool.take(&self.0.server, &self.0.lateness).await {
@@ -245,11 +244,10 @@ impl Client {
         asking
             .spawn_on(async move { client.ask(reader, request, false, |_, _| {}).await }, self.reader(reader).handle());
         self.reader(reader).wake();
-        let answer = asking.join_next().await.and_then(Result::ok).unwrap_or_default();
-        match answer.error {
-            Some(class) => Err(Unanswered { class, why: answer.why }),
-            None if answer.sent.is_none() => Err(Unanswered { class: ErrorClass::Cut, why: None }),
-            None => Ok(()),
+        match asking.join_next().await.and_then(Result::ok) {
+            Some(Answer { error: None, .. }) => Ok(()),
+            Some(Answer { error: Some(class), why, .. }) => Err(Unanswered { class, why }),
+            None => Err(Unanswered { class: ErrorClass::Cut, why: None }),
         }
     }
 }

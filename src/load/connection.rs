@@ -47,7 +47,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The server at a base URL; a path ending in `/v1` means its parent.
+    /// The server at a base URL.
     ///
     /// # Errors
     /// Of a URL that is none, and of certificates.
@@ -57,8 +57,7 @@ impl Server {
         let host = url.host_str().ok_or_else(|| wrong("it names no host"))?.to_owned();
         let port = url.port_or_known_default().ok_or_else(|| wrong("it names no port"))?;
         let authority = url.port().map_or(host.clone(), |port| format!("{host}:{port}"));
-        let path = url.path().trim_end_matches('/');
-        let prefix = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+        let prefix = url.path().trim_end_matches('/').to_owned();
         // An IPv6 address stands in brackets in a URL alone.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match url.scheme() {

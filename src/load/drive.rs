@@ -262,16 +262,15 @@ impl Drive {
 
     fn send(&mut self, Prepared { planned, request }: Prepared) {
         let start = self.start;
-        let sign = move |at: Instant| at.saturating_duration_since(start).as_micros() as u64;
         if self.flights.is_empty() {
             // Silence counts from the moment that somebody waits.
-            self.last_sign.fetch_max(sign(clock::now()), Ordering::Relaxed);
+            self.last_sign.fetch_max(micros(start, clock::now()), Ordering::Relaxed);
         }
         let (id, turn, reader) = (planned.id, planned.turn, self.client.turn());
         let (client, news, last_sign) = (self.client.clone(), self.news_in.clone(), self.last_sign.clone());
         let asking = async move {
             let arrival = |at: Instant, is_first: bool| {
-                last_sign.fetch_max(sign(at), Ordering::Relaxed);
+                last_sign.fetch_max(micros(start, at), Ordering::Relaxed);
                 if is_first {
                     drop(news.send(News::First(id, at)));
                 }
@@ -303,9 +302,7 @@ impl Drive {
                 }
             }
             News::Ended(id, answer) => {
-                let now = clock::now();
-                let micros = now.saturating_duration_since(self.start).as_micros() as u64;
-                self.last_sign.fetch_max(micros, Ordering::Relaxed);
+                self.last_sign.fetch_max(micros(self.start, clock::now()), Ordering::Relaxed);
                 if let Some(flight) = self.flights.remove(&id) {
                     self.end(&flight, *answer, watch);
                 }
@@ -321,7 +318,7 @@ impl Drive {
         let record = RequestRecord {
             id: flight.id,
             due: flight.due,
-            sent: answer.sent.map(since).or(flight.sent).unwrap_or(ended),
+            sent: flight.sent.unwrap_or(ended),
             first: answer.first.map(since),
             last,
             tokens_in: answer.tokens_in,
@@ -358,6 +355,10 @@ impl Drive {
         let mut open = self.flights.values().map(|f| Open { due: f.due, first: f.first, asked_out: f.asked_out });
         watch.tick(now, &mut open)
     }
+}
+
+fn micros(start: Instant, at: Instant) -> u64 {
+    at.saturating_duration_since(start).as_micros() as u64
 }
 
 /// The record of a request that is given up without its whole answer.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::RequestRecord;
+use crate::order::quantile_of_sorted;
 use crate::units::Seconds;
 
 /// The client's own health in a probe.
@@ -25,20 +26,15 @@ impl ClientHealth {
     /// What a probe's records alone tell: how late its sends were.
     pub fn of(records: &[RequestRecord]) -> Self {
         let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
-        Self { lag_p99: quantile(&mut lags, 0.99), lag_max: quantile(&mut lags, 1.0), ..Self::default() }
+        lags.sort_by(f64::total_cmp);
+        let at = |q| Seconds(quantile_of_sorted(&lags, q).unwrap_or(0.0));
+        Self { lag_p99: at(0.99), lag_max: at(1.0), ..Self::default() }
     }
 
     /// With the lateness of its reads and what its threads used.
     pub(super) fn with(self, backlog_p99: Option<Seconds>, used: Usage) -> Self {
         Self { backlog_p99, cpu: used.cpu, starved: used.starved, ..self }
     }
-}
-
-/// Zero where there is nothing.
-fn quantile(values: &mut [f64], q: f64) -> Seconds {
-    values.sort_by(f64::total_cmp);
-    let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len().max(1));
-    Seconds(values.get(rank - 1).copied().unwrap_or(0.0))
 }
 
 /// What threads used since they began.

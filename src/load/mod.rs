@@ -10,6 +10,8 @@ mod drive;
 mod health;
 mod http1;
 mod lateness;
+#[cfg(test)]
+mod pieces;
 mod record;
 mod socket;
 mod sse;

@@ -62,6 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::load::pieces::pieces;
 
     fn events(chunks: &[&[u8]]) -> Vec<String> {
         let mut framer = Framer::default();
@@ -98,17 +99,7 @@ mod tests {
         fn arbitrary_bytes_in_arbitrary_pieces_never_panic_and_never_depend_on_the_split(
             bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\r'), Just(b'\n')], 0..300), sizes in proptest::collection::vec(1usize..40, 1..300)
         ) {
-            let mut rest = bytes.as_slice();
-            let mut pieces = Vec::new();
-            for size in sizes.iter().cycle() {
-                if rest.is_empty() {
-                    break;
-                }
-                let (piece, after) = rest.split_at((*size).min(rest.len()));
-                pieces.push(piece);
-                rest = after;
-            }
-            prop_assert_eq!(events(&pieces), events(&[&bytes]));
+            prop_assert_eq!(events(&pieces(&bytes, &sizes)), events(&[&bytes]));
         }
 
         #[test]

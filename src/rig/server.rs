@@ -8,6 +8,7 @@ use crate::clock;
 use crate::engine::Endpoints;
 use crate::engine::telemetry::EngineSample;
 use crate::load::{Client, Driven, Schedule, Target, ToTheEnd, Watch, drive};
+use crate::order::median;
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Vocabulary};
@@ -104,11 +105,10 @@ impl Server {
             .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
         let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: patience, request_timeout: None };
         let driven = drive(&self.client, source(BURST), schedule, Box::new(ToTheEnd)).await;
-        let mut latencies: Vec<f64> =
-            driven.records.iter().filter(|r| r.complete()).filter_map(|r| r.e2e()).map(|l| l.0).collect();
-        latencies.sort_by(f64::total_cmp);
-        let median = latencies.get(latencies.len() / 2).ok_or("none of its first completions was answered")?;
-        Ok(Warmed { burst_rate: Rate(latencies.len() as f64 / driven.ended.0), answer_time: Seconds(*median) })
+        let latencies = driven.records.iter().filter(|r| r.complete()).filter_map(|r| r.e2e()).map(|l| l.0);
+        let answered = latencies.clone().count();
+        let answer_time = Seconds(median(latencies).ok_or("none of its first completions was answered")?);
+        Ok(Warmed { burst_rate: Rate(answered as f64 / driven.ended.0), answer_time })
     }
 
     /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.

@@ -7,6 +7,7 @@ use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::load::{ClientHealth, ErrorClass, Open, RequestRecord, Tick, ToTheEnd, Watch};
+use crate::order::median;
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::twin::{EngineFlags, FlagError, Limits, MemoryFailure, Profile, PromptShape, Scheduler, Unsteady};
@@ -311,9 +312,9 @@ impl Rig for SimulatedRig {
         let burst = self
             .drive(&engine, burst, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
             .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;
-        let mut latencies: Vec<f64> = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0).collect();
-        latencies.sort_by(f64::total_cmp);
-        let Some(median) = latencies.get(latencies.len() / 2).copied() else {
+        let latencies = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0);
+        let answered = latencies.clone().count();
+        let Some(answer_time) = median(latencies) else {
             let says = "none of its first completions was answered; is the workload longer than max-model-len?";
             return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
         };
@@ -333,8 +334,8 @@ impl Rig for SimulatedRig {
             effective,
             model: format!("simulated {}", self.profile.name),
             gpus: Vec::new(),
-            burst_rate: Rate(latencies.len() as f64 / burst.ended.0.max(1e-3)),
-            answer_time: Seconds(median),
+            burst_rate: Rate(answered as f64 / burst.ended.0.max(1e-3)),
+            answer_time: Seconds(answer_time),
         })
     }
 

@@ -140,6 +140,26 @@ impl StepCosts {
     }
 }
 
+/// For tests: an engine that takes no time, to build others from.
+#[cfg(test)]
+pub(crate) const NO_COSTS: StepCosts = StepCosts {
+    base: 0.0,
+    per_decode: 0.0,
+    per_context_token: 0.0,
+    per_prefill_token: 0.0,
+    overhead: 0.0,
+    per_prefill_pair: 0.0,
+    per_prefill_square: 0.0,
+    mixed: 0.0,
+    above_16: 0.0,
+    above_64: 0.0,
+    above_128: 0.0,
+    overlap: 0.0,
+    ahead: 0.0,
+    delivery: 0.0,
+    per_delivery: 0.0,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,16 +170,7 @@ mod tests {
         per_context_token: 0.001,
         per_prefill_token: 0.01,
         overhead: 0.5,
-        per_prefill_pair: 0.0,
-        per_prefill_square: 0.0,
-        mixed: 0.0,
-        above_16: 0.0,
-        above_64: 0.0,
-        above_128: 0.0,
-        overlap: 0.0,
-        ahead: 0.0,
-        delivery: 0.0,
-        per_delivery: 0.0,
+        ..NO_COSTS
     };
 
     #[test]

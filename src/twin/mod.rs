@@ -22,6 +22,8 @@ pub mod server;
 mod simplex;
 mod uncertainty;
 
+#[cfg(test)]
+pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
 #[cfg(test)]

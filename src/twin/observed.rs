@@ -1,6 +1,7 @@
 //! What a fit learns from: the requests of a probe as they were really sent, and when they were answered.
 
-use super::fast::{Bounds, Sent};
+use super::costs::StepCosts;
+use super::fast::{Answered, Bounds, FastReplay, Sent};
 use crate::load::{ErrorClass, RequestRecord};
 use crate::units::Seconds;
 
@@ -90,6 +91,23 @@ impl Probe {
     /// A probe from the records of the load generator.
     pub fn of_records(records: &[RequestRecord], bounds: Bounds) -> Self {
         Self::new(records.iter().map(Observed::from).collect(), bounds)
+    }
+
+    /// A probe of an engine that is itself a model, for whoever wants to know whether a fit finds it again.
+    pub fn replayed(engine: &StepCosts, bounds: Bounds, sent: &[Sent]) -> Self {
+        let mut answers = Vec::new();
+        FastReplay::default().run(engine, bounds, sent, &mut answers);
+        let of = |(s, a): (&Sent, &Answered)| Observed {
+            due: Seconds(s.at),
+            sent: Seconds(s.at),
+            tokens_in: s.prompt,
+            cached: s.cached,
+            tokens_out: s.output,
+            first: Some(Seconds(a.first)),
+            last: Some(Seconds(a.last)),
+            failed: false,
+        };
+        Self::new(sent.iter().zip(&answers).map(of).collect(), bounds)
     }
 
     /// The requests, in the order of their sends.

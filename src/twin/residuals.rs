@@ -1,5 +1,6 @@
 //! What a fitted twin does not explain: the spread of its residuals, stalls, and the drift of the engine from probe to probe.
 
+use crate::order::median;
 use serde::{Deserialize, Serialize};
 
 use super::coefficients;
@@ -70,8 +71,8 @@ impl Residuals {
             let (speed, _) = minimize(of_speed, &[0.0], &[0.05], 30);
             Drift {
                 slower: speed[0].exp(),
-                ttft_bias: median(all.iter().filter(|r| r.probe == probe).map(|r| r.ttft)),
-                tpot_bias: median(all.iter().filter(|r| r.probe == probe).filter_map(|r| r.tpot)),
+                ttft_bias: typical(all.iter().filter(|r| r.probe == probe).map(|r| r.ttft)),
+                tpot_bias: typical(all.iter().filter(|r| r.probe == probe).filter_map(|r| r.tpot)),
             }
         };
         Self {
@@ -87,16 +88,10 @@ impl Residuals {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
 fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
-    let center = median(values.iter().copied());
-    median(values.iter().map(|v| (v - center).abs())) / MAD
+    let center = typical(values.iter().copied());
+    typical(values.iter().map(|v| (v - center).abs())) / MAD
 }
 
 fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
@@ -105,4 +100,9 @@ fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mean = pairs.iter().fold((0.0, 0.0), |m, p| (m.0 + p.0 / n, m.1 + p.1 / n));
     let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
     sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt().max(1e-300)
+}
+
+/// The median, and no residual where there is none.
+fn typical(residuals: impl Iterator<Item = f64>) -> f64 {
+    median(residuals).unwrap_or(0.0)
 }

@@ -2,6 +2,7 @@
 
 use super::{LimitResult, Window, error_bar};
 use crate::load::{ErrorClass, RequestRecord};
+use crate::order::quantile_of_sorted;
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 
@@ -99,10 +100,4 @@ pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> O
         blocks.iter().enumerate().filter(|(i, _)| Some(*i) != without).flat_map(|(_, b)| b.iter().copied()).collect();
     all.sort_by(f64::total_cmp);
     quantile_of_sorted(&all, q)
-}
-
-/// The smallest value that at least a share `q` of the values do not exceed.
-pub(crate) fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
-    let rank = ((q * sorted.len() as f64 - 1e-9).ceil() as usize).clamp(1, sorted.len().max(1));
-    sorted.get(rank - 1).copied()
 }

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{ClientHealth, RequestRecord};
+use crate::order::median;
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
-pub(crate) use count::quantile_of_sorted;
 pub use saturation::Halves;
 pub use watch::Counter;
 
@@ -199,9 +199,7 @@ pub(crate) fn allowance(observations: u64, quantile: f64) -> f64 {
 /// What our own client did that could be taken for the engine's slowness. A late send adds to whatever counts from the intended
 /// send; a late read adds to everything, but to a time per output token only once for all its tokens.
 fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]) -> Option<String> {
-    let mut lengths: Vec<u32> = counted.iter().map(|r| r.asked_out).collect();
-    lengths.sort_unstable();
-    let gaps = lengths.get(lengths.len() / 2).map_or(1.0, |tokens| f64::from(tokens.max(&2) - 1));
+    let gaps = median(counted.iter().map(|r| f64::from(r.asked_out))).map_or(1.0, |tokens| tokens.max(2.0) - 1.0);
     let tolerated = |adds: fn(Metric) -> bool| {
         let spans = limits.iter().filter(|l| adds(l.metric)).map(|l| match l.metric {
             Metric::Tpot => l.at_most.0 * gaps,

@@ -2,6 +2,7 @@
 
 use super::Window;
 use crate::load::{ErrorClass, RequestRecord};
+use crate::order::median;
 use crate::units::Seconds;
 
 /// Each half must hold this many answers before their latencies are compared.
@@ -31,14 +32,10 @@ impl Halves {
         let open_at = |at: Seconds| {
             records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count()
         };
-        let median = |first_half: bool| {
-            let mut latencies: Vec<f64> = counted
-                .iter()
-                .filter(|r| (r.due.0 < middle.0) == first_half)
-                .map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0))
-                .collect();
-            latencies.sort_by(f64::total_cmp);
-            (latencies.len() >= ENOUGH).then(|| latencies[latencies.len() / 2])
+        let typical = |first_half: bool| {
+            let half = counted.iter().filter(|r| (r.due.0 < middle.0) == first_half);
+            let latencies = half.map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0));
+            (latencies.clone().count() >= ENOUGH).then(|| median(latencies)).flatten()
         };
         Self {
             answered_in_window: counted
@@ -49,7 +46,7 @@ impl Halves {
             offered_in_second: counted.iter().filter(|r| r.due.0 >= middle.0).count(),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
-            slowdown: median(true).zip(median(false)).map(|(first, second)| second / first),
+            slowdown: typical(true).zip(typical(false)).map(|(first, second)| second / first),
             settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
@@ -88,7 +85,6 @@ impl Halves {
 /// What an answer takes where nobody waits: the quickest first token, and the median time from there to the last.
 fn undisturbed(records: &[RequestRecord]) -> Seconds {
     let quickest = records.iter().filter_map(RequestRecord::ttft).map(|t| t.0).reduce(f64::min).unwrap_or(0.0);
-    let mut streaming: Vec<f64> = records.iter().filter_map(|r| Some((r.last? - r.first?).0)).collect();
-    streaming.sort_by(f64::total_cmp);
-    Seconds(quickest + streaming.get(streaming.len() / 2).copied().unwrap_or(0.0))
+    let streaming = records.iter().filter_map(|r| Some((r.last? - r.first?).0));
+    Seconds(quickest + median(streaming).unwrap_or(0.0))
 }

@@ -2,21 +2,28 @@
 # The load generator's medians beside those of `vllm bench serve`: the same prompts at the same even pace, in turns, on real vLLM on
 # this CPU, whose prefix cache is emptied before each turn.
 #   tests/real/truth_beside_vllm_bench.sh [RATE=10] [SECONDS=30] [ROUNDS=3]      with target/release/autotune built
-# VLLM_CPU names the test bed that tests/real/vllm-cpu/setup.sh makes (default .testbeds/vllm-cpu).
+# VLLM_CPU names the test bed that tests/real/vllm-cpu/setup.sh makes (default .testbeds/vllm-cpu). A server that already runs, on a GPU
+# say, is named by URL, with VLLM (the program) and TOKENIZER (a model folder); its /reset_prefix_cache wants VLLM_SERVER_DEV_MODE=1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rate=${1:-10} seconds=${2:-30} rounds=${3:-3} H=${VLLM_CPU:-$PWD/.testbeds/vllm-cpu} port=${PORT:-8019}
+vllm=${VLLM:-$H/venv/bin/vllm} tokenizer=${TOKENIZER:-$H/models/small} url=${URL:-http://127.0.0.1:$port}
 out=$(mktemp -d)
-PORT=$port setsid "$H/serve.sh" "$H/models/small" > "$out/engine.log" 2>&1 &
-server=$!
-trap 'kill -TERM -- -$server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -rf "$out"' EXIT
-until curl -sf "http://127.0.0.1:$port/health" > /dev/null; do kill -0 $server; sleep 0.5; done
+trap 'rm -rf "$out"' EXIT
+if [ -z "${URL:-}" ]; then
+  PORT=$port setsid "$H/serve.sh" "$H/models/small" > "$out/engine.log" 2>&1 &
+  server=$!
+  trap 'kill -TERM -- -$server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -rf "$out"' EXIT
+  until curl -sf "$url/health" > /dev/null; do kill -0 $server; sleep 0.5; done
+fi
 export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=1
-RATE=$rate SECONDS_=$seconds ROUNDS=$rounds H=$H URL=http://127.0.0.1:$port OUT=$out python3 - <<'PY'
+RATE=$rate SECONDS_=$seconds ROUNDS=$rounds VLLM=$vllm TOKENIZER=$tokenizer URL=$url OUT=$out python3 - <<'PY'
 import json, os, random, statistics, subprocess, sys, urllib.request
 env = os.environ
 rate, seconds, rounds = float(env["RATE"]), int(env["SECONDS_"]), int(env["ROUNDS"])
-home, url, out = env["H"], env["URL"], env["OUT"]
+vllm, tokenizer, url, out = env["VLLM"], env["TOKENIZER"], env["URL"], env["OUT"]
+with urllib.request.urlopen(f"{url}/v1/models") as listed:
+    model = json.load(listed)["data"][0]["id"]
 count = int(rate * seconds)
 words = "the of and to in is that for it as was with be by on not he his but at are this have from or had an they".split()
 
@@ -47,7 +54,7 @@ def ours(path, chat):
 def theirs(path, chat):
     reset()
     kind = ["--backend", "openai-chat", "--endpoint", "/v1/chat/completions"] if chat else ["--backend", "openai"]
-    run([f"{home}/venv/bin/vllm", "bench", "serve", *kind, "--base-url", url, "--model", "tiny", "--tokenizer", f"{home}/models/small",
+    run([vllm, "bench", "serve", *kind, "--base-url", url, "--model", model, "--tokenizer", tokenizer,
          "--dataset-name", "custom", "--dataset-path", path, "--custom-output-len", "-1", "--skip-chat-template", "--disable-shuffle",
          "--ignore-eos", "--temperature", "0", "--request-rate", str(rate), "--burstiness", "1000000", "--num-prompts", str(count),
          "--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--save-detailed", "--result-dir", out, "--result-filename", "theirs.json"])

@@ -7,7 +7,7 @@ use super::super::Failed;
 use super::interrupts::{self, Interrupts};
 use super::tally::Tally;
 use super::traffic::Traffic;
-use super::{TELL_EVERY, unanswered};
+use super::unanswered;
 use crate::cli::BenchArgs;
 use crate::clock;
 use crate::load::{Cut, Driven, Schedule};
@@ -21,6 +21,8 @@ use crate::workload::{self, Demand, Pace};
 
 /// How long no token may come from a server that owes some, before it counts as hung.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
 const CERTAINTY: Certainty = Certainty(0.5);
 
@@ -79,30 +81,14 @@ impl<'a> Levels<'a> {
         Self { args, traffic, server, sink, interrupts, warmed: None }
     }
 
-    /// Brings the server to a known state; warms it up before the first level and rests before every other.
-    async fn prepare(&self, seed: u64) -> Result<(Warmed, Settled), Failed> {
-        let wrong = |why: String| unanswered(&self.args.url, &why);
-        let warmed = match self.warmed {
-            Some(warmed) => {
-                tokio::time::sleep(self.args.cool_down).await;
-                warmed
-            }
-            None => self.server.warm(seed, STALL_TIMEOUT.into()).await.map_err(wrong)?,
-        };
-        let settled = self.server.settle(!self.args.keep_cache).await.map_err(wrong)?;
-        Ok((warmed, settled))
-    }
-
     /// One level: the server settled, the ramp, the window, the drain; then the verdict.
     pub(super) async fn run(&mut self, number: usize, offered: Offered) -> Result<Ran, Failed> {
         let nothing = Ran { level: None, interrupted: true };
         let seed = |what: u64| workload::mix(self.args.seed, &[what, number as u64]);
         let content_seed = seed(2);
-        // Those of the level itself are heard by another ear, since this one ends with the preparations.
-        let mut listening = Interrupts::listen()?;
         let (warmed, settled) = tokio::select! {
-            prepared = self.prepare(seed(0)) => prepared?,
-            () = listening.next() => return Ok(nothing),
+            prepared = prepare(self.args, &self.server, self.warmed, seed(0)) => prepared?,
+            () = self.interrupts.next() => return Ok(nothing),
         };
         self.warmed = Some(warmed);
         let mut warnings = Vec::new();
@@ -204,7 +190,7 @@ impl<'a> Levels<'a> {
         let driving = self.server.drive(pace, schedule, tally.watch(patience_ends));
         tokio::pin!(driving);
         let begun = clock::now();
-        let mut tell = tokio::time::interval(TELL_EVERY.duration());
+        let mut tell = tokio::time::interval(TELL_EVERY);
         tell.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut interrupted = false;
         let name = offered.to_string();
@@ -245,4 +231,23 @@ impl<'a> Levels<'a> {
             label: self.args.label.clone(),
         }
     }
+}
+
+/// Brings the server to a known state; warms it up before the first level and rests before every other.
+async fn prepare(
+    args: &BenchArgs,
+    server: &Server,
+    warmed: Option<Warmed>,
+    seed: u64,
+) -> Result<(Warmed, Settled), Failed> {
+    let wrong = |why: String| unanswered(&args.url, &why);
+    let warmed = match warmed {
+        Some(warmed) => {
+            tokio::time::sleep(args.cool_down).await;
+            warmed
+        }
+        None => server.warm(seed, STALL_TIMEOUT.into()).await.map_err(wrong)?,
+    };
+    let settled = server.settle(!args.keep_cache).await.map_err(wrong)?;
+    Ok((warmed, settled))
 }

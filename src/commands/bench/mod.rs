@@ -6,18 +6,16 @@ mod results;
 mod tally;
 mod traffic;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 
-use super::{Failed, exit, print, runtime};
+use super::{Failed, exit, print, runtime, sink};
 use crate::access::{Access, plain_address};
 use crate::cli::BenchArgs;
 use crate::engine::Endpoints;
 use crate::load::{Client, Target};
-use crate::progress::{Event, Plain, Silent, Sink, Terminal};
+use crate::progress::{Event, Sink};
 use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
 use crate::rig::Server;
-use crate::units::Seconds;
 use interrupts::Interrupts;
 use levels::{Levels, Ran};
 use results::Folder;
@@ -29,11 +27,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let offered = levels::offered(args, &traffic)?;
     let access = access(args)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
-    let sink: Arc<dyn Sink> = match (args.quiet, std::io::stderr().is_terminal()) {
-        (true, _) => Arc::new(Silent),
-        (false, true) => Arc::new(Terminal::default()),
-        (false, false) => Arc::new(Plain),
-    };
+    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet));
     let mut measured = Vec::new();
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {
@@ -47,10 +41,11 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
             let Ran { level, interrupted } = levels.run(number, *offered).await?;
             if let Some(level) = level {
                 let summary = Summary::of(&level);
-                if let Some(folder) = &mut folder {
-                    folder.keep(&level, &summary)?;
-                }
+                // First into memory: a full disk must not take it from the table.
                 measured.push((level, summary));
+                if let (Some(folder), Some((level, summary))) = (&mut folder, measured.last()) {
+                    folder.keep(level, summary)?;
+                }
             }
             if interrupted {
                 return Err(interrupts::before_the_end());
@@ -63,14 +58,14 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
     let json = ladder.json().map_err(Failed::own)?;
-    if let Some(folder) = &folder {
-        folder.write("ladder.json", json.as_bytes())?;
-    }
     match (args.json, measured.as_slice()) {
         (true, [(level, summary)]) => print(&format!("{:#}\n", vllm_keys(level, summary))),
         (true, _) => print(&json),
         (false, [(_, summary)]) => print(&block(&meta, summary)),
         (false, _) => print(&table(&ladder)),
+    }
+    if let Some(folder) = &folder {
+        folder.write("ladder.json", json.as_bytes())?;
     }
     ended.map(|()| code(&ladder))
 }
@@ -139,6 +134,3 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
 fn unanswered(url: &str, why: &str) -> Failed {
     Failed::own(format!("error: failed to load {url}: {why}"))
 }
-
-/// Half a second of nothing is no news.
-const TELL_EVERY: Seconds = Seconds(1.0);

@@ -79,6 +79,11 @@ fn written(args: &BenchArgs) -> Result<String, Failed> {
             return Err(Failed::usage(format!("error: --with {with}: write KEY=VALUE, such as arrivals=gamma")));
         };
         let (name, value) = (name.trim(), value.trim());
+        if matches!(name, "arrivals" | "burstiness") && (!args.concurrency.is_empty() || args.at_once.is_some()) {
+            return Err(Failed::usage(format!(
+                "error: --with {name}=... says how requests arrive at --rate or --rates"
+            )));
+        }
         // A bare word is a string: nobody likes to quote for the shell and for TOML.
         let bare = value.starts_with(|c: char| c.is_ascii_alphabetic() || "./~".contains(c))
             && !matches!(value, "true" | "false");
@@ -170,6 +175,7 @@ mod tests {
     fn mistakes_name_their_place_and_the_remedy() {
         for (flags, parts) in [
             ("--with arrivals=gama", vec!["gama", "gamma"]),
+            ("--concurrency 4 --with arrivals=gamma", vec!["arrivals", "--rate"]),
             ("--with nonsense", vec!["KEY=VALUE"]),
             ("--input-tokens many", vec!["input_tokens = many"]),
             ("--slo ttft=5", vec!["--slo", "ttft_p99"]),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::order::quantile_of_sorted;
 use crate::units::Seconds;
-use crate::verdict::quantile_of_sorted;
 
 /// Mean, deviation and quantiles of at least one observation, in seconds. A quantile is an observation (the smallest that so many do not
 /// exceed), not a point between two, so that the report and the verdict say the same number.

@@ -1,7 +1,6 @@
 //! Tests of the fit on engines whose coefficients are known.
 
-use super::super::fast::{Answered, Bounds, FastReplay, Sent};
-use super::super::observed::Observed;
+use super::super::fast::{Bounds, Sent};
 use super::*;
 use crate::units::Seconds;
 
@@ -43,19 +42,7 @@ fn probe(costs: &StepCosts, rate: f64, seed: u64) -> Probe {
         sent.push(Sent { at, prompt, cached: 0, output: 20 + (uniform() * 300.0) as u32 });
     }
     let bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 4096, kv_tokens: None };
-    let mut answers: Vec<Answered> = Vec::new();
-    FastReplay::default().run(costs, bounds, &sent, &mut answers);
-    let observed = sent.iter().zip(&answers).map(|(s, a)| Observed {
-        due: Seconds(s.at),
-        sent: Seconds(s.at),
-        tokens_in: s.prompt,
-        cached: 0,
-        tokens_out: s.output,
-        first: Some(Seconds(a.first)),
-        last: Some(Seconds(a.last)),
-        failed: false,
-    });
-    Probe::new(observed.collect(), bounds)
+    Probe::replayed(costs, bounds, &sent)
 }
 
 #[test]

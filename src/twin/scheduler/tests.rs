@@ -1,6 +1,7 @@
 //! Tests of the scheduler, one per rule of its module comment, and a random run that must lose no block.
 
 use super::*;
+use crate::twin::costs::NO_COSTS;
 
 const COSTS: StepCosts = StepCosts {
     base: 1.0,
@@ -8,16 +9,7 @@ const COSTS: StepCosts = StepCosts {
     per_context_token: 0.0,
     per_prefill_token: 0.01,
     overhead: 0.0,
-    per_prefill_pair: 0.0,
-    per_prefill_square: 0.0,
-    mixed: 0.0,
-    above_16: 0.0,
-    above_64: 0.0,
-    above_128: 0.0,
-    overlap: 0.0,
-    ahead: 0.0,
-    delivery: 0.0,
-    per_delivery: 0.0,
+    ..NO_COSTS
 };
 
 fn scheduler(max_num_seqs: u32, max_num_batched_tokens: u32, num_blocks: u32) -> Scheduler {

@@ -2,10 +2,10 @@
 
 use super::pairs::jackknife;
 use super::quantile::log_quantile;
+use crate::order::quantile_of_sorted;
 use crate::settings::Metric;
 use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain};
 use crate::units::Seconds;
-use crate::verdict::quantile_of_sorted;
 
 /// Blocks of the long run, for the error that is left in it.
 const BLOCKS: usize = 20;

@@ -15,7 +15,7 @@ mod rate;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::quantile_of_sorted;
+use crate::order::quantile_of_sorted;
 use crate::settings::Limit;
 use crate::twin::Fit;
 use crate::units::Seconds;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::settings::Metric;
-use crate::twin::{Answered, Bounds, FastReplay, Fit, Observed, Probe, Residuals, Sent, StepCosts};
+use crate::twin::{Bounds, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
 use crate::units::Rate;
 use crate::verdict::Window;
 
@@ -12,16 +12,7 @@ const TWIN: StepCosts = StepCosts {
     per_context_token: 2.5e-8,
     per_prefill_token: 2.5e-5,
     overhead: 3e-3,
-    per_prefill_pair: 0.0,
-    per_prefill_square: 0.0,
-    mixed: 0.0,
-    above_16: 0.0,
-    above_64: 0.0,
-    above_128: 0.0,
-    overlap: 0.0,
-    ahead: 0.0,
-    delivery: 0.0,
-    per_delivery: 0.0,
+    ..NO_COSTS
 };
 const BOUNDS: Bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 8192, kv_tokens: Some(900_000) };
 
@@ -44,19 +35,7 @@ fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
 
 fn probe(engine: &StepCosts, rate: f64, seed: u64, bounds: Bounds) -> Probe {
     let sent = traffic(rate, 40.0, seed);
-    let mut answers: Vec<Answered> = Vec::new();
-    FastReplay::default().run(engine, bounds, &sent, &mut answers);
-    let of = |(s, a): (&Sent, &Answered)| Observed {
-        due: Seconds(s.at),
-        sent: Seconds(s.at),
-        tokens_in: s.prompt,
-        cached: 0,
-        tokens_out: s.output,
-        first: Some(Seconds(a.first)),
-        last: Some(Seconds(a.last)),
-        failed: false,
-    };
-    Probe::new(sent.iter().zip(&answers).map(of).collect(), bounds)
+    Probe::replayed(engine, bounds, &sent)
 }
 
 /// A fit that found the twin, as if from many probes.
