@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use autotune::twin::{
-    Answered, Arrival, Bounds, FastReplay, Limits, Probe, PromptShape, Sent, StepCosts, fit, refit, replay,
+    Answered, Arrival, Bounds, Effort, FastReplay, Limits, Probe, PromptShape, Sent, StepCosts, fit, refit, replay,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -161,10 +161,10 @@ fn main() {
     for n in [1, 2, 5, 10] {
         let probes: Vec<Probe> = (0..n).map(|i| probe(&small, bounds, 12.0 + 0.6 * i as f64, i + 7)).collect();
         let begun = Instant::now();
-        let found = fit(&probes).unwrap();
+        let found = fit(&probes, Effort::FULL).unwrap();
         let took = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
-        let again = refit(&probes, &found).unwrap();
+        let again = refit(&probes, &found, Effort::FULL).unwrap();
         let warm = begun.elapsed().as_secs_f64();
         println!(
             "{n:>3} probes of 40 s: {took:.1} s, {} replays; from an earlier fit {warm:.1} s, {} replays",

@@ -13,7 +13,7 @@
 
 use autotune::settings::{Limit, Metric};
 use autotune::twin::{
-    Arrival, Bounds, Fit, Limits, Observed, Probe, PromptShape, Scheduler, Sent, StepCosts, fit, refit,
+    Arrival, Bounds, Effort, Fit, Limits, Observed, Probe, PromptShape, Scheduler, Sent, StepCosts, fit, refit,
 };
 use autotune::units::Seconds;
 use autotune::verdict::Window;
@@ -203,8 +203,8 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
     };
     let fitted = [probe(0.85, 1), probe(1.05, 2)];
     let found = match earlier {
-        None => fit(&fitted).unwrap(),
-        Some(earlier) => refit(&fitted, earlier).unwrap(),
+        None => fit(&fitted, Effort::FULL).unwrap(),
+        Some(earlier) => refit(&fitted, earlier, Effort::FULL).unwrap(),
     };
     let limit = |metric| Limit { metric, quantile: 0.99, at_most: Seconds(1.0) };
     let levels = LEVELS.iter().enumerate().map(|(l, level)| {

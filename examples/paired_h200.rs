@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use autotune::settings::{Limit, Metric};
-use autotune::twin::{Answered, Bounds, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
+use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
 use autotune::units::Seconds;
 use autotune::verdict::Window;
 use autotune::verdict::paired::{Long, Measured, Paired, estimate};
@@ -162,7 +162,9 @@ fn main() {
     let (fitted, rest) = probes.split_at(2);
 
     let begun = Instant::now();
-    let fit_to = |files: &[File]| -> Fit { fit(&files.iter().map(|f| f.probe.clone()).collect::<Vec<_>>()).unwrap() };
+    let fit_to = |files: &[File]| -> Fit {
+        fit(&files.iter().map(|f| f.probe.clone()).collect::<Vec<_>>(), Effort::FULL).unwrap()
+    };
     let found = fit_to(fitted);
     let seconds = begun.elapsed().as_secs_f64();
     println!("fitted to {} and {} in {seconds:.1} s ({} replays):", fitted[0].name, fitted[1].name, found.replays);
@@ -197,10 +199,10 @@ fn main() {
 
     let ten: Vec<Probe> = probes.iter().take(10).map(|f| f.probe.clone()).collect();
     let begun = Instant::now();
-    let all = fit(&ten).unwrap();
+    let all = fit(&ten, Effort::FULL).unwrap();
     let seconds = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    refit(&ten, &all).unwrap();
+    refit(&ten, &all, Effort::FULL).unwrap();
     println!(
         "\na fit to {} probes takes {seconds:.1} s, again from there {:.1} s",
         ten.len(),

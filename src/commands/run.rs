@@ -60,7 +60,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let place = Workplace { binary, folder: out.join("trials") };
     let rig = RealRig::new(plan.clone(), place, seed, corpus);
     let resumed = opened.journal.entries.len() > 1;
-    let folder = Folder { writer: opened.writer, path: out.clone() };
+    let folder = Folder { writer: Some(opened.writer), path: out.clone() };
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         if resumed {
@@ -68,11 +68,11 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             let probes = opened.journal.cost().probes as usize;
             sink.take(&Event::Resumed { probes, swept });
         }
-        let mut bench = Bench::new(rig, &plan, &*sink, Some(folder), opened.journal);
+        let mut bench = Bench::new(rig, &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
             bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
-        let mut session = Session::new(bench, &plan, &*sink, seed);
+        let mut session = Session::new(bench, &plan, &*sink);
         let ended = until_stopped(&mut session).await;
         Ok((ended, session.bench().journal().clone()))
     });

@@ -1,11 +1,14 @@
 //! What a journal says: one record a step, version 1 of a public format.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::load::ClientHealth;
 use crate::rig::{CacheUse, Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::settings::Plan;
 use crate::space::Point;
+use crate::twin::Fit;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 
@@ -87,6 +90,17 @@ pub enum Record {
         /// The file with every request, from the journal's folder.
         requests: String,
     },
+    /// The twin was fitted to the probes so far, this one the last.
+    Fitted {
+        /// The trial.
+        trial: u32,
+        /// The probe in it.
+        probe: u32,
+        /// What was found.
+        fit: Box<Fit>,
+        /// What that makes of the trial's probes so far, by their number: the first of them had no twin yet, or one that knew less.
+        verdicts: BTreeMap<u32, Verdict>,
+    },
     /// The engine failed in a probe.
     Broken {
         /// The trial.
@@ -153,6 +167,11 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// Whether it proves an answer, on traffic that nothing was learnt from.
+    pub fn certifies(self) -> bool {
+        matches!(self, Self::Certify | Self::CertifyBaseline)
+    }
+
     /// As a person says it.
     pub fn name(self) -> &'static str {
         match self {

@@ -20,4 +20,4 @@ mod threads;
 pub use client::{Client, ClientError, Target, Unanswered};
 pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
 pub use health::ClientHealth;
-pub use record::{COLUMNS, ErrorClass, RequestRecord, write_records};
+pub use record::{COLUMNS, ErrorClass, RequestRecord, read_records, write_records};

@@ -8,6 +8,7 @@ use crate::journal::{Conclusion, Purpose};
 use crate::rig::Ready;
 use crate::search::Incumbent;
 use crate::space::Point;
+use crate::twin::Fit;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 
@@ -78,6 +79,8 @@ pub enum Event<'a> {
         /// What it showed.
         verdict: &'a Verdict,
     },
+    /// The twin was fitted to the probes so far.
+    Fitted(&'a Fit),
     /// There is a better point.
     Improved(&'a Incumbent),
     /// A sentence about a decision.

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::{Event, Sink};
+use crate::verdict::paired::{Judge, Paired};
 
 /// Prints to standard error.
 pub struct Plain;
@@ -55,7 +56,18 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
                 })
                 .collect();
             let outcome = format!("{:?}", verdict.outcome).to_lowercase();
-            format!("trial {trial}: {outcome} at {rate} ({}): {}", values.join(", "), verdict.because)
+            let paired: String = verdict.limits.iter().filter_map(|l| l.paired.as_ref()).map(paired).collect();
+            format!("trial {trial}: {outcome} at {rate} ({}): {}{paired}", values.join(", "), verdict.because)
+        }
+        Event::Fitted(fit) => {
+            let r = &fit.residuals;
+            format!(
+                "the twin of the engine is fitted to {} answers of {} probes: off by {:.0} % in the time to first token and by {:.0} % per token, typically",
+                r.answers,
+                r.probes.len(),
+                r.ttft_sd * 100.0,
+                r.tpot_sd * 100.0
+            )
         }
         Event::Improved(incumbent) => format!("best so far: {} with {}", incumbent.rate, incumbent.point),
         Event::Note(text) => (*text).to_owned(),
@@ -73,4 +85,13 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
         }
         Event::Ended(conclusion) => conclusion.because.clone(),
     })
+}
+
+/// What the twin makes of a promise.
+fn paired(p: &Paired) -> String {
+    let explains = format!("the twin explains {:.0} %", p.explained * 100.0);
+    match p.judge {
+        Judge::Paired => format!("; {} over hours: {} +-{:.0} % ({explains})", p.key, p.estimate, p.error * 100.0),
+        Judge::PlainCount => format!("; {}: the count decides, since {}", p.key, p.because),
+    }
 }

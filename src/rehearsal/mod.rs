@@ -190,8 +190,8 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 /// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone());
-    let bench = Bench::new(rig, job.plan, &Silent, None, Journal::default());
-    let mut session = Session::new(bench, job.plan, &Silent, seed);
+    let bench = Bench::new(rig, job.plan, seed, &Silent, None, Journal::default());
+    let mut session = Session::new(bench, job.plan, &Silent);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));

@@ -19,6 +19,7 @@ use crate::space::Point;
 use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Window;
+use crate::workload::Material;
 
 pub use cache::{CacheUse, SaidBy};
 pub use real::{RealRig, Workplace};
@@ -36,6 +37,9 @@ pub trait Rig: Send {
         point: &Point,
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> impl Future<Output = Result<Ready, RigError>> + Send;
+
+    /// What its traffic is made from; once an engine runs, with that engine's words.
+    fn material(&self) -> &Material;
 
     /// Drives one probe against the running engine.
     fn probe(&mut self, ask: &ProbeAsk) -> impl Future<Output = Result<Measured, RigError>> + Send;

@@ -17,7 +17,7 @@ use crate::supervise::{
 };
 use crate::units::Seconds;
 use crate::verdict::Counter;
-use crate::workload::{self, Corpus, Demand, Pace};
+use crate::workload::{self, Corpus, Demand, Material, Pace};
 
 /// How long after its connections broke the exit of a dying engine may take to be known.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(1);
@@ -37,7 +37,8 @@ pub struct RealRig {
     place: Workplace,
     secrets: Secrets,
     shared_seed: u64,
-    corpus: Corpus,
+    /// Before the first engine has told its words: the workload's file alone.
+    material: Material,
     gpu_before: Option<GpuMemory>,
     gpus: Vec<String>,
     looked: bool,
@@ -60,7 +61,7 @@ impl RealRig {
             place,
             secrets,
             shared_seed,
-            corpus,
+            material: Material { corpus, ..Material::default() },
             gpu_before: None,
             gpus: Vec::new(),
             looked: false,
@@ -102,7 +103,7 @@ impl RealRig {
                 running.endpoints.clone(),
                 client,
                 self.plan.workload.clone(),
-                self.corpus.clone(),
+                self.material.corpus.clone(),
                 self.shared_seed,
                 self.plan.engine.stall_timeout,
             );
@@ -244,6 +245,10 @@ impl Rig for RealRig {
                 Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
             }
         }
+    }
+
+    fn material(&self) -> &Material {
+        self.running.as_ref().and_then(|r| r.server.as_ref()).map_or(&self.material, Server::material)
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {

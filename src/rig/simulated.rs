@@ -339,6 +339,10 @@ impl Rig for SimulatedRig {
         })
     }
 
+    fn material(&self) -> &Material {
+        &self.material
+    }
+
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
         let engine =
             self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;

@@ -253,6 +253,7 @@ pub static PROBE: Table = Table {
         Key::default("ramp", Kind::Time { zero: true }, "\"10s\"", "Traffic before anything counts."),
         Key::default("window", POSITIVE_TIME, "\"60s\"", "The time whose arrivals count."),
         Key::optional("certify_window", POSITIVE_TIME, "The window of a certifying probe; without it three times `window`."),
+        Key::default("twin", Kind::Switch, "true", "Whether a model of the engine, fitted to the probes, takes the luck of their arrivals out; without it violations are counted."),
     ],
 };
 

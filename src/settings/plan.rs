@@ -279,6 +279,13 @@ pub struct ProbePlan {
     pub window: Duration,
     /// The window of a certifying probe.
     pub certify_window: Duration,
+    /// Whether a twin of the engine is fitted to the probes and takes the luck of their arrivals out of the verdicts.
+    #[serde(default = "yes")]
+    pub twin: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// How the space is searched.

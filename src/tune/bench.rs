@@ -3,16 +3,18 @@
 //! A resumed session runs from its beginning and asks the same questions; those that the journal answers cost nothing, and the
 //! engine is launched again only when a question comes that it cannot answer.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::pairing::{Engine, Lesson, Pairing};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
-use crate::load::write_records;
+use crate::load::{read_records, write_records};
 use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::units::Seconds;
+use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
 /// A probe that our own client spoilt is repeated this often.
@@ -56,9 +58,9 @@ pub enum BenchError {
 
 /// Where a session writes.
 pub struct Folder {
-    /// The journal.
-    pub writer: Writer,
-    /// The output folder.
+    /// The journal; none where no later run will read it.
+    pub writer: Option<Writer>,
+    /// The output folder, where the requests of each probe are kept.
     pub path: PathBuf,
 }
 
@@ -66,9 +68,11 @@ pub struct Folder {
 pub struct Bench<'a, R> {
     rig: R,
     plan: &'a Plan,
+    seed: u64,
     sink: &'a dyn Sink,
     folder: Option<Folder>,
     journal: Journal,
+    pairing: Pairing,
     /// How many of its records the session has come to.
     replayed: usize,
     trials: u32,
@@ -83,12 +87,37 @@ struct Current {
     live: bool,
     probes: u32,
     answer_time: Seconds,
+    /// As the twin sees it; none where it cannot.
+    engine: Option<Engine>,
+    /// The probes that say something, with the latest word on them.
+    told: Vec<Told>,
+}
+
+/// A probe with its verdict, and what the twin needs to judge it again.
+struct Told {
+    probe: u32,
+    ask: ProbeAsk,
+    verdict: Verdict,
+    lesson: Option<Lesson>,
 }
 
 impl<'a, R: Rig> Bench<'a, R> {
-    /// A bench with what a journal already knows; without a folder nothing is written.
-    pub fn new(rig: R, plan: &'a Plan, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
-        Self { rig, plan, sink, folder, journal, replayed: 0, trials: 0, current: None }
+    /// A bench with what a journal already knows; without a folder nothing is written. `seed` decides every draw.
+    pub fn new(
+        rig: R,
+        plan: &'a Plan,
+        seed: u64,
+        sink: &'a dyn Sink,
+        folder: Option<Folder>,
+        journal: Journal,
+    ) -> Self {
+        let pairing = Pairing::default();
+        Self { rig, plan, seed, sink, folder, journal, pairing, replayed: 0, trials: 0, current: None }
+    }
+
+    /// What decides every draw.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
@@ -130,8 +159,8 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     fn append(&mut self, record: Record) -> Result<(), BenchError> {
-        let entry = match &mut self.folder {
-            Some(folder) => folder.writer.append(record)?,
+        let entry = match self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
+            Some(writer) => writer.append(record)?,
             None => Entry { at: 0.0, record },
         };
         self.journal.entries.push(entry);
@@ -157,7 +186,9 @@ impl<'a, R: Rig> Bench<'a, R> {
             match answer {
                 Ok(ready) => {
                     let (answer_time, point) = (ready.answer_time, point.clone());
-                    self.current = Some(Current { trial, point, purpose, live, probes: 0, answer_time });
+                    let engine = Engine::of(self.plan, &point, &ready);
+                    self.current =
+                        Some(Current { trial, point, purpose, live, probes: 0, answer_time, engine, told: Vec::new() });
                     return Ok(Ok(ready));
                 }
                 Err(failure) if failure.diagnosis.consequence == Consequence::Retry && attempt == 1 => attempt += 1,
@@ -208,9 +239,9 @@ impl<'a, R: Rig> Bench<'a, R> {
         let mut written = Ok(());
         let (folder, journal) = (&mut self.folder, &mut self.journal);
         let mut spawned = |spawned: &crate::rig::Spawned| {
-            if let Some(folder) = folder {
+            if let Some(writer) = folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
                 let record = Record::Spawned { trial: number, spawned: spawned.clone() };
-                written = folder.writer.append(record).map(|entry| journal.entries.push(entry));
+                written = writer.append(record).map(|entry| journal.entries.push(entry));
             }
         };
         let answer = self.rig.launch(trial, point, &mut spawned).await;
@@ -305,9 +336,77 @@ impl<'a, R: Rig> Bench<'a, R> {
                 return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
             self.pass(place);
+            if let Ok(verdict) = &answer {
+                let lesson = self.kept_lesson(place);
+                self.tell(Told { probe, ask: *ask, verdict: verdict.clone(), lesson })?;
+            }
             return Ok(Some(answer));
         }
         Ok(None)
+    }
+
+    /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where these are gone.
+    fn kept_lesson(&self, place: usize) -> Option<Lesson> {
+        let engine = self.current.as_ref()?.engine?;
+        let Record::Probed { ask, telemetry, cache, requests, .. } = &self.journal.entries.get(place)?.record else {
+            return None;
+        };
+        let file = std::fs::File::open(self.folder.as_ref()?.path.join(requests)).ok()?;
+        Some(Lesson::of(engine, *ask, &read_records(file).ok()?, telemetry, cache))
+    }
+
+    /// Adds a probe to those of the trial, teaches it to the twin, and judges the trial again where that was the time for a new fit.
+    /// What certifies is not taught: it must be new to whoever judges it. The fit behind a recorded probe stands in the journal.
+    fn tell(&mut self, told: Told) -> Result<(), BenchError> {
+        let Some(current) = self.current.as_mut().filter(|_| told.verdict.outcome != Outcome::Void) else {
+            return Ok(());
+        };
+        let (trial, probe) = (current.trial, told.probe);
+        let taught = told.lesson.as_ref().filter(|_| !current.purpose.certifies());
+        let due = taught.is_some_and(|lesson| self.pairing.learn(lesson));
+        current.told.push(told);
+        let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
+            Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
+                Some((place, fit.clone(), verdicts.clone()))
+            }
+            _ => None,
+        });
+        if let Some((place, fit, verdicts)) = recorded {
+            self.pairing.adopt(*fit);
+            self.pass(place);
+            self.judge_again(verdicts);
+        } else if due && let Some(fit) = self.pairing.fit() {
+            let fit = Box::new(fit.clone());
+            self.sink.take(&Event::Fitted(&fit));
+            let verdicts = self.second_thoughts();
+            self.record(Record::Fitted { trial, probe, fit, verdicts: verdicts.clone() })?;
+            self.judge_again(verdicts);
+        }
+        Ok(())
+    }
+
+    /// What the new twin makes of the trial's probes.
+    fn second_thoughts(&mut self) -> BTreeMap<u32, Verdict> {
+        let Self { rig, plan, seed, pairing, current, .. } = self;
+        let mut weighed = |told: &Told| {
+            let traffic = (rig.material(), *seed);
+            let lesson = told.lesson.as_ref()?;
+            Some((told.probe, pairing.weigh(told.verdict.clone(), lesson, plan, traffic, Certainty::SEARCH)))
+        };
+        current.iter().flat_map(|current| &current.told).filter_map(&mut weighed).collect()
+    }
+
+    fn judge_again(&mut self, mut verdicts: BTreeMap<u32, Verdict>) {
+        for told in self.current.iter_mut().flat_map(|current| &mut current.told) {
+            if let Some(verdict) = verdicts.remove(&told.probe) {
+                told.verdict = verdict;
+            }
+        }
+    }
+
+    /// The current trial's probes that say something, in their order: the rate, and the latest word on it.
+    pub fn told(&self) -> impl Iterator<Item = (Rate, &Verdict)> {
+        self.current.iter().flat_map(|current| &current.told).map(|told| (told.ask.rate, &told.verdict))
     }
 
     /// Probes for real and records it; launches the trial's engine first where it does not run.
@@ -333,12 +432,19 @@ impl<'a, R: Rig> Bench<'a, R> {
             }
         }
         let rate = ask.rate;
+        let engine = self.current.as_ref().and_then(|c| c.engine);
         self.sink.take(&Event::Probing { trial, rate, length: ask.window.to });
         match self.rig.probe(&ask).await {
             Ok(measured) => {
                 let Measured { records, ended, complete, client, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
-                let verdict = judge(records, &self.plan.slo, course, client, certainty);
+                let mut verdict = judge(records, &self.plan.slo, course, client, certainty);
+                let Measured { telemetry, cache, .. } = &measured;
+                let lesson = engine.map(|engine| Lesson::of(engine, ask, records, telemetry, cache));
+                if let Some(lesson) = &lesson {
+                    let traffic = (self.rig.material(), self.seed);
+                    verdict = self.pairing.weigh(verdict, lesson, self.plan, traffic, certainty);
+                }
                 let requests = self.keep(trial, probe, &measured)?;
                 self.record(Record::Probed {
                     trial,
@@ -355,6 +461,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                 if let Some(warning) = measured.cache.warning() {
                     self.sink.take(&Event::Note(&format!("trial {trial}: {warning}")));
                 }
+                self.tell(Told { probe, ask, verdict: verdict.clone(), lesson })?;
                 Ok(Ok(verdict))
             }
             Err(RigError::Engine(failure)) => {

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cost;
+mod pairing;
 mod session;
 
 pub use bench::{Bench, BenchError, Folder};

@@ -19,11 +19,6 @@ use crate::workload::mix;
 
 /// The first rate tried, as a share of what the warm-up's burst reached: a burst fills batches that open traffic does not.
 const OF_BURST: f64 = 0.7;
-/// How sure a verdict of the search must be: it follows the count, since a demand for certainty would favour whichever point has the
-/// steeper margin; what luck adds, certification takes away.
-const SEARCH: Certainty = Certainty(0.5);
-/// How sure the certified answer must be.
-const CERTIFIED: Certainty = Certainty(0.95);
 /// Certification begins this far below the search's estimate: the search keeps the luckiest of many readings.
 const CURSE: f64 = 0.9;
 /// A rate that fresh traffic did not confirm is lowered this often.
@@ -59,8 +54,9 @@ struct Certified {
 }
 
 impl<'a, R: Rig> Session<'a, R> {
-    /// A session on a bench; `seed` decides every draw.
-    pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink, seed: u64) -> Self {
+    /// A session on a bench.
+    pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
+        let seed = bench.seed();
         Self { bench, plan, sink, seed, left_out: Vec::new(), started: false, nearest: None }
     }
 
@@ -133,9 +129,11 @@ impl<'a, R: Rig> Session<'a, R> {
                 self.left_out("the rest of the baseline's rate search: the budget ended".into());
                 break;
             }
-            match self.bench.probe(self.asking(rate), SEARCH).await? {
+            match self.bench.probe(self.asking(rate), Certainty::SEARCH).await? {
                 Ok(verdict) => {
-                    search.tell(rate, Observation::from(&verdict));
+                    // The twin that a probe taught may think otherwise of those before it.
+                    search = RateSearch::new(first, self.plan.search.precision);
+                    self.bench.told().for_each(|(rate, verdict)| search.tell(rate, Observation::from(verdict)));
                     self.look_at(rate, verdict);
                 }
                 Err(diagnosis) => {
@@ -243,7 +241,7 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             self.started = true;
         }
-        Ok(match self.bench.probe(self.asking(rate), SEARCH).await? {
+        Ok(match self.bench.probe(self.asking(rate), Certainty::SEARCH).await? {
             Ok(verdict) => {
                 let seen = Observation::from(&verdict);
                 self.look_at(rate, verdict);
@@ -289,7 +287,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
                 answer_time,
             };
-            let verdict = match self.bench.probe(ask, CERTIFIED).await? {
+            let verdict = match self.bench.probe(ask, Certainty::CERTIFIED).await? {
                 Ok(verdict) => verdict,
                 Err(diagnosis) => {
                     self.left_out(format!("{what}: {}", diagnosis.says));
@@ -298,12 +296,15 @@ impl<'a, R: Rig> Session<'a, R> {
             };
             self.standing(0);
             // Fresh probes at this rate and up to a tenth above it are evidence together: what holds there holds here.
-            evidence.push((rate, if verdict.margin().is_some() { verdict.confidence } else { 1.0 - CERTIFIED.0 }));
+            evidence.push((
+                rate,
+                if verdict.margin().is_some() { verdict.confidence } else { 1.0 - Certainty::CERTIFIED.0 },
+            ));
             evidence.retain(|(r, _)| r.0 <= rate.0 * EVIDENCE_REACH);
             let confidence = pooled(evidence.iter().map(|(_, confidence)| *confidence));
             let inside = verdict.complete && !verdict.saturated && verdict.margin().is_some_and(|m| m <= 0.0);
             match verdict.outcome {
-                Outcome::Pass | Outcome::Unresolved if inside && confidence >= CERTIFIED.0 => {
+                Outcome::Pass | Outcome::Unresolved if inside && confidence >= Certainty::CERTIFIED.0 => {
                     return Ok(Some(Certified { rate, confidence, binding: verdict.binding }));
                 }
                 Outcome::Fail => rate = round(rate * LOWER.0),

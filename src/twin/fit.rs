@@ -19,12 +19,30 @@ use super::uncertainty;
 const LEAST_ANSWERS: usize = 100;
 /// The starts search on this many probes, spread over the load; the best goes on with all.
 const PROBES_OF_A_START: usize = 3;
-/// Requests that the polish may replay, not counting the descents: one or two seconds of a core.
-const POLISH_REQUESTS: f64 = 1e7;
-/// Downhill steps of a descent from a guess; most end earlier, when they gain nothing more.
-const STEPS: usize = 30;
-/// The same where a simplex was before, and little is left to gain.
+/// A simplex moves at most so often; with fewer moves than the least it has not even turned around.
+const MOST_MOVES: f64 = 1500.0;
+const LEAST_MOVES: u64 = 50;
+/// Downhill steps where a simplex was before, and little is left to gain.
 const LAST_STEPS: usize = 8;
+
+/// What a fit may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Downhill steps of a descent from each first guess; most end earlier, when they gain nothing more.
+    pub steps: usize,
+    /// Requests that the polish may replay, not counting the descents.
+    pub polish: f64,
+}
+
+impl Effort {
+    /// For an answer that stays: some seconds of a core for ten probes.
+    pub const FULL: Self = Self { steps: 30, polish: 1e7 };
+    /// For a session that fits again and again while an engine waits: a tenth of that.
+    pub const QUICK: Self = Self { steps: 15, polish: 1e6 };
+    /// For tests, whose code is not optimized.
+    #[cfg(test)]
+    pub(crate) const LEAST: Self = Self { steps: 2, polish: 0.0 };
+}
 
 /// One fitted coefficient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,12 +109,7 @@ impl std::error::Error for FitError {}
 ///
 /// # Errors
 /// Too few answers.
-pub fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
-    fit_within(probes, POLISH_REQUESTS)
-}
-
-/// [`fit`] with a polish that replays about that many requests.
-pub(crate) fn fit_within(probes: &[Probe], polish: f64) -> Result<Fit, FitError> {
+pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
     let some = spread_over_load(probes);
@@ -107,22 +120,29 @@ pub(crate) fn fit_within(probes: &[Probe], polish: f64) -> Result<Fit, FitError>
         let mut start = center.to_vec();
         start[AHEAD] = ahead;
         start[OVERHEAD] += overhead;
-        let found = loss.descend(&start, STEPS);
+        let found = loss.descend(&start, effort.steps);
         if found.1 < best.1 {
             best = found;
         }
     }
-    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2], polish))
+    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2], effort))
 }
 
 /// Fits again, with more probes or others, from what an earlier fit found.
 ///
 /// # Errors
 /// Too few answers.
-pub fn refit(probes: &[Probe], earlier: &Fit) -> Result<Fit, FitError> {
+pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
-    Ok(finish(probes, center, &coefficients::pack(&earlier.costs), 0, &[0.15], POLISH_REQUESTS / 2.0))
+    Ok(finish(
+        probes,
+        center,
+        &coefficients::pack(&earlier.costs),
+        0,
+        &[0.15],
+        Effort { polish: effort.polish / 2.0, ..effort },
+    ))
 }
 
 fn enough(probes: &[Probe]) -> Result<(), FitError> {
@@ -131,17 +151,18 @@ fn enough(probes: &[Probe]) -> Result<(), FitError> {
 }
 
 /// Polishes with simplexes of these edges, and tells what was found.
-fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64], polish: f64) -> Fit {
+fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64], effort: Effort) -> Fit {
     let loss = Loss::new(probes, center, coefficients::spread());
     let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
-    let moves = (polish / requests as f64 / edges.len() as f64).clamp(100.0, 1500.0) as u64;
-    let mut best = loss.descend(start, LAST_STEPS);
-    for edge in edges {
+    let steps = LAST_STEPS.min(effort.steps);
+    let moves = (effort.polish / requests as f64 / edges.len() as f64).min(MOST_MOVES) as u64;
+    let mut best = loss.descend(start, steps);
+    for edge in edges.iter().filter(|_| moves >= LEAST_MOVES) {
         let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);
         if found.1 < best.1 {
             best = found;
         }
-        best = loss.descend(&best.0, LAST_STEPS);
+        best = loss.descend(&best.0, steps);
     }
     let covariance = uncertainty::covariance(&loss, &best.0, probes);
     let of = |i: usize| Coefficient {

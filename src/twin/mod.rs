@@ -26,9 +26,7 @@ mod uncertainty;
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
-#[cfg(test)]
-pub(crate) use fit::fit_within;
-pub use fit::{Coefficient, Fit, FitError, fit, refit};
+pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit};
 pub use flags::{EngineFlags, FlagError};
 pub use noise::{Noise, Unsteady};
 pub use observed::{Observed, Probe};

@@ -91,6 +91,7 @@ pub(super) fn limit(
         margin_error: margin.and_then(|_| {
             error_bar::jackknife(&blocks, limit.quantile, matches!(limit.metric, Metric::Ttft | Metric::E2e))
         }),
+        paired: None,
     }
 }
 

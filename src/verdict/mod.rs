@@ -4,12 +4,15 @@
 //! streams and requests unanswered past their limit are violations. A count fails early, once there are more violations than
 //! the planned length can absorb, and passes late, at full length alone. Its error comes from blocks of time: requests of one
 //! burst are slow together, and counting them as independent would understate it many times over.
+//!
+//! Where a twin of the engine is fitted, a second judge takes the luck of the arrivals out of it: `paired` estimates, [`weigh`] decides.
 
 mod count;
 mod error_bar;
 pub mod paired;
 mod saturation;
 mod watch;
+mod weigh;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +23,11 @@ use crate::order::median;
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
+use paired::{Judge, Paired};
+
 pub use saturation::Halves;
 pub use watch::Counter;
+pub use weigh::{Counted, weigh};
 
 /// What a probe showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,8 +52,11 @@ pub struct Verdict {
     pub saturated: bool,
     /// Whether the probe ran to its full length.
     pub complete: bool,
-    /// One-sided confidence that every promise holds at this rate, by the spread of blocks of time.
+    /// One-sided confidence that every promise holds at this rate, by the judge of each.
     pub confidence: f64,
+    /// What the plain count says, where a pair decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_count: Option<Counted>,
 }
 
 /// The three answers, and the probe that says nothing.
@@ -83,12 +92,36 @@ pub struct LimitResult {
     pub margin: Option<f64>,
     /// The standard error of the margin.
     pub margin_error: Option<f64>,
+    /// What the twin makes of it over hours of traffic, where a twin is fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paired: Option<Paired>,
+}
+
+impl LimitResult {
+    /// The paired estimate, where it decides.
+    pub fn decided_by_pair(&self) -> Option<&Paired> {
+        self.paired.as_ref().filter(|p| p.judge == Judge::Paired)
+    }
+
+    /// The margin that decides: over hours of traffic by the paired estimate, or the measured one.
+    pub fn deciding_margin(&self) -> Option<f64> {
+        self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
+    }
+
+    /// One-sided confidence that the promise holds, by whoever decides.
+    pub fn confidence(&self) -> f64 {
+        match (self.decided_by_pair(), self.margin, self.margin_error) {
+            (Some(paired), ..) => paired.confidence,
+            (None, Some(margin), Some(error)) => error_bar::confidence(margin, error),
+            (None, ..) => 0.0,
+        }
+    }
 }
 
 impl Verdict {
-    /// The margin of the binding promise, where the probe ran to its end.
+    /// The margin of the binding promise, where the probe ran to its end: over hours of traffic where the paired estimate decides.
     pub fn margin(&self) -> Option<f64> {
-        let margins = self.limits.iter().map(|l| l.margin);
+        let margins = self.limits.iter().map(LimitResult::deciding_margin);
         margins.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
 }
@@ -123,6 +156,13 @@ const DELAY_FLOOR: f64 = 0.005;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Certainty(pub f64);
 
+impl Certainty {
+    /// That of a search: it follows the best guess, since a demand for certainty would favour whichever point has the steeper margin.
+    pub const SEARCH: Self = Self(0.5);
+    /// That of an answer.
+    pub const CERTIFIED: Self = Self(0.95);
+}
+
 /// How a probe went.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Course {
@@ -149,13 +189,7 @@ pub fn judge(
     let results: Vec<LimitResult> = limits.iter().map(|l| count::limit(&counted, l, window, ended, complete)).collect();
     let halves = Halves::of(records, &counted, window, steady);
     let saturated = halves.saturated();
-    let confidence = results
-        .iter()
-        .map(|r| match (r.margin, r.margin_error) {
-            (Some(margin), Some(error)) => error_bar::confidence(margin, error),
-            _ => 0.0,
-        })
-        .fold(1.0, f64::min);
+    let confidence = results.iter().map(LimitResult::confidence).fold(1.0, f64::min);
     let broken = results.iter().filter(|r| r.violations as f64 > allowance(r.observations, r.quantile));
     let worst = broken.max_by(|a, b| excess(a).total_cmp(&excess(b)));
     let (outcome, because) = if let Some(why) = own_fault(client, limits, &counted) {
@@ -187,6 +221,7 @@ pub fn judge(
         saturated,
         complete,
         confidence,
+        by_count: None,
         limits: results,
     }
 }
@@ -230,7 +265,7 @@ fn promise(result: &LimitResult) -> String {
 }
 
 fn binding(results: &[LimitResult]) -> Option<String> {
-    let by_margin = |r: &LimitResult| r.margin.unwrap_or(f64::INFINITY);
+    let by_margin = |r: &LimitResult| r.deciding_margin().unwrap_or(f64::INFINITY);
     results
         .iter()
         .max_by(|a, b| by_margin(a).total_cmp(&by_margin(b)).then(excess(a).total_cmp(&excess(b))))

@@ -42,8 +42,13 @@ pub(super) struct Conversations {
 }
 
 impl Conversations {
-    pub(super) fn new(plan: ConversationsPlan, workload: &WorkloadPlan, vocabulary: &Vocabulary, pace: &Pace) -> Self {
-        let pen = Pen::new(workload.endpoint, vocabulary);
+    pub(super) fn new(
+        plan: ConversationsPlan,
+        workload: &WorkloadPlan,
+        vocabulary: &Vocabulary,
+        pen: Pen,
+        pace: &Pace,
+    ) -> Self {
         let (ignore_eos, vocabulary) = (workload.ignore_eos, vocabulary.clone());
         Self { plan, ignore_eos, pen, vocabulary, pace: *pace, open: HashMap::new(), begun: 0 }
     }

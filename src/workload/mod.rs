@@ -14,6 +14,7 @@ mod corpus;
 mod draw;
 mod jsonl;
 mod open;
+mod outline;
 mod pace;
 mod random;
 mod requests;
@@ -27,6 +28,7 @@ use crate::units::{Rate, Seconds};
 
 pub use corpus::{Corpus, CorpusError};
 pub use draw::mix;
+pub use outline::{Outline, outline};
 pub use pace::{Demand, Pace};
 pub use vocabulary::Vocabulary;
 
@@ -115,7 +117,11 @@ pub trait Source: Send {
 /// The traffic of a plan at a pace. There is none where the material is not the plan's, and none at recorded times without a
 /// trace.
 pub fn source(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Box<dyn Source> {
-    let Some(content) = content(plan, material, &pace) else { return Box::new(Silence) };
+    drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary))
+}
+
+fn drawn(plan: &WorkloadPlan, material: &Material, pace: Pace, pen: Pen) -> Box<dyn Source> {
+    let Some(content) = content(plan, material, &pace, pen) else { return Box::new(Silence) };
     match pace.demand {
         Demand::AllAtOnce(count) => Box::new(at_once::AtOnce::new(content, count, pace.arrival_seed)),
         Demand::Closed { users, think } => Box::new(closed::ClosedLoop::new(content, users, think, pace.horizon)),
@@ -140,16 +146,15 @@ pub fn source(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Box<dyn S
 }
 
 /// What a plan asks; `None` where the material holds no such file.
-fn content(plan: &WorkloadPlan, material: &Material, pace: &Pace) -> Option<Box<dyn Content>> {
+fn content(plan: &WorkloadPlan, material: &Material, pace: &Pace, pen: Pen) -> Option<Box<dyn Content>> {
     let vocabulary = &material.vocabulary;
-    let pen = Pen::new(plan.endpoint, vocabulary);
     let requests = |requests: &std::sync::Arc<[corpus::Request]>, output_tokens: &Option<_>| {
         requests::Requests::new(requests.clone(), output_tokens.clone(), plan.endpoint, vocabulary, pace)
     };
     Some(match (&plan.kind, &material.corpus.items) {
         (WorkloadKind::Random(kind), _) => Box::new(random::Random::new(kind.clone(), pen, pace)),
         (WorkloadKind::Conversations(kind), _) => {
-            Box::new(conversations::Conversations::new(kind.clone(), plan, vocabulary, pace))
+            Box::new(conversations::Conversations::new(kind.clone(), plan, vocabulary, pen, pace))
         }
         (WorkloadKind::Sharegpt(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),
         (WorkloadKind::Jsonl(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),

@@ -14,6 +14,8 @@ const TOKEN_IDS: std::ops::Range<u32> = 256..8000;
 pub(super) struct Pen {
     endpoint: Endpoint,
     vocabulary: Vocabulary,
+    /// Whether pieces are left empty, for whoever wants lengths alone.
+    dry: bool,
 }
 
 /// A piece of a prompt, in whichever form the endpoint takes.
@@ -27,11 +29,17 @@ pub(super) enum Piece {
 
 impl Pen {
     pub(super) fn new(endpoint: Endpoint, vocabulary: &Vocabulary) -> Self {
-        Self { endpoint, vocabulary: vocabulary.clone() }
+        Self { endpoint, vocabulary: vocabulary.clone(), dry: false }
+    }
+
+    /// The same, without anything to write: all lengths are as before, and all pieces are empty.
+    pub(super) fn dry(self) -> Self {
+        Self { dry: true, ..self }
     }
 
     /// A piece of so many tokens: ids, or words.
     pub(super) fn draw(&self, tokens: u32, rng: &mut ChaCha8Rng) -> Piece {
+        let tokens = if self.dry { 0 } else { tokens };
         match self.endpoint {
             Endpoint::Completions => Piece::Tokens((0..tokens).map(|_| rng.random_range(TOKEN_IDS)).collect()),
             Endpoint::Chat => {

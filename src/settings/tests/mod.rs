@@ -183,6 +183,7 @@ fn a_full_file_is_a_plan() {
             ramp: Duration::from_secs(10),
             window: Duration::from_secs(60),
             certify_window: Duration::from_mins(5),
+            twin: true,
         },
         search: SearchPlan {
             strategy: StrategyKind::Race,

@@ -31,12 +31,12 @@ fn nothing(_: Trial, _: &Point) -> Option<RigError> {
     None
 }
 
-/// A job of four candidates whose budget never ends.
+/// A job of four candidates whose budget never ends; without a twin, since what happens to engines is none of its business.
 fn tiny() -> Plan {
     plan(&[
         ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
         ("[128, 256, 2048]", "[256, 2048]"),
-        ("window = \"3s\"", "window = \"500ms\""),
+        ("window = \"3s\"", "twin = false\nwindow = \"500ms\""),
         ("certify_window = \"9s\"", "certify_window = \"4s\""),
         ("precision = \"5%\"", "precision = \"20%\""),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
@@ -181,16 +181,17 @@ async fn a_machine_that_fails_ends_the_run_and_a_resumed_one_gives_the_answer_of
     let (undisturbed, _, all) = run(&plan, 1, Vec::new()).await;
     let machine = || Some(RigError::Machine("the GPU fell off the bus".into()));
     for failing in [1, 3, 7] {
+        let memory = Memory::default();
         let at_start = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_scripted(&plan, 1, Vec::new(), When { start: at_start, probe: nothing }).await;
+        let ended = run_again(&plan, 1, Vec::new(), When { start: at_start, probe: nothing }, &memory).await;
         assert!(matches!(ended.answer, Err(BenchError::Machine(_))), "{:?}", ended.answer);
-        let resumed = run_scripted(&plan, 1, ended.entries, Uneventful).await;
+        let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
 
         let in_probe = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_scripted(&plan, 1, Vec::new(), When { start: nothing, probe: in_probe }).await;
+        let ended = run_again(&plan, 1, Vec::new(), When { start: nothing, probe: in_probe }, &memory).await;
         assert!(matches!(ended.answer, Err(BenchError::Machine(_))), "{:?}", ended.answer);
-        let resumed = run_scripted(&plan, 1, ended.entries, Uneventful).await;
+        let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
     }
 }
@@ -216,8 +217,8 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     // A failure of the machine ends the run in the middle of a trial, as a signal does.
     let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
     let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
-    let bench = Bench::new(rig, &plan, &Silent, None, Journal::default());
-    let mut session = Session::new(bench, &plan, &Silent, 1);
+    let bench = Bench::new(rig, &plan, 1, &Silent, Some(memory.folder()), Journal::default());
+    let mut session = Session::new(bench, &plan, &Silent);
     assert!(session.run().await.is_err());
     session.bench().interrupt().await.unwrap();
     let paid = session.bench().rig().probes;
@@ -225,9 +226,10 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     let last: Vec<&Record> = journal.entries.iter().rev().take(2).map(|e| &e.record).collect();
     assert!(matches!(last[..], [Record::Interrupted, Record::Stopped { trial: 2, .. }]), "{last:?}");
 
-    let mut bench = Bench::new(Scripted::new(&plan, 1, Uneventful, memory), &plan, &Silent, None, journal);
+    let folder = Some(memory.folder());
+    let mut bench = Bench::new(Scripted::new(&plan, 1, Uneventful, memory), &plan, 1, &Silent, folder, journal);
     bench.resumed(Seconds(3600.0)).unwrap();
-    let mut session = Session::new(bench, &plan, &Silent, 1);
+    let mut session = Session::new(bench, &plan, &Silent);
     assert_eq!(session.run().await.unwrap(), undisturbed);
     assert_eq!(paid + session.bench().rig().probes, all);
 }

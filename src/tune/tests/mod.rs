@@ -1,6 +1,7 @@
 //! Whole sessions in virtual time: every decision, without a process or a clock.
 
 mod accidents;
+mod paired;
 mod scripted;
 mod verdicts;
 
@@ -36,8 +37,9 @@ async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl 
 /// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     let rig = Scripted::new(plan, seed, script, memory.clone());
-    let bench = Bench::new(rig, plan, &Silent, None, Journal { entries, whole_bytes: 0 });
-    let mut session = Session::new(bench, plan, &Silent, seed);
+    let folder = Some(memory.folder());
+    let bench = Bench::new(rig, plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
+    let mut session = Session::new(bench, plan, &Silent);
     let answer = session.run().await;
     let probes = session.bench().rig().probes;
     Run { answer, entries: session.bench().journal().entries.clone(), probes }
@@ -49,11 +51,11 @@ async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<En
     (answer.unwrap(), entries, probes)
 }
 
-/// A smaller quickstart, so that a session over every prefix of a journal stays a matter of seconds.
+/// A smaller quickstart without a twin, so that a session over every prefix of a journal stays a matter of seconds.
 fn small() -> Plan {
     plan(&[
         ("[128, 256, 2048]", "[256, 2048]"),
-        ("window = \"3s\"", "window = \"1s\""),
+        ("window = \"3s\"", "twin = false\nwindow = \"1s\""),
         ("certify_window = \"9s\"", "certify_window = \"8s\""),
     ])
 }

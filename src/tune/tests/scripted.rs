@@ -42,8 +42,21 @@ pub(super) fn failure(cause: Cause, consequence: Consequence) -> RigError {
 }
 
 /// What probes measured, by point and question: the rig repeats exactly, so a session that is run many times need not.
-#[derive(Clone, Default)]
-pub(super) struct Memory(Arc<Mutex<HashMap<String, Measured>>>);
+/// Their requests stay in a folder, as those of a real session do.
+#[derive(Clone)]
+pub(super) struct Memory(Arc<Mutex<HashMap<String, Measured>>>, Arc<tempfile::TempDir>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(Arc::default(), Arc::new(tempfile::tempdir().unwrap()))
+    }
+}
+
+impl Memory {
+    pub(super) fn folder(&self) -> Folder {
+        Folder { writer: None, path: self.1.path().to_owned() }
+    }
+}
 
 /// The rig of a script; it counts what was paid for.
 pub(super) struct Scripted<S> {
@@ -73,6 +86,10 @@ impl<S: Script> Rig for Scripted<S> {
         }
         self.current = Some((trial, point.clone()));
         self.rig.launch(trial, point, spawned).await
+    }
+
+    fn material(&self) -> &Material {
+        self.rig.material()
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {

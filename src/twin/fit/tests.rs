@@ -6,7 +6,7 @@ use crate::units::Seconds;
 
 /// Little polish: without optimization a replay takes long.
 fn fit(probes: &[Probe]) -> Result<Fit, FitError> {
-    fit_within(probes, 3e5)
+    super::fit(probes, Effort { polish: 3e5, ..Effort::FULL })
 }
 
 const ENGINE: StepCosts = StepCosts {
@@ -81,7 +81,7 @@ fn a_slower_probe_shows_as_drift() {
 fn a_refit_is_no_worse() {
     let probes = [probe(&ENGINE, 8.0, 3), probe(&ENGINE, 14.0, 4)];
     let first = fit(&probes).unwrap();
-    let again = refit(&probes, &first).unwrap();
+    let again = refit(&probes, &first, Effort::FULL).unwrap();
     assert!(again.loss < first.loss + 5.0, "{} {}", again.loss, first.loss);
 }
 

@@ -54,6 +54,19 @@ impl<'a> Pairs<'a> {
         self.measured.len()
     }
 
+    /// All requests, those outside of the windows too.
+    pub(super) fn requests(&self) -> usize {
+        self.answers.iter().map(Vec::len).sum()
+    }
+
+    /// The share of prompt tokens that were cached.
+    pub(super) fn cached_share(&self) -> f64 {
+        let sent = || self.measured.iter().flat_map(|m| m.probe.sent());
+        let (cached, all): (u64, u64) =
+            sent().fold((0, 0), |(c, a), s| (c + u64::from(s.cached), a + u64::from(s.prompt)));
+        cached as f64 / all.max(1) as f64
+    }
+
     /// Requests of the windows that have no whole answer.
     pub(super) fn failures(&self) -> usize {
         let in_window = |m: &&Measured| m.probe.requests().iter().filter(|r| r.failed && m.window.holds(r.due)).count();

@@ -1,0 +1,261 @@
+//! The twin of a session: fitted to its probes as they come, and asked what each verdict would be over hours of traffic.
+//!
+//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from. The fit is refreshed as the number of
+//! probes grows by half: the first words come early, and the engine does not wait for arithmetic after every probe.
+
+use std::collections::VecDeque;
+
+use crate::load::RequestRecord;
+use crate::order::median;
+use crate::rig::{CacheUse, ProbeAsk, Ready, Telemetry};
+use crate::settings::{Plan, WorkloadKind};
+use crate::space::{Point, Value};
+use crate::twin::{Bounds, Effort, Fit, Observed, Probe, Sent, fit, refit};
+use crate::units::{Rate, Seconds};
+use crate::verdict::paired::{self, Judge, Long, MANY_PREEMPTED, estimate};
+use crate::verdict::{Certainty, Verdict, Window, weigh};
+use crate::workload::{Demand, Material, Outline, Pace, Vocabulary, mix, outline};
+
+/// Requests of the long run: fewer mislead near the knee, as fewer measured ones do.
+const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
+/// A workload that ends before this many requests is no long run.
+const LEAST_LONG: usize = 2_000;
+/// The first fit waits for so many probes: one alone fits anything.
+const FIRST_FIT: usize = 2;
+/// A fit takes at most so many probes, the latest.
+const MOST_PROBES: usize = 8;
+/// The label of the seed of the long traffic.
+const HOURS: u64 = 5;
+/// Tokens of a KV block, where the engine does not tell: vLLM's default on GPUs.
+const BLOCK: i64 = 16;
+/// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
+const UNSEEN_SHARE: f64 = 0.02;
+/// Answers are as long as was asked for, within this factor.
+const WHOLE_ANSWERS: f64 = 0.98;
+
+/// What bounds the engine of a trial, as the twin sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engine {
+    bounds: Bounds,
+    /// Tokens of a KV block; none where prefixes are not reused.
+    reused_by: Option<u32>,
+}
+
+impl Engine {
+    /// By what the engine says it runs, and what it was asked to; none where the limits of its scheduler are not known, or where its
+    /// scheduler is none that the twin knows.
+    pub(super) fn of(plan: &Plan, point: &Point, ready: &Ready) -> Option<Self> {
+        let value = |name: &str| ready.effective.values.get(name).or_else(|| point.get(name));
+        let count = |name| match value(name) {
+            Some(Value::Int(count)) => u32::try_from(*count).ok(),
+            _ => None,
+        };
+        let speculates = |word: &String| word.trim_start_matches('-').starts_with("speculative");
+        if !plan.probe.twin
+            || plan.engine.args.iter().any(speculates)
+            || value("enable-chunked-prefill") == Some(&Value::Bool(false))
+        {
+            return None;
+        }
+        let bounds = Bounds {
+            max_num_seqs: count("max-num-seqs")?,
+            max_num_batched_tokens: count("max-num-batched-tokens")?,
+            kv_tokens: ready.effective.kv_cache_tokens,
+        };
+        let reuses = value("enable-prefix-caching") != Some(&Value::Bool(false));
+        let block = count("block-size").unwrap_or(BLOCK as u32);
+        Some(Self { bounds, reused_by: reuses.then_some(block) })
+    }
+
+    /// Tokens that the cache holds of a prompt of which so many are shared: whole blocks, and never the last token.
+    fn cached(&self, prompt: u32, shared: u32) -> u32 {
+        self.reused_by.map_or(0, |block| shared.min(prompt.saturating_sub(1)) / block * block)
+    }
+
+    /// The probe of these records. Where the engine does not tell what it had cached, it is what the workload shares. Times are those that
+    /// the request file has, so that a resumed session learns the same.
+    fn probe(&self, records: &[RequestRecord]) -> Probe {
+        let kept = |t: Seconds| Seconds((t.0 * 1e6).round() / 1e6);
+        let observed = |r: &RequestRecord| {
+            let shared = self.cached(r.tokens_in.unwrap_or(r.asked_in), r.shared_in);
+            let seen = Observed::from(r);
+            Observed {
+                due: kept(seen.due),
+                sent: kept(seen.sent),
+                first: seen.first.map(kept),
+                last: seen.last.map(kept),
+                cached: r.tokens_cached.unwrap_or(shared),
+                ..seen
+            }
+        };
+        Probe::new(records.iter().map(observed).collect(), self.bounds)
+    }
+}
+
+/// What the twin needs to know of a probe.
+#[derive(Clone, Debug)]
+pub(super) struct Lesson {
+    engine: Engine,
+    ask: ProbeAsk,
+    probe: Probe,
+    /// Why hours of the workload are not what was measured, if they are not.
+    objection: Option<String>,
+}
+
+impl Lesson {
+    /// From the requests of a probe and what the engine told meanwhile.
+    pub(super) fn of(
+        engine: Engine,
+        ask: ProbeAsk,
+        records: &[RequestRecord],
+        telemetry: &Telemetry,
+        cache: &CacheUse,
+    ) -> Self {
+        let objection = beyond(records, ask.window, telemetry, cache);
+        Self { engine, ask, probe: engine.probe(records), objection }
+    }
+}
+
+/// The twin, and what it was taught.
+#[derive(Default)]
+pub(super) struct Pairing {
+    /// The latest probes.
+    probes: VecDeque<Probe>,
+    fit: Option<Fit>,
+    /// How many probes there were in all, and how many at the last fit or the last try.
+    lessons: usize,
+    tried: usize,
+    hours: Hours,
+}
+
+impl Pairing {
+    /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
+    pub(super) fn weigh(
+        &mut self,
+        verdict: Verdict,
+        lesson: &Lesson,
+        plan: &Plan,
+        (material, shared_seed): (&Material, u64),
+        certainty: Certainty,
+    ) -> Verdict {
+        let Some(fit) = self.fit.as_ref().filter(|_| verdict.open_to_pairs()) else { return verdict };
+        let Lesson { engine, ask, probe, objection } = lesson;
+        let traffic = self.hours.of(plan, material, ask, shared_seed, probe);
+        let of = |o: &Outline| Sent {
+            at: o.due.0,
+            prompt: o.prompt_tokens,
+            cached: engine.cached(o.prompt_tokens, o.shared_tokens),
+            output: o.output_tokens,
+        };
+        let long = Long::replay(&fit.costs, engine.bounds, traffic.iter().map(of));
+        let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
+        let short = || format!("the workload has only {} requests, too few for a long run", traffic.len());
+        if let Some(because) = objection.clone().or_else(|| (traffic.len() < LEAST_LONG).then(short)) {
+            for estimate in &mut estimates {
+                (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
+            }
+        }
+        weigh(verdict, estimates, certainty)
+    }
+
+    /// Takes a lesson; whether it is time to fit.
+    pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
+        self.probes.push_back(lesson.probe.clone());
+        if self.probes.len() > MOST_PROBES {
+            self.probes.pop_front();
+        }
+        self.lessons += 1;
+        self.lessons >= FIRST_FIT && 2 * self.lessons >= 3 * self.tried
+    }
+
+    /// Fits to what was learnt; none where it says too little.
+    pub(super) fn fit(&mut self) -> Option<&Fit> {
+        self.tried = self.lessons;
+        let probes = self.probes.make_contiguous();
+        let fit = match &self.fit {
+            Some(earlier) => refit(probes, earlier, effort()),
+            None => fit(probes, effort()),
+        };
+        self.fit = Some(fit.ok()?);
+        self.fit.as_ref()
+    }
+
+    /// Takes over a fit to all that was learnt so far, from the journal.
+    pub(super) fn adopt(&mut self, fit: Fit) {
+        self.tried = self.lessons;
+        self.fit = Some(fit);
+    }
+}
+
+#[cfg(not(test))]
+fn effort() -> Effort {
+    Effort::QUICK
+}
+
+#[cfg(test)]
+fn effort() -> Effort {
+    Effort::LEAST
+}
+
+/// Hours of the workload, drawn once for the arrivals of a session and stretched to each rate where times do not follow from answers.
+#[derive(Default)]
+struct Hours {
+    /// What the traffic was drawn for.
+    drawn_for: Option<(u64, u64, Vocabulary)>,
+    at_one_per_second: Vec<Outline>,
+}
+
+impl Hours {
+    /// At the probe's rate. Turns of conversations follow answers that take as long as the probe's did.
+    fn of(
+        &mut self,
+        plan: &Plan,
+        material: &Material,
+        ask: &ProbeAsk,
+        shared_seed: u64,
+        probe: &Probe,
+    ) -> Vec<Outline> {
+        let seed = mix(ask.arrival_seed, &[HOURS]);
+        let pace = |rate| Pace {
+            demand: Demand::Open(rate),
+            horizon: Seconds(f64::MAX),
+            arrival_seed: seed,
+            content_seed: seed,
+            shared_seed,
+            answer_time: ask.answer_time,
+        };
+        if matches!(plan.workload.kind, WorkloadKind::Conversations(_)) {
+            let counted = || probe.requests().iter().filter(|r| ask.window.holds(r.due));
+            let first = median(counted().filter_map(Observed::ttft)).unwrap_or(0.0);
+            let each = median(counted().filter_map(Observed::tpot)).unwrap_or(0.0);
+            let answer = |tokens: u32| Seconds(first + each * f64::from(tokens.saturating_sub(1)));
+            return outline(&plan.workload, material, pace(ask.rate), LONG, |planned| answer(planned.output_tokens));
+        }
+        let drawn_for = Some((seed, shared_seed, material.vocabulary.clone()));
+        if self.drawn_for != drawn_for {
+            self.at_one_per_second = outline(&plan.workload, material, pace(Rate(1.0)), LONG, |_| Seconds(0.0));
+            self.drawn_for = drawn_for;
+        }
+        let stretched = |o: &Outline| Outline { due: Seconds(o.due.0 / ask.rate.0), ..*o };
+        self.at_one_per_second.iter().map(stretched).collect()
+    }
+}
+
+/// Why the long run is not what was measured, if it is not.
+fn beyond(records: &[RequestRecord], window: Window, telemetry: &Telemetry, cache: &CacheUse) -> Option<String> {
+    let counted = || records.iter().filter(|r| r.complete() && window.holds(r.due));
+    let asked: u64 = counted().map(|r| u64::from(r.asked_out)).sum();
+    let came: u64 = counted().map(|r| u64::from(r.tokens_out.unwrap_or(0))).sum();
+    let shares = cache.expected_share.is_some_and(|share| share > UNSEEN_SHARE);
+    if let Some(preempted) = telemetry.preemptions.filter(|p| *p > MANY_PREEMPTED * records.len() as f64) {
+        Some(format!("the engine preempted {preempted} sequences, which the replay models crudely"))
+    } else if let Some(warning) = cache.warning() {
+        Some(warning)
+    } else if shares && cache.measured_share.is_none() {
+        Some("the engine does not tell what its prefix cache held".to_owned())
+    } else if (came as f64) < asked as f64 * WHOLE_ANSWERS {
+        Some("answers end earlier than was asked, and the long run does not know when".to_owned())
+    } else {
+        None
+    }
+}

@@ -1,0 +1,78 @@
+//! Sessions whose verdicts a fitted twin takes part in.
+
+use super::*;
+use crate::journal::Purpose;
+use crate::verdict::Verdict;
+
+/// A job of two candidates.
+fn two() -> Plan {
+    plan(&[
+        ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
+        ("[128, 256, 2048]", "[256, 2048]"),
+        ("window = \"3s\"", "window = \"2s\""),
+        ("[search]", "[search]\ncandidates = 2"),
+        ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
+    ])
+}
+
+/// Each verdict with the purpose of its trial and how many fits came before it.
+fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
+    let (mut purpose, mut fits) = (Purpose::Baseline, 0);
+    let mut verdicts = Vec::new();
+    for entry in entries {
+        match &entry.record {
+            Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
+            Record::Fitted { .. } => fits += 1,
+            Record::Probed { verdict, .. } => verdicts.push((purpose, fits, &**verdict)),
+            _ => {}
+        }
+    }
+    verdicts
+}
+
+#[tokio::test]
+async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen() {
+    let (answer, entries, _) = run(&two(), 2, Vec::new()).await;
+    let all = verdicts(&entries);
+    let weighed = |v: &Verdict| v.limits.iter().any(|l| l.paired.is_some());
+    assert!(all.iter().filter(|(_, fits, _)| *fits == 0).all(|(.., v)| !weighed(v)), "no word without a fit");
+    assert!(all.iter().filter(|(_, fits, v)| *fits > 0 && v.open_to_pairs()).all(|(.., v)| weighed(v)));
+    assert!(all.iter().any(|(.., v)| v.by_count.is_some()), "the pair never decided");
+    // What certifies is new to the twin: no fit follows it, in whose probes it could be.
+    let first_certifying = all.iter().position(|(purpose, ..)| purpose.certifies()).unwrap();
+    let fits = entries.iter().filter(|e| matches!(e.record, Record::Fitted { .. })).count();
+    assert!(
+        fits >= 2 && all[first_certifying].1 == fits,
+        "{fits} fits, {} before the certification",
+        all[first_certifying].1
+    );
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+}
+
+#[tokio::test]
+async fn a_new_fit_thinks_again_of_the_trials_earlier_probes() {
+    let (_, entries, _) = run(&two(), 2, Vec::new()).await;
+    let first = entries.iter().find_map(|e| match &e.record {
+        Record::Fitted { trial, probe, verdicts, fit } => Some((*trial, *probe, verdicts.clone(), fit.clone())),
+        _ => None,
+    });
+    let (trial, probe, verdicts, fit) = first.unwrap();
+    assert_eq!((trial, probe), (1, 2), "the first fit comes with the second probe");
+    assert_eq!(fit.residuals.probes.len(), 2);
+    assert!(verdicts.keys().eq(&[1, 2]), "{:?}", verdicts.keys());
+}
+
+#[tokio::test]
+async fn a_session_with_a_twin_resumes_behind_every_record() {
+    let plan = two();
+    let memory = Memory::default();
+    let whole = run_again(&plan, 2, Vec::new(), Uneventful, &memory).await;
+    let answer = whole.answer.unwrap();
+    for cut in 0..whole.entries.len() {
+        let kept = whole.entries[..cut].to_vec();
+        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
+        let resumed = run_again(&plan, 2, kept, Uneventful, &memory).await;
+        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
+        assert_eq!(resumed.probes, whole.probes - known, "cut behind record {cut}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Hours of a workload without its words: when requests come and how long they are, for whoever replays them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::text::Pen;
+use super::{Material, Pace, Planned, drawn, nanos};
+use crate::settings::{WorkloadKind, WorkloadPlan};
+use crate::units::Seconds;
+
+/// A request without its words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outline {
+    /// When it is sent, from the start of the traffic.
+    pub due: Seconds,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u32,
+    /// How many of these an engine with an endless prefix cache already holds because the workload means it. The lines of a file are
+    /// taken for samples of what comes: that the file ends and begins again shares nothing.
+    pub shared_tokens: u32,
+    /// Tokens of its answer.
+    pub output_tokens: u32,
+}
+
+/// The first so many requests at a pace, in the order of their times. `answer` says what an answer takes from the send to its end,
+/// since later turns of a conversation follow from it.
+pub fn outline(
+    plan: &WorkloadPlan,
+    material: &Material,
+    pace: Pace,
+    requests: usize,
+    answer: impl Fn(&Planned) -> Seconds,
+) -> Vec<Outline> {
+    let sampled = matches!(plan.kind, WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_));
+    let mut source = drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).dry());
+    let mut answers: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
+    let mut outlines = Vec::new();
+    while outlines.len() < requests {
+        let due = source.next_due();
+        if let Some(Reverse((at, id))) = answers.peek().copied()
+            && due.is_none_or(|due| at <= nanos(due))
+        {
+            answers.pop();
+            source.answered(id, Seconds(at as f64 / 1e9), Some(""));
+            continue;
+        }
+        let Some(planned) = source.take() else { break };
+        if planned.turn.is_some() {
+            answers.push(Reverse((nanos(planned.due + answer(&planned)), planned.id)));
+        }
+        outlines.push(Outline {
+            due: planned.due,
+            prompt_tokens: planned.prompt_tokens,
+            shared_tokens: if sampled { 0 } else { planned.shared_tokens },
+            output_tokens: planned.output_tokens,
+        });
+    }
+    outlines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{conversations, drive, material, open, random};
+    use super::super::{Planned, source};
+    use super::*;
+
+    #[test]
+    fn it_is_the_traffic_itself_without_its_words() {
+        for plan in [random(), conversations()] {
+            // The driver of the tests answers every request two seconds after its send.
+            let whole = drive(source(&plan, &material(), open(4.0, 60.0)), Some(""));
+            let outlined = outline(&plan, &material(), open(4.0, 60.0), usize::MAX, |_| Seconds(2.0));
+            let of = |p: &Planned| Outline {
+                due: p.due,
+                prompt_tokens: p.prompt_tokens,
+                shared_tokens: p.shared_tokens,
+                output_tokens: p.output_tokens,
+            };
+            assert!(whole.len() > 150);
+            assert_eq!(outlined, whole.iter().map(of).collect::<Vec<_>>());
+        }
+    }
+}
