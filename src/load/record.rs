@@ -117,6 +117,27 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
+    /// Every class.
+    pub const ALL: [Self; 12] = [
+        Self::Dns,
+        Self::RefusedConnection,
+        Self::Tls,
+        Self::Connection,
+        Self::TooManyRequests,
+        Self::Unavailable,
+        Self::Status,
+        Self::InStream,
+        Self::Truncated,
+        Self::Malformed,
+        Self::Timeout,
+        Self::Cut,
+    ];
+
+    /// The class of that word in files.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
     /// The word in files.
     pub fn name(self) -> &'static str {
         match self {
