@@ -12,6 +12,8 @@ use crate::units::Seconds;
 
 /// The spread from probe to probe of fewer than these says nothing.
 const LEAST_PROBES_FOR_SPREAD: usize = 3;
+/// A smaller spread is finer than the fit resolves: its coefficients have followed what differs between few probes.
+const LEAST_SPREAD: f64 = 1e-3;
 
 /// What measured probes say about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,7 +34,8 @@ pub struct Calibration {
     pub memory: Vec<CacheSize>,
     /// What a start and a stop take together, the median.
     pub start: Option<Start>,
-    /// The standard deviation from probe to probe of the logarithm of the engine's speed, where there are enough probes.
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed, where there are enough probes
+    /// and it is more than the fit resolves.
     pub run_to_run: Option<f64>,
     /// What the sources hold and the fit leaves out, in words.
     pub left_out: Vec<String>,
@@ -84,6 +87,10 @@ pub fn calibrate(
         );
     }
     let fit = fit(&probes)?;
+    let run_to_run = (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0);
+    if run_to_run.is_some_and(|spread| spread < LEAST_SPREAD) {
+        notes.push("the engine's speed differs between the probes by less than the fit resolves".to_owned());
+    }
     let slower = fit.residuals.probes.iter().map(|drift| Some(drift.slower));
     let of_fitted = names.iter().zip(&probes).zip(slower);
     let of_held_out = held_out_names.iter().zip(&held_out_probes).zip(std::iter::repeat(None));
@@ -109,7 +116,7 @@ pub fn calibrate(
         compared,
         memory: base.map_or(Ok(Vec::new()), |base| memory(fitted, base))?,
         start: start(fitted),
-        run_to_run: (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0),
+        run_to_run: run_to_run.filter(|spread| *spread >= LEAST_SPREAD),
         left_out: fitted.iter().chain(held_out).flat_map(left_out).collect(),
         notes,
         fit,
@@ -178,15 +185,19 @@ mod tests {
     const ENGINE: StepCosts =
         StepCosts { base: 5e-3, per_decode: 2e-5, per_prefill_token: 3e-5, overhead: 3e-3, ..NO_COSTS };
 
-    fn evidence(name: &str, requests: u32, gap: f64) -> Evidence {
-        let sent: Vec<Sent> = (0..requests)
-            .map(|i| Sent {
-                at: f64::from(i) * gap + f64::from(i * 7 % 5) * 0.03,
-                prompt: 50 + i * 37 % 400,
-                cached: 0,
-                output: 4 + i * 13 % 30,
-            })
-            .collect();
+    /// Poisson arrivals, from a plain multiplicative generator: the tests need repeatability, not quality.
+    fn evidence(name: &str, requests: u32, rate: f64) -> Evidence {
+        let mut state = 11_u64;
+        let mut uniform = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
+        };
+        let mut at = 0.0;
+        let mut one = |_| {
+            at -= uniform().ln() / rate;
+            Sent { at, prompt: 50 + (uniform() * 800.0) as u32, cached: 0, output: 4 + (uniform() * 60.0) as u32 }
+        };
+        let sent: Vec<Sent> = (0..requests).map(&mut one).collect();
         let recorded = Recorded {
             name: name.to_owned(),
             requests: Probe::replayed(&ENGINE, BOUNDS, &sent).requests().to_vec(),
@@ -197,24 +208,24 @@ mod tests {
 
     #[test]
     fn an_engine_is_found_again_and_what_was_held_out_is_predicted() {
-        let held_out = [evidence("c.csv", 60, 0.03)];
-        let found = calibrate(&[evidence("a.csv", 80, 0.1), evidence("b.csv", 80, 0.05)], &held_out, None).unwrap();
+        let held_out = [evidence("c.csv", 60, 20.0)];
+        let found = calibrate(&[evidence("a.csv", 120, 10.0), evidence("b.csv", 120, 25.0)], &held_out, None).unwrap();
         let held: Vec<bool> = found.compared.iter().map(|probe| probe.held_out).collect();
         assert_eq!(held, [false, false, true]);
         for probe in &found.compared {
             let (ttft, tpot) = (probe.ttft_p50.unwrap(), probe.tpot_p50.unwrap());
-            assert!(ttft.log_difference().abs() < 0.05 && tpot.log_difference().abs() < 0.03, "{probe:?}");
+            assert!(ttft.log_difference().abs() < 0.1 && tpot.log_difference().abs() < 0.1, "{probe:?}");
         }
-        assert_eq!(found.fit.residuals.answers, 160, "what is held out is not fitted");
+        assert_eq!(found.fit.residuals.answers, 240, "what is held out is not fitted");
         assert_eq!((found.run_to_run, found.start, found.memory.len()), (None, None, 0));
         assert!(found.notes.iter().any(|note| note.contains("a.csv") && note.contains(KV_TOKENS)), "{:?}", found.notes);
     }
 
     #[test]
     fn too_little_is_said_in_words() {
-        let few = calibrate(&[evidence("a.csv", 60, 0.1)], &[], None).unwrap_err().to_string();
+        let few = calibrate(&[evidence("a.csv", 60, 10.0)], &[], None).unwrap_err().to_string();
         assert!(few.contains("60 whole answers") && few.contains("hint"), "{few}");
-        let mut untold = evidence("a.csv", 60, 0.1);
+        let mut untold = evidence("a.csv", 60, 10.0);
         untold.probes[0].configuration = Configuration::default();
         let untold = calibrate(&[untold], &[], None).unwrap_err().to_string();
         assert!(untold.contains("a.csv") && untold.contains("max-num-seqs"), "{untold}");

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::calibrate::Calibration;
+use super::meaning::MEANINGS;
 use crate::twin::{Noise, Profile, Start};
 
 /// Sources that the profile's line names; more are counted.
@@ -68,18 +69,22 @@ pub fn to_toml(profile: &Profile, calibration: &Calibration) -> String {
         line(&format!("# {what}"));
     }
     let Ok(Value::Object(sections)) = serde_json::to_value(profile) else { return text };
-    let tables = |value: &Value| value.is_object();
-    for (key, value) in sections.iter().filter(|(_, value)| !tables(value) && !value.is_null()) {
+    for (key, value) in sections.iter().filter(|(_, value)| !value.is_object() && !value.is_null()) {
         line(&format!("{key} = {value}"));
     }
+    let place = |key: &str| MEANINGS.iter().position(|(name, ..)| *name == key);
     for (section, fields) in &sections {
         let Value::Object(fields) = fields else { continue };
         line(&format!("\n[{section}]"));
-        for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let mut fields: Vec<(&String, &Value)> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+        fields.sort_by_key(|(key, _)| place(key));
+        for (key, value) in fields {
             let fitted = calibration.fit.coefficients.iter().find(|c| section == "costs" && c.name == *key);
-            match (fitted, value.as_f64()) {
-                (Some(coefficient), Some(value)) => {
-                    line(&format!("{key} = {value:<12.4e} # +- {:.1} %", coefficient.log_error * 100.0));
+            match (fitted, place(key), value.as_f64()) {
+                (Some(fitted), Some(place), Some(value)) => {
+                    let (_, unit, meaning) = MEANINGS[place];
+                    let value = format!("{key} = {value:.4e}");
+                    line(&format!("{value:34} # {}: {meaning}", unit.error(fitted)));
                 }
                 // What JSON writes of numbers, switches and texts is TOML too.
                 _ => line(&format!("{key} = {value}")),
@@ -137,7 +142,8 @@ mod tests {
             assert!(made.source.contains(part), "{part} is missing in {}", made.source);
         }
         let text = to_toml(&made, &calibration);
-        assert!(text.contains("base = 4.8267e-3    # +- 3.1 %\n") && text.contains("# a and b\n"), "{text}");
+        assert!(text.contains("base = 4.8267e-3 ") && text.contains("# +- 3 %: every step\n"), "{text}");
+        assert!(text.contains("# a and b\n"), "{text}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.toml");
         std::fs::write(&path, &text).unwrap();

@@ -14,8 +14,7 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<u8, Failed> {
         may_be_written(out, args.force)?;
     }
     let held_out = read(&args.hold_out, args)?;
-    let sources: Vec<Source> =
-        args.sources.iter().filter(|source| !args.hold_out.iter().any(|held| same(held, source))).cloned().collect();
+    let sources = to_fit(args);
     if sources.is_empty() {
         return Err(Failed::usage("error: every source is held out, and nothing is left to fit"));
     }
@@ -40,9 +39,8 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<u8, Failed> {
     }
     match out {
         Some((out, base)) => keep(out, &found, base, args.name.as_deref())?,
-        None => complain(
-            "nothing was kept: --out FILE.toml --base PROFILE writes a profile for --profile and --sim-profile",
-        ),
+        None if base.is_some() => complain("nothing was kept: --out FILE.toml writes the profile"),
+        None => complain("nothing was kept: --out FILE.toml --base PROFILE writes a profile"),
     }
     Ok(exit::FOUND)
 }
@@ -67,7 +65,15 @@ fn read(sources: &[Source], args: &CalibrateArgs) -> Result<Vec<Evidence>, Faile
     Ok(all)
 }
 
-/// Whether both are the same file, so that a list of all files and some held out of it can be given.
+/// The sources without those that are held out. A file that is named twice, such as by a pattern and by its name, counts once, with what
+/// was said of it last.
+fn to_fit(args: &CalibrateArgs) -> Vec<Source> {
+    let later = |index: usize| args.sources[index + 1..].iter().chain(&args.hold_out);
+    let counts = |(index, source): &(usize, &Source)| !later(*index).any(|other| same(other, source));
+    args.sources.iter().enumerate().filter(counts).map(|(_, source)| source.clone()).collect()
+}
+
+/// Whether both are the same file.
 fn same(a: &Source, b: &Source) -> bool {
     let real = |source: &Source| source.path.canonicalize().unwrap_or_else(|_| source.path.clone());
     real(a) == real(b)

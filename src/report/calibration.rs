@@ -2,35 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::calibration::{Beside, Calibration, Compared};
+use crate::calibration::{Beside, Calibration, Compared, MEANINGS};
 use crate::order::median;
-use crate::twin::Coefficient;
-
-/// What a coefficient is in, and what it means.
-const MEANINGS: [(&str, Unit, &str); 15] = [
-    ("base", Unit::Time, "every step"),
-    ("per_decode", Unit::Time, "each sequence that decodes"),
-    ("per_context_token", Unit::Time, "each token of context that is attended to"),
-    ("per_prefill_token", Unit::Time, "each prompt token that is computed"),
-    ("per_prefill_pair", Unit::Time, "each pair of a computed prompt token and one before it"),
-    ("per_prefill_square", Unit::Time, "the square of a step's prompt tokens"),
-    ("mixed", Unit::Time, "a step that computes prompt tokens"),
-    ("above_16", Unit::Time, "a step of more than 16 sequences"),
-    ("above_64", Unit::Time, "again, above 64"),
-    ("above_128", Unit::Time, "again, above 128"),
-    ("overlap", Unit::Share, "of the shorter of decoding and prefill hides behind the longer"),
-    ("ahead", Unit::Share, "of a step has yet to run when the next one is composed"),
-    ("overhead", Unit::Time, "from sending to the waiting queue"),
-    ("delivery", Unit::Time, "from the end of a step to the client"),
-    ("per_delivery", Unit::Time, "more for each sequence that is served before"),
-];
-
-/// What a coefficient is in.
-#[derive(Clone, Copy)]
-enum Unit {
-    Time,
-    Share,
-}
+use crate::twin::Bounds;
 
 /// A calibration for people.
 pub fn calibration(calibration: &Calibration) -> String {
@@ -39,7 +13,9 @@ pub fn calibration(calibration: &Calibration) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", what.trim_end());
     };
-    line("predicted against measured: ms, measured / predicted, and the logarithm of their ratio in %");
+    line(
+        "predicted against measured: ms, measured / predicted, and the logarithm of their ratio in %; slower: the engine in this probe",
+    );
     table(calibration).iter().for_each(|row| line(row));
     for (held_out, name) in [(false, "fitted"), (true, "held out")] {
         if let Some(says) = off_by(calibration, held_out) {
@@ -49,7 +25,7 @@ pub fn calibration(calibration: &Calibration) -> String {
     line("\ncoefficients of a step");
     for (name, unit, meaning) in MEANINGS {
         if let Some(found) = calibration.fit.coefficients.iter().find(|found| found.name == name) {
-            line(&format!("  {}", coefficient(found, unit, meaning)));
+            line(&format!("  {name:19} {:>8}  {:>11}   {meaning}", unit.value(found), unit.error(found)));
         }
     }
     section("what the data leave open", &calibration.fit.open).iter().for_each(|row| line(row));
@@ -72,48 +48,50 @@ fn section(heading: &str, lines: &[String]) -> Vec<String> {
 }
 
 fn table(calibration: &Calibration) -> Vec<String> {
-    let width = calibration.compared.iter().map(|probe| probe.name.len()).max().unwrap_or(0).max(5);
-    let mut rows = vec![format!(
-        "  {:width$}  {:8}  {:>5}  {:>8}  {:>4}  {:>6}  {:>8}  {:^24}  {:^24}  {:^22}  {:^22}  {:>6}",
-        "probe",
-        "",
-        "req/s",
-        "requests",
-        "seqs",
-        "tokens",
-        "KV",
-        "TTFT p50",
-        "TTFT p99",
-        "TPOT p50",
-        "TPOT p99",
-        "slower"
-    )];
+    let mut rows = vec![
+        [
+            "probe", "", "req/s", "requests", "failed", "seqs", "tokens", "KV", "TTFT p50", "TTFT p99", "TPOT p50",
+            "TPOT p99", "slower",
+        ]
+        .map(str::to_owned),
+    ];
     for probe in &calibration.compared {
-        let Compared { name, rate, requests, bounds, .. } = probe;
-        let kv = bounds.kv_tokens.map_or("-".to_owned(), |tokens| tokens.to_string());
-        let slower = probe.slower.map_or(String::new(), |factor| format!("{:+.1} %", factor.ln() * 100.0));
-        rows.push(format!(
-            "  {name:width$}  {:8}  {:>5.1}  {requests:>8}  {:>4}  {:>6}  {kv:>8}  {}  {}  {}  {}  {slower:>6}",
-            if probe.held_out { "held out" } else { "fitted" },
-            rate.0,
-            bounds.max_num_seqs,
-            bounds.max_num_batched_tokens,
-            beside(probe.ttft_p50, 7, 1),
-            beside(probe.ttft_p99, 7, 1),
-            beside(probe.tpot_p50, 6, 2),
-            beside(probe.tpot_p99, 6, 2),
-        ));
-        if probe.failures > 0 {
-            rows.push(format!("  {:width$}  {} of them without a whole answer", "", probe.failures));
-        }
+        let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = probe.bounds;
+        // Requests that are sent within a second have no rate to speak of.
+        let at_once = probe.rate.0 > probe.requests as f64;
+        rows.push([
+            probe.name.clone(),
+            if probe.held_out { "held out" } else { "fitted" }.to_owned(),
+            if at_once { "at once".to_owned() } else { format!("{:.1}", probe.rate.0) },
+            probe.requests.to_string(),
+            probe.failures.to_string(),
+            max_num_seqs.to_string(),
+            max_num_batched_tokens.to_string(),
+            kv_tokens.map_or("-".to_owned(), |tokens| tokens.to_string()),
+            beside(probe.ttft_p50, 1),
+            beside(probe.ttft_p99, 1),
+            beside(probe.tpot_p50, 2),
+            beside(probe.tpot_p99, 2),
+            probe.slower.map_or(String::new(), |factor| format!("{:+.1} %", factor.ln() * 100.0)),
+        ]);
     }
-    rows
+    let widths: Vec<usize> =
+        (0..rows[0].len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let line = |row: &[String; 13]| {
+        let cell = |(column, cell): (usize, &String)| {
+            let width = widths[column];
+            // Names stand on the left, numbers on the right.
+            if column < 2 { format!("  {cell:width$}") } else { format!("  {cell:>width$}") }
+        };
+        row.iter().enumerate().map(cell).collect()
+    };
+    rows.iter().map(line).collect()
 }
 
-fn beside(pair: Option<Beside>, width: usize, digits: usize) -> String {
-    let Some(pair) = pair else { return format!("{:^1$}", "-", 2 * width + 10) };
+fn beside(pair: Option<Beside>, digits: usize) -> String {
+    let Some(pair) = pair else { return "-".to_owned() };
     let percent = format!("{:+.0} %", pair.log_difference() * 100.0);
-    format!("{:>width$.digits$} / {:>width$.digits$} {percent:>6}", pair.measured.millis(), pair.predicted.millis())
+    format!("{:.digits$} / {:.digits$} {percent:>5}", pair.measured.millis(), pair.predicted.millis())
 }
 
 /// How far the p99s are off, in the median and at worst.
@@ -130,36 +108,6 @@ fn off_by(calibration: &Calibration, held_out: bool) -> Option<String> {
         })
     };
     Some(format!("p99 off by: TTFT {}; TPOT {}", of(|probe| probe.ttft_p99)?, of(|probe| probe.tpot_p99)?))
-}
-
-fn coefficient(found: &Coefficient, unit: Unit, meaning: &str) -> String {
-    let Coefficient { name, value, log_error } = found;
-    let (value, error) = match unit {
-        Unit::Time => (time(*value), format!("+- {:.0} %", log_error * 100.0)),
-        // The error is that of the log odds.
-        Unit::Share => (
-            format!("{:.0} %  ", value * 100.0),
-            format!("+- {:.0} points", (log_error * value * (1.0 - value) * 100.0).min(100.0)),
-        ),
-    };
-    format!("{name:19} {value:>10}  {error:>12}   {meaning}")
-}
-
-/// A time of three digits, in the unit that suits it.
-fn time(seconds: f64) -> String {
-    let (scale, unit) = match seconds {
-        s if s >= 1e-3 => (1e3, "ms"),
-        s if s >= 1e-6 => (1e6, "us"),
-        s if s >= 1e-9 => (1e9, "ns"),
-        _ => (1e12, "ps"),
-    };
-    let value = seconds * scale;
-    let digits = match value {
-        v if v >= 99.95 => 0,
-        v if v >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$} {unit}")
 }
 
 fn residuals(calibration: &Calibration) -> Vec<String> {
@@ -209,17 +157,95 @@ fn memory(calibration: &Calibration) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calibration::{CacheSize, Start};
+    use crate::twin::{Coefficient, Fit, Residuals, StepCosts};
+    use crate::units::{Rate, Seconds};
 
-    #[test]
-    fn times_have_three_digits() {
-        let said = [4.826e-3, 23.14e-6, 251e-6, 1.2e-8, 3.4e-12, 0.0124].map(time);
-        assert_eq!(said, ["4.83 ms", "23.1 us", "251 us", "12.0 ns", "3.40 ps", "12.4 ms"]);
+    fn probe(name: &str, held_out: bool, predicted: f64) -> Compared {
+        let pair = Some(Beside { measured: Seconds(0.1), predicted: Seconds(predicted) });
+        Compared {
+            name: name.to_owned(),
+            held_out,
+            rate: Rate(15.16),
+            requests: 606,
+            failures: 2,
+            bounds: Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None },
+            ttft_p50: pair,
+            ttft_p99: pair,
+            tpot_p50: None,
+            tpot_p99: pair,
+            slower: (!held_out).then_some(1.01),
+        }
     }
 
     #[test]
-    fn a_share_has_its_error_in_points() {
-        let ahead = Coefficient { name: "ahead".to_owned(), value: 0.9, log_error: 0.4 };
-        let said = coefficient(&ahead, Unit::Share, "of a step");
-        assert!(said.contains("90 %") && said.contains("+- 4 points"), "{said}");
+    fn a_calibration_reads_like_this() {
+        let residuals = Residuals {
+            answers: 1210,
+            failures: 2,
+            outliers: 3,
+            ttft_sd: 0.068,
+            tpot_sd: 0.015,
+            ttft_correlation: 0.98,
+            tpot_correlation: 0.99,
+            probes: vec![],
+        };
+        let size = CacheSize {
+            gpu_memory_utilization: 0.9,
+            max_num_seqs: 1024,
+            max_num_batched_tokens: 8192,
+            logged: 919_824,
+            predicted: Some(950_000),
+        };
+        let made = Calibration {
+            fit: Fit {
+                costs: StepCosts::default(),
+                coefficients: vec![Coefficient { name: "base".into(), value: 4.5e-3, log_error: 0.01 }],
+                open: vec!["nothing in these probes shows mixed: it stays near its first guess".into()],
+                residuals,
+                loss: 0.0,
+                replays: 0,
+            },
+            base: Some("h200-llama8b".into()),
+            fitted: vec!["a.csv".into()],
+            held_out: vec!["long-name.csv".into()],
+            engines: vec![],
+            compared: vec![probe("a.csv", false, 0.102), probe("long-name.csv", true, 0.08)],
+            memory: vec![size],
+            start: Some(Start { seconds: Seconds(43.0), warm: true }),
+            run_to_run: Some(0.012),
+            left_out: vec!["starts that failed: 1 (run)".into()],
+            notes: vec!["one probe alone".into()],
+        };
+        insta::assert_snapshot!(calibration(&made), @r#"
+        predicted against measured: ms, measured / predicted, and the logarithm of their ratio in %; slower: the engine in this probe
+          probe                    req/s  requests  failed  seqs  tokens  KV             TTFT p50             TTFT p99  TPOT p50               TPOT p99  slower
+          a.csv          fitted     15.2       606       2  1024    8192   -  100.0 / 102.0  +2 %  100.0 / 102.0  +2 %         -  100.00 / 102.00  +2 %  +1.0 %
+          long-name.csv  held out   15.2       606       2  1024    8192   -   100.0 / 80.0 -22 %   100.0 / 80.0 -22 %         -   100.00 / 80.00 -22 %
+          fitted    p99 off by: TTFT 2.0 %; TPOT 2.0 %
+          held out  p99 off by: TTFT 22.3 %; TPOT 22.3 %
+
+        coefficients of a step
+          base                 4.50 ms       +- 1 %   every step
+
+        what the data leave open
+          nothing in these probes shows mixed: it stays near its first guess
+
+        what the twin leaves unexplained
+          of 1210 answers 3 far off; 2 requests without a whole answer load the twin and are not fitted
+          standard deviation of the logarithm: TTFT 0.068, TPOT 0.015; correlation with the twin: 0.980, 0.990
+          the engine's speed from probe to probe: 1.2 % (standard deviation)
+          a start and its stop took 43.0 s (warm, median)
+
+        KV cache, as logged and as the base profile predicts
+          gpu-memory-utilization 0.9, max-num-seqs 1024, max-num-batched-tokens 8192: 919824 tokens, 950000 predicted, +3.3 %
+          the memory of h200-llama8b is wrong for this engine: 1 of 1 are more than 1 % off; correct [memory] by hand
+
+        left out
+          starts that failed: 1 (run)
+
+        notes
+          one probe alone
+        "#);
     }
 }
