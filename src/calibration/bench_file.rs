@@ -42,9 +42,8 @@ pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
     for (index, result) in results.iter().enumerate() {
         let detailed = detailed(result)?;
         if detailed.backend.as_ref().is_some_and(|backend| backend.contains("chat")) {
-            evidence.notes.push(format!(
-                "{name} is of chats, where `vllm bench serve` takes the role chunk for the first token: its TTFT is short"
-            ));
+            let note = "of chats, where `vllm bench serve` takes the role chunk for the first token: TTFT is short";
+            evidence.notes.push(note.to_owned());
         }
         let number = if results.len() > 1 { format!(" #{}", index + 1) } else { String::new() };
         evidence.probes.push(Recorded {
@@ -53,7 +52,7 @@ pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
             configuration: Configuration::default(),
         });
     }
-    evidence.notes.push(format!("{name} does not tell cached tokens: all are replayed as computed"));
+    evidence.notes.push("cached tokens are not told: all are replayed as computed".to_owned());
     Ok(evidence)
 }
 

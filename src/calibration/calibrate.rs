@@ -12,6 +12,8 @@ use crate::units::Seconds;
 
 /// The spread from probe to probe of fewer than these says nothing.
 const LEAST_PROBES_FOR_SPREAD: usize = 3;
+/// Below this correlation of measured and replayed latencies the arrivals explain less than half of what differs between requests.
+const LEAST_CORRELATION: f64 = 0.7;
 /// A smaller spread is finer than the fit resolves: its coefficients have followed what differs between few probes.
 const LEAST_SPREAD: f64 = 1e-3;
 
@@ -77,9 +79,12 @@ pub fn calibrate(
     held_out: &[Evidence],
     base: Option<&Profile>,
 ) -> Result<Calibration, CalibrationError> {
-    let mut notes: Vec<String> = fitted.iter().chain(held_out).flat_map(|evidence| evidence.notes.clone()).collect();
-    let (names, probes) = probes_of(fitted, base, &mut notes)?;
-    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut notes)?;
+    let all = || fitted.iter().chain(held_out);
+    let mut sayings = Sayings::default();
+    all().for_each(|evidence| evidence.notes.iter().for_each(|note| sayings.add(note, &evidence.name)));
+    let (names, probes) = probes_of(fitted, base, &mut sayings)?;
+    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut sayings)?;
+    let mut notes = sayings.lines();
     if probes.len() == 1 {
         notes.push(
             "one probe alone: how the engine differs from run to run, and what only another load shows, stays unknown"
@@ -91,13 +96,18 @@ pub fn calibrate(
     if run_to_run.is_some_and(|spread| spread < LEAST_SPREAD) {
         notes.push("the engine's speed differs between the probes by less than the fit resolves".to_owned());
     }
+    if fit.residuals.ttft_correlation.min(fit.residuals.tpot_correlation) < LEAST_CORRELATION {
+        notes.push(
+            "the twin explains little of these latencies: trust its predictions no further than the table".to_owned(),
+        );
+    }
     let slower = fit.residuals.probes.iter().map(|drift| Some(drift.slower));
     let of_fitted = names.iter().zip(&probes).zip(slower);
     let of_held_out = held_out_names.iter().zip(&held_out_probes).zip(std::iter::repeat(None));
     let compare = |((name, probe), slower): ((&String, &Probe), _)| Compared::of(name, probe, &fit.costs, slower);
     let compared = of_fitted.chain(of_held_out).map(compare).collect();
     let mut engines: Vec<String> = Vec::new();
-    for engine in fitted.iter().chain(held_out).filter_map(|evidence| evidence.engine.as_ref()) {
+    for engine in all().filter_map(|evidence| evidence.engine.as_ref()) {
         if !engines.contains(engine) {
             engines.push(engine.clone());
         }
@@ -105,9 +115,8 @@ pub fn calibrate(
     if engines.len() > 1 {
         notes.push(format!("the sources are of several engines ({}), and one fit cannot be all", engines.join(", ")));
     }
-    let left_out = |evidence: &Evidence| {
-        evidence.left_out.iter().map(|what| format!("{what} ({})", evidence.name)).collect::<Vec<_>>()
-    };
+    let mut left_out = Sayings::default();
+    all().for_each(|evidence| evidence.left_out.iter().for_each(|what| left_out.add(what, &evidence.name)));
     Ok(Calibration {
         base: base.map(|base| base.name.clone()),
         fitted: fitted.iter().map(|evidence| evidence.name.clone()).collect(),
@@ -117,17 +126,34 @@ pub fn calibrate(
         memory: base.map_or(Ok(Vec::new()), |base| memory(fitted, base))?,
         start: start(fitted),
         run_to_run: run_to_run.filter(|spread| *spread >= LEAST_SPREAD),
-        left_out: fitted.iter().chain(held_out).flat_map(left_out).collect(),
+        left_out: left_out.lines(),
         notes,
         fit,
     })
+}
+
+/// What is said of sources, each once with all whom it concerns.
+#[derive(Default)]
+struct Sayings(Vec<(String, Vec<String>)>);
+
+impl Sayings {
+    fn add(&mut self, what: &str, source: &str) {
+        match self.0.iter_mut().find(|(said, _)| said == what) {
+            Some((_, sources)) => sources.push(source.to_owned()),
+            None => self.0.push((what.to_owned(), vec![source.to_owned()])),
+        }
+    }
+
+    fn lines(self) -> Vec<String> {
+        self.0.into_iter().map(|(what, sources)| format!("{what} ({})", sources.join(", "))).collect()
+    }
 }
 
 /// The names and the probes of this evidence; what had to be assumed is noted.
 fn probes_of(
     all: &[Evidence],
     base: Option<&Profile>,
-    notes: &mut Vec<String>,
+    sayings: &mut Sayings,
 ) -> Result<(Vec<String>, Vec<Probe>), CalibrationError> {
     let (mut names, mut probes) = (Vec::new(), Vec::new());
     for evidence in all {
@@ -148,7 +174,7 @@ fn probes_of(
         }
         if !assumed.is_empty() {
             let whose = base.map_or(String::new(), |base| format!(" of {}", base.name));
-            notes.push(format!("assumed for {}: {}{whose}", evidence.name, assumed.join(", ")));
+            sayings.add(&format!("assumed: {}{whose}", assumed.join(", ")), &evidence.name);
         }
     }
     Ok((names, probes))

@@ -82,7 +82,9 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
         evidence.left_out.extend((count > 0).then(|| format!("{what}: {count}")));
     }
     if untold > 0 {
-        let note = format!("{untold} probes share prompts and do not tell cached tokens: all are replayed as computed");
+        let note = format!(
+            "prompts are shared and cached tokens not told, so that all are replayed as computed, in probes: {untold}"
+        );
         evidence.notes.push(note);
     }
     if evidence.probes.is_empty() {

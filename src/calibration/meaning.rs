@@ -45,7 +45,7 @@ impl Unit {
         match self {
             Self::Time => format!("+- {:.0} %", log_error * 100.0),
             // The error is that of the log odds.
-            Self::Share => format!("+- {:.0} points", (log_error * value * (1.0 - value) * 100.0).min(100.0)),
+            Self::Share => format!("+- {:.1} points", (log_error * value * (1.0 - value) * 100.0).min(100.0)),
         }
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_share_has_its_error_in_points() {
         let ahead = Coefficient { name: "ahead".to_owned(), value: 0.9, log_error: 0.4 };
-        assert_eq!((Unit::Share.value(&ahead), Unit::Share.error(&ahead)), ("90 %".into(), "+- 4 points".into()));
+        assert_eq!((Unit::Share.value(&ahead), Unit::Share.error(&ahead)), ("90 %".into(), "+- 3.6 points".into()));
         assert_eq!(Unit::Time.error(&ahead), "+- 40 %");
     }
 

@@ -13,9 +13,10 @@ const NAMED: usize = 4;
 
 /// The profile: costs, start and spread from run to run of the calibration, memory and defaults of the base.
 pub fn profile(calibration: &Calibration, base: &Profile, name: &str) -> Profile {
-    let start = calibration.start.map(|start| Start { seconds: start.seconds.0 }).or(base.start);
+    let thousandth = |value: f64| (value * 1e3).round() / 1e3;
+    let start = calibration.start.map(|start| Start { seconds: thousandth(start.seconds.0) }).or(base.start);
     let noise = match calibration.run_to_run {
-        Some(run_to_run) => Some(Noise { run_to_run, ..base.noise.unwrap_or_default() }),
+        Some(spread) => Some(Noise { run_to_run: thousandth(spread), ..base.noise.unwrap_or_default() }),
         None => base.noise,
     };
     Profile {

@@ -33,9 +33,9 @@ pub struct Evidence {
     pub engine: Option<String>,
     /// The plan of a run.
     pub plan: Option<Box<Plan>>,
-    /// What is in the source and does not count, in words.
+    /// What is in the source and does not count, in words without its name.
     pub left_out: Vec<String>,
-    /// What its reader should know of it, in sentences.
+    /// What its reader should know of it, in words without its name.
     pub notes: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn request_file(path: &Path, name: &str, text: &[u8]) -> Result<Evide
         return Err(unusable(path, "there is no request in it"));
     }
     let shared = records.iter().any(|r| r.shared_in > 0) && records.iter().all(|r| r.tokens_cached.is_none());
-    let note = format!("{name} shares prompts and does not tell cached tokens: all are replayed as computed");
+    let note = "prompts are shared and cached tokens not told: all are replayed as computed".to_owned();
     Ok(Evidence {
         probes: vec![Recorded {
             name: name.to_owned(),

@@ -57,8 +57,8 @@ fn table(calibration: &Calibration) -> Vec<String> {
     ];
     for probe in &calibration.compared {
         let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = probe.bounds;
-        // Requests that are sent within a second have no rate to speak of.
-        let at_once = probe.rate.0 > probe.requests as f64;
+        // Requests that are sent within a tenth of a second have no rate to speak of.
+        let at_once = probe.rate.0 > 10.0 * probe.requests as f64;
         rows.push([
             probe.name.clone(),
             if probe.held_out { "held out" } else { "fitted" }.to_owned(),

@@ -46,7 +46,7 @@ fn requests_of_an_h200_become_a_profile_that_a_rehearsal_takes() {
         "def_r15.16_d40_s12.csv  held out",
         "per_prefill_token",
         "held out  p99 off by: TTFT",
-        "assumed for def_r15.16_d40_s11.csv: max-num-seqs 1024, max-num-batched-tokens 8192 of h200-llama8b",
+        "assumed: max-num-seqs 1024, max-num-batched-tokens 8192 of h200-llama8b (def_r15.16_d40_s11.csv)",
         "kept in mine.toml",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
