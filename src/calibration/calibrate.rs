@@ -1,5 +1,7 @@
 //! The calibration itself: evidence -> a fit, the prediction of every probe beside its measurement, and what else the evidence says.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::compared::Compared;
@@ -7,7 +9,7 @@ use super::configuration::{ConfigurationError, KV_TOKENS};
 use super::memory::CacheSize;
 use super::source::{Evidence, Launched, Recorded};
 use crate::order::median;
-use crate::twin::{Fit, FitError, Probe, Profile, fit};
+use crate::twin::{Fit, FitError, Probe, Profile, Residuals, fit};
 use crate::units::Seconds;
 
 /// The spread from probe to probe of fewer than these says nothing.
@@ -28,7 +30,7 @@ pub struct Calibration {
     pub fitted: Vec<String>,
     /// The sources that were predicted alone, by name.
     pub held_out: Vec<String>,
-    /// The engines that the sources tell, each once.
+    /// The engines that the sources tell, each once, sorted.
     pub engines: Vec<String>,
     /// Every probe, those that were fitted first.
     pub compared: Vec<Compared>,
@@ -84,37 +86,17 @@ pub fn calibrate(
     all().for_each(|evidence| evidence.notes.iter().for_each(|note| sayings.add(note, &evidence.name)));
     let (names, probes) = probes_of(fitted, base, &mut sayings)?;
     let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut sayings)?;
-    let mut notes = sayings.lines();
-    if probes.len() == 1 {
-        notes.push(
-            "one probe alone: how the engine differs from run to run, and what only another load shows, stays unknown"
-                .to_owned(),
-        );
-    }
     let fit = fit(&probes)?;
-    let run_to_run = (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0);
-    if run_to_run.is_some_and(|spread| spread < LEAST_SPREAD) {
-        notes.push("the engine's speed differs between the probes by less than the fit resolves".to_owned());
-    }
-    if fit.residuals.ttft_correlation.min(fit.residuals.tpot_correlation) < LEAST_CORRELATION {
-        notes.push(
-            "the twin explains little of these latencies: trust its predictions no further than the table".to_owned(),
-        );
-    }
     let slower = fit.residuals.probes.iter().map(|drift| Some(drift.slower));
     let of_fitted = names.iter().zip(&probes).zip(slower);
     let of_held_out = held_out_names.iter().zip(&held_out_probes).zip(std::iter::repeat(None));
     let compare = |((name, probe), slower): ((&String, &Probe), _)| Compared::of(name, probe, &fit.costs, slower);
     let compared = of_fitted.chain(of_held_out).map(compare).collect();
-    let mut engines: Vec<String> = Vec::new();
-    for engine in all().filter_map(|evidence| evidence.engine.as_ref()) {
-        if !engines.contains(engine) {
-            engines.push(engine.clone());
-        }
-    }
-    if engines.len() > 1 {
-        notes.push(format!("the sources are of several engines ({}), and one fit cannot be all", engines.join(", ")));
-    }
+    let engines: BTreeSet<&String> = all().filter_map(|evidence| evidence.engine.as_ref()).collect();
+    let engines: Vec<String> = engines.into_iter().cloned().collect();
+    let spread = (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0);
+    let mut notes = sayings.lines();
+    notes.extend(cautions(&fit, &engines, spread).into_iter().map(str::to_owned));
     let mut left_out = Sayings::default();
     all().for_each(|evidence| evidence.left_out.iter().for_each(|what| left_out.add(what, &evidence.name)));
     Ok(Calibration {
@@ -125,11 +107,34 @@ pub fn calibrate(
         compared,
         memory: base.map_or(Ok(Vec::new()), |base| memory(fitted, base))?,
         start: start(fitted),
-        run_to_run: run_to_run.filter(|spread| *spread >= LEAST_SPREAD),
+        run_to_run: spread.filter(|spread| *spread >= LEAST_SPREAD),
         left_out: left_out.lines(),
         notes,
         fit,
     })
+}
+
+/// What a reader of the fit must know before trusting it.
+fn cautions(fit: &Fit, engines: &[String], spread: Option<f64>) -> Vec<&'static str> {
+    let Residuals { ttft_correlation, tpot_correlation, probes, .. } = &fit.residuals;
+    [
+        (
+            probes.len() == 1,
+            "one probe alone: how the engine differs from run to run, and what only another load shows, stays unknown",
+        ),
+        (
+            spread.is_some_and(|spread| spread < LEAST_SPREAD),
+            "the engine's speed differs between the probes by less than the fit resolves",
+        ),
+        (
+            ttft_correlation.min(*tpot_correlation) < LEAST_CORRELATION,
+            "the twin explains little of these latencies: trust its predictions no further than the table",
+        ),
+        (engines.len() > 1, "the sources are of several engines, and one fit cannot be all of them"),
+    ]
+    .into_iter()
+    .filter_map(|(holds, caution)| holds.then_some(caution))
+    .collect()
 }
 
 /// What is said of sources, each once with all whom it concerns.
