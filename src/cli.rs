@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::calibration::{Configuration, Source};
 use crate::twin::Profile;
 use crate::twin::server::SimArgs;
 
@@ -32,6 +33,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
     Rehearse(RehearseArgs),
+    /// Fit a profile of an engine to measured probes, and print predicted against measured
+    Calibrate(CalibrateArgs),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
@@ -65,6 +68,40 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
     pub budget: Option<Duration>,
     /// Print everything as JSON, every session included
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The flags of a calibration.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Folders of runs, CSVs of requests (also of bench --out), or JSON results of vllm bench serve --save-detailed; what a file does
+    /// not tell may follow it, such as requests.csv,max-num-seqs=32,kv-tokens=919824
+    #[arg(value_name = "SOURCE", required = true, value_parser = Source::parse)]
+    pub sources: Vec<Source>,
+    /// Only predict these, which are not fitted even if they are also among the sources
+    #[arg(long, value_name = "SOURCE", value_parser = Source::parse)]
+    pub hold_out: Vec<Source>,
+    /// Where memory, defaults and all else comes from that requests do not tell: quickstart, h200-llama8b, h200-llama70b,
+    /// vllm-cpu-small, or a .toml file [default: the profile of a simulated engine's run]
+    #[arg(long, value_name = "NAME|FILE", value_parser = Profile::find)]
+    pub base: Option<Profile>,
+    /// A flag of the engine, for all sources that do not tell it
+    #[arg(long, value_name = "FLAG=VALUE", value_parser = Configuration::parse)]
+    pub set: Vec<Configuration>,
+    /// The size of the KV cache in tokens as the engine logged it, for all sources that do not tell it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub kv_tokens: Option<u64>,
+    /// Write the profile to this file, for rehearse --profile and sim-engine --sim-profile
+    #[arg(long, value_name = "FILE.toml")]
+    pub out: Option<PathBuf>,
+    /// The profile's name [default: that of its file]
+    #[arg(long, value_name = "NAME", requires = "out")]
+    pub name: Option<String>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "out")]
+    pub force: bool,
+    /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -4,6 +4,7 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
+pub mod calibration;
 pub mod cli;
 pub mod clock;
 pub mod commands;

@@ -1,6 +1,7 @@
 //! One file per subcommand: the only place where the rooms are wired together, and where results are printed.
 
 mod bench;
+mod calibrate;
 mod check;
 mod rehearse;
 mod run;
@@ -64,6 +65,7 @@ pub fn main() -> u8 {
         Some(Command::Check(args)) => check::check(&args.space),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(args),
+        Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
         Some(Command::Guardian(args)) => {

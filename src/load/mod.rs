@@ -13,6 +13,7 @@ mod lateness;
 #[cfg(test)]
 mod pieces;
 mod record;
+mod record_reader;
 mod socket;
 mod sse;
 mod threads;
@@ -20,4 +21,5 @@ mod threads;
 pub use client::{Client, ClientError, Target, Unanswered};
 pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
 pub use health::ClientHealth;
-pub use record::{COLUMNS, ErrorClass, RequestRecord, read_records, write_records};
+pub use record::{COLUMNS, ErrorClass, RequestRecord, write_records};
+pub use record_reader::{RecordsError, read_records};

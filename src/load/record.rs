@@ -117,6 +117,27 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
+    /// Every class.
+    pub const ALL: [Self; 12] = [
+        Self::Dns,
+        Self::RefusedConnection,
+        Self::Tls,
+        Self::Connection,
+        Self::TooManyRequests,
+        Self::Unavailable,
+        Self::Status,
+        Self::InStream,
+        Self::Truncated,
+        Self::Malformed,
+        Self::Timeout,
+        Self::Cut,
+    ];
+
+    /// The class of that word in files.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
     /// The word in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -165,58 +186,6 @@ pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Resu
         ])?;
     }
     csv.flush()
-}
-
-/// Reads what [`write_records`] wrote. Of the gaps, which no file holds, the largest alone comes back.
-///
-/// # Errors
-/// Those of the reader, and a row that is none.
-pub fn read_records(input: impl io::Read) -> io::Result<Vec<RequestRecord>> {
-    let mut csv = csv::Reader::from_reader(input);
-    let rows = csv.deserialize::<Row>();
-    rows.map(|row| row.map(RequestRecord::from).map_err(io::Error::from)).collect()
-}
-
-/// A row of the file.
-#[derive(Deserialize)]
-struct Row {
-    id: u32,
-    due: f64,
-    sent: f64,
-    first: Option<f64>,
-    last: Option<f64>,
-    tokens_in: Option<u32>,
-    tokens_cached: Option<u32>,
-    tokens_out: Option<u32>,
-    asked_out: u32,
-    error: Option<ErrorClass>,
-    conversation: Option<u32>,
-    turn: Option<u32>,
-    largest_gap: Option<f32>,
-    asked_in: u32,
-    shared_in: u32,
-}
-
-impl From<Row> for RequestRecord {
-    fn from(row: Row) -> Self {
-        Self {
-            id: row.id,
-            due: Seconds(row.due),
-            sent: Seconds(row.sent),
-            first: row.first.map(Seconds),
-            last: row.last.map(Seconds),
-            tokens_in: row.tokens_in,
-            tokens_cached: row.tokens_cached,
-            tokens_out: row.tokens_out,
-            asked_out: row.asked_out,
-            asked_in: row.asked_in,
-            shared_in: row.shared_in,
-            error: row.error,
-            turn: row.conversation.zip(row.turn),
-            why: None,
-            gaps: row.largest_gap.into_iter().collect(),
-        }
-    }
 }
 
 #[cfg(test)]

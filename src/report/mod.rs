@@ -1,7 +1,8 @@
 //! What people and scripts read: of a session, made from its journal alone; of a benchmark, from its records; of a rehearsal, from what it
-//! simulated.
+//! simulated; of a calibration, from what it fitted.
 
 pub mod bench;
+mod calibration;
 mod outcome;
 mod rehearsal;
 mod summary;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::engine::flags;
 use crate::journal::Journal;
 
+pub use calibration::calibration;
 pub use outcome::{Answer, Outcome, VERSION, outcome};
 pub use rehearsal::rehearsal;
 pub use summary::summary;

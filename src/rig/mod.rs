@@ -86,6 +86,13 @@ pub struct Ready {
     pub answer_time: Seconds,
 }
 
+impl Ready {
+    /// From the start of the process until it served: [`Ready::took`] without the warm-up's burst.
+    pub fn starting(&self) -> Seconds {
+        Seconds((self.took.0 - f64::from(server::BURST) / self.burst_rate.0.max(1e-3)).max(0.0))
+    }
+}
+
 /// What a probe shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeAsk {

@@ -16,7 +16,7 @@ use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Voc
 /// How often a state is asked for that is waited for.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
-const BURST: u32 = 16;
+pub(super) const BURST: u32 = 16;
 /// How often the server's counters are read; a vLLM metrics page costs it about 50 ms ...
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// ... and when for the first time, so that even a short level is seen at work.

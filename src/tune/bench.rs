@@ -348,11 +348,11 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where these are gone.
     fn kept_lesson(&self, place: usize) -> Option<Lesson> {
         let engine = self.current.as_ref()?.engine?;
-        let Record::Probed { ask, telemetry, cache, requests, .. } = &self.journal.entries.get(place)?.record else {
+        let Record::Probed { ask, cache, requests, .. } = &self.journal.entries.get(place)?.record else {
             return None;
         };
         let file = std::fs::File::open(self.folder.as_ref()?.path.join(requests)).ok()?;
-        Some(Lesson::of(engine, *ask, &read_records(file).ok()?, telemetry, cache))
+        Some(Lesson::of(engine, *ask, &read_records(file).ok()?, cache))
     }
 
     /// Adds a probe to those of the trial, teaches it to the twin, and judges the trial again where that was the time for a new fit.
@@ -439,8 +439,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                 let Measured { records, ended, complete, client, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &self.plan.slo, course, client, certainty);
-                let Measured { telemetry, cache, .. } = &measured;
-                let lesson = engine.map(|engine| Lesson::of(engine, ask, records, telemetry, cache));
+                let lesson = engine.map(|engine| Lesson::of(engine, ask, records, &measured.cache));
                 if let Some(lesson) = &lesson {
                     let traffic = (self.rig.material(), self.seed);
                     verdict = self.pairing.weigh(verdict, lesson, self.plan, traffic, certainty);

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 
 use crate::load::RequestRecord;
 use crate::order::median;
-use crate::rig::{CacheUse, ProbeAsk, Ready, Telemetry};
+use crate::rig::{CacheUse, ProbeAsk, Ready};
 use crate::settings::{Plan, WorkloadKind};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, Effort, Fit, Observed, Probe, Sent, fit, refit};
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{self, Judge, Long, MANY_PREEMPTED, estimate};
+use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Verdict, Window, weigh};
 use crate::workload::{Demand, Material, Outline, Pace, Vocabulary, mix, outline};
 
@@ -103,15 +103,9 @@ pub(super) struct Lesson {
 }
 
 impl Lesson {
-    /// From the requests of a probe and what the engine told meanwhile.
-    pub(super) fn of(
-        engine: Engine,
-        ask: ProbeAsk,
-        records: &[RequestRecord],
-        telemetry: &Telemetry,
-        cache: &CacheUse,
-    ) -> Self {
-        let objection = beyond(records, ask.window, telemetry, cache);
+    /// From the requests of a probe and what the prefix cache held.
+    pub(super) fn of(engine: Engine, ask: ProbeAsk, records: &[RequestRecord], cache: &CacheUse) -> Self {
+        let objection = beyond(records, ask.window, cache);
         Self { engine, ask, probe: engine.probe(records), objection }
     }
 }
@@ -242,14 +236,12 @@ impl Hours {
 }
 
 /// Why the long run is not what was measured, if it is not.
-fn beyond(records: &[RequestRecord], window: Window, telemetry: &Telemetry, cache: &CacheUse) -> Option<String> {
+fn beyond(records: &[RequestRecord], window: Window, cache: &CacheUse) -> Option<String> {
     let counted = || records.iter().filter(|r| r.complete() && window.holds(r.due));
     let asked: u64 = counted().map(|r| u64::from(r.asked_out)).sum();
     let came: u64 = counted().map(|r| u64::from(r.tokens_out.unwrap_or(0))).sum();
     let shares = cache.expected_share.is_some_and(|share| share > UNSEEN_SHARE);
-    if let Some(preempted) = telemetry.preemptions.filter(|p| *p > MANY_PREEMPTED * records.len() as f64) {
-        Some(format!("the engine preempted {preempted} sequences, which the replay models crudely"))
-    } else if let Some(warning) = cache.warning() {
+    if let Some(warning) = cache.warning() {
         Some(warning)
     } else if shares && cache.measured_share.is_none() {
         Some("the engine does not tell what its prefix cache held".to_owned())

@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use serde::Serialize;
+
 use super::costs::{StepCosts, StepWork};
 use super::profile::Limits;
 
@@ -33,7 +35,7 @@ pub struct Answered {
 }
 
 /// What bounds a fast replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bounds {
     /// Sequences that run at the same time, at most.
     pub max_num_seqs: u32,

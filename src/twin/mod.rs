@@ -4,6 +4,7 @@
 //! `server` has a clock, only `noise` draws, from a seed, and only `profiles` reads files; all else is pure.
 
 mod blocks;
+mod careful;
 mod coefficients;
 mod costs;
 mod fast;
@@ -22,6 +23,7 @@ pub mod server;
 mod simplex;
 mod uncertainty;
 
+pub use careful::{Care, careful};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};

@@ -126,7 +126,7 @@ impl Probe {
     }
 
     /// Requests per second between the first send and the last.
-    pub(super) fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         let ends = self.sent.first().zip(self.sent.last());
         ends.map_or(0.0, |(first, last)| self.sent.len() as f64 / (last.at - first.at).max(1e-9))
     }

@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod calibrate;
 mod failures;
 mod kills;
 mod rehearse;

@@ -77,7 +77,7 @@ fn a_real_engine_needs_a_profile_and_what_is_not_simulated_is_refused_or_said() 
 
 #[test]
 fn help_names_every_profile_that_comes_with_the_program() {
-    for command in ["rehearse", "sim-engine"] {
+    for command in ["rehearse", "sim-engine", "calibrate"] {
         let help = Command::new(BINARY).args([command, "--help"]).output().unwrap();
         for name in autotune::twin::Profile::NAMES {
             assert!(said(&help).contains(name), "{name} is missing in\n{}", said(&help));

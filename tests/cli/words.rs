@@ -10,7 +10,11 @@ fn run(arguments: &[&str]) -> std::process::Output {
 
 #[test]
 fn the_help_is_as_people_know_it() {
-    for (arguments, file) in [(&["--help"][..], "help.txt"), (&["bench", "--help"], "help-bench.txt")] {
+    for (arguments, file) in [
+        (&["--help"][..], "help.txt"),
+        (&["bench", "--help"], "help-bench.txt"),
+        (&["calibrate", "--help"], "help-calibrate.txt"),
+    ] {
         let help = String::from_utf8(run(arguments).stdout).unwrap();
         let path = project().join("tests/data").join(file);
         if std::env::var_os("UPDATE").is_some() {

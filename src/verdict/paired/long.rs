@@ -4,7 +4,7 @@ use super::pairs::jackknife;
 use super::quantile::log_quantile;
 use crate::order::quantile_of_sorted;
 use crate::settings::Metric;
-use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain};
+use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, careful};
 use crate::units::Seconds;
 
 /// Blocks of the long run, for the error that is left in it.
@@ -17,8 +17,8 @@ const WARM_UP: f64 = 0.02;
 pub struct Long {
     /// When each was sent, and its latencies: to the first token, per token (none for a single one), to the last.
     latencies: Vec<(f64, f64, Option<f64>, f64)>,
-    /// How the replay strained the model.
-    pub strain: Strain,
+    /// Whether the replay left what the model knows.
+    pub out_of_scope: bool,
 }
 
 impl Long {
@@ -29,13 +29,13 @@ impl Long {
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
-        let strain = FastReplay::default().run(costs, bounds, &sent, &mut answers);
+        let care = careful(costs, bounds, &sent, &mut FastReplay::default(), &mut answers);
         let of = |(s, a): (&Sent, &Answered)| {
             let tpot = (s.output > 1).then(|| (a.last - a.first) / f64::from(s.output - 1));
             (s.at, a.first - s.at, tpot, a.last - s.at)
         };
-        let skipped = (sent.len() as f64 * WARM_UP) as usize;
-        Self { latencies: sent.iter().zip(&answers).skip(skipped).map(of).collect(), strain }
+        let skipped = (answers.len() as f64 * WARM_UP) as usize;
+        Self { latencies: sent.iter().zip(&answers).skip(skipped).map(of).collect(), out_of_scope: care.out_of_scope() }
     }
 
     /// How many requests count.

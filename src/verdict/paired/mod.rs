@@ -17,7 +17,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::order::quantile_of_sorted;
 use crate::settings::Limit;
-use crate::twin::{Fit, Strain};
+use crate::twin::Fit;
 use crate::units::Seconds;
 
 pub use long::Long;
@@ -34,11 +34,6 @@ const LEAST_IN_A_BLOCK: usize = 8;
 /// The same requests sent twice give p99s within about 3 % of each other (measured on an H200 with vLLM 0.24), so each has 2 % of its
 /// own: no probe is surer.
 const FLOOR: f64 = 0.02;
-/// The replay knows how many preemptions there are, and not exactly whose: with more than these for each request, its upper quantiles are
-/// no longer the engine's.
-pub(crate) const MANY_PREEMPTED: f64 = 0.002;
-/// The replay gives cached tokens no room; that matters where this share of the prompts is cached and the cache is full.
-const MUCH_CACHED: f64 = 0.05;
 /// By this factor the twin is slowed to see what the quantile makes of it.
 const SLOWER: f64 = 1.03;
 /// The windows that an operator looks at.
@@ -194,15 +189,10 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
 /// Why the twin's word does not count, if it does not.
 fn objection(pairs: &Pairs, long: &Long, explained: f64) -> String {
     let failures = pairs.failures();
-    let preempted =
-        |strain: &Strain, requests: usize| strain.preemptions as f64 > MANY_PREEMPTED * requests.max(1) as f64;
-    let full = pairs.strain.kv_full > 0 || long.strain.kv_full > 0;
     if failures > 0 {
         format!("{failures} requests have no whole answer, which no arrival explains")
-    } else if preempted(&pairs.strain, pairs.requests()) || preempted(&long.strain, long.requests()) {
-        "sequences lose their place in the KV cache, which the replay models crudely".to_owned()
-    } else if full && pairs.cached_share() > MUCH_CACHED {
-        "the KV cache fills, and the replay does not know which prefixes it then loses".to_owned()
+    } else if pairs.out_of_scope || long.out_of_scope {
+        "the KV cache fills, and the replay does not know which shared prefixes it then loses".to_owned()
     } else if explained < EXPLAINED_ENOUGH {
         format!("the twin explains only {:.0} % of the variance", explained * 100.0)
     } else {

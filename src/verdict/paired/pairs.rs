@@ -2,7 +2,7 @@
 
 use super::quantile::log_quantile;
 use crate::settings::Metric;
-use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, Strain};
+use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, careful};
 use crate::verdict::Window;
 
 /// Blocks of one window, as many as the plain count takes.
@@ -30,41 +30,27 @@ pub(super) struct Block {
 pub(super) struct Pairs<'a> {
     measured: &'a [Measured<'a>],
     answers: Vec<Vec<Answered>>,
-    /// How the replays strained the model.
-    pub(super) strain: Strain,
+    /// Whether a replay left what the model knows.
+    pub(super) out_of_scope: bool,
 }
 
 impl<'a> Pairs<'a> {
     pub(super) fn new(measured: &'a [Measured<'a>], costs: &StepCosts) -> Self {
-        let mut replay = FastReplay::default();
-        let mut strain = Strain::default();
+        let mut memory = FastReplay::default();
+        let mut out_of_scope = false;
         let mut each = |m: &Measured| {
             let mut answers = Vec::new();
-            let own = replay.run(costs, m.probe.bounds(), m.probe.sent(), &mut answers);
-            strain.preemptions += own.preemptions;
-            strain.kv_full += own.kv_full;
+            let care = careful(costs, m.probe.bounds(), m.probe.sent(), &mut memory, &mut answers);
+            out_of_scope |= care.out_of_scope();
             answers
         };
         let answers = measured.iter().map(&mut each).collect();
-        Self { measured, answers, strain }
+        Self { measured, answers, out_of_scope }
     }
 
     /// How many probes there are.
     pub(super) fn probes(&self) -> usize {
         self.measured.len()
-    }
-
-    /// All requests, those outside of the windows too.
-    pub(super) fn requests(&self) -> usize {
-        self.answers.iter().map(Vec::len).sum()
-    }
-
-    /// The share of prompt tokens that were cached.
-    pub(super) fn cached_share(&self) -> f64 {
-        let sent = || self.measured.iter().flat_map(|m| m.probe.sent());
-        let (cached, all): (u64, u64) =
-            sent().fold((0, 0), |(c, a), s| (c + u64::from(s.cached), a + u64::from(s.prompt)));
-        cached as f64 / all.max(1) as f64
     }
 
     /// Requests of the windows that have no whole answer.

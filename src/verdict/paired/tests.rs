@@ -90,10 +90,16 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     let failed = Probe::new(requests, BOUNDS);
     let result = estimate(&[Measured { probe: &failed, window: WINDOW }], &twin(), &long, &limits());
     assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because.contains("1 requests")), "{result:?}");
+    // A small cache alone is replayed block by block; one that loses shared prefixes is not.
     let small = Bounds { kv_tokens: Some(20_000), ..BOUNDS };
-    let full = probe(&TWIN, 12.0, 3, small);
-    let result = estimate(&[Measured { probe: &full, window: WINDOW }], &twin(), &long, &limits());
-    assert!(result.iter().all(|p| p.because.contains("KV cache")), "{result:?}");
+    let judged = |cached: u32| {
+        let full = probe(&TWIN, 12.0, 3, small);
+        let requests = full.requests().iter().map(|r| Observed { cached, ..*r }).collect();
+        let long = Long::replay(&TWIN, small, traffic(12.0, 600.0, 99).into_iter().map(|s| Sent { cached, ..s }));
+        estimate(&[Measured { probe: &Probe::new(requests, small), window: WINDOW }], &twin(), &long, &limits())
+    };
+    assert!(judged(0).iter().all(|p| !p.because.contains("KV cache")));
+    assert!(judged(90).iter().all(|p| p.because.contains("KV cache")));
 }
 
 #[test]

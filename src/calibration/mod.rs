@@ -1,0 +1,22 @@
+//! Calibration: probes of an engine that were measured -> the twin's profile of it, and how well that predicts them.
+//!
+//! `source` finds out what a path is; `journal`, `bench_file` and the request files are its forms, and a new one is a file beside them
+//! that returns [`Evidence`]. Results without requests, which `bench_file` refuses, would be evidence of another kind, beside its probes. `calibrate` fits, and is pure; so is what it is made of: `compared`, `memory`, `meaning` and `profile_file`.
+
+mod bench_file;
+mod calibrate;
+mod compared;
+mod configuration;
+mod journal;
+mod meaning;
+mod memory;
+mod profile_file;
+mod source;
+
+pub use calibrate::{Calibration, CalibrationError, Start, calibrate};
+pub use compared::{Beside, Compared};
+pub use configuration::{Configuration, ConfigurationError, KV_TOKENS, Resolved};
+pub use meaning::{MEANINGS, Unit};
+pub use memory::CacheSize;
+pub use profile_file::{profile, to_toml};
+pub use source::{Evidence, Launched, Recorded, Source, SourceError};

@@ -1,0 +1,95 @@
+//! A replay as exact as the load asks for: by sums, or block by block where the KV cache is what limits.
+
+use super::costs::StepCosts;
+use super::fast::{Answered, Bounds, FastReplay, Sent, Strain};
+use super::profile::Limits;
+use super::replay::{Arrival, replay};
+use super::scheduler::PromptShape;
+
+/// Where this share of the prompts' tokens is cached, the blocks that requests share are not known from their numbers.
+const MUCH_CACHED: f64 = 0.05;
+/// vLLM's default size of a KV block.
+const BLOCK: u32 = 16;
+/// Block by block takes many times as long: so many requests at most.
+const MOST_BY_BLOCKS: usize = 30_000;
+
+/// How a replay was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Care {
+    /// How the sums strained.
+    pub strain: Strain,
+    /// Whether it was repeated block by block.
+    pub by_blocks: bool,
+}
+
+impl Care {
+    /// Whether the KV cache was the limit and the replay does not know what that does.
+    pub fn out_of_scope(&self) -> bool {
+        !self.by_blocks && (self.strain.preemptions > 0 || self.strain.kv_full > 0)
+    }
+}
+
+/// Serves the requests, sorted by their time, and tells when each was answered, in their order. Where the KV cache limits and hardly
+/// anything is shared, that is done block by block for the first 30,000 of them, and there are no answers for the others.
+pub fn careful(
+    costs: &StepCosts,
+    bounds: Bounds,
+    requests: &[Sent],
+    memory: &mut FastReplay,
+    answers: &mut Vec<Answered>,
+) -> Care {
+    let strain = memory.run(costs, bounds, requests, answers);
+    let strained = strain.preemptions > 0 || strain.kv_full > 0;
+    let Some(kv_tokens) = bounds.kv_tokens.filter(|_| strained && cached_share(requests) <= MUCH_CACHED) else {
+        return Care { strain, by_blocks: false };
+    };
+    let limits = Limits {
+        max_num_seqs: bounds.max_num_seqs,
+        max_num_batched_tokens: bounds.max_num_batched_tokens,
+        num_blocks: u32::try_from(kv_tokens / u64::from(BLOCK)).unwrap_or(u32::MAX),
+        block_size: BLOCK,
+    };
+    let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
+        id: id as u64,
+        due_s: r.at,
+        prompt: PromptShape { tokens: r.prompt.max(1), blocks: Vec::new() },
+        output_tokens: r.output.max(1),
+    });
+    answers.clear();
+    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered { first: r.first, last: r.last }));
+    Care { strain, by_blocks: true }
+}
+
+fn cached_share(requests: &[Sent]) -> f64 {
+    let sums = requests.iter().fold((0, 0), |(c, a), r| (c + u64::from(r.cached), a + u64::from(r.prompt)));
+    sums.0 as f64 / sums.1.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Profile;
+    use super::*;
+
+    fn requests(cached: u32) -> Vec<Sent> {
+        let at = |i: u32| f64::from(i) * 0.02 + f64::from(i % 7) * 0.002;
+        (0..600).map(|i| Sent { at: at(i), prompt: 150 + i % 90, cached, output: 16 + i % 17 }).collect()
+    }
+
+    #[test]
+    fn a_cache_that_limits_is_replayed_block_by_block_and_a_large_one_by_sums() {
+        let p = Profile::quickstart();
+        let bounds = |kv| Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: Some(kv) };
+        let run = |bounds, requests: &[Sent]| {
+            let mut answers = Vec::new();
+            (careful(&p.costs, bounds, requests, &mut FastReplay::default(), &mut answers), answers)
+        };
+        let (roomy, by_sums) = run(bounds(100_000), &requests(0));
+        assert!(!roomy.by_blocks && !roomy.out_of_scope());
+        let (tight, by_blocks) = run(bounds(1_600), &requests(0));
+        assert!(tight.by_blocks && !tight.out_of_scope() && tight.strain.kv_full > 0, "{tight:?}");
+        assert_eq!((by_sums.len(), by_blocks.len()), (600, 600));
+        assert!(by_blocks.last().unwrap().first > by_sums.last().unwrap().first, "requests wait for room");
+        let (shared, _) = run(bounds(1_600), &requests(100));
+        assert!(shared.out_of_scope(), "which blocks are shared is not known");
+    }
+}
