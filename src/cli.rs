@@ -31,11 +31,11 @@ pub enum Command {
     /// Measure a server that already runs: one load, or a ladder of loads
     Bench(Box<BenchArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
-    Rehearse(RehearseArgs),
+    Rehearse(Box<RehearseArgs>),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
-    SimEngine(SimArgs),
+    SimEngine(Box<SimArgs>),
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),
