@@ -52,7 +52,7 @@ fn spelled(word: &str) -> Option<String> {
     }
     let name = flag.strip_prefix("--")?.replace('_', "-");
     Some(glued(&match beginnings(&name).as_slice() {
-        [one] if !name.starts_with("sim-") => format!("--{one}"),
+        [one] => format!("--{one}"),
         _ => format!("--{name}"),
     }))
 }
