@@ -47,6 +47,7 @@ impl Stream {
     pub(super) fn new(ticket: Ticket, wire: Wire, manner: Manner, prompts: Vec<u32>) -> Self {
         let choices = vec![Choice::default(); wire.choices() as usize];
         let ready = VecDeque::with_capacity(4);
+        let wire = wire.with_usage(manner.include_usage);
         Self { ticket, wire, manner, prompts, cached: 0, choices, ready, opened: false, over: false }
     }
 

@@ -64,7 +64,7 @@ pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
         .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
-        // Load is not tracked unless `--enable-server-load-tracking` is given, and then too it may be nothing.
+        // vLLM too says nothing else unless it is told to track its load.
         .route("/load", get(async || reply(200, json!({"server_load": 0}))))
         .route("/kv_event_sources", get(async || reply(200, json!({}))))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
@@ -135,8 +135,8 @@ async fn chat_completions(State(app): Shared, headers: HeaderMap, body: Bytes) -
 async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Response {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if !content_type.starts_with("application/json") {
-        let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed".to_owned();
-        return refuse(&Refusal { status: 400, kind: "Bad Request", param: None, message });
+        let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed";
+        return refuse(&Refusal { kind: "Bad Request", ..Refusal::bad(message) });
     }
     let asked = match request::read(kind, body, &app.rules) {
         Ok(asked) => asked,
@@ -169,7 +169,7 @@ async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Resp
 }
 
 fn refuse(refusal: &Refusal) -> Response {
-    reply(refusal.status, refusal.body())
+    respond(refusal.status, Some("application/json"), Body::from(refusal.body()))
 }
 
 fn reply(status: u16, body: Value) -> Response {

@@ -4,6 +4,7 @@
 
 mod answer;
 mod args;
+mod body;
 mod command_line;
 mod core;
 mod engine;

@@ -7,18 +7,23 @@ use crate::twin::PromptShape;
 
 /// A string, an array of token ids, or an array of these, as a completion takes them.
 pub(super) fn of_completion(prompt: Option<&Value>, block_size: u32) -> Result<Vec<Tokens>, Refusal> {
-    let missing = || {
-        let message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
-        Refusal::bad("prompt", message.to_owned())
-    };
-    let prompts = match prompt.ok_or_else(missing)? {
+    let missing = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
+    let prompt = prompt.filter(|prompt| **prompt != "").ok_or_else(|| Refusal::of("prompt", missing))?;
+    let prompts = match prompt {
         Value::Array(items) if items.iter().all(|item| item.is_string() || item.is_array()) => {
             items.iter().map(|item| one(item, block_size)).collect::<Option<Vec<Tokens>>>()
         }
         prompt => one(prompt, block_size).map(|tokens| vec![tokens]),
     };
-    let prompts = prompts.ok_or_else(missing)?;
-    if prompts.is_empty() || prompts.iter().any(|tokens| tokens.count == 0) { Err(missing()) } else { Ok(prompts) }
+    let no_prompt = || Refusal::invalid("string_type", "body.prompt", "Input should be a valid string", prompt);
+    let prompts = prompts.ok_or_else(no_prompt)?;
+    if prompts.is_empty() {
+        return Err(Refusal::bad("You must pass at least one prompt"));
+    }
+    if prompts.iter().any(|tokens| tokens.count == 0) {
+        return Err(Refusal::bad("The decoder prompt cannot be empty"));
+    }
+    Ok(prompts)
 }
 
 fn one(prompt: &Value, block_size: u32) -> Option<Tokens> {
@@ -36,11 +41,15 @@ fn one(prompt: &Value, block_size: u32) -> Option<Tokens> {
 }
 
 /// The words of each message, and four tokens around it for the template.
-pub(super) fn of_chat(messages: Option<&Value>, block_size: u32) -> Result<Tokens, Refusal> {
-    let messages = messages.and_then(Value::as_array).filter(|m| !m.is_empty());
-    let missing = || Refusal::bad("messages", "messages must be a non-empty list. (parameter=messages)".to_owned());
+pub(super) fn of_chat(messages: &Value, block_size: u32) -> Result<Tokens, Refusal> {
+    let no_list = || Refusal::invalid("list_type", "body.messages", "Input should be a valid list", messages);
+    let list = messages.as_array().ok_or_else(no_list)?;
+    if list.is_empty() {
+        let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
+        return Err(Refusal::bad(message));
+    }
     let mut tokens = Tokens::new(block_size);
-    for message in messages.ok_or_else(missing)? {
+    for message in list {
         let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
         for part in 0..4 {
             tokens.push(hash_word(role) ^ part);

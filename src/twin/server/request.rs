@@ -3,8 +3,9 @@
 //! What shapes the words of an answer (sampling parameters, stop strings, tools) means nothing to a model that is not there, and is
 //! accepted. What would shape the form of an answer is refused where it is not simulated. Unknown fields are accepted, as by vLLM.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::body::Body;
 use super::engine::Order;
 use super::prompt::{self, Tokens, mix};
 use super::refusal::Refusal;
@@ -41,12 +42,11 @@ pub(super) struct Asked {
 }
 
 /// Fields that would change the form of an answer.
-const NOT_SIMULATED: [&str; 9] = [
+const NOT_SIMULATED: [&str; 8] = [
     "echo",
     "logprobs",
     "top_logprobs",
     "prompt_logprobs",
-    "suffix",
     "use_beam_search",
     "structured_outputs",
     "prompt_embeds",
@@ -58,19 +58,19 @@ const MOST_COPIES: i64 = 16384;
 /// Reads and judges a body.
 pub(super) fn read(kind: Kind, body: &[u8], rules: &Rules) -> Result<Asked, Refusal> {
     let body = Body::parse(body)?;
-    body.check_form()?;
-    body.check_model(rules)?;
+    check_form(&body)?;
+    check_model(&body, rules)?;
     let stream = body.flag("stream")?;
-    let options = Body(body.0.get("stream_options").and_then(Value::as_object).cloned().unwrap_or_default());
+    let options = body.inner("stream_options");
     let asked_tokens = match kind {
         Kind::Completion => Some(body.integer("max_tokens")?.unwrap_or(16)),
         Kind::Chat => body.integer("max_completion_tokens")?.or(body.integer("max_tokens")?),
     };
-    let copies = body.copies()?;
-    body.check_sampling(asked_tokens)?;
+    let copies = copies(&body)?;
+    check_sampling(&body, asked_tokens)?;
     let prompts = match kind {
-        Kind::Completion => prompt::of_completion(body.0.get("prompt"), rules.block_size)?,
-        Kind::Chat => vec![prompt::of_chat(body.0.get("messages"), rules.block_size)?],
+        Kind::Completion => prompt::of_completion(body.get("prompt"), rules.block_size)?,
+        Kind::Chat => vec![prompt::of_chat(body.required("messages")?, rules.block_size)?],
     };
     let mut output_tokens = u32::MAX;
     for tokens in &prompts {
@@ -91,114 +91,81 @@ pub(super) fn read(kind: Kind, body: &[u8], rules: &Rules) -> Result<Asked, Refu
     })
 }
 
-/// The fields of a body.
-pub(super) struct Body(pub(super) Map<String, Value>);
-
-impl Body {
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Refusal> {
-        match serde_json::from_slice::<Value>(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            _ => {
-                let context = "'<dict of 0 items>', 'ctx': {'error': 'Expecting value'}";
-                Err(Refusal::invalid(None, "json_invalid", "body.0", "JSON decode error", context))
-            }
+/// A missing model is accepted, as by vLLM.
+pub(super) fn check_model(body: &Body, rules: &Rules) -> Result<(), Refusal> {
+    match body.get("model").and_then(Value::as_str) {
+        Some(model) if model != rules.served_name => {
+            let message = format!("The model `{model}` does not exist. Valid aliases: {}.", rules.served_name);
+            Err(Refusal { status: 404, kind: "NotFoundError", ..Refusal::of("model", message) })
         }
+        _ => Ok(()),
     }
+}
 
-    /// A missing model is accepted, as by vLLM.
-    pub(super) fn check_model(&self, rules: &Rules) -> Result<(), Refusal> {
-        match self.0.get("model").and_then(Value::as_str) {
-            Some(model) if model != rules.served_name => {
-                let message = format!("The model `{model}` does not exist. Valid aliases: {}.", rules.served_name);
-                let param = Some("model".to_owned());
-                Err(Refusal { status: 404, kind: "NotFoundError", param, message })
-            }
-            _ => Ok(()),
+/// Judges what would change the form of the answer.
+fn check_form(body: &Body) -> Result<(), Refusal> {
+    if body.get("stream_options").is_some() && !body.flag("stream")? {
+        let message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)";
+        return Err(Refusal::of("stream_options", message));
+    }
+    if body.get("suffix").is_some() {
+        return Err(Refusal::of("suffix", "suffix is only supported for models with FIM completion rendering"));
+    }
+    // Zero top log-probabilities are none; zero log-probabilities of a completion are those of its own tokens.
+    let asked = |name: &&str| {
+        body.get(name).is_some_and(|value| *value != Value::Bool(false) && (*name != "top_logprobs" || *value != 0))
+    };
+    let format = body.get("response_format").and_then(|f| f.get("type")).and_then(Value::as_str);
+    let other_format = format.filter(|format| *format != "text").map(|_| "response_format");
+    match NOT_SIMULATED.into_iter().find(asked).or(other_format) {
+        Some(name) => {
+            Err(Refusal::of(name, format!("the simulated engine does not know `{name}`. (parameter={name})")))
         }
+        None => Ok(()),
     }
+}
 
-    fn check_form(&self) -> Result<(), Refusal> {
-        let given = |name: &str| self.0.get(name).is_some_and(|v| !matches!(v, Value::Null | Value::Bool(false)));
-        if given("stream_options") && !self.flag("stream")? {
-            let message = "Value error, Stream options can only be defined when `stream=True`.";
-            let context = format!("'<dict of {} items>'", self.0.len());
-            return Err(Refusal::invalid(Some("stream_options"), "value_error", "body", message, &context));
+/// How many answers each prompt gets.
+fn copies(body: &Body) -> Result<u32, Refusal> {
+    let copies = body.integer("n")?.unwrap_or(1);
+    match copies {
+        ..1 => Err(Refusal::bad(format!("n must be at least 1, got {copies}."))),
+        2.. if body.number("temperature")? == Some(0.0) => {
+            Err(Refusal::bad(format!("n must be 1 when using greedy sampling, got {copies}.")))
         }
-        // Zero top log-probabilities are none; zero log-probabilities of a completion are those of its own tokens.
-        let not_simulated = |name: &&&str| given(name) && (**name != "top_logprobs" || self.0[**name] != 0);
-        let format = self.0.get("response_format").and_then(|f| f.get("type")).and_then(Value::as_str);
-        let name = NOT_SIMULATED.iter().find(not_simulated).copied();
-        match name.or(format.filter(|format| *format != "text").map(|_| "response_format")) {
-            Some(name) => {
-                Err(Refusal::bad(name, format!("the simulated engine does not know `{name}`. (parameter={name})")))
-            }
-            None => Ok(()),
-        }
+        1..=MOST_COPIES => Ok(copies as u32),
+        _ => Err(Refusal::bad(format!(
+            "n must be at most {MOST_COPIES}, got {copies}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable."
+        ))),
     }
+}
 
-    fn copies(&self) -> Result<u32, Refusal> {
-        let copies = self.integer("n")?.unwrap_or(1);
-        let problem = match copies {
-            ..1 => format!("n must be at least 1, got {copies}."),
-            2.. if self.number("temperature")? == Some(0.0) => {
-                format!("n must be 1 when using greedy sampling, got {copies}.")
-            }
-            1..=MOST_COPIES => return Ok(copies as u32),
-            _ => format!("n must be at most {MOST_COPIES}, got {copies}."),
-        };
-        Err(Refusal::bad("n", problem))
+/// Judges the parameters of sampling that vLLM judges and that clients get wrong.
+fn check_sampling(body: &Body, max_tokens: Option<i64>) -> Result<(), Refusal> {
+    let wrong = |name: &str, says: &str, value: String| {
+        Err(Refusal::of(name, format!("{name} {says}, got {value}. (parameter={name}, value={value})")))
+    };
+    if let Some(max_tokens) = max_tokens.filter(|max| *max < 1) {
+        return wrong("max_tokens", "must be at least 1", max_tokens.to_string());
     }
-
-    fn check_sampling(&self, max_tokens: Option<i64>) -> Result<(), Refusal> {
-        let wrong = |name: &str, says: &str, value: String| {
-            Err(Refusal::bad(name, format!("{name} {says}, got {value}. (parameter={name}, value={value})")))
-        };
-        if let Some(max_tokens) = max_tokens.filter(|max| *max < 1) {
-            return wrong("max_tokens", "must be at least 1", max_tokens.to_string());
-        }
-        match self.number("temperature")? {
-            Some(t) if t < 0.0 => return wrong("temperature", "must be non-negative", format!("{t:?}")),
-            Some(t) if t > 2.0 => return wrong("temperature", "must be in [0, 2]", format!("{t:?}")),
-            _ => {}
-        }
-        let min_tokens = self.integer("min_tokens")?.unwrap_or(0);
-        let problem = match max_tokens {
-            _ if min_tokens < 0 => format!("min_tokens must be greater than or equal to 0, got {min_tokens}."),
-            Some(max) if min_tokens > max => {
-                format!("min_tokens must be less than or equal to max_tokens={max}, got {min_tokens}.")
-            }
-            _ => return Ok(()),
-        };
-        Err(Refusal::bad("min_tokens", problem))
+    match body.number("temperature")? {
+        Some(t) if t < 0.0 => return wrong("temperature", "must be non-negative", format!("{t:?}")),
+        Some(t) if t > 2.0 => return wrong("temperature", "must be in [0, 2]", format!("{t:?}")),
+        _ => {}
     }
-
-    /// A whole number, written as such or as `5.0`; null is absent.
-    fn integer(&self, name: &str) -> Result<Option<i64>, Refusal> {
-        self.typed(name, "int_type", "Input should be a valid integer", |value| {
-            let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64);
-            value.as_i64().or_else(|| value.as_f64().and_then(whole))
-        })
+    let min_tokens = body.integer("min_tokens")?.unwrap_or(0);
+    if min_tokens < 0 {
+        return Err(Refusal::bad(format!("min_tokens must be greater than or equal to 0, got {min_tokens}.")));
     }
-
-    fn number(&self, name: &str) -> Result<Option<f64>, Refusal> {
-        self.typed(name, "float_type", "Input should be a valid number", Value::as_f64)
+    if let Some(max) = max_tokens.filter(|max| min_tokens > *max) {
+        let message = format!("min_tokens must be less than or equal to max_tokens={max}, got {min_tokens}.");
+        return Err(Refusal::bad(message));
     }
-
-    fn flag(&self, name: &str) -> Result<bool, Refusal> {
-        self.typed(name, "bool_type", "Input should be a valid boolean", Value::as_bool).map(|f| f.unwrap_or(false))
+    let stop = body.get("stop").and_then(Value::as_array);
+    if stop.is_some_and(|stop| stop.iter().any(|text| *text == "")) {
+        return Err(Refusal::bad("stop cannot contain an empty string."));
     }
-
-    fn typed<T>(
-        &self,
-        name: &str,
-        kind: &str,
-        says: &str,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, Refusal> {
-        let wrong = |value: &Value| Refusal::invalid(None, kind, &format!("body.{name}"), says, &value.to_string());
-        let given = self.0.get(name).filter(|value| !value.is_null());
-        given.map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
-    }
+    Ok(())
 }
 
 /// The length of the answer to a prompt; without a wish, as long as the model allows.
@@ -209,7 +176,7 @@ fn check_length(prompt: u32, max_tokens: Option<i64>, max_model_len: u32) -> Res
             "max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens. \
              (parameter=max_tokens, value={max_tokens})"
         );
-        return Err(Refusal::bad("max_tokens", message));
+        return Err(Refusal::of("max_tokens", message));
     }
     if prompt >= max_model_len {
         let message = format!(
@@ -217,7 +184,7 @@ fn check_length(prompt: u32, max_tokens: Option<i64>, max_model_len: u32) -> Res
              which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. \
              (parameter=input_tokens, value={prompt})"
         );
-        return Err(Refusal::bad("input_tokens", message));
+        return Err(Refusal::of("input_tokens", message));
     }
     let output_tokens = wish.unwrap_or(max_model_len - prompt);
     if prompt + output_tokens > max_model_len {
@@ -227,7 +194,7 @@ fn check_length(prompt: u32, max_tokens: Option<i64>, max_model_len: u32) -> Res
              prompt or the number of requested output tokens. (parameter=input_tokens, value={prompt})",
             prompt + output_tokens
         );
-        return Err(Refusal::bad("input_tokens", message));
+        return Err(Refusal::of("input_tokens", message));
     }
     Ok(output_tokens)
 }
@@ -280,15 +247,17 @@ mod tests {
                 r#"{"prompt":"x","max_tokens":0}"#,
                 "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
             ),
-            (
-                r#"{"prompt":"x","max_tokens":"many"}"#,
-                "'loc': 'body.max_tokens', 'msg': 'Input should be a valid integer'",
-            ),
+            (r#"{"prompt":"x","max_tokens":"many"}"#, "'int_parsing', 'loc': 'body.max_tokens'"),
             (r#"{"prompt":"x","temperature":-1}"#, "non-negative, got -1.0. (parameter=temperature, value=-1.0)"),
             (r#"{"prompt":"x","min_tokens":17}"#, "min_tokens must be less than or equal to max_tokens=16, got 17."),
             (r#"{"prompt":"x","n":0}"#, "n must be at least 1, got 0."),
             (r#"{"prompt":"x","n":2,"temperature":0}"#, "n must be 1 when using greedy sampling, got 2."),
             (r#"{"prompt":"x","stream_options":{"include_usage":true}}"#, "only be defined when `stream=True`"),
+            (r#"{"prompt":"x","stop":["."  ,""]}"#, "stop cannot contain an empty string."),
+            (r#"{"prompt":"x","suffix":"y"}"#, "only supported for models with FIM"),
+            (r#"{"prompt":[]}"#, "You must pass at least one prompt"),
+            (r#"{"prompt":["x",""]}"#, "The decoder prompt cannot be empty"),
+            (r#"{"prompt":[1,"a"]}"#, "'loc': 'body.prompt'"),
             (r#"{"max_tokens":5}"#, "non-empty"),
             (r#"{"prompt":"x","echo":true}"#, "does not know `echo`"),
             (r#"{"prompt":"x","logprobs":0}"#, "does not know `logprobs`"),
@@ -300,7 +269,9 @@ mod tests {
         }
         let long = format!(r#"{{"prompt":"{}"}}"#, "x ".repeat(64));
         assert!(refused(&long).1.contains("64 input tokens"));
-        assert!(ask(Kind::Chat, r#"{"messages":[]}"#).is_err());
+        let chat = |body: &str| ask(Kind::Chat, body).map(|_| ()).unwrap_err().1;
+        assert!(chat(r#"{"messages":[]}"#).starts_with("Cannot apply chat template to an empty conversation."));
+        assert!(chat("{}").contains("'missing', 'loc': 'body.messages', 'msg': 'Field required'"));
     }
 
     #[test]

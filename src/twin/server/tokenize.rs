@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::body::Body;
 use super::prompt::{self, hash_word};
 use super::refusal::Refusal;
-use super::request::{Body, Rules};
+use super::request::{Rules, check_model};
 
 /// Ids are below this, as in a large vocabulary.
 const VOCABULARY: u64 = 128_000;
@@ -12,13 +13,13 @@ const VOCABULARY: u64 = 128_000;
 /// The count as the engine itself would count the request, with ids and, if they are wanted, words.
 pub(super) fn tokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
     let body = Body::parse(body)?;
-    body.check_model(rules)?;
-    let count = match body.0.get("messages") {
-        messages @ Some(_) => prompt::of_chat(messages, rules.block_size)?.count,
-        None => prompt::of_completion(body.0.get("prompt"), rules.block_size)?.first().map_or(0, |tokens| tokens.count),
+    check_model(&body, rules)?;
+    let count = match body.get("messages") {
+        Some(messages) => prompt::of_chat(messages, rules.block_size)?.count,
+        None => prompt::of_completion(body.get("prompt"), rules.block_size)?.first().map_or(0, |tokens| tokens.count),
     };
-    let text = body.0.get("prompt").and_then(Value::as_str).unwrap_or_default();
-    let wants_strings = body.0.get("return_token_strs").and_then(Value::as_bool).unwrap_or(false);
+    let text = body.get("prompt").and_then(Value::as_str).unwrap_or_default();
+    let wants_strings = body.get("return_token_strs").and_then(Value::as_bool).unwrap_or(false);
     let strings = wants_strings.then(|| token_strings(text));
     // What is no text has tokens without words: any number stands for one.
     let mut ids: Vec<u64> = text.split_whitespace().map(|word| hash_word(word) % VOCABULARY).collect();
@@ -29,13 +30,12 @@ pub(super) fn tokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
 /// A text of as many words as there are ids, with the same word for the same id. The words that the ids came from are forgotten.
 pub(super) fn detokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
     let body = Body::parse(body)?;
-    body.check_model(rules)?;
-    let missing = |says, kind| Refusal::invalid(None, kind, "body.tokens", says, "'<dict>'");
-    let tokens = body.0.get("tokens").ok_or_else(|| missing("Field required", "missing"))?;
-    let words = tokens
-        .as_array()
-        .and_then(|ids| ids.iter().map(|id| id.as_u64().map(|id| format!("t{id}"))).collect::<Option<Vec<String>>>());
-    let words = words.ok_or_else(|| missing("Input should be a valid list of integers", "list_type"))?;
+    check_model(&body, rules)?;
+    let tokens = body.required("tokens")?;
+    let word = |id: &Value| id.as_u64().map(|id| format!("t{id}"));
+    let words = tokens.as_array().and_then(|ids| ids.iter().map(word).collect::<Option<Vec<String>>>());
+    let no_ids = || Refusal::invalid("list_type", "body.tokens", "Input should be a valid list", tokens);
+    let words = words.ok_or_else(no_ids)?;
     Ok(json!({"prompt": words.join(" ")}))
 }
 

@@ -9,6 +9,8 @@ use super::request::Kind;
 
 /// vLLM's mark of its build.
 const FINGERPRINT: &str = "vllm-0.32.0-sim";
+/// The same as a field: on the chunk with the usage, or on the last one of an answer where none follows.
+const FINGERPRINT_FIELD: &str = r#","system_fingerprint":"vllm-0.32.0-sim""#;
 /// What the imaginary model says. Plain ASCII without quotes, so that no word needs escaping in JSON.
 const WORDS: [&str; 16] = [
     "river", "lamp", "seven", "under", "quick", "stone", "paper", "cloud", "among", "green", "wheel", "north", "table",
@@ -54,6 +56,8 @@ pub(super) struct Wire {
     model: String,
     /// A chunk up to its choices.
     head: String,
+    /// Whether a chunk with the usage comes at the end.
+    usage_follows: bool,
 }
 
 impl Wire {
@@ -66,7 +70,12 @@ impl Wire {
         };
         let head =
             format!(r#"data: {{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":["#);
-        Self { kind, seeds, id, created, model, head }
+        Self { kind, seeds, id, created, model, head, usage_follows: false }
+    }
+
+    /// The same, for a stream that ends with its usage.
+    pub(super) fn with_usage(self, usage_follows: bool) -> Self {
+        Self { usage_follows, ..self }
     }
 
     /// How many answers there are.
@@ -109,24 +118,30 @@ impl Wire {
             }
         };
         let usage = usage.map(Usage::so_far).unwrap_or_default();
-        Bytes::from([&self.head, &*before, &self.words(choice, positions), after, &usage, "}\n\n"].concat())
+        let mark = if last && !self.usage_follows { FINGERPRINT_FIELD } else { "" };
+        Bytes::from([&self.head, &*before, &self.words(choice, positions), after, mark, &usage, "}\n\n"].concat())
     }
 
     /// The chunk without choices that carries the usage.
     pub(super) fn usage(&self, usage: Usage) -> Bytes {
-        Bytes::from(format!("{}],\"usage\":{},\"system_fingerprint\":\"{FINGERPRINT}\"}}\n\n", self.head, usage.json()))
+        Bytes::from(format!("{}],\"usage\":{}{FINGERPRINT_FIELD}}}\n\n", self.head, usage.json()))
     }
 
     /// The whole answers to a request that is not streamed, with the tokens that each of them has.
     pub(super) fn whole(&self, tokens: &[u32], usage: Usage) -> String {
         let choices = (0..).zip(tokens).map(|(choice, tokens)| {
             let text = self.words(choice, 0..*tokens);
-            let said = match self.kind {
-                Kind::Completion => format!(r#""text":"{text}""#),
-                Kind::Chat => format!(r#""message":{{"role":"assistant","content":"{text}"}}"#),
+            let (said, more) = match self.kind {
+                Kind::Completion => (format!(r#""text":"{text}""#), r#","prompt_logprobs":null,"prompt_token_ids":null"#),
+                Kind::Chat => (
+                    format!(
+                        r#""message":{{"role":"assistant","content":"{text}","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#
+                    ),
+                    "",
+                ),
             };
             format!(
-                r#"{{"index":{choice},{said},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}}"#
+                r#"{{"index":{choice},{said},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null{more},"routed_experts":null}}"#
             )
         });
         let choices = choices.collect::<Vec<String>>().join(",");
@@ -136,7 +151,7 @@ impl Wire {
             Kind::Chat => "chat.completion",
         };
         format!(
-            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{choices}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null}}"#,
+            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{choices}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}}"#,
             usage.json()
         )
     }
