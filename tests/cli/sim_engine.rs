@@ -33,18 +33,17 @@ struct Engine {
 impl Engine {
     fn start(flags: &[&str]) -> Self {
         let mut process = command(flags).spawn().unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap());
-        let mut port = 0;
-        loop {
-            let mut line = String::new();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before it was ready");
+        let log = BufReader::new(process.stderr.take().unwrap());
+        let mut engine = Self { process, log, port: 0 };
+        let mut line = String::new();
+        while !line.contains("Application startup complete") {
+            line.clear();
+            assert_ne!(engine.log.read_line(&mut line).unwrap(), 0, "it ended before it was ready");
             if let Some((_, address)) = line.split_once("Starting vLLM server on http://127.0.0.1:") {
-                port = address.trim().parse().unwrap();
-            }
-            if line.contains("Application startup complete") {
-                return Self { process, log, port };
+                engine.port = address.trim().parse().unwrap();
             }
         }
+        engine
     }
 
     /// The status of a GET; None where nobody answers.
