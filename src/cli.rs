@@ -23,6 +23,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 certified answer, 1 failed, 2 usage or space file, 3 promises not reachable at any rate, \
 4 engine never started, 5 interrupted and resumable, 6 not certified";
 
+const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change nothing in a simulation (--dtype bfloat16, \
+--tensor-parallel-size 1, --enforce-eager, --trust-remote-code and so on), and refused where they would.";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -35,6 +38,7 @@ pub enum Command {
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
+    #[command(after_help = OTHER_FLAGS)]
     SimEngine(Box<SimArgs>),
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
