@@ -24,6 +24,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 certified answer, 1 failed, 2 usage or space file, 3 promises not reachable at any rate, \
 4 engine never started, 5 interrupted and resumable, 6 not certified";
 
+const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change nothing in a simulation (--dtype bfloat16, \
+--tensor-parallel-size 1, --enforce-eager, --trust-remote-code and so on), and refused where they would.";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -32,13 +35,14 @@ pub enum Command {
     /// Measure a server that already runs: one load, or a ladder of loads
     Bench(Box<BenchArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
-    Rehearse(RehearseArgs),
+    Rehearse(Box<RehearseArgs>),
     /// Fit a profile of an engine to measured probes, and print predicted against measured
-    Calibrate(CalibrateArgs),
+    Calibrate(Box<CalibrateArgs>),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
-    SimEngine(SimArgs),
+    #[command(after_help = OTHER_FLAGS)]
+    SimEngine(Box<SimArgs>),
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),

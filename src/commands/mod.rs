@@ -6,12 +6,12 @@ mod check;
 mod rehearse;
 mod run;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
 
 use crate::cli::{Cli, Command};
 use crate::progress::{Plain, Silent, Sink, Terminal};
@@ -56,18 +56,19 @@ impl Failed {
 
 /// The whole program: reads the command line, does the job, returns the exit code.
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
+    let words = crate::twin::server::spelled_out(std::env::args_os());
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &words),
     };
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Check(args)) => check::check(&args.space),
         Some(Command::Bench(args)) => bench::bench(&args),
-        Some(Command::Rehearse(args)) => rehearse::rehearse(args),
+        Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Schema) => print_schema(),
-        Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(args))),
+        Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)
@@ -80,17 +81,13 @@ pub fn main() -> u8 {
     })
 }
 
-/// Shows help or a usage mistake. The simulated engine complains of an unknown flag in vLLM's words, as it does of all else.
-fn refuse(error: &clap::Error) -> u8 {
-    let unknown = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
-    match unknown {
-        Some(flag) if std::env::args().nth(1).as_deref() == Some("sim-engine") => {
-            complain(&format!(
-                "usage: vllm serve [model_tag] [options]\nvllm serve: error: unrecognized arguments: {flag}"
-            ));
-        }
+/// Shows help or a usage mistake. The simulated engine complains in vLLM's words, as it does of all else.
+fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
+    let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
+    match simulated.then(|| crate::twin::server::complaint(error, words)).flatten() {
+        Some(complaint) => complain(&complaint),
         // Where nobody reads it, there is nobody to tell.
-        _ => drop(error.print()),
+        None => drop(error.print()),
     }
     u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
 }

@@ -20,7 +20,7 @@ use crate::verdict::Counter;
 use crate::workload::{self, Corpus, Demand, Material, Pace};
 
 /// How long after its connections broke the exit of a dying engine may take to be known.
-const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(1);
+const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Where a real rig works.
 #[derive(Clone, Debug)]

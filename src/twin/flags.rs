@@ -112,7 +112,7 @@ impl EngineFlags {
     }
 }
 
-/// Bytes as vLLM reads them: 1024-based with a capital K, M, G or T, 1000-based with a small one, fractions with a capital refused.
+/// A whole number as vLLM reads it: 1024-based with a capital K, M, G or T, 1000-based and maybe with a fraction with a small one.
 pub(super) fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = match text.char_indices().last()? {
         (at, letter) if letter.is_ascii_alphabetic() => {
@@ -121,6 +121,9 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
         }
         _ => (text, 1),
     };
+    if number.contains('.') && unit % 10 == 0 {
+        return number.parse().ok().filter(|n: &f64| (0.0..1e9).contains(n)).map(|n| (n * unit as f64) as u64);
+    }
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
@@ -153,8 +156,8 @@ mod tests {
     #[test]
     fn bytes_have_units() {
         assert_eq!(
-            ["7", "2K", "2k", "1G", "x", "", "1.5G"].map(bytes),
-            [Some(7), Some(2048), Some(2000), Some(1 << 30), None, None, None]
+            ["7", "2K", "2k", "1G", "25.6k", "x", "", "1.5G", "1.5"].map(bytes),
+            [Some(7), Some(2048), Some(2000), Some(1 << 30), Some(25_600), None, None, None, None]
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
 //! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
-//! `server` has a clock, only `noise` draws, from a seed, and only `profiles` reads files; all else is pure.
+//! `server` has a clock, only `noise` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
 
 mod blocks;
 mod careful;
@@ -21,6 +21,7 @@ mod residuals;
 mod scheduler;
 pub mod server;
 mod simplex;
+mod speculation;
 mod uncertainty;
 
 pub use careful::{Care, careful};
@@ -37,3 +38,4 @@ pub use profiles::ProfileError;
 pub use replay::{Arrival, Replayed, replay};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
+pub use speculation::{Drafted, Speculation};

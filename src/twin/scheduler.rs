@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use super::blocks::BlockPool;
 use super::costs::{StepCosts, StepWork};
 use super::profile::Limits;
+use super::speculation::{Drafted, Speculation};
 
 /// What the scheduler needs to know of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,8 @@ pub struct PromptShape {
 pub struct Step {
     /// How long it took.
     pub seconds: f64,
-    /// The requests that got a token, the first one included, in the order of the batch.
+    /// The requests that got a token, the first one included, in the order of the batch; once for each token where several are
+    /// accepted of a draft.
     pub emitted: Vec<u64>,
     /// Those of them whose last token it was.
     pub finished: Vec<u64>,
@@ -65,6 +67,7 @@ struct Sequence {
     computed: u32,
     /// Tokens of the prompt that the prefix cache gave at the first admission.
     reused: Option<u32>,
+    preemptions: u32,
     blocks: Vec<u32>,
     hashes: Vec<u64>,
     /// How many of `hashes` the pool was told.
@@ -74,6 +77,11 @@ struct Sequence {
 impl Sequence {
     fn tokens(&self) -> u32 {
         self.prompt + self.generated
+    }
+
+    /// Whether its next step decodes, and does not compute a prompt or what a preemption lost.
+    fn decodes(&self) -> bool {
+        self.generated > 0 && self.computed + 1 == self.tokens()
     }
 }
 
@@ -93,6 +101,7 @@ pub struct Scheduler {
     /// The batch of the step: slot and tokens. Kept to reuse its memory.
     batch: Vec<(u32, u32)>,
     counters: Counters,
+    speculation: Option<Speculation>,
 }
 
 impl Scheduler {
@@ -110,7 +119,19 @@ impl Scheduler {
             finished: Vec::new(),
             batch: Vec::new(),
             counters: Counters::default(),
+            speculation: None,
         }
+    }
+
+    /// The same scheduler with speculative decoding: a step then emits the accepted tokens of a draft too.
+    #[must_use]
+    pub fn speculating(self, speculation: Option<Speculation>) -> Self {
+        Self { speculation, ..self }
+    }
+
+    /// The totals of speculative decoding, if it is on.
+    pub fn drafted(&self) -> Option<&Drafted> {
+        self.speculation.as_ref().map(Speculation::drafted)
     }
 
     /// Puts a request at the end of the waiting queue. Returns false, and does nothing, for one that could never run: no
@@ -159,6 +180,11 @@ impl Scheduler {
         self.slots[*self.by_id.get(&id)? as usize].reused
     }
 
+    /// How often a request was preempted; known as long as [`Self::cached_tokens`] is.
+    pub fn preemptions(&self, id: u64) -> u32 {
+        self.by_id.get(&id).map_or(0, |slot| self.slots[*slot as usize].preemptions)
+    }
+
     /// The state and the totals.
     pub fn counters(&self) -> Counters {
         let used = self.pool.total() - self.pool.free();
@@ -198,10 +224,13 @@ impl Scheduler {
     /// Gives each running sequence its tokens, oldest first; returns the rest of the budget and the number of preemptions.
     fn serve_running(&mut self, mut budget: u32) -> (u32, u32) {
         let (mut served, mut preempted) = (0, 0);
+        let draft = self.speculation.as_ref().map_or(0, Speculation::tokens);
         while served < self.running.len() && budget > 0 {
             let slot = self.running[served];
             let sequence = &self.slots[slot as usize];
-            let tokens = (sequence.tokens() - sequence.computed).min(budget);
+            // A draft is verified with the token before it, and never reaches beyond the answer's end.
+            let drafted = if sequence.decodes() { draft.min(sequence.output - sequence.generated - 1) } else { 0 };
+            let tokens = (sequence.tokens() - sequence.computed + drafted).min(budget);
             let reach = sequence.computed + tokens;
             while !self.allocate(slot, reach) {
                 // The newest goes first; it may be the one that asks, and then nobody after it is left.
@@ -295,6 +324,7 @@ impl Scheduler {
         self.pool.release(&mut sequence.blocks);
         sequence.computed = 0;
         sequence.remembered = 0;
+        sequence.preemptions += 1;
         self.waiting.push_front(slot);
     }
 
@@ -305,21 +335,25 @@ impl Scheduler {
         step.emitted.reserve(self.batch.len());
         for &(slot, tokens) in &self.batch {
             let sequence = &mut self.slots[slot as usize];
-            if sequence.generated > 0 && sequence.computed + 1 == sequence.tokens() {
-                work.decoding += 1;
+            let mut emitted = 1;
+            if sequence.decodes() {
+                // A drafted token costs what a decoding sequence costs; what is rejected leaves no key and value behind.
+                work.decoding += u64::from(tokens);
                 work.context += u64::from(sequence.tokens());
+                emitted += self.speculation.as_mut().map_or(0, |speculation| speculation.verify(tokens - 1));
+                sequence.computed += emitted;
             } else {
                 work.add_prefill(sequence.computed, tokens);
-            }
-            sequence.computed += tokens;
-            if sequence.computed < sequence.tokens() {
-                continue;
+                sequence.computed += tokens;
+                if sequence.computed < sequence.tokens() {
+                    continue;
+                }
             }
             if sequence.generated == 0 {
                 self.counters.prompt_tokens += u64::from(sequence.prompt);
             }
-            sequence.generated += 1;
-            step.emitted.push(sequence.id);
+            sequence.generated += emitted;
+            step.emitted.extend(std::iter::repeat_n(sequence.id, emitted as usize));
             if sequence.generated == sequence.output {
                 step.finished.push(sequence.id);
                 self.pool.release(&mut sequence.blocks);

@@ -42,6 +42,21 @@ fn out_of_memory_under_load_is_told_apart_although_the_exit_code_is_0() {
 }
 
 #[test]
+fn an_engine_whose_core_is_killed_under_load_has_failed_although_streams_end_with_200_and_the_exit_code_is_0() {
+    let (bench, _, causes, said) = run("core-killed-in-load", "");
+    assert!(!causes.is_empty() && said.contains("EngineCore encountered an issue"), "{causes:?}\n{said}");
+    let relaunched = bench.journal().entries.iter().any(|e| matches!(e.record, Record::Launching { attempt: 2, .. }));
+    assert!(relaunched, "a death may be an accident: it is launched once more\n{said}");
+}
+
+#[test]
+fn a_missing_model_ends_the_run_at_once() {
+    let (bench, code, causes, said) = run("model-missing", "");
+    assert_eq!((code, causes.as_slice()), (Some(4), &[Cause::ModelMissing][..]), "{said}");
+    assert_eq!(bench.journal().entries.iter().filter(|e| matches!(e.record, Record::Launching { .. })).count(), 1);
+}
+
+#[test]
 fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
     let (_, code, causes, said) = run("hang-in-load", "");
     assert!(causes.contains(&Cause::Timeout) && said.contains("hangs"), "{causes:?}\n{said}");

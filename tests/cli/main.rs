@@ -13,5 +13,6 @@ mod failures;
 mod kills;
 mod rehearse;
 mod session;
+mod sim_engine;
 mod words;
 mod workbench;

@@ -197,3 +197,37 @@ fn a_random_run_keeps_every_block() {
         assert!(aborted || tokens == wanted);
     }
 }
+
+#[test]
+fn accepted_drafts_come_with_their_token_and_cost_what_decoding_costs() {
+    let mut s = scheduler(4, 64, 32).speculating(Some(Speculation::new(3, 1.0, 1)));
+    s.admit(1, plain(8), 7);
+    assert_eq!(s.step().unwrap().emitted, [1], "a prompt is not speculated on");
+    let step = s.step().unwrap();
+    assert_eq!(step.emitted, [1; 4]);
+    assert!((step.seconds - 1.4).abs() < 1e-12, "the token and a draft of three");
+    let last = s.step().unwrap();
+    assert_eq!((last.emitted.as_slice(), last.finished.as_slice()), (&[1, 1][..], &[1][..]), "never beyond the answer");
+    assert_eq!(s.counters().generation_tokens, 7);
+    let drafted = s.drafted().unwrap();
+    assert_eq!((drafted.drafts, drafted.tokens, drafted.accepted_at.as_slice()), (2, 4, &[2, 1, 1][..]));
+    assert_eq!(s.step(), None);
+    s.check();
+}
+
+#[test]
+fn drafts_that_are_never_right_change_the_price_alone() {
+    let run = |speculation| {
+        let mut s = scheduler(4, 10, 6).speculating(speculation);
+        s.admit(1, plain(6), 8);
+        s.admit(2, plain(7), 8);
+        let mut emitted = Vec::new();
+        while let Some(step) = s.step() {
+            s.check();
+            emitted.extend(step.emitted);
+        }
+        (emitted.iter().filter(|id| **id == 1).count(), emitted.len(), s.counters().preemptions)
+    };
+    assert_eq!(run(Some(Speculation::new(2, 0.0, 1))), (8, 16, 1));
+    assert_eq!(run(None), (8, 16, 1));
+}

@@ -1,7 +1,10 @@
 //! The flags of the simulated engine: vLLM's names, and hidden ones for tests.
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args};
 
+use super::faults::Fault;
+use super::ignored::Ignored;
+use super::speculative::Speculative;
 use crate::twin::{EngineFlags, Profile, flags::bytes};
 
 /// The profile where `--sim-profile` is not given.
@@ -9,26 +12,30 @@ pub const DEFAULT_PROFILE: &str = "quickstart";
 
 /// `autotune sim-engine`: vLLM's main flags on a simulated accelerator.
 #[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub struct SimArgs {
     /// The model to pretend to serve
     pub model_tag: Option<String>,
+    /// The same, as a flag
+    #[arg(long, hide = true)]
+    pub model: Option<String>,
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
     /// Port to listen on
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value_t = 8000, value_parser = int::<u16>)]
     pub port: u16,
     /// Sequences that run at the same time, at most [default: the profile's]
-    #[arg(long)]
+    #[arg(long, value_parser = int::<u32>)]
     pub max_num_seqs: Option<u32>,
     /// Token budget of a step [default: the profile's]
-    #[arg(long)]
+    #[arg(long, value_parser = readable_int)]
     pub max_num_batched_tokens: Option<u32>,
     /// Fraction of the accelerator's memory to plan with, 0 to 1 [default: the profile's]
-    #[arg(long)]
+    #[arg(long, alias = "device-memory-utilization", value_parser = float)]
     pub gpu_memory_utilization: Option<f64>,
     /// Prompt and answer of a request together, in tokens, at most [default: the profile's]
-    #[arg(long)]
+    #[arg(long, value_parser = readable_int)]
     pub max_model_len: Option<u32>,
     /// Bytes of the KV cache, such as 256M, whatever the fraction says [default: by the fraction]
     #[arg(long, value_parser = byte_count)]
@@ -42,9 +49,18 @@ pub struct SimArgs {
     /// Compute every prompt in full
     #[arg(long, overrides_with = "enable_prefix_caching")]
     pub no_enable_prefix_caching: bool,
+    /// Tokens of a block of the KV cache; the profile's are the only ones it knows
+    #[arg(long, hide = true, value_parser = int::<u32>)]
+    pub block_size: Option<u32>,
     /// Tokens of a streamed chunk; the first token is sent at once
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pub stream_interval: u32,
+    /// Speculative decoding, as JSON such as {"method": "ngram", "num_speculative_tokens": 4}
+    #[arg(long, value_name = "JSON", value_parser = Speculative::parse)]
+    pub speculative_config: Option<Speculative>,
+    /// Keys of which clients must name one
+    #[arg(long, value_name = "KEY", env = "VLLM_API_KEY", hide_env_values = true, num_args = 1.., action = ArgAction::Append)]
+    pub api_key: Vec<String>,
     /// Also offer `/reset_prefix_cache` and `/server_info`
     #[arg(
         long,
@@ -55,7 +71,7 @@ pub struct SimArgs {
     )]
     pub sim_dev_mode: bool,
     /// Chooses the words of the answers
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = int::<u64>)]
     pub seed: u64,
     /// The accelerator and model to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file
     #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_PROFILE, value_parser = Profile::find)]
@@ -66,6 +82,12 @@ pub struct SimArgs {
     /// Seconds that the start-up takes
     #[arg(long, hide = true, default_value_t = 0.2)]
     pub sim_start_seconds: f64,
+    /// Seconds between a signal to stop and its effect
+    #[arg(long, hide = true, default_value_t = 0.0)]
+    pub sim_stop_seconds: f64,
+    /// The chance of a drafted token to be accepted once those before it are
+    #[arg(long, hide = true, default_value_t = 0.6, value_parser = chance)]
+    pub sim_acceptance: f64,
     /// A way to fail, for tests of those who supervise engines
     #[arg(long, hide = true, value_enum, default_value_t = Fault::None)]
     pub sim_fault: Fault,
@@ -75,6 +97,30 @@ pub struct SimArgs {
     /// Be the engine-core child of a simulated engine instead of the engine
     #[arg(long, hide = true)]
     pub sim_core: bool,
+    /// Flags of vLLM that change nothing here
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+/// A number as vLLM's parser reads it, and its words for what is none.
+fn int<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("invalid int value: '{text}'"))
+}
+
+fn float(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("invalid float value: '{text}'"))
+}
+
+fn readable_int(text: &str) -> Result<u32, String> {
+    byte_count(text).and_then(|number| int(&number.to_string()))
+}
+
+fn at_least_one(text: &str) -> Result<u32, String> {
+    int(text).and_then(|number| if number == 0 { Err(format!("invalid int value: '{text}'")) } else { Ok(number) })
+}
+
+fn chance(text: &str) -> Result<f64, String> {
+    float(text).and_then(|f| if (0.0..=1.0).contains(&f) { Ok(f) } else { Err("a chance is 0 to 1".to_owned()) })
 }
 
 fn byte_count(text: &str) -> Result<u64, String> {
@@ -106,12 +152,17 @@ impl SimArgs {
 
     /// The model's name as the server reports it.
     pub(super) fn model(&self) -> &str {
-        self.model_tag.as_deref().unwrap_or("sim-model")
+        self.model.as_deref().or(self.model_tag.as_deref()).unwrap_or("sim-model")
     }
 
     /// The name that clients ask for.
     pub(super) fn served_name(&self) -> &str {
         self.served_model_name.as_deref().unwrap_or(self.model())
+    }
+
+    /// Tokens of a draft, where the engine speculates.
+    pub(super) fn draft_tokens(&self) -> Option<u32> {
+        self.speculative_config.as_ref()?.tokens()
     }
 
     /// The flags that were given, as the Python dictionary that vLLM logs.
@@ -121,7 +172,8 @@ impl SimArgs {
         given.extend(self.model_tag.as_ref().map(|v| ("model_tag", quoted(v))));
         given.extend((self.host != "127.0.0.1").then(|| ("host", quoted(&self.host))));
         given.extend((self.port != 8000).then(|| ("port", self.port.to_string())));
-        given.extend(self.model_tag.as_ref().map(|v| ("model", quoted(v))));
+        given.extend(self.model.as_ref().or(self.model_tag.as_ref()).map(|v| ("model", quoted(v))));
+        given.extend((!self.api_key.is_empty()).then(|| ("api_key", "['***']".to_owned())));
         given.extend((self.seed != 0).then(|| ("seed", self.seed.to_string())));
         given.extend(self.max_model_len.map(|v| ("max_model_len", v.to_string())));
         given.extend(self.served_model_name.as_ref().map(|v| ("served_model_name", format!("['{v}']"))));
@@ -132,29 +184,26 @@ impl SimArgs {
         given.extend((self.stream_interval != 1).then(|| ("stream_interval", self.stream_interval.to_string())));
         given.extend(self.max_num_batched_tokens.map(|v| ("max_num_batched_tokens", v.to_string())));
         given.extend(self.max_num_seqs.map(|v| ("max_num_seqs", v.to_string())));
+        let speculative = self.speculative_config.as_ref().and_then(Speculative::json);
+        given.extend(speculative.map(|v| ("speculative_config", python(&v))));
         let items: Vec<String> = given.into_iter().map(|(key, value)| format!("'{key}': {value}")).collect();
         format!("{{{}}}", items.join(", "))
     }
 }
 
-/// A way to fail. Each was seen on a real engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Fault {
-    /// None.
-    #[default]
-    None,
-    /// Exits with code 0 before it is ready.
-    ExitZeroAtStart,
-    /// Lives, and answers 503 to `/health` for ever.
-    NeverReady,
-    /// Exits with code 1 in the middle of the load.
-    DieInLoad,
-    /// Sends no token any more in the middle of the load, while `/health` stays 200.
-    HangInLoad,
-    /// Leaves its child alive, which ignores SIGTERM.
-    Orphan,
-    /// Exits with code 1 without a word.
-    SilentDeath,
-    /// Runs out of memory in the middle of the load, and exits with code 0 as vLLM does.
-    OomInLoad,
+/// JSON as Python shows the same values.
+fn python(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::String(text) => format!("'{text}'"),
+        Value::Number(number) => number.to_string(),
+        Value::Array(items) => format!("[{}]", items.iter().map(python).collect::<Vec<String>>().join(", ")),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, value)| format!("'{key}': {}", python(value)));
+            format!("{{{}}}", fields.collect::<Vec<String>>().join(", "))
+        }
+    }
 }

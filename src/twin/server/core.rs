@@ -2,10 +2,16 @@
 
 use std::io;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::Fault;
+use super::faults::Fault;
+
+/// How often the parent looks whether its child lives.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The running child. Dropping it closes its stdin, at which it ends by itself.
 pub(super) struct CoreProcess {
@@ -29,6 +35,22 @@ impl CoreProcess {
         // Like vLLM's children it keeps the log open: whoever reads our output to its end also waits for this process.
         let child = command.stdin(Stdio::piped()).stdout(Stdio::inherit()).stderr(Stdio::inherit()).spawn()?;
         Ok(Self { child, orphan })
+    }
+
+    /// Waits until the child is gone, which somebody else must have done. Only its end is noticed: a stopped child is not missed,
+    /// as vLLM does not miss it.
+    pub(super) async fn gone(&mut self) {
+        while !matches!(self.child.try_wait(), Ok(Some(_))) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Ends the child as its fault has it.
+    pub(super) fn kill(&mut self, segfault: bool) {
+        let signal = if segfault { Signal::SIGSEGV } else { Signal::SIGKILL };
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
+        }
     }
 
     /// Ends the child and reaps it; the orphan is left alone.

@@ -1,23 +1,26 @@
-//! The HTTP face of the simulated engine: vLLM's endpoints and its streams.
+//! The HTTP face of the simulated engine: vLLM's endpoints.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use super::engine::{Engine, Ticket, Token};
+use super::answer::{self, Manner, Stream};
+use super::engine::Engine;
+use super::faults::Fault;
 use super::info::{self, Config};
-use super::request::{self, Asked, Kind, Refusal, Rules};
+use super::metrics;
+use super::refusal::Refusal;
+use super::request::{self, Asked, Kind, Rules};
 use super::tokenize;
-use super::wire::{self, Usage, Wire};
+use super::wire::Wire;
 use crate::clock;
 
 /// What every handler sees.
@@ -28,15 +31,32 @@ pub(super) struct App {
     pub(super) engine: Engine,
     /// Whether `/health` answers 200.
     pub(super) healthy: AtomicBool,
+    /// Requests that were taken in.
     pub(super) requests: AtomicU64,
+    /// Makes the ids of answers.
+    pub(super) seed: u64,
+    /// One of these must be named by who asks; empty: anybody may.
+    pub(super) api_keys: Vec<String>,
+    pub(super) fault: Fault,
+    /// Requests after which a fault of the answers strikes.
+    pub(super) fault_after: u64,
 }
 
 type Shared = State<Arc<App>>;
 
+/// Paths that need a key where keys were given; the others are open to anybody, as in vLLM.
+const GUARDED: [&str; 4] = ["/v1", "/v2", "/inference", "/cohere"];
+
 /// All endpoints; some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
 pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
     let router = if dev_mode {
-        Router::new().route("/server_info", get(server_info)).route("/reset_prefix_cache", post(reset_prefix_cache))
+        Router::new()
+            .route("/server_info", get(server_info))
+            .route("/reset_prefix_cache", post(reset_prefix_cache))
+            .route("/reset_mm_cache", post(async || respond(200, None, Body::empty())))
+            .route("/reset_encoder_cache", post(async || respond(200, None, Body::empty())))
+            .route("/is_sleeping", get(async || reply(200, json!({"is_sleeping": false}))))
+            .route("/is_paused", get(async || reply(200, json!({"is_paused": false}))))
     } else {
         Router::new()
     };
@@ -44,14 +64,32 @@ pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
         .route("/health", get(health))
         .route("/ping", get(health).post(health))
         .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
+        // vLLM too says nothing else unless it is told to track its load.
+        .route("/load", get(async || reply(200, json!({"server_load": 0}))))
+        .route("/kv_event_sources", get(async || reply(200, json!({}))))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
         .route("/metrics", get(metrics))
         .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
         .fallback(async || reply(404, json!({"detail": "Not Found"})))
         .method_not_allowed_fallback(async || reply(405, json!({"detail": "Method Not Allowed"})))
+        .layer(from_fn_with_state(Arc::clone(&app), authenticate))
         .with_state(app)
+}
+
+/// Lets in who names a key, where keys were given.
+async fn authenticate(State(app): Shared, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let open = app.api_keys.is_empty()
+        || request.method() == Method::OPTIONS
+        || !GUARDED.iter().any(|guarded| path.starts_with(guarded));
+    let named = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let known = named.and_then(|value| value.split_once(' ')).is_some_and(|(scheme, key)| {
+        scheme.eq_ignore_ascii_case("bearer") && app.api_keys.iter().any(|known| known == key)
+    });
+    if open || known { next.run(request).await } else { reply(401, json!({"error": "Unauthorized"})) }
 }
 
 async fn health(State(app): Shared) -> Response {
@@ -59,8 +97,13 @@ async fn health(State(app): Shared) -> Response {
 }
 
 async fn metrics(State(app): Shared) -> Response {
-    let page = info::metrics(&app.config, &app.engine.observe().await);
-    respond(200, Some("text/plain; version=1.0.0; charset=utf-8"), Body::from(page))
+    match app.engine.observe().await {
+        Some(snapshot) => {
+            let page = metrics::page(&app.config, &snapshot);
+            respond(200, Some("text/plain; version=1.0.0; charset=utf-8"), Body::from(page))
+        }
+        None => refuse(&Refusal::engine_dead()),
+    }
 }
 
 async fn server_info(State(app): Shared, RawQuery(query): RawQuery) -> Response {
@@ -74,10 +117,11 @@ async fn reset_prefix_cache(State(app): Shared) -> Response {
 }
 
 async fn tokenize(State(app): Shared, body: Bytes) -> Response {
-    match tokenize::answer(&body, &app.rules) {
-        Ok(answer) => reply(200, answer),
-        Err(refusal) => refuse(&refusal),
-    }
+    tokenize::tokenize(&body, &app.rules).map_or_else(|refusal| refuse(&refusal), |answer| reply(200, answer))
+}
+
+async fn detokenize(State(app): Shared, body: Bytes) -> Response {
+    tokenize::detokenize(&body, &app.rules).map_or_else(|refusal| refuse(&refusal), |answer| reply(200, answer))
 }
 
 async fn completions(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
@@ -91,95 +135,41 @@ async fn chat_completions(State(app): Shared, headers: HeaderMap, body: Bytes) -
 async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Response {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if !content_type.starts_with("application/json") {
-        let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed".to_owned();
-        return refuse(&Refusal { status: 400, kind: "Bad Request", param: None, message });
+        let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed";
+        return refuse(&Refusal { kind: "Bad Request", ..Refusal::bad(message) });
     }
     let asked = match request::read(kind, body, &app.rules) {
         Ok(asked) => asked,
         Err(refusal) => return refuse(&refusal),
     };
     let number = app.requests.fetch_add(1, Ordering::Relaxed);
+    let struck = number >= app.fault_after;
+    if struck && app.fault == Fault::ErrorsInLoad {
+        return refuse(&Refusal::engine_dead());
+    }
     let created = clock::unix_seconds() as u64;
-    let wire = Wire::new(kind, &app.config.served_name, created, number, asked.answer_seed);
-    let Asked { prompt, output_tokens, stream, include_usage, .. } = asked;
-    let usage = Usage { prompt: prompt.tokens, completion: 0, cached: 0 };
-    let ticket = app.engine.submit(prompt, output_tokens);
-    if !stream {
-        return whole(ticket, &wire, usage).await;
+    let wire = Wire::new(kind, &app.config.served_name, created, app.seed.wrapping_add(number), asked.answer_seeds);
+    let Asked { order, stream, include_usage, continuous_usage, stream_interval, .. } = asked;
+    let prompts: Vec<u32> = order.prompts.iter().map(|prompt| prompt.tokens).collect();
+    let manner = Manner {
+        include_usage,
+        continuous_usage,
+        interval: stream_interval.max(app.config.stream_interval),
+        cut_after: (struck && app.fault == Fault::CutStreams).then_some(order.output_tokens.div_ceil(2)),
+    };
+    let ticket = app.engine.submit(order);
+    if stream {
+        let body = Stream::new(ticket, wire, manner, prompts).body();
+        return respond(200, Some("text/event-stream; charset=utf-8"), body);
     }
-    let interval = app.config.stream_interval;
-    let ready = VecDeque::with_capacity(4);
-    let stream = Answer { ticket, wire, usage, include_usage, interval, sent: 0, ready, over: false };
-    let chunks = futures_util::stream::unfold(stream, async |mut answer| {
-        let chunk = answer.next().await?;
-        Some((Ok::<_, Infallible>(chunk), answer))
-    });
-    respond(200, Some("text/event-stream; charset=utf-8"), Body::from_stream(chunks))
-}
-
-/// An answer that is being streamed.
-struct Answer {
-    ticket: Ticket,
-    wire: Wire,
-    usage: Usage,
-    include_usage: bool,
-    /// Tokens of a chunk behind the first.
-    interval: u32,
-    /// Tokens that were sent.
-    sent: u32,
-    /// Chunks that are due now: a token may bring more than its own.
-    ready: VecDeque<Bytes>,
-    over: bool,
-}
-
-impl Answer {
-    async fn next(&mut self) -> Option<Bytes> {
-        while self.ready.is_empty() && !self.over {
-            let token = self.ticket.next().await;
-            self.render(token);
-        }
-        self.ready.pop_front()
+    match answer::whole(ticket, &wire, prompts.iter().sum()).await {
+        Ok(body) => respond(200, Some("application/json"), Body::from(body)),
+        Err(refusal) => refuse(&refusal),
     }
-
-    fn render(&mut self, token: Option<Token>) {
-        let Some(token) = token else {
-            self.over = true;
-            self.ready.extend([wire::ENGINE_DEAD, wire::DONE]);
-            return;
-        };
-        if self.usage.completion == 0 {
-            self.usage.cached = token.cached;
-            self.ready.extend(self.wire.opening());
-        }
-        self.usage.completion += 1;
-        let unsent = self.usage.completion - self.sent;
-        if self.sent == 0 || unsent >= self.interval || token.last {
-            self.ready.push_back(self.wire.tokens(self.sent..self.usage.completion, token.last));
-            self.sent = self.usage.completion;
-        }
-        if token.last {
-            self.over = true;
-            self.ready.extend(self.include_usage.then(|| self.wire.usage(self.usage)));
-            self.ready.push_back(wire::DONE);
-        }
-    }
-}
-
-/// Waits for the last token and answers with one body.
-async fn whole(mut ticket: Ticket, wire: &Wire, mut usage: Usage) -> Response {
-    while let Some(token) = ticket.next().await {
-        usage.completion += 1;
-        usage.cached = token.cached;
-        if token.last {
-            return respond(200, Some("application/json"), Body::from(wire.whole(usage)));
-        }
-    }
-    let message = "EngineCore encountered an issue. See stack trace (above) for the root cause.".to_owned();
-    refuse(&Refusal { status: 500, kind: "InternalServerError", param: None, message })
 }
 
 fn refuse(refusal: &Refusal) -> Response {
-    reply(refusal.status, refusal.body())
+    respond(refusal.status, Some("application/json"), Body::from(refusal.body()))
 }
 
 fn reply(status: u16, body: Value) -> Response {

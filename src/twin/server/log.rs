@@ -87,6 +87,11 @@ pub(super) fn memory_failure(failure: MemoryFailure, bytes_per_kv_token: u64) {
         ),
     };
     core_traceback("EngineCore failed to start.", "run_engine_core", &cause);
+    core_failed();
+}
+
+/// What the API process says of a core that did not start: it only points at it.
+fn core_failed() {
     let prefix = Source::Api.prefix();
     raw(&format!("{prefix} Traceback (most recent call last):"));
     raw(&format!("{prefix}     raise RuntimeError("));
@@ -104,6 +109,42 @@ pub(super) fn out_of_memory_in_load(total: u64) {
         "{prefix} vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the \
          root cause."
     ));
+}
+
+/// The core process is gone: the API process notices, and shuts itself down.
+pub(super) fn core_gone(segfault: bool) {
+    if segfault {
+        raw("!!!!!!! Segfault encountered !!!!!!!");
+    }
+    let prefix = Source::Api.prefix();
+    let now = stamp(clock::unix_seconds());
+    raw(&format!(
+        "{prefix} WARNING {now} [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly; starting cleanup"
+    ));
+    raw(&format!("{prefix} ERROR {now} [async_llm.py:704] AsyncLLM output_handler failed."));
+    raw(&format!(
+        "{prefix} vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the \
+         root cause."
+    ));
+}
+
+/// The model is at no path, and its name is none that a hub could have.
+pub(super) fn model_missing(model: &str) {
+    let prefix = Source::Api.prefix();
+    raw(&format!("{prefix} Traceback (most recent call last):"));
+    raw(&format!("{prefix}     raise HFValidationError("));
+    raw(&format!(
+        "{prefix} huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': \
+         '{model}'. Use `repo_type` argument if needed."
+    ));
+}
+
+/// The weights cannot be read.
+pub(super) fn broken_weights() {
+    let cause = "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not \
+                 fully covered";
+    core_traceback("EngineCore failed to start.", "run_engine_core", cause);
+    core_failed();
 }
 
 fn core_traceback(headline: &str, function: &str, cause: &str) {

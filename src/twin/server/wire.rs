@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::request::{Kind, mix};
+use super::prompt::mix;
+use super::request::Kind;
 
 /// vLLM's mark of its build.
 const FINGERPRINT: &str = "vllm-0.32.0-sim";
+/// The same as a field: on the chunk with the usage, or on the last one of an answer where none follows.
+const FINGERPRINT_FIELD: &str = r#","system_fingerprint":"vllm-0.32.0-sim""#;
 /// What the imaginary model says. Plain ASCII without quotes, so that no word needs escaping in JSON.
 const WORDS: [&str; 16] = [
     "river", "lamp", "seven", "under", "quick", "stone", "paper", "cloud", "among", "green", "wheel", "north", "table",
@@ -23,6 +26,15 @@ pub(super) struct Usage {
 }
 
 impl Usage {
+    /// What a chunk in the middle of a stream tells, if it is asked to.
+    fn so_far(self) -> String {
+        let Self { prompt, completion, .. } = self;
+        format!(
+            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion}}}"#,
+            prompt + completion
+        )
+    }
+
     fn json(self) -> String {
         let Self { prompt, completion, cached } = self;
         format!(
@@ -32,21 +44,24 @@ impl Usage {
     }
 }
 
-/// Renders the answer to one request. What its chunks have in common is rendered once.
+/// Renders the answers to one request. What their chunks have in common is rendered once.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     kind: Kind,
-    answer_seed: u64,
+    /// Chooses the words of each answer.
+    seeds: Vec<u64>,
     id: String,
     created: u64,
     /// The model's name as a JSON string.
     model: String,
     /// A chunk up to its choices.
     head: String,
+    /// Whether a chunk with the usage comes at the end.
+    usage_follows: bool,
 }
 
 impl Wire {
-    pub(super) fn new(kind: Kind, model: &str, created: u64, request: u64, answer_seed: u64) -> Self {
+    pub(super) fn new(kind: Kind, model: &str, created: u64, request: u64, seeds: Vec<u64>) -> Self {
         let unique = mix(request ^ created << 20);
         let model = serde_json::Value::from(model).to_string();
         let (id, object) = match kind {
@@ -55,59 +70,88 @@ impl Wire {
         };
         let head =
             format!(r#"data: {{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":["#);
-        Self { kind, answer_seed, id, created, model, head }
+        Self { kind, seeds, id, created, model, head, usage_follows: false }
     }
 
-    fn word(&self, position: u32) -> &'static str {
-        WORDS[(mix(self.answer_seed.wrapping_add(u64::from(position))) % WORDS.len() as u64) as usize]
+    /// The same, for a stream that ends with its usage.
+    pub(super) fn with_usage(self, usage_follows: bool) -> Self {
+        Self { usage_follows, ..self }
     }
 
-    /// The chunk before the first token: chat's role, which is no token.
-    pub(super) fn opening(&self) -> Option<Bytes> {
+    /// How many answers there are.
+    pub(super) fn choices(&self) -> u32 {
+        self.seeds.len() as u32
+    }
+
+    fn words(&self, choice: u32, positions: Range<u32>) -> String {
+        let seed = self.seeds.get(choice as usize).copied().unwrap_or_default();
+        let word = |at: u32| WORDS[(mix(seed.wrapping_add(u64::from(at))) % WORDS.len() as u64) as usize];
+        positions.flat_map(|position| [" ", word(position)]).collect()
+    }
+
+    /// The chunk before the first token of an answer: chat's role, which is no token.
+    pub(super) fn opening(&self, choice: u32, usage: Option<Usage>) -> Option<Bytes> {
         (self.kind == Kind::Chat).then(|| {
-            let role = r#"{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null}"#;
-            Bytes::from([&self.head, role, "\n\n"].concat())
+            let (head, usage) = (&self.head, usage.map(Usage::so_far).unwrap_or_default());
+            Bytes::from(format!(
+                r#"{head}{{"index":{choice},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]{usage},"prompt_token_ids":null,"prompt_text":null}}"#
+            ) + "\n\n")
         })
     }
 
-    /// The chunk of these tokens, counted from 0.
-    pub(super) fn tokens(&self, positions: Range<u32>, last: bool) -> Bytes {
-        let (before, after) = match (self.kind, last) {
-            (Kind::Completion, false) => (
-                r#"{"index":0,"text":""#,
-                r#"","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}"#,
-            ),
-            (Kind::Completion, true) => (
-                r#"{"index":0,"text":""#,
-                r#"","logprobs":null,"finish_reason":"length","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}"#,
-            ),
-            (Kind::Chat, false) => {
-                (r#"{"index":0,"delta":{"content":""#, r#""},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#)
-            }
-            (Kind::Chat, true) => (
-                r#"{"index":0,"delta":{"content":""#,
-                r#""},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}]}"#,
-            ),
+    /// The chunk of these tokens of an answer, counted from 0.
+    pub(super) fn tokens(&self, choice: u32, positions: Range<u32>, last: bool, usage: Option<Usage>) -> Bytes {
+        let before = match self.kind {
+            Kind::Completion => format!(r#"{{"index":{choice},"text":""#),
+            Kind::Chat => format!(r#"{{"index":{choice},"delta":{{"content":""#),
         };
-        let words = positions.flat_map(|position| [" ", self.word(position)]);
-        Bytes::from([self.head.as_str(), before].into_iter().chain(words).chain([after, "\n\n"]).collect::<String>())
+        let after = match (self.kind, last) {
+            (Kind::Completion, false) => {
+                r#"","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]"#
+            }
+            (Kind::Completion, true) => {
+                r#"","logprobs":null,"finish_reason":"length","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]"#
+            }
+            (Kind::Chat, false) => r#""},"logprobs":null,"finish_reason":null,"token_ids":null}]"#,
+            (Kind::Chat, true) => {
+                r#""},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}]"#
+            }
+        };
+        let usage = usage.map(Usage::so_far).unwrap_or_default();
+        let mark = if last && !self.usage_follows { FINGERPRINT_FIELD } else { "" };
+        Bytes::from([&self.head, &*before, &self.words(choice, positions), after, mark, &usage, "}\n\n"].concat())
     }
 
     /// The chunk without choices that carries the usage.
     pub(super) fn usage(&self, usage: Usage) -> Bytes {
-        Bytes::from(format!("{}],\"usage\":{},\"system_fingerprint\":\"{FINGERPRINT}\"}}\n\n", self.head, usage.json()))
+        Bytes::from(format!("{}],\"usage\":{}{FINGERPRINT_FIELD}}}\n\n", self.head, usage.json()))
     }
 
-    /// The whole answer of a request that is not streamed.
-    pub(super) fn whole(&self, usage: Usage) -> String {
-        let text: String = (0..usage.completion).flat_map(|i| [" ", self.word(i)]).collect();
+    /// The whole answers to a request that is not streamed, with the tokens that each of them has.
+    pub(super) fn whole(&self, tokens: &[u32], usage: Usage) -> String {
+        let choices = (0..).zip(tokens).map(|(choice, tokens)| {
+            let text = self.words(choice, 0..*tokens);
+            let (said, more) = match self.kind {
+                Kind::Completion => (format!(r#""text":"{text}""#), r#","prompt_logprobs":null,"prompt_token_ids":null"#),
+                Kind::Chat => (
+                    format!(
+                        r#""message":{{"role":"assistant","content":"{text}","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#
+                    ),
+                    "",
+                ),
+            };
+            format!(
+                r#"{{"index":{choice},{said},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null{more},"routed_experts":null}}"#
+            )
+        });
+        let choices = choices.collect::<Vec<String>>().join(",");
         let Self { id, created, model, .. } = self;
-        let (object, choice) = match self.kind {
-            Kind::Completion => ("text_completion", format!(r#""text":"{text}""#)),
-            Kind::Chat => ("chat.completion", format!(r#""message":{{"role":"assistant","content":"{text}"}}"#)),
+        let object = match self.kind {
+            Kind::Completion => "text_completion",
+            Kind::Chat => "chat.completion",
         };
         format!(
-            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{{"index":0,{choice},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null}}"#,
+            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{choices}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}}"#,
             usage.json()
         )
     }

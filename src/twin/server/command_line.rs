@@ -1,0 +1,192 @@
+//! vLLM's way with a command line: other spellings of its flags, and its words for what is wrong.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Every flag of `vllm serve` 0.32, one in each line.
+pub(super) const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
+
+/// Short spellings.
+const SHORT: [(&str, &str); 15] = [
+    ("-tp", "--tensor-parallel-size"),
+    ("-pp", "--pipeline-parallel-size"),
+    ("-dp", "--data-parallel-size"),
+    ("-dcp", "--decode-context-parallel-size"),
+    ("-pcp", "--prefill-context-parallel-size"),
+    ("-asc", "--api-server-count"),
+    ("-n", "--nnodes"),
+    ("-r", "--node-rank"),
+    ("-ep", "--enable-expert-parallel"),
+    ("-q", "--quantization"),
+    ("-O", "--optimization-level"),
+    ("-ac", "--attention-config"),
+    ("-cc", "--compilation-config"),
+    ("-dc", "--diffusion-config"),
+    ("-sc", "--speculative-config"),
+];
+
+/// The words behind `sim-engine` with vLLM's other spellings replaced: underscores, short names, unambiguous beginnings.
+pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    if words.get(1).is_some_and(|word| word == "sim-engine") {
+        for word in words.iter_mut().skip(2) {
+            if let Some(text) = word.to_str().and_then(spelled) {
+                *word = text.into();
+            }
+        }
+    }
+    words
+}
+
+fn spelled(word: &str) -> Option<String> {
+    let (flag, value) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
+    let glued = |flag: &str| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}"));
+    if let Some((_, long)) = SHORT.iter().find(|(short, _)| *short == flag) {
+        return Some(glued(long));
+    }
+    if let Some(level) = flag.strip_prefix("-O") {
+        return Some(format!("--optimization-level={level}"));
+    }
+    let name = flag.strip_prefix("--")?.replace('_', "-");
+    Some(glued(&match beginnings(&name).as_slice() {
+        [one] => format!("--{one}"),
+        _ => format!("--{name}"),
+    }))
+}
+
+/// vLLM's flags that a word begins, or the one that it is.
+fn beginnings(name: &str) -> Vec<&'static str> {
+    if name.is_empty() || VLLM_FLAGS.lines().any(|flag| flag == name) {
+        return VLLM_FLAGS.lines().filter(|flag| *flag == name).collect();
+    }
+    VLLM_FLAGS.lines().filter(|flag| flag.starts_with(name)).collect()
+}
+
+/// What vLLM says to a mistake of its command line; None for what is no mistake, such as a wish for help.
+pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    // `--port <PORT>` is how the parser names it.
+    let flag = text(ContextKind::InvalidArg).map(|shown| shown.split([' ', '=']).next().unwrap_or(shown));
+    let problem = match (error.kind(), flag) {
+        (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => return None,
+        (ErrorKind::UnknownArgument, Some(flag)) => return Some(unknown(flag, words)),
+        (ErrorKind::InvalidValue, _) if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
+            "expected one argument".to_owned()
+        }
+        (ErrorKind::TooManyValues, _) => {
+            let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            format!("ignored explicit argument '{value}'")
+        }
+        _ => match (error.source(), text(ContextKind::InvalidValue)) {
+            (Some(says), _) => says.to_string(),
+            (None, Some(value)) => format!("invalid choice: '{value}'"),
+            (None, None) => error.kind().to_string(),
+        },
+    };
+    let of = flag.map_or_else(String::new, |flag| format!("argument {flag}: "));
+    Some(format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: {of}{problem}"))
+}
+
+fn unknown(flag: &str, words: &[OsString]) -> String {
+    let usage = "usage: vllm serve [model_tag] [options]\nvllm serve: error:";
+    // `--speculative-config.method` is a key of a flag that takes JSON.
+    let name = flag.trim_start_matches('-').split('.').next().unwrap_or_default();
+    match beginnings(name).as_slice() {
+        [one] if *one == name => {
+            format!("{usage} argument {flag}: the simulated engine does not know it, and vLLM does")
+        }
+        // What else is possible is spelled out before.
+        several @ [_, _, ..] if flag.starts_with("--") => {
+            let several: BTreeSet<String> = several.iter().map(|flag| format!("--{flag}")).collect();
+            let several = several.into_iter().collect::<Vec<String>>().join(", ");
+            format!("{usage} ambiguous option: {flag} could match {several}")
+        }
+        _ => {
+            let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+            let at = words.iter().position(|word| word.split('=').next() == Some(flag));
+            let rest = at.map_or(&[][..], |at| &words[at + 1..]);
+            let values = rest.iter().take_while(|word| !word.starts_with('-')).copied();
+            let unread: Vec<&str> = at.map_or(flag, |at| words[at]).split(' ').chain(values).collect();
+            format!("usage: vllm [-h] [-v]\nvllm: error: unrecognized arguments: {}", unread.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, Parser};
+
+    use super::*;
+    use crate::twin::server::SimArgs;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: SimArgs,
+    }
+
+    fn parse(line: &str) -> Result<SimArgs, String> {
+        let words = spelled_out(["autotune", "sim-engine"].into_iter().chain(line.split(' ')).map(OsString::from));
+        let parsed = Cli::try_parse_from(words.iter().skip(1)).map(|cli| cli.args);
+        parsed.map_err(|error| complaint(&error, &words).unwrap())
+    }
+
+    #[test]
+    fn flags_are_known_by_all_their_names() {
+        let args = parse(
+            "some/model --max_num_seqs=8 -tp 1 --max-num-b 2k --trust_remote_code --no-enable-log-requests -sc=None",
+        );
+        let args = args.unwrap();
+        assert_eq!((args.max_num_seqs, args.max_num_batched_tokens), (Some(8), Some(2000)));
+        assert_eq!(parse("m --port 8001 --port 8002").unwrap().port, 8002, "the last one counts");
+        let named = parse("--model other --served-model-name x").unwrap();
+        assert_eq!((named.model(), named.served_name()), ("other", "x"));
+    }
+
+    #[test]
+    fn mistakes_are_told_in_vllms_words() {
+        for (line, says) in [
+            ("m --max-num-sqes 8", "usage: vllm [-h] [-v]\nvllm: error: unrecognized arguments: --max-num-sqes 8"),
+            ("m --max-num-seqs abc", "vllm serve: error: argument --max-num-seqs: invalid int value: 'abc'"),
+            ("m --gpu-memory-utilization x", "argument --gpu-memory-utilization: invalid float value: 'x'"),
+            (
+                "m --kv-cache-memory-bytes 1.5G",
+                "argument --kv-cache-memory-bytes: invalid human_readable_int value: '1.5G'",
+            ),
+            (
+                "m --max-num-s 8",
+                "vllm serve: error: ambiguous option: --max-num-s could match --max-num-scheduled-tokens, --max-num-seqs",
+            ),
+            ("m --port", "vllm serve: error: argument --port: expected one argument"),
+            ("m -tp 2", "argument --tensor-parallel-size: the simulated engine knows 1 alone, not '2'"),
+            ("m --quantization fp8", "argument --quantization: the simulated engine does not know it, and vLLM does"),
+            ("m -O3", "argument --optimization-level: the simulated engine does not know it, and vLLM does"),
+            ("m --no-enable-chunked-prefill", "argument --no-enable-chunked-prefill: the simulated engine does not"),
+            (
+                "m --speculative-config {x",
+                "argument --speculative-config: Value {x cannot be converted to <function loads",
+            ),
+            (
+                "m --speculative-config.method ngram",
+                "argument --speculative-config.method: the simulated engine does not",
+            ),
+        ] {
+            let told = parse(line).map(|_| ()).unwrap_err();
+            assert!(told.contains(says), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn no_flag_is_invented() {
+        let command = SimArgs::augment_args(Command::new("sim-engine"));
+        for name in command.get_arguments().filter_map(|arg| arg.get_long()).filter(|name| !name.starts_with("sim-")) {
+            assert!(VLLM_FLAGS.lines().any(|flag| flag == name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The engine's thread: the scheduler pinned to the wall clock.
+//!
+//! The end of a step is due at the end of the step before plus its seconds, so that a hiccup of the machine is caught up instead
+//! of accumulating. The thread sleeps in the command queue: `recv_timeout` wakes within some 0.1 ms, where tokio's timers round
+//! up to whole milliseconds, and HTTP work cannot delay it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::args::SimArgs;
+use super::engine::{Command, Death, Order, Snapshot, Tokens};
+use super::faults::Fault;
+use super::observations::{Life, Observations};
+use super::prompt::mix;
+use super::statistics::Statistics;
+use crate::clock;
+use crate::twin::{Limits, PromptShape, Scheduler, Speculation, Step, Unsteady};
+
+/// What arrives before its time of admission.
+struct Arriving {
+    id: u64,
+    ready_at: Instant,
+    prompt: PromptShape,
+    output_tokens: u32,
+}
+
+/// An answer in the engine, and who waits for it.
+struct Answer {
+    stream: mpsc::UnboundedSender<Tokens>,
+    choice: u32,
+    life: Life,
+}
+
+/// The scheduler, its clock and the answers it works on.
+pub(super) struct Pacer {
+    scheduler: Scheduler,
+    commands: Receiver<Command>,
+    arriving: VecDeque<Arriving>,
+    answers: HashMap<u64, Answer>,
+    /// Those in the waiting queue that no step has computed yet, in the order of admission.
+    unscheduled: VecDeque<u64>,
+    /// The end of the step before: simulated time, at or a little before the wall clock's.
+    clock: Instant,
+    completed: u64,
+    observed: Observations,
+    unsteady: Unsteady,
+    speed: f64,
+    /// Between the arrival of a request and the waiting queue: HTTP, tokenizer.
+    overhead: Duration,
+    /// Sequences that may run before the memory is exhausted.
+    borne: u32,
+    fault: Fault,
+    /// Completed requests after which the faults of the load strike.
+    fault_after: u64,
+    statistics: Statistics,
+}
+
+impl Pacer {
+    pub(super) fn new(limits: Limits, args: &SimArgs, commands: Receiver<Command>) -> Self {
+        let profile = &args.sim_profile;
+        let flags = args.flags();
+        // No two launches of a real engine are alike: the process has its own noise beside the seed.
+        let noise_seed = mix(args.seed ^ u64::from(std::process::id()));
+        let launch_factor = profile.noise.map_or(1.0, |noise| noise.of_launch(noise_seed));
+        let speculation =
+            args.draft_tokens().map(|tokens| Speculation::new(tokens, args.sim_acceptance, mix(args.seed)));
+        Self {
+            scheduler: Scheduler::new(profile.costs, limits).speculating(speculation),
+            commands,
+            arriving: VecDeque::new(),
+            answers: HashMap::new(),
+            unscheduled: VecDeque::new(),
+            clock: clock::now(),
+            completed: 0,
+            observed: Observations::new(flags.max_model_len),
+            unsteady: Unsteady::new(profile.noise, launch_factor, mix(noise_seed)),
+            speed: args.sim_speed,
+            overhead: Duration::from_secs_f64(profile.costs.overhead / args.sim_speed),
+            borne: profile.sequences_borne(&flags),
+            fault: args.sim_fault,
+            fault_after: args.sim_fault_after,
+            statistics: Statistics::new(clock::now()),
+        }
+    }
+
+    /// Runs until it is stopped (None) or dies of its fault.
+    pub(super) fn run(mut self) -> Option<Death> {
+        loop {
+            if !self.wait_until(self.clock) {
+                return None;
+            }
+            if self.fault == Fault::HangInLoad && self.completed >= self.fault_after {
+                // Commands are still answered, so `/metrics` and `/health` look alive; tokens never come.
+                if !self.wait_for_command() {
+                    return None;
+                }
+                continue;
+            }
+            self.admit();
+            let begun = self.clock;
+            if let Some(step) = self.scheduler.step() {
+                self.note_scheduled(begun);
+                self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds) / self.speed);
+                if !self.wait_until(self.clock) {
+                    return None;
+                }
+                if let Some(death) = self.deliver(&step) {
+                    if death == Death::Abrupt {
+                        // Streams that ended here would still send an error event; a process that dies sends nothing.
+                        std::mem::forget(std::mem::take(&mut self.answers));
+                    }
+                    return Some(death);
+                }
+                self.statistics.log(self.clock, self.scheduler.counters(), self.scheduler.drafted());
+            } else if let Some(next) = self.arriving.front() {
+                self.clock = next.ready_at.max(self.clock);
+            } else {
+                if !self.wait_for_command() {
+                    return None;
+                }
+                self.clock = self.clock.max(clock::now());
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        while let Some(next) = self.arriving.pop_front_if(|next| next.ready_at <= self.clock) {
+            if self.scheduler.admit(next.id, next.prompt, next.output_tokens) {
+                self.unscheduled.push_back(next.id);
+            } else {
+                self.answers.remove(&next.id);
+            }
+        }
+    }
+
+    /// Notes for which requests this is the first step. They are served in the order of admission.
+    fn note_scheduled(&mut self, begun: Instant) {
+        while let Some(id) = self.unscheduled.front() {
+            if let Some(answer) = self.answers.get_mut(id) {
+                if self.scheduler.cached_tokens(*id).is_none() {
+                    break;
+                }
+                answer.life.scheduled = Some(begun.max(answer.life.queued));
+            }
+            self.unscheduled.pop_front();
+        }
+    }
+
+    /// Obeys commands until that time, at least those that are there; false when it is to stop.
+    fn wait_until(&mut self, deadline: Instant) -> bool {
+        loop {
+            let left = deadline.saturating_duration_since(clock::now());
+            match self.commands.recv_timeout(left) {
+                Ok(command) => {
+                    if !self.obey(command) {
+                        return false;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn wait_for_command(&mut self) -> bool {
+        self.commands.recv().is_ok_and(|command| self.obey(command))
+    }
+
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Submit { first, arrived, order, tokens } => self.take_in(first, arrived, order, &tokens),
+            Command::Abort(ids) => {
+                self.arriving.retain(|next| !ids.contains(&next.id));
+                for id in ids {
+                    self.answers.remove(&id);
+                    self.scheduler.abort(id);
+                }
+            }
+            Command::Reset(reply) => drop(reply.send(self.scheduler.reset_prefix_cache())),
+            Command::Observe(reply) => {
+                let mut counters = self.scheduler.counters();
+                counters.waiting += self.arriving.len() as u32;
+                let drafted = self.scheduler.drafted().cloned();
+                let observed = self.observed.clone();
+                drop(reply.send(Snapshot { counters, completed: self.completed, observed, drafted }));
+            }
+            Command::Stop => return false,
+        }
+        true
+    }
+
+    /// A request arrived; its answers reach the waiting queue after the profile's overhead.
+    fn take_in(&mut self, first: u64, arrived: Instant, order: Order, stream: &mpsc::UnboundedSender<Tokens>) {
+        let (copies, asked) = (order.copies, order.output_tokens);
+        let queued = arrived + self.overhead;
+        let prompts = order.prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, copies as usize));
+        for (choice, prompt) in (0..).zip(prompts) {
+            let id = first + u64::from(choice);
+            let life = Life {
+                arrived,
+                queued,
+                scheduled: None,
+                first: None,
+                last: queued,
+                prompt: prompt.tokens,
+                generated: 0,
+                asked,
+                copies,
+            };
+            self.answers.insert(id, Answer { stream: stream.clone(), choice, life });
+            self.arriving.push_back(Arriving { id, ready_at: queued, prompt, output_tokens: asked });
+        }
+    }
+
+    /// Sends the tokens of a step on their way.
+    fn deliver(&mut self, step: &Step) -> Option<Death> {
+        let now = clock::now();
+        let mut finished = step.finished.iter().peekable();
+        let mut prompt_tokens = 0;
+        // Several tokens of one answer stand side by side.
+        for same in step.emitted.chunk_by(|a, b| a == b) {
+            let (id, count) = (same[0], same.len() as u32);
+            let last = finished.next_if(|f| **f == id).is_some();
+            self.completed += u64::from(last);
+            let cached = self.scheduler.cached_tokens(id).unwrap_or(0);
+            let Some(answer) = self.answers.get_mut(&id) else { continue };
+            if answer.life.first.is_none() {
+                prompt_tokens += u64::from(answer.life.prompt);
+            }
+            self.observed.tokens(&mut answer.life, count, self.clock, now);
+            // A client that left is aborted by its ticket; nothing to do about a closed stream here.
+            let _ = answer.stream.send(Tokens { choice: answer.choice, count, cached, last });
+            if last {
+                self.observed.end(&answer.life, cached, self.scheduler.preemptions(id), now);
+                self.answers.remove(&id);
+            }
+        }
+        self.observed.step(prompt_tokens, step.emitted.len() as u64);
+        if self.scheduler.counters().running > self.borne {
+            return Some(Death::OutOfMemory);
+        }
+        self.fault.death().filter(|_| self.completed >= self.fault_after)
+    }
+}

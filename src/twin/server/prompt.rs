@@ -1,0 +1,145 @@
+//! Prompts: from JSON to tokens and to the hashes of their blocks. A word is a token here.
+
+use serde_json::Value;
+
+use super::refusal::Refusal;
+use crate::twin::PromptShape;
+
+/// A string, an array of token ids, or an array of these, as a completion takes them.
+pub(super) fn of_completion(prompt: Option<&Value>, block_size: u32) -> Result<Vec<Tokens>, Refusal> {
+    let missing = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
+    let prompt = prompt.filter(|prompt| **prompt != "").ok_or_else(|| Refusal::of("prompt", missing))?;
+    let prompts = match prompt {
+        Value::Array(items) if items.iter().all(|item| item.is_string() || item.is_array()) => {
+            items.iter().map(|item| one(item, block_size)).collect::<Option<Vec<Tokens>>>()
+        }
+        prompt => one(prompt, block_size).map(|tokens| vec![tokens]),
+    };
+    let no_prompt = || Refusal::invalid("string_type", "body.prompt", "Input should be a valid string", prompt);
+    let prompts = prompts.ok_or_else(no_prompt)?;
+    if prompts.is_empty() {
+        return Err(Refusal::bad("You must pass at least one prompt"));
+    }
+    if prompts.iter().any(|tokens| tokens.count == 0) {
+        return Err(Refusal::bad("The decoder prompt cannot be empty"));
+    }
+    Ok(prompts)
+}
+
+fn one(prompt: &Value, block_size: u32) -> Option<Tokens> {
+    let mut tokens = Tokens::new(block_size);
+    match prompt {
+        Value::String(text) => tokens.words(text),
+        Value::Array(ids) => {
+            for id in ids {
+                tokens.push(mix(id.as_u64()?));
+            }
+        }
+        _ => return None,
+    }
+    Some(tokens)
+}
+
+/// The words of each message, and four tokens around it for the template.
+pub(super) fn of_chat(messages: &Value, block_size: u32) -> Result<Tokens, Refusal> {
+    let no_list = || Refusal::invalid("list_type", "body.messages", "Input should be a valid list", messages);
+    let list = messages.as_array().ok_or_else(no_list)?;
+    if list.is_empty() {
+        let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
+        return Err(Refusal::bad(message));
+    }
+    let mut tokens = Tokens::new(block_size);
+    for message in list {
+        let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
+        for part in 0..4 {
+            tokens.push(hash_word(role) ^ part);
+        }
+        match message.get("content") {
+            Some(Value::String(text)) => tokens.words(text),
+            Some(Value::Array(parts)) => {
+                parts.iter().filter_map(|p| p.get("text")?.as_str()).for_each(|text| tokens.words(text));
+            }
+            _ => {}
+        }
+    }
+    Ok(tokens)
+}
+
+/// Counts tokens and chains their hashes block by block.
+pub(super) struct Tokens {
+    block_size: u32,
+    pub(super) count: u32,
+    chain: u64,
+    blocks: Vec<u64>,
+}
+
+impl Tokens {
+    fn new(block_size: u32) -> Self {
+        Self { block_size, count: 0, chain: 0, blocks: Vec::new() }
+    }
+
+    fn push(&mut self, hash: u64) {
+        self.chain = mix(self.chain ^ hash);
+        self.count += 1;
+        if self.count.is_multiple_of(self.block_size) {
+            self.blocks.push(self.chain);
+        }
+    }
+
+    fn words(&mut self, text: &str) {
+        text.split_whitespace().for_each(|word| self.push(hash_word(word)));
+    }
+
+    /// A number that equal prompts share.
+    pub(super) fn hash(&self) -> u64 {
+        self.chain
+    }
+
+    /// What the scheduler needs to know.
+    pub(super) fn shape(self, prefix_caching: bool) -> PromptShape {
+        PromptShape { tokens: self.count, blocks: if prefix_caching { self.blocks } else { Vec::new() } }
+    }
+}
+
+/// FNV-1a.
+pub(super) fn hash_word(word: &str) -> u64 {
+    word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The finalizer of SplitMix64: neighbouring inputs get unrelated outputs.
+pub(super) fn mix(input: u64) -> u64 {
+    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn counts(prompt: Value) -> Option<Vec<u32>> {
+        of_completion(Some(&prompt), 4).ok().map(|prompts| prompts.iter().map(|tokens| tokens.count).collect())
+    }
+
+    #[test]
+    fn prompts_come_as_text_as_ids_and_as_lists_of_these() {
+        assert_eq!(counts(json!("a b  c\nd e")), Some(vec![5]));
+        assert_eq!(counts(json!([1, 2, 3])), Some(vec![3]));
+        assert_eq!(counts(json!(["a b", "c"])), Some(vec![2, 1]));
+        assert_eq!(counts(json!([[1, 2], [3]])), Some(vec![2, 1]));
+        for wrong in [json!(null), json!(7), json!(""), json!([]), json!(["a", ""]), json!([1, "a"]), json!([[-1]])] {
+            assert_eq!(counts(wrong.clone()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn prompts_share_the_blocks_of_their_common_prefix() {
+        let blocks = |ids: Value| of_completion(Some(&ids), 4).unwrap().remove(0).shape(true).blocks;
+        let (one, other) = (blocks(json!([1, 2, 3, 4, 5, 6, 7, 8])), blocks(json!([[1, 2, 3, 4, 5, 6, 7, 9]])));
+        assert_eq!((one.len(), one[0]), (2, other[0]));
+        assert_ne!(one[1], other[1]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Endpoints: errors, metrics, keys, tokens, and what is there in developer mode alone.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[tokio::test]
+async fn errors_and_endpoints_are_vllms() {
+    let server = Server::start("--max-num-seqs 16 --max-num-batched-tokens 256 --gpu-memory-utilization 0.9").await;
+    let (status, body) = server.post("/v1/completions", json!({"model": "other", "prompt": "x"})).await;
+    assert_eq!((status, body.contains(r#""type":"NotFoundError""#)), (404, true));
+    let (status, body) = server.post("/v1/completions", json!({"prompt": "x", "max_tokens": 1024})).await;
+    assert_eq!((status, body.contains("maximum context length")), (400, true));
+    let post = client().post(format!("{}/v1/completions", server.base));
+    let response = post.header("content-type", "application/json").body("not json").send().await.unwrap();
+    assert_eq!(response.status(), 400);
+    assert_eq!(server.get("/nope").await.0, 404);
+    assert_eq!(server.get("/v1/completions").await.0, 405);
+    assert_eq!(server.get("/health").await, (200, String::new()));
+    assert!(server.get("/version").await.1.contains("0.32.0"));
+    assert!(server.get("/v1/models").await.1.contains(r#""id":"m""#));
+    let info: Value = serde_json::from_str(&server.get("/server_info?config_format=json").await.1).unwrap();
+    let config = &info["vllm_config"];
+    assert_eq!(config["scheduler_config"]["max_num_seqs"], 16);
+    assert_eq!(config["scheduler_config"]["max_num_batched_tokens"], 256);
+    assert_eq!(config["cache_config"]["gpu_memory_utilization"], 0.9);
+    assert_eq!(config["model_config"]["max_model_len"], 1024);
+    let whole: Value =
+        serde_json::from_str(&server.post("/v1/completions", json!({"prompt": "a b c"})).await.1).unwrap();
+    assert_eq!(whole["usage"]["completion_tokens"], 16);
+    for name in ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total"] {
+        assert!(server.metric(name).await.abs() < 1e-12, "{name}");
+    }
+    assert!((server.metric("prompt_tokens_total").await - 3.0).abs() < 1e-12);
+    assert!((server.metric("generation_tokens_total").await - 16.0).abs() < 1e-12);
+    let page = server.get("/metrics").await.1;
+    assert!(page.contains(r#"vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 1.0"#));
+    assert!(page.contains(r#"gpu_memory_utilization="0.9""#) && page.contains("kv_cache_size_tokens="));
+}
+
+#[tokio::test]
+async fn the_endpoints_of_developers_are_there_in_developer_mode_alone() {
+    let plain = SimArgs { sim_dev_mode: false, ..args("") };
+    for (args, status) in [(plain, 404), (args("--sim-dev-mode"), 200)] {
+        let server = Server::of(args).await;
+        assert_eq!(server.post("/reset_prefix_cache", json!({})).await.0, status);
+        assert_eq!(server.get("/server_info").await.0, status);
+        assert_eq!(server.get("/version").await.0, 200);
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_guards_the_api_and_not_the_probes() {
+    let server = Server::start("--api-key one two").await;
+    let get = async |path: &str, key: Option<&str>| {
+        let request = client().get(format!("{}{path}", server.base));
+        let request = key.iter().fold(request, |request, key| request.header("authorization", *key));
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    assert_eq!(get("/v1/models", None).await, (401, r#"{"error":"Unauthorized"}"#.to_owned()));
+    for (key, status) in [("Bearer three", 401), ("Basic one", 401), ("Bearer one", 200), ("bearer two", 200)] {
+        assert_eq!(get("/v1/models", Some(key)).await.0, status, "{key}");
+    }
+    for path in ["/health", "/metrics", "/version", "/load", "/ping", "/server_info"] {
+        assert_eq!(get(path, None).await.0, 200, "{path}");
+    }
+    server.stop().await;
+}
+
+/// The sum and the number of values of a histogram.
+async fn histogram(server: &Server, name: &str) -> (f64, f64) {
+    (server.metric(&format!("{name}_sum")).await, server.metric(&format!("{name}_count")).await)
+}
+
+#[tokio::test]
+async fn latencies_are_observed_as_a_client_sees_them() {
+    let server = Server::start("--sim-speed 2").await;
+    let body = json!({"prompt": prompt(40), "max_tokens": 20});
+    let begun = clock::now();
+    assert_eq!(server.post("/v1/completions", body).await.0, 200);
+    let seen = begun.elapsed().as_secs_f64();
+    let (whole, requests) = histogram(&server, "e2e_request_latency_seconds").await;
+    assert!(requests == 1.0 && whole > 0.0 && whole <= seen, "{whole} of {seen}");
+    let (first, _) = histogram(&server, "time_to_first_token_seconds").await;
+    let (decode, _) = histogram(&server, "request_decode_time_seconds").await;
+    let (gaps, count) = histogram(&server, "inter_token_latency_seconds").await;
+    assert_eq!(count, 19.0);
+    assert!(
+        (gaps - decode).abs() < 1e-9 && first < whole && (first + decode) < whole + 0.02,
+        "{first} {decode} {whole}"
+    );
+    assert_eq!(histogram(&server, "request_generation_tokens").await, (20.0, 1.0));
+    assert_eq!(histogram(&server, "iteration_tokens_total").await, (60.0, 20.0), "steps, and all tokens once");
+}
+
+#[tokio::test]
+async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabulary() {
+    use crate::engine::Endpoints;
+    use crate::units::{Rate, Seconds};
+    use crate::workload::{Demand, Material, Pace, Prompt, source};
+
+    let server = Server::start("--served-model-name tiny").await;
+    let space = "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"simulated\"\n[workload]\nkind = \"random\"\nendpoint = \"chat\"\n\
+        input_tokens = { distribution = \"uniform\", min = 20, max = 60 }\noutput_tokens = 1\nshared_prefix_tokens = 30\n\
+        [parameters]\nmax-num-seqs = { values = [8] }\n";
+    let plan = crate::settings::parse("space.toml", space).unwrap().workload;
+    let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default()).unwrap();
+    let vocabulary = endpoints.vocabulary("tiny").await.unwrap();
+    assert!(vocabulary.exact(&plan));
+    assert_eq!(endpoints.tokens_and_characters("tiny", &["one two", "three"]).await, (3, 12));
+    let pace = Pace {
+        demand: Demand::Open(Rate(1.0)),
+        horizon: Seconds(99.0),
+        arrival_seed: 1,
+        content_seed: 2,
+        shared_seed: 3,
+        answer_time: Seconds(0.0),
+    };
+    let mut source = source(&plan, &Material { vocabulary, ..Material::default() }, pace);
+    for _ in 0..5 {
+        let planned = source.take().unwrap();
+        let Prompt::Messages(messages) = &planned.prompt else { panic!("chat takes messages") };
+        let body = json!({"model": "tiny", "messages": messages, "max_tokens": 1});
+        let answer: Value = serde_json::from_str(&server.post("/v1/chat/completions", body).await.1).unwrap();
+        assert_eq!(answer["usage"]["prompt_tokens"], planned.prompt_tokens);
+        assert!((50..=90).contains(&planned.prompt_tokens));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_time_factor_makes_the_same_engine_faster() {
+    let body = json!({"prompt": "one two three", "max_tokens": 100});
+    let mut took = Vec::new();
+    for words in ["", "--sim-speed 10"] {
+        let server = Server::start(words).await;
+        let begun = clock::now();
+        assert_eq!(server.post("/v1/completions", body.clone()).await.0, 200);
+        took.push(begun.elapsed().as_secs_f64());
+        server.stop().await;
+    }
+    // A hundred steps of about 2 ms; a shared machine adds to both.
+    assert!(took[0] > 0.19 && took[1] < took[0] / 2.0, "{took:?}");
+}
