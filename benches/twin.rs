@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, LogNormal};
 
-/// Fitted to two probes of vLLM 0.24 with Llama-3.1-8B in bf16 on one H200 (`examples/paired_h200.rs`).
+/// Fitted to two probes of vLLM 0.24 with Llama-3.1-8B in bf16 on one H200 (`examples/paired_probes.rs`).
 fn h200_8b() -> StepCosts {
     StepCosts {
         base: 4.4e-3,

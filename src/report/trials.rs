@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::journal::{Journal, Purpose, Record};
 use crate::space::Point;
+use crate::verdict::paired::{Judge, Paired};
 
 /// The table as bytes.
 ///
@@ -19,6 +20,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     header
         .extend(["probe", "rate", "outcome", "because", "offered", "achieved", "counted", "errors"].map(str::to_owned));
     header.extend(limits.iter().map(|key| format!("{key}_ms")));
+    header.extend(limits.iter().flat_map(|key| PAIRED.map(|column| format!("{key}_{column}"))));
     header.extend(
         [
             "confidence",
@@ -55,6 +57,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
                 row.extend(
                     verdict.limits.iter().map(|l| l.measured.map_or(String::new(), |m| format!("{:.3}", m.millis()))),
                 );
+                row.extend(verdict.limits.iter().flat_map(|l| paired(l.paired.as_ref())));
                 row.push(format!("{:.4}", verdict.confidence));
                 row.extend([
                     number(telemetry.peak_kv_usage),
@@ -82,9 +85,22 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     csv.into_inner().map_err(|e| e.into_error())
 }
 
+/// What a row tells of a promise's paired estimate: the quantile over hours of traffic, the standard error of its logarithm, the share of
+/// the variance that the twin explains, and who decides.
+const PAIRED: [&str; 4] = ["hours_ms", "hours_log_error", "explained", "judge"];
+
+fn paired(estimate: Option<&Paired>) -> [String; PAIRED.len()] {
+    let Some(p) = estimate else { return Default::default() };
+    let judge = match p.judge {
+        Judge::Paired => "paired",
+        Judge::PlainCount => "count",
+    };
+    [format!("{:.3}", p.estimate.millis()), format!("{:.4}", p.error), format!("{:.3}", p.explained), judge.to_owned()]
+}
+
 fn failed(probe: &str, outcome: &str, failure: &crate::rig::Failure, limits: usize) -> Vec<String> {
     let mut row = vec![probe.to_owned(), String::new(), outcome.to_owned(), failure.diagnosis.says.clone()];
-    row.extend(std::iter::repeat_n(String::new(), 4 + limits + 6));
+    row.extend(std::iter::repeat_n(String::new(), 4 + limits * (1 + PAIRED.len()) + 6));
     row.extend([format!("{:.3}", failure.took.0), String::new()]);
     row
 }

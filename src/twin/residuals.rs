@@ -34,6 +34,9 @@ pub struct Residuals {
     pub probes: Vec<Drift>,
 }
 
+/// Where the sides of a valley are looked at, in logarithms; symmetric.
+const SIDES: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
+
 /// How one probe differs from the fit to all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
@@ -70,7 +73,7 @@ impl Residuals {
             let of_speed = |s: &[f64]| own.likelihood(&costs.slower(s[0].exp()));
             let (speed, _) = minimize(of_speed, &[0.0], &[0.05], 30);
             Drift {
-                slower: speed[0].exp(),
+                slower: vertex(|speed| of_speed(&[speed]), speed[0]).exp(),
                 ttft_bias: typical(all.iter().filter(|r| r.probe == probe).map(|r| r.ttft)),
                 tpot_bias: typical(all.iter().filter(|r| r.probe == probe).filter_map(|r| r.tpot)),
             }
@@ -86,6 +89,19 @@ impl Residuals {
             probes: (0..probes.len()).map(drift).collect(),
         }
     }
+}
+
+/// Where a valley has its bottom, by the parabola through its sides (least squares): the loss is jagged on the scale of a step of the engine,
+/// and a search that ended in one of its teeth stays there.
+fn vertex(loss: impl Fn(f64) -> f64, near: f64) -> f64 {
+    let points = SIDES.map(|x| (x, loss(near + x)));
+    let n = points.len() as f64;
+    let sum = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
+    let (x2, x4) = (sum(|p| p.0.powi(2)), sum(|p| p.0.powi(4)));
+    let slope = sum(|p| p.0 * p.1) / x2;
+    let curvature = (sum(|p| p.0.powi(2) * p.1) - x2 * sum(|p| p.1) / n) / (x4 - x2 * x2 / n);
+    let to = -slope / (2.0 * curvature);
+    if curvature > 0.0 && to.abs() <= SIDES[SIDES.len() - 1] { near + to } else { near }
 }
 
 fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {

@@ -78,6 +78,16 @@ fn a_slower_probe_shows_as_drift() {
 }
 
 #[test]
+fn the_speed_of_the_engine_from_run_to_run_is_found() {
+    let speeds = [1.0, 1.02, 0.985, 1.01];
+    let probes: Vec<Probe> = (0..).zip(speeds).map(|(i, speed)| probe(&ENGINE.slower(speed), 11.0, 20 + i)).collect();
+    let (found, freedom) = fit(&probes).unwrap().run_to_run();
+    let mean = speeds.iter().map(|s: &f64| s.ln()).sum::<f64>() / 4.0;
+    let made = (speeds.iter().map(|s| (s.ln() - mean).powi(2)).sum::<f64>() / 3.0).sqrt();
+    assert!(freedom == 3.0 && (found / made).ln().abs() < 0.35, "made {made}, found {found}");
+}
+
+#[test]
 fn a_refit_is_no_worse() {
     let probes = [probe(&ENGINE, 8.0, 3), probe(&ENGINE, 14.0, 4)];
     let first = fit(&probes).unwrap();

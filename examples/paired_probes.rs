@@ -1,9 +1,13 @@
-//! The paired twin on the requests of a real engine: one H200, vLLM 0.24, Llama-3.1-8B in bf16, default arguments.
+//! The paired twin on the requests of a real engine: the spread of a p99 from probe to probe, direct and paired, and what is predicted of
+//! probes that no fit has seen.
 //!
-//!     cargo run --release --example paired_h200 -- FOLDER
+//!     cargo run --release --example paired_probes -- FOLDER [WORKLOAD SEQS TOKENS KV]
 //!
-//! FOLDER holds one file per probe, named `def_r15.16_d40_s11.csv` (default arguments, requests per second, seconds, seed), with the
-//! columns due, sent, first, last, `n_in`, `n_out`, err; `seqs32_...` ran with max-num-seqs 32, `def_sat.csv` sent 500 requests at once.
+//! FOLDER holds one file of requests per probe, named `def_r15.16_d40_s11.csv` (the engine's arguments, requests per second, seconds,
+//! seed), of which the first 10 s are its ramp; `seqs32_...` ran with max-num-seqs 32, `def_sat.csv` sent everything at once. WORKLOAD
+//! is a file with the `[workload]` that they were drawn from, SEQS, TOKENS and KV are what bounds the engine: sequences, tokens of a
+//! step, tokens of the KV cache. Without them: one H200, vLLM 0.24, Llama-3.1-8B in bf16, default arguments.
+//!
 //! The twin is fitted to the first two probes of 40 s. Every figure is made from the files; nothing here was tuned to them.
 #![expect(
     clippy::print_stdout,
@@ -16,20 +20,48 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use autotune::settings::{Limit, Metric};
+use autotune::load::read_records;
+use autotune::settings::{Limit, Metric, WorkloadPlan, traffic};
 use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
-use autotune::units::Seconds;
+use autotune::units::{Rate, Seconds};
 use autotune::verdict::Window;
 use autotune::verdict::paired::{Long, Measured, Paired, estimate};
-use rand::RngExt;
-use rand::SeedableRng;
-use rand_chacha::ChaCha12Rng;
-use rand_distr::{Distribution, LogNormal};
+use autotune::workload::{Demand, Material, Pace, outline};
 
-/// What that engine ran with by default: its log says 1,024 sequences, 8,192 tokens a step and 919,824 tokens of KV cache.
-const DEFAULT: Bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
+/// What the H200's engine said that it ran with.
+const H200: Bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
+/// What its probes were drawn from.
+const H200_WORKLOAD: &str = r#"
+[workload]
+kind = "random"
+input_tokens = { distribution = "lognormal", median = 800, sigma = 0.8, min = 16, max = 8000 }
+output_tokens = { distribution = "lognormal", median = 200, sigma = 0.7, min = 8, max = 2000 }
+"#;
 const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
 const METRICS: [(Metric, &str); 2] = [(Metric::Ttft, "TTFT"), (Metric::Tpot, "TPOT")];
+
+/// What the probes were drawn from, and what served them.
+struct Traffic {
+    workload: WorkloadPlan,
+    bounds: Bounds,
+}
+
+impl Traffic {
+    fn of_arguments(mut arguments: impl Iterator<Item = String>) -> Self {
+        let file = arguments.next();
+        let text = file.as_ref().map_or(H200_WORKLOAD.to_owned(), |path| std::fs::read_to_string(path).unwrap());
+        let workload =
+            traffic(file.as_deref().unwrap_or("the H200's workload"), &text).map_err(|e| e.render()).unwrap().0;
+        let counts: Vec<u64> = arguments.map(|count| count.parse().unwrap()).collect();
+        let bounds = match counts[..] {
+            [seqs, tokens, kv] => {
+                Bounds { max_num_seqs: seqs as u32, max_num_batched_tokens: tokens as u32, kv_tokens: Some(kv) }
+            }
+            _ => H200,
+        };
+        Self { workload, bounds }
+    }
+}
 
 struct File {
     name: String,
@@ -37,38 +69,24 @@ struct File {
 }
 
 fn read(path: &Path, bounds: Bounds) -> File {
-    let mut reader = csv::Reader::from_path(path).unwrap();
-    let requests = reader.deserialize().map(|row| {
-        let row: BTreeMap<String, String> = row.unwrap();
-        let time = |column: &str| row[column].parse::<f64>().ok().map(Seconds);
-        let count = |column: &str| row[column].parse::<u32>().unwrap();
-        Observed {
-            due: time("due").unwrap(),
-            sent: time("sent").unwrap(),
-            tokens_in: count("n_in"),
-            cached: 0,
-            tokens_out: count("n_out"),
-            first: time("first"),
-            last: time("last"),
-            failed: !row["err"].is_empty(),
-        }
-    });
+    let records = read_records(std::fs::File::open(path).unwrap()).unwrap();
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-    File { name, probe: Probe::new(requests.collect(), bounds) }
+    File { name, probe: Probe::of_records(&records, bounds) }
 }
 
-/// Traffic as the probes were drawn: Poisson arrivals, prompts of 800 and answers of 200 tokens in the median, lognormal.
-fn long(fit: &Fit, rate: f64) -> Long {
-    let mut rng = ChaCha12Rng::seed_from_u64(5);
-    let (prompt, output) = (LogNormal::new(800_f64.ln(), 0.8).unwrap(), LogNormal::new(200_f64.ln(), 0.7).unwrap());
-    let mut at = 0.0;
-    let traffic = (0..100_000).map(|_| {
-        at -= (1.0 - rng.random::<f64>()).ln() / rate;
-        let tokens = |value: f64, least: f64, most: f64| value.clamp(least, most) as u32;
-        let prompt = tokens(prompt.sample(&mut rng), 16.0, 8000.0);
-        Sent { at, prompt, cached: 0, output: tokens(output.sample(&mut rng), 8.0, 2000.0) }
-    });
-    Long::replay(&fit.costs, DEFAULT, traffic)
+/// Hours of the traffic that the probes were drawn from.
+fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> Long {
+    let pace = Pace {
+        demand: Demand::Open(Rate(rate)),
+        horizon: Seconds(f64::MAX),
+        arrival_seed: 5,
+        content_seed: 5,
+        shared_seed: 5,
+        answer_time: Seconds(0.0),
+    };
+    let drawn = outline(&traffic.workload, &Material::default(), pace, 100_000, |_| Seconds(0.0));
+    let sent = drawn.iter().map(|o| Sent { at: o.due.0, prompt: o.prompt_tokens, cached: 0, output: o.output_tokens });
+    Long::replay(&fit.costs, traffic.bounds, sent)
 }
 
 fn spread(logs: &[f64]) -> f64 {
@@ -91,8 +109,8 @@ fn paired(files: &[&File], fit: &Fit, long: &Long) -> Vec<Paired> {
 }
 
 /// Spread of single probes, direct and paired, and how far pairs of probes are from all together.
-fn one_rate(rate: &str, files: &[&File], fit: &Fit) {
-    let long = long(fit, rate.parse().unwrap());
+fn one_rate(rate: &str, files: &[&File], fit: &Fit, traffic: &Traffic) {
+    let long = long(fit, traffic, rate.parse().unwrap());
     let each: Vec<Vec<Paired>> = files.iter().map(|f| paired(&[f], fit, &long)).collect();
     let pooled = paired(files, fit, &long);
     let mut farthest = [0.0_f64; 2];
@@ -152,13 +170,15 @@ fn predicted(file: &File, fit: &Fit) {
 
 fn main() {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "tests/data/h200".to_owned());
+    let traffic = Traffic::of_arguments(std::env::args().skip(2));
+    let default = traffic.bounds;
     let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "csv"));
     paths.sort();
     let stem = |p: &Path| p.file_stem().unwrap().to_string_lossy().into_owned();
     let named = |prefix: &str| paths.iter().filter(|p| stem(p).starts_with(prefix)).cloned().collect::<Vec<_>>();
     let probes: Vec<File> =
-        named("def_r").iter().filter(|p| stem(p).contains("_d40_")).map(|p| read(p, DEFAULT)).collect();
+        named("def_r").iter().filter(|p| stem(p).contains("_d40_")).map(|p| read(p, default)).collect();
     let (fitted, rest) = probes.split_at(2);
 
     let begun = Instant::now();
@@ -178,6 +198,11 @@ fn main() {
         r.ttft_sd, r.tpot_sd, r.outliers, r.answers
     );
 
+    println!(
+        "  correlation of measured and replayed logarithms, request by request: TTFT {:.3}, TPOT {:.3}",
+        r.ttft_correlation, r.tpot_correlation
+    );
+
     println!("\np99 of single probes of 40 s that are not in the fit (ms; sd of the log), direct and paired");
     println!("req/s   n         direct      sd    paired      sd  ratio  stated    pooled  any two within  explained");
     let mut rates: BTreeMap<String, Vec<&File>> = BTreeMap::new();
@@ -185,16 +210,16 @@ fn main() {
         let rate = file.name.split('_').nth(1).unwrap().trim_start_matches('r').to_owned();
         rates.entry(rate).or_default().push(file);
     }
-    rates.iter().for_each(|(rate, files)| one_rate(rate, files, &found));
+    rates.iter().for_each(|(rate, files)| one_rate(rate, files, &found, &traffic));
 
     println!(
         "\nnever launched, or never seen by the fit (ms)      p50: measured  twin             p99: measured  twin"
     );
     for path in named("seqs32") {
-        predicted(&read(&path, Bounds { max_num_seqs: 32, ..DEFAULT }), &found);
+        predicted(&read(&path, Bounds { max_num_seqs: 32, ..default }), &found);
     }
     for path in [named("def_sat"), named("def_r15.16_d300")].concat() {
-        predicted(&read(&path, DEFAULT), &found);
+        predicted(&read(&path, default), &found);
     }
 
     let ten: Vec<Probe> = probes.iter().take(10).map(|f| f.probe.clone()).collect();
