@@ -3,12 +3,14 @@
 //! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
 //! `server` has a clock, only `noise` draws, from a seed, and only `profiles` reads files; all else is pure.
 
+mod aggregates;
 mod blocks;
 mod coefficients;
 mod costs;
 mod fast;
 mod fit;
 mod flags;
+mod history;
 mod linear;
 mod loss;
 mod noise;
@@ -20,8 +22,10 @@ mod residuals;
 mod scheduler;
 pub mod server;
 mod simplex;
+mod summaries;
 mod uncertainty;
 
+pub use aggregates::{Aggregate, Aggregates};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
@@ -30,6 +34,7 @@ pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
 pub(crate) use fit::fit_within;
 pub use fit::{Coefficient, Fit, FitError, fit, refit};
 pub use flags::{EngineFlags, FlagError};
+pub use history::{History, HistoryRun, ReplayedRun};
 pub use noise::{Noise, Unsteady};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start};
@@ -37,3 +42,4 @@ pub use profiles::ProfileError;
 pub use replay::{Arrival, Replayed, replay};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
+pub use summaries::{SummaryFit, SummaryFitError, fit_summaries};
