@@ -12,6 +12,7 @@ pub mod engine;
 pub mod journal;
 pub mod load;
 mod order;
+mod parallel;
 pub mod progress;
 pub mod rehearsal;
 pub mod report;

@@ -2,7 +2,6 @@
 //!
 //! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
 
-mod parallel;
 mod scope;
 mod spread;
 mod truth;
@@ -11,6 +10,7 @@ use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
+use crate::parallel;
 use crate::progress::Silent;
 use crate::rig::SimulatedRig;
 use crate::settings::Plan;

@@ -2,7 +2,8 @@
 //!
 //! By replay, so only for traffic whose times do not depend on the answers, and for the steady engine: what noise adds is not in it.
 
-use super::{Job, parallel};
+use super::Job;
+use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, candidates};

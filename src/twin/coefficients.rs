@@ -92,6 +92,32 @@ pub(super) fn unpack(x: &[f64]) -> StepCosts {
     }
 }
 
+/// The coefficients of this vector where they are free, zero elsewhere.
+pub(super) fn unpack_some(x: &[f64], free: [bool; COUNT]) -> StepCosts {
+    let mut costs = unpack(x);
+    let fields = [
+        &mut costs.base,
+        &mut costs.per_decode,
+        &mut costs.per_context_token,
+        &mut costs.per_prefill_token,
+        &mut costs.overhead,
+        &mut costs.per_prefill_pair,
+        &mut costs.mixed,
+        &mut costs.above_16,
+        &mut costs.above_64,
+        &mut costs.above_128,
+        &mut costs.delivery,
+        &mut costs.per_delivery,
+        &mut costs.per_prefill_square,
+        &mut costs.overlap,
+        &mut costs.ahead,
+    ];
+    for (field, _) in fields.into_iter().zip(free).filter(|(_, free)| !free) {
+        *field = 0.0;
+    }
+    costs
+}
+
 /// The value of one coefficient, in the unit of its field.
 pub(super) fn value(x: &[f64], i: usize) -> f64 {
     if i < SHARES { x[i].exp() } else { 1.0 / (1.0 + (-x[i]).exp()) }

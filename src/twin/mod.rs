@@ -3,6 +3,7 @@
 //! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
 //! `server` has a clock, only `noise` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
 
+mod aggregates;
 mod blocks;
 mod careful;
 mod coefficients;
@@ -10,6 +11,7 @@ mod costs;
 mod fast;
 mod fit;
 mod flags;
+mod history;
 mod linear;
 mod loss;
 mod noise;
@@ -22,8 +24,10 @@ mod scheduler;
 pub mod server;
 mod simplex;
 mod speculation;
+mod summaries;
 mod uncertainty;
 
+pub use aggregates::{Aggregate, Aggregates};
 pub use careful::{Care, careful};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
@@ -31,6 +35,7 @@ pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit};
 pub use flags::{EngineFlags, FlagError};
+pub use history::{History, HistoryRun, ReplayedRun};
 pub use noise::{Noise, Unsteady};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start};
@@ -39,3 +44,4 @@ pub use replay::{Arrival, Replayed, replay};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use speculation::{Drafted, Speculation};
+pub use summaries::{SummaryFit, SummaryFitError, fit_summaries};

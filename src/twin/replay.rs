@@ -37,8 +37,18 @@ pub struct Replayed {
 ///
 /// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
 pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {
+    serve(&mut Scheduler::new(costs, limits), &costs, arrivals, |_, _| ())
+}
+
+/// Serves the arrivals on an idle scheduler, whose steps cost what is given here too, and leaves it idle. `gap` hears of every step its
+/// seconds and the number of streams that waited so long for their next token.
+pub(super) fn serve(
+    scheduler: &mut Scheduler,
+    costs: &StepCosts,
+    arrivals: impl IntoIterator<Item = Arrival>,
+    mut gap: impl FnMut(f64, u64),
+) -> Vec<Replayed> {
     let mut arrivals = arrivals.into_iter().peekable();
-    let mut scheduler = Scheduler::new(costs, limits);
     let mut done: Vec<Replayed> = Vec::with_capacity(arrivals.size_hint().0);
     let (mut now, mut last) = (0.0, 0.0);
     loop {
@@ -59,17 +69,20 @@ pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item
         now += step.seconds;
         last = step.seconds;
         let emitted = step.emitted.len() as u64;
+        let mut streams = emitted;
         for position in step.emitted {
             let request = &mut done[position as usize];
             if request.first.is_infinite() {
                 request.first = now + costs.first_delivery(emitted);
                 request.cached_tokens = scheduler.cached_tokens(position).unwrap_or(0);
+                streams -= 1;
             }
         }
         for position in step.finished {
             let request = &mut done[position as usize];
             request.last = (now + costs.last_delivery(emitted)).max(request.first);
         }
+        gap(step.seconds, streams);
     }
 }
 
