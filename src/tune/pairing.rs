@@ -152,6 +152,11 @@ impl Pairing {
         weigh(verdict, estimates, certainty)
     }
 
+    /// Whether there is a twin to judge by.
+    pub(super) fn is_fitted(&self) -> bool {
+        self.fit.is_some()
+    }
+
     /// Takes a lesson; whether it is time to fit.
     pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
         self.probes.push_back(lesson.probe.clone());

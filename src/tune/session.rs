@@ -25,6 +25,8 @@ const CURSE: f64 = 0.9;
 const CERTIFY_TRIES: u64 = 6;
 /// By how much it is lowered where a promise was broken, and where it was only too near to say.
 const LOWER: (f64, f64) = (0.92, 0.95);
+/// A pair that is as sure as this is asked once more at the same rate.
+const ALMOST: f64 = 0.75;
 
 /// Probes at most this many times above a rate speak for it too.
 const EVIDENCE_REACH: f64 = 1.1;
@@ -272,7 +274,7 @@ impl<'a, R: Rig> Session<'a, R> {
             return Ok(None);
         }
         let mut rate = round(estimate * CURSE);
-        let mut evidence: Vec<(Rate, f64)> = Vec::new();
+        let (mut evidence, mut again): (Vec<(Rate, f64)>, u32) = (Vec::new(), 0);
         for attempt in 0..CERTIFY_TRIES {
             if attempt > 0 && !self.affords(self.prices().certify, 0) {
                 self.left_out(format!("{what} below {rate}: the budget ended"));
@@ -286,6 +288,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 arrival_seed: mix(seed, &[FRESH, attempt]),
                 content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
                 answer_time,
+                slack: 1.0,
             };
             let verdict = match self.bench.probe(ask, Certainty::CERTIFIED).await? {
                 Ok(verdict) => verdict,
@@ -307,6 +310,10 @@ impl<'a, R: Rig> Session<'a, R> {
                 Outcome::Pass | Outcome::Unresolved if inside && confidence >= Certainty::CERTIFIED.0 => {
                     return Ok(Some(Certified { rate, confidence, binding: verdict.binding }));
                 }
+                // Nearly sure by the pair, whose doubt is of this window alone: another one at the same rate is worth more than a lower rate.
+                Outcome::Unresolved if inside && verdict.by_count.is_some() && confidence >= ALMOST && again < 1 => {
+                    again += 1
+                }
                 Outcome::Fail => rate = round(rate * LOWER.0),
                 Outcome::Pass | Outcome::Unresolved | Outcome::Void => rate = round(rate * LOWER.1),
             }
@@ -324,6 +331,7 @@ impl<'a, R: Rig> Session<'a, R> {
             arrival_seed: mix(seed, &[ARRIVALS]),
             content_seed: mix(seed, &[CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
+            slack: 1.0,
         }
     }
 

@@ -19,6 +19,13 @@ use super::uncertainty;
 const LEAST_ANSWERS: usize = 100;
 /// The starts search on this many probes, spread over the load; the best goes on with all.
 const PROBES_OF_A_START: usize = 3;
+/// How far a hop goes, in logarithms, and the downhill steps after it.
+const HOP: f64 = 1.5;
+const STEPS_OF_A_HOP: usize = 6;
+/// The loss is jagged by about as much: what differs by less is as good.
+const JAGS: f64 = 15.0;
+/// Another round of hops wants this gain in the log likelihood of the last one.
+const WORTH_A_ROUND: f64 = 2.0;
 /// A simplex moves at most so often; with fewer moves than the least it has not even turned around.
 const MOST_MOVES: f64 = 1500.0;
 const LEAST_MOVES: u64 = 50;
@@ -30,18 +37,20 @@ const LAST_STEPS: usize = 8;
 pub struct Effort {
     /// Downhill steps of a descent from each first guess; most end earlier, when they gain nothing more.
     pub steps: usize,
+    /// Rounds of hops from the best descent: each coefficient is set far off, and the others follow.
+    pub hops: usize,
     /// Requests that the polish may replay, not counting the descents.
     pub polish: f64,
 }
 
 impl Effort {
     /// For an answer that stays: some seconds of a core for ten probes.
-    pub const FULL: Self = Self { steps: 30, polish: 1e7 };
+    pub const FULL: Self = Self { steps: 30, hops: 1, polish: 1e7 };
     /// For a session that fits again and again while an engine waits: a tenth of that.
-    pub const QUICK: Self = Self { steps: 15, polish: 1e6 };
+    pub const QUICK: Self = Self { steps: 15, hops: 0, polish: 1e6 };
     /// For tests, whose code is not optimized.
     #[cfg(test)]
-    pub(crate) const LEAST: Self = Self { steps: 2, polish: 0.0 };
+    pub(crate) const LEAST: Self = Self { steps: 2, hops: 0, polish: 0.0 };
 }
 
 /// One fitted coefficient.
@@ -125,7 +134,34 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
             best = found;
         }
     }
-    Ok(finish(probes, center, &best.0, loss.replays(), &[0.4, 0.2], effort))
+    let reach = hop(&loss, &mut best, effort.hops);
+    Ok(finish(probes, center, (&best.0, reach), loss.replays(), &[0.4, 0.2], effort))
+}
+
+/// Leaves a valley for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill step
+/// follows: one of them is set far off, the others follow, and whatever ends lower stays. Returns how far each coefficient got from the
+/// best while the loss hardly rose.
+fn hop(loss: &Loss, best: &mut (Vec<f64>, f64), rounds: usize) -> [f64; COUNT] {
+    let mut visited = Vec::new();
+    for _ in 0..rounds {
+        let before = best.1;
+        for i in 0..COUNT {
+            for by in [-HOP, HOP] {
+                let mut start = best.0.clone();
+                start[i] += by;
+                let found = loss.descend(&start, STEPS_OF_A_HOP);
+                if found.1 < best.1 {
+                    *best = found.clone();
+                }
+                visited.push(found);
+            }
+        }
+        if before - best.1 < WORTH_A_ROUND {
+            break;
+        }
+    }
+    let as_good = || visited.iter().filter(|(_, loss)| *loss < best.1 + JAGS);
+    std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max))
 }
 
 /// Fits again, with more probes or others, from what an earlier fit found.
@@ -135,14 +171,13 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
-    Ok(finish(
-        probes,
-        center,
-        &coefficients::pack(&earlier.costs),
-        0,
-        &[0.15],
-        Effort { polish: effort.polish / 2.0, ..effort },
-    ))
+    let some = spread_over_load(probes);
+    let loss = Loss::new(&some, center, coefficients::spread());
+    let start = coefficients::pack(&earlier.costs).to_vec();
+    let mut best = (start.clone(), loss.at(&start));
+    let reach = hop(&loss, &mut best, effort.hops);
+    let effort = Effort { polish: effort.polish / 2.0, ..effort };
+    Ok(finish(probes, center, (&best.0, reach), loss.replays(), &[0.15], effort))
 }
 
 fn enough(probes: &[Probe]) -> Result<(), FitError> {
@@ -151,7 +186,14 @@ fn enough(probes: &[Probe]) -> Result<(), FitError> {
 }
 
 /// Polishes with simplexes of these edges, and tells what was found.
-fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, edges: &[f64], effort: Effort) -> Fit {
+fn finish(
+    probes: &[Probe],
+    center: [f64; COUNT],
+    (start, reach): (&[f64], [f64; COUNT]),
+    replays: u64,
+    edges: &[f64],
+    effort: Effort,
+) -> Fit {
     let loss = Loss::new(probes, center, coefficients::spread());
     let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
     let steps = LAST_STEPS.min(effort.steps);
@@ -164,7 +206,8 @@ fn finish(probes: &[Probe], center: [f64; COUNT], start: &[f64], replays: u64, e
         }
         best = loss.descend(&best.0, steps);
     }
-    let covariance = uncertainty::covariance(&loss, &best.0, probes);
+    let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
+    reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
     let of = |i: usize| Coefficient {
         name: NAMES[i].to_owned(),
         value: coefficients::value(&best.0, i),

@@ -11,7 +11,10 @@ pub struct Counter {
     limits: Vec<Limit>,
     window: Window,
     absorbs: Vec<f64>,
+    slack: f64,
+    /// Latencies beyond each limit, and requests that failed.
     broken: Vec<u64>,
+    failed: Vec<u64>,
     /// Requests that ended, for whoever shows progress.
     pub ended: u64,
 }
@@ -19,7 +22,10 @@ pub struct Counter {
 impl Counter {
     /// For a probe at that rate. What the planned length can absorb is reckoned with a tenth more arrivals than the rate
     /// promises, so that luck in the number of arrivals never cuts a probe that would have passed.
-    pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64) -> Self {
+    ///
+    /// `slack` says how many times as many latencies beyond a limit are borne: 1 where the count alone decides, more where a pair may
+    /// find that the arrivals were to blame, which takes the whole window. Failed requests are no luck and have none.
+    pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64, slack: f64) -> Self {
         let requests = rate.0 * window.length().0;
         let most = requests * 1.1 + 3.0 * requests.sqrt() + 1.0;
         let absorbs = limits
@@ -29,7 +35,8 @@ impl Counter {
                 allowance((most * per_request) as u64, l.quantile)
             })
             .collect();
-        Self { limits: limits.to_vec(), window, absorbs, broken: vec![0; limits.len()], ended: 0 }
+        let none = vec![0; limits.len()];
+        Self { limits: limits.to_vec(), window, absorbs, slack, broken: none.clone(), failed: none, ended: 0 }
     }
 
     fn broken_by_open(&self, limit: &Limit, now: Seconds, open: &[Open]) -> u64 {
@@ -59,25 +66,23 @@ impl Watch for Counter {
         if !self.window.holds(record.due) || record.error == Some(ErrorClass::Cut) {
             return;
         }
-        for (limit, broken) in self.limits.iter().zip(&mut self.broken) {
-            observe(record, limit, Seconds(f64::MAX), &mut |observation| {
-                *broken += match observation {
-                    Observation::Latency(latency) => u64::from(latency > limit.at_most.0),
-                    Observation::Never => 1,
-                    Observation::Unknown => 0,
-                };
+        for ((limit, broken), failed) in self.limits.iter().zip(&mut self.broken).zip(&mut self.failed) {
+            observe(record, limit, Seconds(f64::MAX), &mut |observation| match observation {
+                Observation::Latency(latency) => *broken += u64::from(latency > limit.at_most.0),
+                Observation::Never => *failed += 1,
+                Observation::Unknown => {}
             });
         }
     }
 
     fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
         let open: Vec<Open> = open.filter(|o| self.window.holds(o.due)).collect();
-        let sure = self
-            .limits
-            .iter()
-            .zip(&self.absorbs)
-            .zip(&self.broken)
-            .any(|((limit, absorbs), broken)| (broken + self.broken_by_open(limit, now, &open)) as f64 > *absorbs);
+        let sure = self.limits.iter().zip(&self.absorbs).zip(self.broken.iter().zip(&self.failed)).any(
+            |((limit, absorbs), (broken, failed))| {
+                let broken = (broken + self.broken_by_open(limit, now, &open)) as f64;
+                broken + *failed as f64 > *absorbs * self.slack || (*failed > 0 && broken + *failed as f64 > *absorbs)
+            },
+        );
         if sure {
             Tick::Decided
         } else if now.0 >= self.window.to.0

@@ -166,7 +166,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
         include_str!("../../../tests/data/h200/def_r17.43_d40_s23.csv"),
     ]
     .map(recorded);
-    let fit = crate::twin::fit(&[a, b], Effort { polish: 3e5, ..Effort::FULL }).unwrap();
+    let fit = crate::twin::fit(&[a, b], Effort { hops: 0, polish: 3e5, ..Effort::FULL }).unwrap();
     assert!(fit.costs.ahead > 0.7, "this engine schedules asynchronously");
     let long = Long::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
