@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::compared::Compared;
-use super::configuration::{ConfigurationError, KV_TOKENS, Resolved};
+use super::configuration::ConfigurationError;
 use super::drawn::DrawError;
 use super::memory::CacheSize;
+use super::sayings::{Sayings, assume, say_assumed};
 use super::source::{Evidence, Launched, Recorded};
 use crate::order::median;
 use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, SummaryFitError, fit};
@@ -154,23 +155,6 @@ fn cautions(fit: &Fit, engines: &[String], spread: Option<f64>) -> Vec<&'static 
     .collect()
 }
 
-/// What is said of sources, each once with all whom it concerns.
-#[derive(Default)]
-pub(super) struct Sayings(Vec<(String, Vec<String>)>);
-
-impl Sayings {
-    pub(super) fn add(&mut self, what: &str, source: &str) {
-        match self.0.iter_mut().find(|(said, _)| said == what) {
-            Some((_, sources)) => sources.push(source.to_owned()),
-            None => self.0.push((what.to_owned(), vec![source.to_owned()])),
-        }
-    }
-
-    pub(super) fn lines(self) -> Vec<String> {
-        self.0.into_iter().map(|(what, sources)| format!("{what} ({})", sources.join(", "))).collect()
-    }
-}
-
 /// The names and the probes of this evidence; what had to be assumed is noted.
 pub(super) fn probes_of(
     all: &[Evidence],
@@ -191,24 +175,6 @@ pub(super) fn probes_of(
         say_assumed(&assumed, base, evidence, sayings);
     }
     Ok((names, probes))
-}
-
-/// Adds what nothing but the base told of these limits.
-pub(super) fn assume(resolved: &Resolved, assumed: &mut Vec<String>) {
-    let told = |(flag, value): &(&str, u64)| format!("{flag} {value}");
-    let mut what: Vec<String> = resolved.from_base.iter().map(told).collect();
-    if resolved.bounds.kv_tokens.is_none() {
-        what.push(format!("no {KV_TOKENS}, so that the cache bounds nothing"));
-    }
-    what.retain(|what| !assumed.contains(what));
-    assumed.extend(what);
-}
-
-pub(super) fn say_assumed(assumed: &[String], base: Option<&Profile>, evidence: &Evidence, sayings: &mut Sayings) {
-    if !assumed.is_empty() {
-        let whose = base.map_or(String::new(), |base| format!(" of {}", base.name));
-        sayings.add(&format!("assumed: {}{whose}", assumed.join(", ")), &evidence.name);
-    }
 }
 
 /// Each configuration of the launches once, with what the base predicts for it.
@@ -235,7 +201,7 @@ fn start(all: &[Evidence]) -> Option<Start> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibration::Configuration;
+    use crate::calibration::{Configuration, KV_TOKENS};
     use crate::twin::{Bounds, NO_COSTS, Sent, StepCosts};
 
     const BOUNDS: Bounds = Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: None };

@@ -2,7 +2,8 @@
 //!
 //! `source` finds out what a path is; `journal`, `bench_file` and the request files are its forms, and a new one is a file beside them
 //! that returns [`Evidence`]. `calibrate` fits requests, and is pure; so is what it is made of: `compared`, `memory`, `meaning` and
-//! `profile_file`. Results without requests are `bench_summary`s: `drawn` makes requests for them, and `from_summaries` fits those.
+//! `profile_file`. Results without requests are `bench_summary`s: `drawn` makes requests for them, `redrawn` replays these, and
+//! `from_summaries` fits from where `outset` says.
 
 mod bench_file;
 mod bench_summary;
@@ -14,7 +15,10 @@ mod from_summaries;
 mod journal;
 mod meaning;
 mod memory;
+mod outset;
 mod profile_file;
+mod redrawn;
+mod sayings;
 mod source;
 
 pub use bench_summary::Summary;
