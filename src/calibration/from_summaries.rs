@@ -14,6 +14,9 @@ use crate::twin::{History, Profile, StepCosts, SummaryFit, SummaryTerms, fit_sum
 
 /// Replays of the fit; some seconds for a few summaries of some hundred requests.
 const REPLAYS: u64 = 400;
+/// A median that is farther off, as a logarithm, tells that coefficients which were kept or a workload are those of something else.
+const FAR: f64 = 0.2;
+
 /// What summaries say about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SummaryCalibration {
@@ -94,12 +97,14 @@ fn within(
     notes.extend(cautions(asked));
     notes.extend(luck(runs.iter().chain(&others), &fit.costs));
     notes.push(format!("{numbers} numbers were told, enough to fit {}; errors cannot be told", moving.join(", ")));
+    let compared: Vec<Compared> = of_runs.chain(of_others).chain(of_probes).collect();
+    notes.extend(far_off(&compared));
     Ok(SummaryCalibration {
         coefficients: ORDER.into_iter().filter_map(coefficient).collect(),
         base: base.map(|base| base.name.clone()),
         fitted: names_of(fitted),
         held_out: names_of(held_out),
-        compared: of_runs.chain(of_others).chain(of_probes).collect(),
+        compared,
         notes,
         fit,
     })
@@ -122,6 +127,18 @@ pub fn predict_summaries<'a>(
     notes.extend(cautions(asked));
     notes.extend(luck(&runs, costs));
     Ok((runs.iter().map(|run| run.compared(costs, true)).collect(), notes))
+}
+
+/// The caution that these runs were not reached by their own fit.
+fn far_off(compared: &[Compared]) -> Option<String> {
+    let fitted = compared.iter().filter(|run| !run.held_out);
+    let far =
+        fitted.flat_map(|run| [run.ttft_p50, run.tpot_p50]).flatten().any(|pair| pair.log_difference().abs() > FAR);
+    far.then(|| {
+        "a p50 that was fitted is far off: the base is too different an engine (without --base the fit sets out from a guess), or the \
+         workload, the limits or an empty cache are not what was there"
+            .to_owned()
+    })
 }
 
 /// What a reader must know of runs that were drawn anew.
@@ -185,7 +202,11 @@ mod tests {
             "{:?}",
             found.coefficients
         );
-        assert!(found.notes.iter().any(|note| note.contains("knows nothing of its arrivals")));
+        let says = |part: &str| found.notes.iter().any(|note| note.contains(part));
+        assert!(
+            says("knows nothing of its arrivals") && says("draws of a run are apart") && !says("far off"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -197,6 +218,9 @@ mod tests {
         assert_eq!(fitted, ["base", "per_prefill_token"]);
         let kept = found.coefficients.iter().find(|c| c.name == "overhead").unwrap();
         assert!((kept.value - ENGINE.overhead).abs() < 1e-9 && kept.origin() == "kept");
+        let slow = Profile { costs: ENGINE.slower(9.0), ..engine() };
+        let far = within(&[file.clone()], &[], &asked(), Some(&slow), 4).unwrap();
+        assert!(far.notes.iter().any(|note| note.contains("far off")), "{:?}", far.notes);
         let alone = within(&[file.clone()], &[], &asked(), None, 4).unwrap();
         assert_eq!(alone.coefficients.len(), 2, "without a base what is not fitted is zero");
 
