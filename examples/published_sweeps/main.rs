@@ -21,7 +21,7 @@ mod workload;
 use std::path::Path;
 use std::time::Instant;
 
-use autotune::twin::{History, HistoryRun, Profile, StepCosts, SummaryFit, fit_summaries};
+use autotune::twin::{History, HistoryRun, Profile, StepCosts, SummaryFit, SummaryTerms, fit_summaries};
 
 use measured::Configuration;
 use workload::Request;
@@ -112,7 +112,8 @@ fn fitted(configurations: &[Configuration], histories: &[History]) -> SummaryFit
     let of_fit = configurations.iter().zip(histories).filter(|(c, _)| !c.held_out);
     let (names, of_fit): (Vec<&str>, Vec<History>) = of_fit.map(|(c, h)| (c.name, h.clone())).unzip();
     let begun = Instant::now();
-    let fit = fit_summaries(&of_fit, &STARTS, REPLAYS).unwrap();
+    let terms = SummaryTerms { replays: REPLAYS, drawn: false, moving: None };
+    let fit = fit_summaries(&of_fit, &STARTS, &terms).unwrap();
     let seconds = begun.elapsed().as_secs_f64();
     println!("fitted to {} in {seconds:.0} s ({} replays), loss {:.4}:", names.join(", "), fit.replays, fit.loss);
     lines(&fit.costs).iter().for_each(|line| println!("  {line}"));

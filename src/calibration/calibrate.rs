@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::compared::Compared;
-use super::configuration::{ConfigurationError, KV_TOKENS};
+use super::configuration::ConfigurationError;
+use super::drawn::DrawError;
 use super::memory::CacheSize;
+use super::sayings::{Sayings, assume, say_assumed};
 use super::source::{Evidence, Launched, Recorded};
 use crate::order::median;
-use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, fit};
+use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, SummaryFitError, fit};
 use crate::units::Seconds;
 
 /// The spread from probe to probe of fewer than these says nothing.
@@ -70,9 +72,21 @@ pub enum CalibrationError {
     /// The probes say too little.
     #[error("{0}\nhint: give more probes, or longer ones; two rates of some hundred requests each are a good begin")]
     Fit(#[from] FitError),
+    /// A run that only its summary is left of cannot be drawn anew.
+    #[error("{run}: {source}")]
+    Draw {
+        /// Which.
+        run: String,
+        /// Why.
+        source: DrawError,
+    },
+    /// The summaries say too little.
+    #[error("{0}")]
+    Summaries(#[from] SummaryFitError),
 }
 
-/// Fits the twin to the probes of `fitted`, and predicts these and those of `held_out`. Takes some seconds.
+/// Fits the twin to the probes of `fitted`, and predicts these and those of `held_out`. Takes some seconds. Summaries are left to
+/// whoever knows what was asked.
 ///
 /// # Errors
 /// A limit of a probe that neither its source nor the base tells, or too few answers.
@@ -101,8 +115,8 @@ pub fn calibrate(
     all().for_each(|evidence| evidence.left_out.iter().for_each(|what| left_out.add(what, &evidence.name)));
     Ok(Calibration {
         base: base.map(|base| base.name.clone()),
-        fitted: fitted.iter().map(|evidence| evidence.name.clone()).collect(),
-        held_out: held_out.iter().map(|evidence| evidence.name.clone()).collect(),
+        fitted: names_of(fitted.iter().filter(|evidence| !evidence.is_summary())),
+        held_out: names_of(held_out.iter().chain(fitted.iter().filter(|evidence| evidence.is_summary()))),
         engines,
         compared,
         memory: base.map_or(Ok(Vec::new()), |base| memory(fitted, base))?,
@@ -112,6 +126,10 @@ pub fn calibrate(
         notes,
         fit,
     })
+}
+
+pub(super) fn names_of<'a>(all: impl IntoIterator<Item = &'a Evidence>) -> Vec<String> {
+    all.into_iter().map(|evidence| evidence.name.clone()).collect()
 }
 
 /// What a reader of the fit must know before trusting it.
@@ -137,50 +155,24 @@ fn cautions(fit: &Fit, engines: &[String], spread: Option<f64>) -> Vec<&'static 
     .collect()
 }
 
-/// What is said of sources, each once with all whom it concerns.
-#[derive(Default)]
-struct Sayings(Vec<(String, Vec<String>)>);
-
-impl Sayings {
-    fn add(&mut self, what: &str, source: &str) {
-        match self.0.iter_mut().find(|(said, _)| said == what) {
-            Some((_, sources)) => sources.push(source.to_owned()),
-            None => self.0.push((what.to_owned(), vec![source.to_owned()])),
-        }
-    }
-
-    fn lines(self) -> Vec<String> {
-        self.0.into_iter().map(|(what, sources)| format!("{what} ({})", sources.join(", "))).collect()
-    }
-}
-
 /// The names and the probes of this evidence; what had to be assumed is noted.
-fn probes_of(
+pub(super) fn probes_of(
     all: &[Evidence],
     base: Option<&Profile>,
     sayings: &mut Sayings,
 ) -> Result<(Vec<String>, Vec<Probe>), CalibrationError> {
     let (mut names, mut probes) = (Vec::new(), Vec::new());
     for evidence in all {
-        let mut assumed: Vec<String> = Vec::new();
+        let mut assumed = Vec::new();
         for Recorded { name, requests, configuration } in &evidence.probes {
             let wrong = |source| CalibrationError::Configuration { probe: name.clone(), source };
             let resolved = configuration.resolve(base).map_err(wrong)?;
-            let told = |(flag, value): &(&str, u64)| format!("{flag} {value}");
-            let mut what: Vec<String> = resolved.from_base.iter().map(told).collect();
-            if resolved.bounds.kv_tokens.is_none() {
-                what.push(format!("no {KV_TOKENS}, so that the cache bounds nothing"));
-            }
-            what.retain(|what| !assumed.contains(what));
-            assumed.extend(what);
+            assume(&resolved, &mut assumed);
             let several_folders = all.len() > 1 && !name.starts_with(&evidence.name);
             names.push(if several_folders { format!("{}/{name}", evidence.name) } else { name.clone() });
             probes.push(Probe::new(requests.clone(), resolved.bounds));
         }
-        if !assumed.is_empty() {
-            let whose = base.map_or(String::new(), |base| format!(" of {}", base.name));
-            sayings.add(&format!("assumed: {}{whose}", assumed.join(", ")), &evidence.name);
-        }
+        say_assumed(&assumed, base, evidence, sayings);
     }
     Ok((names, probes))
 }
@@ -209,7 +201,7 @@ fn start(all: &[Evidence]) -> Option<Start> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibration::Configuration;
+    use crate::calibration::{Configuration, KV_TOKENS};
     use crate::twin::{Bounds, NO_COSTS, Sent, StepCosts};
 
     const BOUNDS: Bounds = Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: None };

@@ -71,6 +71,8 @@ pub enum ConfigurationError {
 pub struct Resolved {
     /// The limits.
     pub bounds: Bounds,
+    /// Whether blocks of common prefixes are reused.
+    pub prefix_caching: bool,
     /// Those that the base profile told, with their values.
     pub from_base: Vec<(&'static str, u64)>,
 }
@@ -187,8 +189,9 @@ impl Configuration {
             }
             (known, _) => known,
         };
-        let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;
-        Ok(Resolved { bounds: Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens }, from_base })
+        let EngineFlags { max_num_seqs, max_num_batched_tokens, prefix_caching, .. } = flags;
+        let bounds = Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens };
+        Ok(Resolved { bounds, prefix_caching, from_base })
     }
 
     fn over(&self, mut flags: EngineFlags) -> Result<EngineFlags, ConfigurationError> {
@@ -226,10 +229,11 @@ mod tests {
         assert_eq!(known.resolve(None), Err(ConfigurationError::Untold { name: "max-num-batched-tokens" }));
         let resolved = known.resolve(Some(&base)).unwrap();
         let bounds = Bounds { max_num_seqs: 32, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
-        assert_eq!(resolved, Resolved { bounds, from_base: vec![("max-num-batched-tokens", 8192)] });
+        let from_base = vec![("max-num-batched-tokens", 8192)];
+        assert_eq!(resolved, Resolved { bounds, prefix_caching: true, from_base });
         let more = known.or(&Configuration::parse("max_num_seqs=64,--max-num-batched-tokens=1024").unwrap());
         let bounds = Bounds { max_num_batched_tokens: 1024, ..bounds };
-        assert_eq!(more.resolve(None), Ok(Resolved { bounds, from_base: vec![] }));
+        assert_eq!(more.resolve(None), Ok(Resolved { bounds, prefix_caching: true, from_base: vec![] }));
     }
 
     #[test]

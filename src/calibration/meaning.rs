@@ -32,10 +32,10 @@ pub enum Unit {
 
 impl Unit {
     /// The value with three digits, in the unit that suits it.
-    pub fn value(self, found: &Coefficient) -> String {
+    pub fn value(self, value: f64) -> String {
         match self {
-            Self::Time => time(found.value),
-            Self::Share => format!("{:.0} %", found.value * 100.0),
+            Self::Time => time(value),
+            Self::Share => format!("{:.0} %", value * 100.0),
         }
     }
 
@@ -79,7 +79,10 @@ mod tests {
     #[test]
     fn a_share_has_its_error_in_points() {
         let ahead = Coefficient { name: "ahead".to_owned(), value: 0.9, log_error: 0.4 };
-        assert_eq!((Unit::Share.value(&ahead), Unit::Share.error(&ahead)), ("90 %".into(), "+- 3.6 points".into()));
+        assert_eq!(
+            (Unit::Share.value(ahead.value), Unit::Share.error(&ahead)),
+            ("90 %".into(), "+- 3.6 points".into())
+        );
         assert_eq!(Unit::Time.error(&ahead), "+- 40 %");
     }
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::calibrate::Calibration;
-use super::meaning::MEANINGS;
+use super::from_summaries::SummaryCalibration;
+use super::meaning::{MEANINGS, Unit};
 use crate::twin::{Noise, Profile, Start};
 
 /// Sources that the profile's line names; more are counted.
@@ -29,15 +30,31 @@ pub fn profile(calibration: &Calibration, base: &Profile, name: &str) -> Profile
     }
 }
 
+/// The profile: the costs of the calibration, all else of the base.
+pub fn summary_profile(calibration: &SummaryCalibration, base: &Profile, name: &str) -> Profile {
+    let summaries = calibration.compared.iter().filter(|run| !run.held_out).count();
+    let source = format!(
+        "fitted to {summaries} summaries of vllm bench serve, whose requests were drawn anew ({}); memory, defaults, noise and start of {}",
+        named(&calibration.fitted),
+        base.name
+    );
+    Profile { name: name.to_owned(), source, costs: calibration.fit.costs, ..base.clone() }
+}
+
+/// The first names, and how many there are more.
+fn named(all: &[String]) -> String {
+    let mut names: Vec<&str> = all.iter().map(String::as_str).take(NAMED).collect();
+    let more = format!("{} more", all.len().saturating_sub(NAMED));
+    if all.len() > NAMED {
+        names.push(&more);
+    }
+    names.join(", ")
+}
+
 /// Where the numbers come from, in a line.
 fn source(calibration: &Calibration, base: &Profile) -> String {
     let fitted: Vec<_> = calibration.compared.iter().filter(|probe| !probe.held_out).collect();
     let requests: usize = fitted.iter().map(|probe| probe.requests).sum();
-    let mut names: Vec<&str> = calibration.fitted.iter().map(String::as_str).take(NAMED).collect();
-    let more = format!("{} more", calibration.fitted.len().saturating_sub(NAMED));
-    if calibration.fitted.len() > NAMED {
-        names.push(&more);
-    }
     let engine =
         if calibration.engines.is_empty() { String::new() } else { format!(" on {}", calibration.engines.join(", ")) };
     let from_base = match (calibration.start, calibration.run_to_run) {
@@ -49,26 +66,45 @@ fn source(calibration: &Calibration, base: &Profile) -> String {
     format!(
         "fitted by autotune calibrate to {} probes with {requests} requests{engine} ({}); {from_base} of {}",
         fitted.len(),
-        names.join(", "),
+        named(&calibration.fitted),
         base.name
     )
 }
 
 /// The file: comments say how it was made and how sure each coefficient is. [`Profile::find`] reads it back, costs with five digits.
 pub fn to_toml(profile: &Profile, calibration: &Calibration) -> String {
+    let residuals = &calibration.fit.residuals;
+    let residuals = format!(
+        "Residuals of {} answers: standard deviation of the logarithm {:.3} for TTFT, {:.3} for TPOT; {} far off.",
+        residuals.answers, residuals.ttft_sd, residuals.tpot_sd, residuals.outliers
+    );
+    let head = std::iter::once(&residuals).chain(&calibration.fit.open).chain(&calibration.notes);
+    written(profile, head, |key, unit| {
+        let fitted = calibration.fit.coefficients.iter().find(|c| c.name == key)?;
+        Some(unit.error(fitted))
+    })
+}
+
+/// The same of a fit to summaries, which knows no errors: comments say what was fitted and what was kept.
+pub fn summary_to_toml(profile: &Profile, calibration: &SummaryCalibration) -> String {
+    written(profile, &calibration.notes, |key, _| {
+        let found = calibration.coefficients.iter().find(|c| c.name == key)?;
+        Some(found.origin().to_owned())
+    })
+}
+
+/// A profile as TOML below these comments. What `told` says of a cost stands beside it with its meaning.
+fn written<'a>(
+    profile: &Profile,
+    head: impl IntoIterator<Item = &'a String>,
+    told: impl Fn(&str, Unit) -> Option<String>,
+) -> String {
     let mut text = String::from("# Made by `autotune calibrate`; made again, it may be replaced.\n");
     // Writing to a String cannot fail.
     let mut line = |what: &str| {
         let _ = writeln!(text, "{what}");
     };
-    let residuals = &calibration.fit.residuals;
-    line(&format!(
-        "# Residuals of {} answers: standard deviation of the logarithm {:.3} for TTFT, {:.3} for TPOT; {} far off.",
-        residuals.answers, residuals.ttft_sd, residuals.tpot_sd, residuals.outliers
-    ));
-    for what in calibration.fit.open.iter().chain(&calibration.notes) {
-        line(&format!("# {what}"));
-    }
+    head.into_iter().for_each(|what| line(&format!("# {what}")));
     let Ok(Value::Object(sections)) = serde_json::to_value(profile) else { return text };
     for (key, value) in sections.iter().filter(|(_, value)| !value.is_object() && !value.is_null()) {
         line(&format!("{key} = {value}"));
@@ -80,12 +116,12 @@ pub fn to_toml(profile: &Profile, calibration: &Calibration) -> String {
         let mut fields: Vec<(&String, &Value)> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
         fields.sort_by_key(|(key, _)| place(key));
         for (key, value) in fields {
-            let fitted = calibration.fit.coefficients.iter().find(|c| section == "costs" && c.name == *key);
-            match (fitted, place(key), value.as_f64()) {
-                (Some(fitted), Some(place), Some(value)) => {
-                    let (_, unit, meaning) = MEANINGS[place];
+            let of_cost = place(key).filter(|_| section == "costs").map(|place| MEANINGS[place]);
+            let told = of_cost.and_then(|(_, unit, meaning)| Some((told(key, unit)?, meaning)));
+            match (told, value.as_f64()) {
+                (Some((told, meaning)), Some(value)) => {
                     let value = format!("{key} = {value:.4e}");
-                    line(&format!("{value:34} # {}: {meaning}", unit.error(fitted)));
+                    line(&format!("{value:34} # {told}: {meaning}"));
                 }
                 // What JSON writes of numbers, switches and texts is TOML too.
                 _ => line(&format!("{key} = {value}")),

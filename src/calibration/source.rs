@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::bench_file;
+use super::bench_summary::Summary;
 use super::configuration::{Configuration, ConfigurationError};
 use super::journal;
 use crate::journal::FILE;
@@ -27,6 +28,8 @@ pub struct Evidence {
     pub name: String,
     /// The probes that count.
     pub probes: Vec<Recorded>,
+    /// Runs of which no requests are told.
+    pub summaries: Vec<Summarized>,
     /// The engines that started.
     pub launches: Vec<Launched>,
     /// The engine, where the source tells.
@@ -48,6 +51,19 @@ pub struct Recorded {
     pub requests: Vec<Observed>,
     /// What is known of the engine.
     pub configuration: Configuration,
+}
+
+/// A run of which its source tells no requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summarized {
+    /// For people.
+    pub name: String,
+    /// What is told.
+    pub summary: Summary,
+    /// What is known of the engine.
+    pub configuration: Configuration,
+    /// Why it says nothing as long as nobody says what was asked, with a hint in a line of its own.
+    pub refusal: String,
 }
 
 /// An engine that started.
@@ -137,10 +153,23 @@ impl Source {
             }
         };
         evidence.name = name;
-        for probe in &mut evidence.probes {
-            probe.configuration = std::mem::take(&mut probe.configuration).or(&self.given);
-        }
+        evidence.configured(&self.given);
         Ok(evidence)
+    }
+}
+
+impl Evidence {
+    /// Whether it tells runs, and of none of them any requests.
+    pub fn is_summary(&self) -> bool {
+        self.probes.is_empty() && !self.summaries.is_empty()
+    }
+
+    /// Adds what else is known of the engine.
+    pub fn configured(&mut self, given: &Configuration) {
+        let probes = self.probes.iter_mut().map(|probe| &mut probe.configuration);
+        for configuration in probes.chain(self.summaries.iter_mut().map(|run| &mut run.configuration)) {
+            *configuration = std::mem::take(configuration).or(given);
+        }
     }
 }
 

@@ -16,16 +16,12 @@ pub fn calibration(calibration: &Calibration) -> String {
     line(
         "predicted against measured: ms, measured / predicted, and the logarithm of their ratio in %; slower: the engine in this probe",
     );
-    table(calibration).iter().for_each(|row| line(row));
-    for (held_out, name) in [(false, "fitted"), (true, "held out")] {
-        if let Some(says) = off_by(calibration, held_out) {
-            line(&format!("  {name:9} {says}"));
-        }
-    }
+    table(&calibration.compared).iter().for_each(|row| line(row));
+    off_by(&calibration.compared).iter().for_each(|row| line(row));
     line("\ncoefficients of a step");
     for (name, unit, meaning) in MEANINGS {
         if let Some(found) = calibration.fit.coefficients.iter().find(|found| found.name == name) {
-            line(&format!("  {name:19} {:>8}  {:>11}   {meaning}", unit.value(found), unit.error(found)));
+            line(&format!("  {name:19} {:>8}  {:>11}   {meaning}", unit.value(found.value), unit.error(found)));
         }
     }
     section("what the data leave open", &calibration.fit.open).iter().for_each(|row| line(row));
@@ -40,14 +36,24 @@ pub fn calibration(calibration: &Calibration) -> String {
 }
 
 /// A heading and its lines; nothing where there are none.
-fn section(heading: &str, lines: &[String]) -> Vec<String> {
+pub(super) fn section(heading: &str, lines: &[String]) -> Vec<String> {
     if lines.is_empty() {
         return Vec::new();
     }
     std::iter::once(format!("\n{heading}")).chain(lines.iter().map(|line| format!("  {line}"))).collect()
 }
 
-fn table(calibration: &Calibration) -> Vec<String> {
+/// What was done with a probe.
+fn role(probe: &Compared) -> &'static str {
+    match (probe.summary, probe.held_out) {
+        (false, false) => "fitted",
+        (false, true) => "held out",
+        (true, false) => "summary, fitted",
+        (true, true) => "summary, predicted",
+    }
+}
+
+pub(super) fn table(compared: &[Compared]) -> Vec<String> {
     let mut rows = vec![
         [
             "probe", "", "req/s", "requests", "failed", "seqs", "tokens", "KV", "TTFT p50", "TTFT p99", "TPOT p50",
@@ -55,13 +61,13 @@ fn table(calibration: &Calibration) -> Vec<String> {
         ]
         .map(str::to_owned),
     ];
-    for probe in &calibration.compared {
+    for probe in compared {
         let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = probe.bounds;
         // Requests that are sent within a tenth of a second have no rate to speak of.
         let at_once = probe.rate.0 > 10.0 * probe.requests as f64;
         rows.push([
             probe.name.clone(),
-            if probe.held_out { "held out" } else { "fitted" }.to_owned(),
+            role(probe).to_owned(),
             if at_once { "at once".to_owned() } else { format!("{:.1}", probe.rate.0) },
             probe.requests.to_string(),
             probe.failures.to_string(),
@@ -75,15 +81,17 @@ fn table(calibration: &Calibration) -> Vec<String> {
             probe.slower.map_or(String::new(), |factor| format!("{:+.1} %", factor.ln() * 100.0)),
         ]);
     }
+    // How much slower the engine was is known of fitted requests alone.
+    let columns = if compared.iter().any(|probe| probe.slower.is_some()) { 13 } else { 12 };
     let widths: Vec<usize> =
-        (0..rows[0].len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+        (0..columns).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
     let line = |row: &[String; 13]| {
         let cell = |(column, cell): (usize, &String)| {
             let width = widths[column];
             // Names stand on the left, numbers on the right.
             if column < 2 { format!("  {cell:width$}") } else { format!("  {cell:>width$}") }
         };
-        row.iter().enumerate().map(cell).collect()
+        row.iter().take(columns).enumerate().map(cell).collect()
     };
     rows.iter().map(line).collect()
 }
@@ -94,20 +102,31 @@ fn beside(pair: Option<Beside>, digits: usize) -> String {
     format!("{:.digits$} / {:.digits$} {percent:>5}", pair.measured.millis(), pair.predicted.millis())
 }
 
-/// How far the p99s are off, in the median and at worst.
-fn off_by(calibration: &Calibration, held_out: bool) -> Option<String> {
-    let of = |quantile: fn(&Compared) -> Option<Beside>| {
-        let probes = calibration.compared.iter().filter(|probe| probe.held_out == held_out);
-        let off: Vec<f64> = probes.filter_map(quantile).map(|pair| pair.log_difference().abs() * 100.0).collect();
-        let worst = off.iter().copied().reduce(f64::max)?;
-        let middle = median(off.iter().copied())?;
-        Some(if off.len() == 1 {
-            format!("{worst:.1} %")
+/// How far the probes of each role are off, in the median and at worst: in their p99s, where the very requests were replayed, in their
+/// medians where these were drawn anew.
+pub(super) fn off_by(compared: &[Compared]) -> Vec<String> {
+    let width = compared.iter().map(|probe| role(probe).len() + 1).max().unwrap_or(0).max(9);
+    let line = |role_is: &str| {
+        let probes: Vec<&Compared> = compared.iter().filter(|probe| role(probe) == role_is).collect();
+        let of = |quantile: fn(&Compared) -> Option<Beside>| {
+            let pairs = probes.iter().filter_map(|probe| quantile(probe));
+            let off: Vec<f64> = pairs.map(|pair| pair.log_difference().abs() * 100.0).collect();
+            let worst = off.iter().copied().reduce(f64::max)?;
+            let middle = median(off.iter().copied())?;
+            Some(if off.len() == 1 {
+                format!("{worst:.1} %")
+            } else {
+                format!("{middle:.1} % in the median, {worst:.1} % at worst")
+            })
+        };
+        let (name, ttft, tpot) = if probes.first()?.summary {
+            ("p50", of(|probe| probe.ttft_p50)?, of(|probe| probe.tpot_p50)?)
         } else {
-            format!("{middle:.1} % in the median, {worst:.1} % at worst")
-        })
+            ("p99", of(|probe| probe.ttft_p99)?, of(|probe| probe.tpot_p99)?)
+        };
+        Some(format!("  {role_is:width$} {name} off by: TTFT {ttft}; TPOT {tpot}"))
     };
-    Some(format!("p99 off by: TTFT {}; TPOT {}", of(|probe| probe.ttft_p99)?, of(|probe| probe.tpot_p99)?))
+    ["fitted", "held out", "summary, fitted", "summary, predicted"].into_iter().filter_map(line).collect()
 }
 
 fn residuals(calibration: &Calibration) -> Vec<String> {
@@ -166,6 +185,7 @@ mod tests {
         Compared {
             name: name.to_owned(),
             held_out,
+            summary: false,
             rate: Rate(15.16),
             requests: 606,
             failures: 2,

@@ -6,6 +6,7 @@ mod calibration;
 mod outcome;
 mod rehearsal;
 mod summary;
+mod summary_calibration;
 mod trials;
 
 use std::io::Write;
@@ -18,6 +19,7 @@ pub use calibration::calibration;
 pub use outcome::{Answer, Outcome, VERSION, outcome};
 pub use rehearsal::rehearsal;
 pub use summary::summary;
+pub use summary_calibration::summary_calibration;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -44,4 +44,4 @@ pub use replay::{Arrival, Replayed, replay};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use speculation::{Drafted, Speculation};
-pub use summaries::{SummaryFit, SummaryFitError, fit_summaries};
+pub use summaries::{SummaryFit, SummaryFitError, SummaryTerms, fit_summaries};

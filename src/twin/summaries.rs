@@ -20,6 +20,8 @@ const SCALE: f64 = 0.1;
 const SPREAD: f64 = 2.0;
 /// The weights of the mean, p50, p95 and p99.
 const OF_VALUES: [f64; 4] = [0.5, 1.0, 0.7, 1.0];
+/// The same where the requests were drawn anew: a p99 hangs on the luck of a few of them, a mean and a median on that of all.
+const OF_DRAWN: [f64; 4] = [1.0, 1.0, 0.5, 0.25];
 /// The weights of TTFT, TPOT and ITL. TPOT repeats best from run to run, TTFT hangs on the luck of few requests, and ITL tells much the
 /// same as TPOT again.
 const OF_METRICS: [f64; 3] = [1.0, 3.0, 0.5];
@@ -35,6 +37,17 @@ pub struct SummaryFit {
     pub loss: f64,
     /// How often the histories were replayed.
     pub replays: u64,
+}
+
+/// What a fit to aggregates goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryTerms<'a> {
+    /// How often all histories are replayed, about; up to half more often.
+    pub replays: u64,
+    /// Whether the requests were drawn anew, since nobody tells when those that were measured came; p99 and p95 then count less.
+    pub drawn: bool,
+    /// The coefficients that may move, by their names; none for all that are not zero in a start.
+    pub moving: Option<&'a [&'a str]>,
 }
 
 /// Why there is no fit to aggregates.
@@ -58,20 +71,26 @@ impl fmt::Display for SummaryFitError {
 impl std::error::Error for SummaryFitError {}
 
 /// Fits the engine's steps to the aggregates of these histories, from the best of the starts. A coefficient that is zero in a start stays
-/// zero from there. All histories are replayed about `replays` times, up to half more often.
+/// zero from there, and one that may not move stays as it is there.
 ///
 /// # Errors
 /// Nothing to fit to or to start from.
-pub fn fit_summaries(histories: &[History], starts: &[StepCosts], replays: u64) -> Result<SummaryFit, SummaryFitError> {
+pub fn fit_summaries(
+    histories: &[History],
+    starts: &[StepCosts],
+    terms: &SummaryTerms<'_>,
+) -> Result<SummaryFit, SummaryFitError> {
     if histories.iter().all(|h| h.runs.iter().all(|run| run.measured.is_none())) {
         return Err(SummaryFitError::NothingMeasured);
     }
-    let loss = Loss { histories, replays: std::cell::Cell::new(0) };
+    let replays = terms.replays;
+    let of_values = if terms.drawn { OF_DRAWN } else { OF_VALUES };
+    let loss = Loss { histories, of_values, replays: std::cell::Cell::new(0) };
     // Each start gets a small part, the best of them the rest in two simplexes; a move is about one and a half replays.
     let part = replays / 4 / starts.len().max(1) as u64;
     let mut best: Option<Point> = None;
     for start in starts {
-        let point = loss.search(&Point::at(start), EDGES[0], part);
+        let point = loss.search(&Point::at(start, terms.moving), EDGES[0], part);
         if best.as_ref().is_none_or(|best| point.loss < best.loss) {
             best = Some(point);
         }
@@ -83,31 +102,35 @@ pub fn fit_summaries(histories: &[History], starts: &[StepCosts], replays: u64) 
     Ok(SummaryFit { costs: best.costs(), loss: best.loss, replays: loss.replays.get() })
 }
 
-/// A place in the space of coefficients, which of them may move, and where they came from.
+/// A place in the space of coefficients, which of them are not zero, which of these may move, and where they came from.
 #[derive(Clone, Debug)]
 struct Point {
     x: Vec<f64>,
     start: [f64; COUNT],
+    there: [bool; COUNT],
     free: [bool; COUNT],
     loss: f64,
 }
 
 impl Point {
-    fn at(start: &StepCosts) -> Self {
+    fn at(start: &StepCosts, moving: Option<&[&str]>) -> Self {
         let nothing = coefficients::pack(&StepCosts::default());
         let packed = coefficients::pack(start);
-        let free = std::array::from_fn(|i| packed[i] > nothing[i]);
-        Self { x: packed.to_vec(), start: packed, free, loss: f64::INFINITY }
+        let there: [bool; COUNT] = std::array::from_fn(|i| packed[i] > nothing[i]);
+        let may = |i: usize| moving.is_none_or(|moving| moving.contains(&coefficients::NAMES[i]));
+        let free = std::array::from_fn(|i| there[i] && may(i));
+        Self { x: packed.to_vec(), start: packed, there, free, loss: f64::INFINITY }
     }
 
     /// The costs, with zeros where the start had them.
     fn costs(&self) -> StepCosts {
-        coefficients::unpack_some(&self.x, self.free)
+        coefficients::unpack_some(&self.x, self.there)
     }
 }
 
 struct Loss<'a> {
     histories: &'a [History],
+    of_values: [f64; 4],
     replays: std::cell::Cell<u64>,
 }
 
@@ -116,7 +139,7 @@ impl Loss<'_> {
         let edges = from.free.map(|free| if free { edge } else { 0.0 });
         let cost = |x: &[f64]| {
             let drawn = x.iter().zip(from.start).map(|(x, c)| ((x - c) / SPREAD).powi(2)).sum::<f64>();
-            self.of(&coefficients::unpack_some(x, from.free)) + 1e-3 * drawn
+            self.of(&coefficients::unpack_some(x, from.there)) + 1e-3 * drawn
         };
         let free = from.free.iter().filter(|free| **free).count() as u64;
         let (x, loss) = minimize(cost, &from.x, &edges, (replays.saturating_sub(free) * 2 / 3).max(1));
@@ -126,19 +149,20 @@ impl Loss<'_> {
     /// The weighted mean over all that was measured.
     fn of(&self, costs: &StepCosts) -> f64 {
         self.replays.set(self.replays.get() + 1);
-        let each = parallel::map(self.histories, |history| of_history(history, costs), |_| ());
+        let of_values = self.of_values;
+        let each = parallel::map(self.histories, |history| of_history(history, costs, of_values), |_| ());
         let (loss, weight) = each.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         loss / weight
     }
 }
 
 /// The loss of a history and its weight.
-fn of_history(history: &History, costs: &StepCosts) -> (f64, f64) {
+fn of_history(history: &History, costs: &StepCosts, of_values: [f64; 4]) -> (f64, f64) {
     let mut sum = (0.0, 0.0);
     for (run, replayed) in history.runs.iter().zip(history.replay(costs)) {
         if let Some(measured) = &run.measured {
             for (weight, metric) in OF_METRICS.into_iter().zip(pairs(measured, &replayed.aggregates)) {
-                add(&mut sum, weight, metric);
+                add(&mut sum, weight, of_values, metric);
             }
         }
     }
@@ -149,8 +173,8 @@ fn pairs(measured: &Aggregates, replayed: &Aggregates) -> [(Aggregate, Aggregate
     [(measured.ttft, replayed.ttft), (measured.tpot, replayed.tpot), (measured.itl, replayed.itl)]
 }
 
-fn add(sum: &mut (f64, f64), weight: f64, (measured, replayed): (Aggregate, Aggregate)) {
-    for ((measured, replayed), of_value) in measured.values().into_iter().zip(replayed.values()).zip(OF_VALUES) {
+fn add(sum: &mut (f64, f64), weight: f64, of_values: [f64; 4], (measured, replayed): (Aggregate, Aggregate)) {
+    for ((measured, replayed), of_value) in measured.values().into_iter().zip(replayed.values()).zip(of_values) {
         if let (Some(measured), Some(replayed)) = (measured, replayed) {
             let log = (measured.max(1e-6) / replayed.clamp(1e-6, 1e6)).ln();
             sum.0 += weight * of_value * (log / SCALE).powi(2).ln_1p();
@@ -192,6 +216,10 @@ mod tests {
         history
     }
 
+    fn terms(replays: u64) -> SummaryTerms<'static> {
+        SummaryTerms { replays, drawn: false, moving: None }
+    }
+
     #[test]
     fn a_fit_finds_the_coefficients_that_made_the_aggregates() {
         let start = StepCosts {
@@ -202,7 +230,7 @@ mod tests {
             above_16: 0.003,
             ..NO_COSTS
         };
-        let found = fit_summaries(&[history(800), history(2000)], &[start], 220).unwrap();
+        let found = fit_summaries(&[history(800), history(2000)], &[start], &terms(220)).unwrap();
         let c = found.costs;
         let decoding = |costs: &StepCosts, n| costs.seconds(&StepWork { decoding: n, ..StepWork::default() });
         for (found, truth) in [
@@ -218,8 +246,16 @@ mod tests {
     #[test]
     fn without_measurements_or_a_start_there_is_no_fit() {
         let mut history = history(800);
-        assert_eq!(fit_summaries(&[history.clone()], &[], 10), Err(SummaryFitError::NoStart));
+        assert_eq!(fit_summaries(&[history.clone()], &[], &terms(10)), Err(SummaryFitError::NoStart));
         history.runs.iter_mut().for_each(|run| run.measured = None);
-        assert_eq!(fit_summaries(&[history], &[TRUTH], 10), Err(SummaryFitError::NothingMeasured));
+        assert_eq!(fit_summaries(&[history], &[TRUTH], &terms(10)), Err(SummaryFitError::NothingMeasured));
+    }
+    #[test]
+    fn what_may_not_move_stays_as_it_was() {
+        let start = StepCosts { base: 0.03, ..TRUTH };
+        let terms = SummaryTerms { replays: 24, drawn: true, moving: Some(&["base", "mixed"]) };
+        let c = fit_summaries(&[history(800)], &[start], &terms).unwrap().costs;
+        assert!((c.base / TRUTH.base).ln().abs() < 0.05, "{c:?}");
+        assert!((c.per_decode / TRUTH.per_decode - 1.0).abs() < 1e-9 && c.mixed == 0.0, "{c:?}");
     }
 }
