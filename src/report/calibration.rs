@@ -24,6 +24,9 @@ pub fn calibration(calibration: &Calibration) -> String {
             line(&format!("  {name:19} {:>8}  {:>11}   {meaning}", unit.value(found.value), unit.error(found)));
         }
     }
+    line(
+        "  (the errors are of scatter; overlap, mixed, the stairs and the terms of prefill also make up for each other)",
+    );
     section("what the data leave open", &calibration.fit.open).iter().for_each(|row| line(row));
     line("\nwhat the twin leaves unexplained");
     residuals(calibration).iter().for_each(|row| line(row));
@@ -247,6 +250,7 @@ mod tests {
 
         coefficients of a step
           base                 4.50 ms       +- 1 %   every step
+          (the errors are of scatter; overlap, mixed, the stairs and the terms of prefill also make up for each other)
 
         what the data leave open
           nothing in these probes shows mixed: it stays near its first guess

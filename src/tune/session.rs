@@ -312,7 +312,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
                 // Nearly sure by the pair, whose doubt is of this window alone: another one at the same rate is worth more than a lower rate.
                 Outcome::Unresolved if inside && verdict.by_count.is_some() && confidence >= ALMOST && again < 1 => {
-                    again += 1
+                    again += 1;
                 }
                 Outcome::Fail => rate = round(rate * LOWER.0),
                 Outcome::Pass | Outcome::Unresolved | Outcome::Void => rate = round(rate * LOWER.1),

@@ -5,7 +5,7 @@
 //! the planned length can absorb, and passes late, at full length alone. Its error comes from blocks of time: requests of one
 //! burst are slow together, and counting them as independent would understate it many times over.
 //!
-//! Where a twin of the engine is fitted, a second judge takes the luck of the arrivals out of it: `paired` estimates, [`weigh`] decides.
+//! Where a twin of the engine is fitted, a second judge takes the luck of the arrivals out of it: `paired` estimates, [`weigh()`] decides.
 
 mod count;
 mod error_bar;

@@ -25,7 +25,7 @@ impl Verdict {
     }
 
     /// As the plain count left it.
-    fn as_counted(mut self) -> Self {
+    fn into_counted(mut self) -> Self {
         if let Some(counted) = self.by_count.take() {
             (self.outcome, self.because) = (counted.outcome, counted.because);
             (self.confidence, self.binding) = (counted.confidence, counted.binding);
@@ -38,7 +38,7 @@ impl Verdict {
 /// The verdict with what the twin makes of each promise, in the place of what an earlier twin made of it. Requests without a whole answer
 /// have left the word to the plain count already.
 pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Verdict {
-    let mut verdict = verdict.as_counted();
+    let mut verdict = verdict.into_counted();
     for estimate in paired {
         if let Some(limit) = verdict.limits.iter_mut().find(|l| l.key == estimate.key) {
             limit.paired = Some(estimate);
