@@ -210,7 +210,8 @@ fn main() {
         let rate = file.name.split('_').nth(1).unwrap().trim_start_matches('r').to_owned();
         rates.entry(rate).or_default().push(file);
     }
-    rates.iter().for_each(|(rate, files)| one_rate(rate, files, &found, &traffic));
+    // One probe has no spread.
+    rates.iter().filter(|(_, files)| files.len() > 1).for_each(|(rate, files)| one_rate(rate, files, &found, &traffic));
 
     println!(
         "\nnever launched, or never seen by the fit (ms)      p50: measured  twin             p99: measured  twin"

@@ -213,6 +213,9 @@ pub struct Placed {
     pub confidence: Option<f64>,
     /// The promise that binds there.
     pub binding: Option<String>,
+    /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
+    #[serde(default)]
+    pub windows_that_hold: Option<f64>,
 }
 
 /// The answer.

@@ -19,8 +19,8 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
 const SMALL: [(&str, &str); 4] = [
     ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
     ("[128, 256, 2048]", "[256, 2048]"),
-    ("window = \"3s\"", "window = \"1s\""),
-    ("certify_window = \"9s\"", "certify_window = \"8s\""),
+    ("window = \"1500ms\"", "window = \"1s\""),
+    ("certify_window = \"6s\"", "certify_window = \"8s\""),
 ];
 
 fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> Result<Rehearsal, RehearsalError> {

@@ -59,6 +59,9 @@ pub struct Answer {
     pub confidence: Option<f64>,
     /// The promise that binds.
     pub binding: Option<String>,
+    /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise; none without a twin.
+    #[serde(default)]
+    pub windows_that_hold: Option<f64>,
 }
 
 /// What a journal says of the answer; an unfinished one gives the best so far.
@@ -75,6 +78,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         certified_rate: placed.certified_rate,
         confidence: placed.confidence,
         binding: placed.binding.clone(),
+        windows_that_hold: placed.windows_that_hold,
     };
     let conclusion = journal.conclusion();
     let baseline = conclusion.and_then(|c| c.baseline.as_ref()).map(answer);

@@ -50,5 +50,8 @@ fn line(answer: &Answer) -> String {
         (None, None) => "keeps the promises at no rate".to_owned(),
     };
     let binding = answer.binding.as_ref().map_or(String::new(), |b| format!(", {b} binds"));
-    format!("{rate}{binding}: {}", answer.parameters)
+    let windows = answer.windows_that_hold.map_or(String::new(), |share| {
+        format!(", {:.0} % of five-minute windows keep the promises", (share * 100.0).floor())
+    });
+    format!("{rate}{binding}{windows}: {}", answer.parameters)
 }

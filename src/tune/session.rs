@@ -53,6 +53,7 @@ struct Certified {
     rate: Rate,
     confidence: f64,
     binding: Option<String>,
+    windows_that_hold: Option<f64>,
 }
 
 impl<'a, R: Rig> Session<'a, R> {
@@ -308,7 +309,8 @@ impl<'a, R: Rig> Session<'a, R> {
             let inside = verdict.complete && !verdict.saturated && verdict.margin().is_some_and(|m| m <= 0.0);
             match verdict.outcome {
                 Outcome::Pass | Outcome::Unresolved if inside && confidence >= Certainty::CERTIFIED.0 => {
-                    return Ok(Some(Certified { rate, confidence, binding: verdict.binding }));
+                    let windows_that_hold = verdict.windows_that_hold();
+                    return Ok(Some(Certified { rate, confidence, binding: verdict.binding, windows_that_hold }));
                 }
                 // Nearly sure by the pair, whose doubt is of this window alone: another one at the same rate is worth more than a lower rate.
                 Outcome::Unresolved if inside && verdict.by_count.is_some() && confidence >= ALMOST && again < 1 => {
@@ -452,13 +454,21 @@ fn never_started(diagnosis: &Diagnosis) -> Conclusion {
 }
 
 fn placed(point: Point) -> Placed {
-    Placed { point, estimated_rate: None, certified_rate: None, confidence: None, binding: None }
+    Placed {
+        point,
+        estimated_rate: None,
+        certified_rate: None,
+        confidence: None,
+        binding: None,
+        windows_that_hold: None,
+    }
 }
 
 fn place(found: Incumbent, certified: Option<Certified>) -> Placed {
     let estimated_rate = Some(found.rate);
     match certified {
-        Some(Certified { rate, confidence, binding }) => Placed {
+        Some(Certified { rate, confidence, binding, windows_that_hold }) => Placed {
+            windows_that_hold,
             estimated_rate,
             certified_rate: Some(rate),
             confidence: Some(confidence),

@@ -85,11 +85,11 @@ mod tests {
         };
         let (roomy, by_sums) = run(bounds(100_000), &requests(0));
         assert!(!roomy.by_blocks && !roomy.out_of_scope());
-        let (tight, by_blocks) = run(bounds(1_600), &requests(0));
+        let (tight, by_blocks) = run(bounds(640), &requests(0));
         assert!(tight.by_blocks && !tight.out_of_scope() && tight.strain.kv_full > 0, "{tight:?}");
         assert_eq!((by_sums.len(), by_blocks.len()), (600, 600));
         assert!(by_blocks.last().unwrap().first > by_sums.last().unwrap().first, "requests wait for room");
-        let (shared, _) = run(bounds(1_600), &requests(100));
+        let (shared, _) = run(bounds(640), &requests(100));
         assert!(shared.out_of_scope(), "which blocks are shared is not known");
     }
 }

@@ -124,6 +124,12 @@ impl Verdict {
         let margins = self.limits.iter().map(LimitResult::deciding_margin);
         margins.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
+
+    /// The share of five-minute windows at this rate that keep the promise that is kept in the fewest; none unless pairs decide all.
+    pub fn windows_that_hold(&self) -> Option<f64> {
+        let shares = self.limits.iter().map(|l| l.decided_by_pair()?.windows_that_hold);
+        shares.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
+    }
 }
 
 /// The part of a probe that counts.

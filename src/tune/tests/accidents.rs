@@ -36,8 +36,8 @@ fn tiny() -> Plan {
     plan(&[
         ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
         ("[128, 256, 2048]", "[256, 2048]"),
-        ("window = \"3s\"", "twin = false\nwindow = \"500ms\""),
-        ("certify_window = \"9s\"", "certify_window = \"4s\""),
+        ("window = \"1500ms\"", "twin = false\nwindow = \"500ms\""),
+        ("certify_window = \"6s\"", "certify_window = \"4s\""),
         ("precision = \"5%\"", "precision = \"20%\""),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
     ])

@@ -55,8 +55,8 @@ async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<En
 fn small() -> Plan {
     plan(&[
         ("[128, 256, 2048]", "[256, 2048]"),
-        ("window = \"3s\"", "twin = false\nwindow = \"1s\""),
-        ("certify_window = \"9s\"", "certify_window = \"8s\""),
+        ("window = \"1500ms\"", "twin = false\nwindow = \"1s\""),
+        ("certify_window = \"6s\"", "certify_window = \"8s\""),
     ])
 }
 

@@ -9,7 +9,7 @@ fn two() -> Plan {
     plan(&[
         ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
         ("[128, 256, 2048]", "[256, 2048]"),
-        ("window = \"3s\"", "window = \"2s\""),
+        ("window = \"1500ms\"", "window = \"2s\""),
         ("[search]", "[search]\ncandidates = 2"),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
     ])

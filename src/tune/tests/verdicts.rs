@@ -67,8 +67,8 @@ impl Script for Late {
 #[tokio::test]
 async fn a_probe_that_our_own_client_spoilt_is_repeated_and_counts_for_nothing() {
     let plan = plan(&[
-        ("window = \"3s\"", "window = \"1s\""),
-        ("certify_window = \"9s\"", "certify_window = \"8s\""),
+        ("window = \"1500ms\"", "window = \"1s\""),
+        ("certify_window = \"6s\"", "certify_window = \"8s\""),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
         ("[search]", "[search]\ncandidates = 3"),
     ]);
