@@ -305,7 +305,7 @@ impl<'a, R: Rig> Bench<'a, R> {
             current.probes += 1;
             let (trial, probe, answer_time) = (current.trial, current.probes, current.answer_time);
             // Where a pair may find that the arrivals were to blame, the window is seen to its end.
-            let slack = if current.engine.is_some() && self.pairing.is_fitted() { SLACK } else { 1.0 };
+            let slack = if current.engine.is_some() && self.pairing.has_a_say() { SLACK } else { 1.0 };
             let ask = ProbeAsk { slack, ..ask(trial, probe, answer_time) };
             let answer = match self.recorded_probe(trial, probe, &ask)? {
                 Some(answer) => answer,
@@ -367,6 +367,7 @@ impl<'a, R: Rig> Bench<'a, R> {
             return Ok(());
         };
         let (trial, probe) = (current.trial, told.probe);
+        self.pairing.hear(&told.verdict);
         let taught = told.lesson.as_ref().filter(|_| !current.purpose.certifies());
         let due = taught.is_some_and(|lesson| self.pairing.learn(lesson));
         current.told.push(told);

@@ -119,6 +119,8 @@ pub(super) struct Pairing {
     /// How many probes there were in all, and how many at the last fit or the last try.
     lessons: usize,
     tried: usize,
+    /// Whether the count decided the last probe that the twin looked at.
+    overruled: bool,
     hours: Hours,
 }
 
@@ -152,9 +154,16 @@ impl Pairing {
         weigh(verdict, estimates, certainty)
     }
 
-    /// Whether there is a twin to judge by.
-    pub(super) fn is_fitted(&self) -> bool {
-        self.fit.is_some()
+    /// Whether there is a twin to judge by, and the last probe that it looked at was its to judge.
+    pub(super) fn has_a_say(&self) -> bool {
+        self.fit.is_some() && !self.overruled
+    }
+
+    /// Takes note of who judged.
+    pub(super) fn hear(&mut self, verdict: &Verdict) {
+        if verdict.limits.iter().any(|l| l.paired.is_some()) {
+            self.overruled = verdict.by_count.is_none();
+        }
     }
 
     /// Takes a lesson; whether it is time to fit.
