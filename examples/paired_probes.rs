@@ -150,7 +150,7 @@ fn predicted(file: &File, fit: &Fit) {
         let both: Vec<(f64, f64)> = rows()
             .filter_map(|(r, a)| match metric {
                 Metric::Ttft => Some((r.ttft()?, a.first - r.due.0)),
-                _ => Some((r.tpot()?, (a.last - a.first) / f64::from(r.tokens_out - 1))),
+                _ => Some((r.tpot()?, a.tpot(r.tokens_out)?)),
             })
             .collect();
         print!("{:28} {name}", file.name);

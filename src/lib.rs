@@ -15,6 +15,8 @@ mod order;
 mod parallel;
 pub mod progress;
 pub mod rehearsal;
+#[cfg(test)]
+mod repeatable;
 pub mod report;
 pub mod rig;
 pub mod search;

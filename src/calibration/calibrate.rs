@@ -202,19 +202,16 @@ fn start(all: &[Evidence]) -> Option<Start> {
 mod tests {
     use super::*;
     use crate::calibration::{Configuration, KV_TOKENS};
+    use crate::repeatable::uniform;
     use crate::twin::{Bounds, NO_COSTS, Sent, StepCosts};
 
     const BOUNDS: Bounds = Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: None };
     const ENGINE: StepCosts =
         StepCosts { base: 5e-3, per_decode: 2e-5, per_prefill_token: 3e-5, overhead: 3e-3, ..NO_COSTS };
 
-    /// Poisson arrivals, from a plain multiplicative generator: the tests need repeatability, not quality.
+    /// Poisson arrivals that repeat.
     fn evidence(name: &str, requests: u32, rate: f64) -> Evidence {
-        let mut state = 11_u64;
-        let mut uniform = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
-        };
+        let mut uniform = uniform(11);
         let mut at = 0.0;
         let mut one = |_| {
             at -= uniform().ln() / rate;

@@ -60,9 +60,7 @@ impl Compared {
             probe.requests().iter().zip(&answers).filter_map(|(request, answer)| latency(request, answer)).collect()
         };
         let ttft = pairs(|request, answer| Some((request.ttft()?, answer.first - request.due.0)));
-        let tpot = pairs(|request, answer| {
-            Some((request.tpot()?, (answer.last - answer.first) / f64::from(request.tokens_out - 1)))
-        });
+        let tpot = pairs(|request, answer| Some((request.tpot()?, answer.tpot(request.tokens_out)?)));
         Self {
             name: name.to_owned(),
             held_out: slower.is_none(),

@@ -8,11 +8,9 @@ use super::drawn::Asked;
 use super::sayings::{Sayings, assume, say_assumed};
 use super::source::{Evidence, Summarized};
 use crate::order::median;
-use crate::twin::{Aggregate, Aggregates, Bounds, History, HistoryRun, Limits, Profile, StepCosts};
+use crate::twin::{Aggregate, Aggregates, Bounds, DEFAULT_BLOCK, History, HistoryRun, Limits, Profile, StepCosts};
 use crate::units::{Rate, Seconds};
 
-/// vLLM's block of the prefix cache, where no base tells another.
-const BLOCK: u32 = 16;
 /// A run that was drawn anew.
 pub(super) struct Drawn<'a> {
     name: &'a str,
@@ -55,11 +53,8 @@ pub(super) fn draw<'a>(
 
 /// The limits of the scheduler that knows every block; it needs the size of the cache.
 pub(super) fn limits(resolved: &Resolved, base: Option<&Profile>) -> Result<Limits, ConfigurationError> {
-    let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = resolved.bounds;
-    let kv_tokens = kv_tokens.ok_or(ConfigurationError::Untold { name: KV_TOKENS })?;
-    let block_size = base.map_or(BLOCK, |base| base.memory.block_size);
-    let num_blocks = u32::try_from(kv_tokens / u64::from(block_size.max(1))).unwrap_or(u32::MAX);
-    Ok(Limits { max_num_seqs, max_num_batched_tokens, num_blocks, block_size })
+    let block_size = base.map_or(DEFAULT_BLOCK, |base| base.memory.block_size);
+    resolved.bounds.limits(block_size).ok_or(ConfigurationError::Untold { name: KV_TOKENS })
 }
 
 impl Drawn<'_> {

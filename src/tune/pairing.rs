@@ -10,7 +10,7 @@ use crate::order::median;
 use crate::rig::{CacheUse, ProbeAsk, Ready};
 use crate::settings::{Plan, WorkloadKind};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, Effort, Fit, Observed, Probe, Sent, fit, refit};
+use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, fit, refit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Verdict, Window, weigh};
@@ -24,10 +24,13 @@ const LEAST_LONG: usize = 2_000;
 const FIRST_FIT: usize = 2;
 /// A fit takes at most so many probes, the latest.
 const MOST_PROBES: usize = 8;
+/// What a fit may cost while an engine waits.
+#[cfg(not(test))]
+const EFFORT: Effort = Effort::QUICK;
+#[cfg(test)]
+const EFFORT: Effort = Effort::LEAST;
 /// The label of the seed of the long traffic.
 const HOURS: u64 = 5;
-/// Tokens of a KV block, where the engine does not tell: vLLM's default on GPUs.
-const BLOCK: i64 = 16;
 /// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
 const UNSEEN_SHARE: f64 = 0.02;
 /// Answers are as long as was asked for, within this factor.
@@ -63,7 +66,7 @@ impl Engine {
             kv_tokens: ready.effective.kv_cache_tokens,
         };
         let reuses = value("enable-prefix-caching") != Some(&Value::Bool(false));
-        let block = count("block-size").unwrap_or(BLOCK as u32);
+        let block = count("block-size").unwrap_or(DEFAULT_BLOCK);
         Some(Self { bounds, reused_by: reuses.then_some(block) })
     }
 
@@ -181,8 +184,8 @@ impl Pairing {
         self.tried = self.lessons;
         let probes = self.probes.make_contiguous();
         let fit = match &self.fit {
-            Some(earlier) => refit(probes, earlier, effort()),
-            None => fit(probes, effort()),
+            Some(earlier) => refit(probes, earlier, EFFORT),
+            None => fit(probes, EFFORT),
         };
         self.fit = Some(fit.ok()?);
         self.fit.as_ref()
@@ -193,16 +196,6 @@ impl Pairing {
         self.tried = self.lessons;
         self.fit = Some(fit);
     }
-}
-
-#[cfg(not(test))]
-fn effort() -> Effort {
-    Effort::QUICK
-}
-
-#[cfg(test)]
-fn effort() -> Effort {
-    Effort::LEAST
 }
 
 /// Hours of the workload, drawn once for the arrivals of a session and stretched to each rate where times do not follow from answers.

@@ -1,15 +1,12 @@
 //! A replay as exact as the load asks for: by sums, or block by block where the KV cache is what limits.
 
 use super::costs::StepCosts;
-use super::fast::{Answered, Bounds, FastReplay, Sent, Strain};
-use super::profile::Limits;
+use super::fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
 use super::replay::{Arrival, replay};
 use super::scheduler::PromptShape;
 
 /// Where this share of the prompts' tokens is cached, the blocks that requests share are not known from their numbers.
 const MUCH_CACHED: f64 = 0.05;
-/// vLLM's default size of a KV block.
-const BLOCK: u32 = 16;
 /// Block by block takes many times as long: so many requests at most.
 const MOST_BY_BLOCKS: usize = 30_000;
 
@@ -40,14 +37,9 @@ pub fn careful(
 ) -> Care {
     let strain = memory.run(costs, bounds, requests, answers);
     let strained = strain.preemptions > 0 || strain.kv_full > 0;
-    let Some(kv_tokens) = bounds.kv_tokens.filter(|_| strained && cached_share(requests) <= MUCH_CACHED) else {
+    let by_blocks = strained && cached_share(requests) <= MUCH_CACHED;
+    let Some(limits) = bounds.limits(DEFAULT_BLOCK).filter(|_| by_blocks) else {
         return Care { strain, by_blocks: false };
-    };
-    let limits = Limits {
-        max_num_seqs: bounds.max_num_seqs,
-        max_num_batched_tokens: bounds.max_num_batched_tokens,
-        num_blocks: u32::try_from(kv_tokens / u64::from(BLOCK)).unwrap_or(u32::MAX),
-        block_size: BLOCK,
     };
     let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
         id: id as u64,

@@ -34,6 +34,16 @@ pub struct Answered {
     pub last: f64,
 }
 
+impl Answered {
+    /// Seconds per token after the first, of an answer of so many tokens; none for a single one.
+    pub fn tpot(&self, tokens: u32) -> Option<f64> {
+        (tokens > 1).then(|| (self.last - self.first) / f64::from(tokens - 1))
+    }
+}
+
+/// Tokens of a KV block, where nobody tells: vLLM's default on GPUs.
+pub const DEFAULT_BLOCK: u32 = 16;
+
 /// What bounds a fast replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bounds {
@@ -43,6 +53,15 @@ pub struct Bounds {
     pub max_num_batched_tokens: u32,
     /// Tokens that the KV cache holds; none where it is not known to bound anything.
     pub kv_tokens: Option<u64>,
+}
+
+impl Bounds {
+    /// The same for a scheduler that knows blocks of that many tokens; none where the size of the KV cache is not known.
+    pub fn limits(&self, block_size: u32) -> Option<Limits> {
+        let Self { max_num_seqs, max_num_batched_tokens, kv_tokens } = *self;
+        let num_blocks = u32::try_from(kv_tokens? / u64::from(block_size.max(1))).unwrap_or(u32::MAX);
+        Some(Limits { max_num_seqs, max_num_batched_tokens, num_blocks, block_size })
+    }
 }
 
 impl From<Limits> for Bounds {
@@ -70,8 +89,8 @@ pub struct Strain {
     pub steps: u64,
 }
 
-/// vLLM's default size of a KV block; half a block is what a sequence wastes on average.
-const HALF_A_BLOCK: u64 = 8;
+/// What a sequence wastes on average of its last block.
+const HALF_A_BLOCK: u64 = DEFAULT_BLOCK as u64 / 2;
 
 /// A request whose prompt is being computed.
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +307,7 @@ fn room(request: &Sent, generated: u32) -> u64 {
 mod tests {
     use super::super::{Arrival, PromptShape, replay};
     use super::*;
+    use crate::repeatable::uniform;
 
     const COSTS: StepCosts = StepCosts {
         base: 5e-3,
@@ -307,13 +327,9 @@ mod tests {
         per_delivery: 1e-4,
     };
 
-    /// Requests from a plain multiplicative generator: the tests need repeatability, not quality.
+    /// Poisson arrivals that repeat.
     fn requests(n: usize, rate: f64) -> Vec<Sent> {
-        let mut state = 11_u64;
-        let mut uniform = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
-        };
+        let mut uniform = uniform(11);
         let mut at = 0.0;
         let mut one = move || {
             at -= uniform().ln() / rate;

@@ -32,7 +32,7 @@ pub use careful::{Care, careful};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
-pub use fast::{Answered, Bounds, FastReplay, Sent, Strain};
+pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit};
 pub use flags::{EngineFlags, FlagError};
 pub use history::{History, HistoryRun, ReplayedRun};

@@ -90,14 +90,11 @@ pub(super) fn serve(
 mod tests {
     use super::super::profile::Profile;
     use super::*;
+    use crate::repeatable::uniform;
 
-    /// A stream with a plain multiplicative generator: the tests need repeatability, not quality.
+    /// Poisson arrivals that repeat.
     fn stream(n: u64, rate: f64) -> impl Iterator<Item = Arrival> {
-        let mut state = 7_u64;
-        let mut uniform = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
-        };
+        let mut uniform = uniform(7);
         let mut due = 0.0;
         (0..n).map(move |id| {
             due -= uniform().ln() / rate;

@@ -2,6 +2,7 @@
 
 use super::super::fast::{Bounds, Sent};
 use super::*;
+use crate::repeatable::uniform;
 use crate::units::Seconds;
 
 /// Little polish: without optimization a replay takes long.
@@ -27,13 +28,9 @@ const ENGINE: StepCosts = StepCosts {
     per_delivery: 2e-5,
 };
 
-/// A probe of 25 s on that engine, from a plain multiplicative generator.
+/// A probe of 25 s on that engine.
 fn probe(costs: &StepCosts, rate: f64, seed: u64) -> Probe {
-    let mut state = seed;
-    let mut uniform = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
-    };
+    let mut uniform = uniform(seed);
     let mut at = 0.0;
     let mut sent = Vec::new();
     while at < 25.0 {

@@ -30,10 +30,7 @@ impl Long {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
         let care = careful(costs, bounds, &sent, &mut FastReplay::default(), &mut answers);
-        let of = |(s, a): (&Sent, &Answered)| {
-            let tpot = (s.output > 1).then(|| (a.last - a.first) / f64::from(s.output - 1));
-            (s.at, a.first - s.at, tpot, a.last - s.at)
-        };
+        let of = |(s, a): (&Sent, &Answered)| (s.at, a.first - s.at, a.tpot(s.output), a.last - s.at);
         let skipped = (answers.len() as f64 * WARM_UP) as usize;
         Self { latencies: sent.iter().zip(&answers).skip(skipped).map(of).collect(), out_of_scope: care.out_of_scope() }
     }

@@ -85,7 +85,7 @@ fn both(metric: Metric, r: &Observed, a: &Answered) -> Option<(f64, f64)> {
     }
     match metric {
         Metric::Ttft => Some((r.ttft()?, a.first - r.due.0)),
-        Metric::Tpot => Some((r.tpot()?, (a.last - a.first) / f64::from(r.tokens_out - 1))),
+        Metric::Tpot => Some((r.tpot()?, a.tpot(r.tokens_out)?)),
         Metric::E2e => Some((r.e2e()?, a.last - r.due.0)),
         Metric::Itl => None,
     }

@@ -1,6 +1,7 @@
 //! Tests of the paired estimate on engines that are the twin, or another one.
 
 use super::*;
+use crate::repeatable::uniform;
 use crate::settings::Metric;
 use crate::twin::{Bounds, Effort, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
 use crate::units::Rate;
@@ -16,13 +17,9 @@ const TWIN: StepCosts = StepCosts {
 };
 const BOUNDS: Bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 8192, kv_tokens: Some(900_000) };
 
-/// Traffic from a plain multiplicative generator.
+/// Poisson arrivals that repeat.
 fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
-    let mut state = seed;
-    let mut uniform = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) as f64 + 0.5) / f64::from(1_u32 << 31)
-    };
+    let mut uniform = uniform(seed);
     let mut at = 0.0;
     let mut sent = Vec::new();
     while at < seconds {
