@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
+use crate::settings::{Plan, StrategyKind};
 use crate::twin::Profile;
 use crate::twin::server::SimArgs;
 
@@ -56,6 +57,43 @@ pub struct SpaceArgs {
     pub space: PathBuf,
 }
 
+/// What the command line says instead of the space file.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Overrides {
+    /// Engine time that a session may spend, such as 45m; overrides the space file
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
+    pub budget: Option<Duration>,
+    /// How the space is searched: bayes, or to be compared with bayes-flat (no twin), bisect, random, tpe, grid and the published rules
+    /// auto-tune-sh, auto-benchmark and vllm-sla; overrides the space file
+    #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
+    pub strategy: Option<StrategyKind>,
+    /// How closely the certified limit shall be known, such as 3%; overrides the space file
+    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision)]
+    pub precision: Option<f64>,
+}
+
+impl Overrides {
+    /// Changes the plan.
+    pub fn apply(&self, plan: &mut Plan) {
+        if let Some(budget) = self.budget {
+            plan.budget.gpu_time = budget;
+        }
+        if let Some(strategy) = self.strategy {
+            plan.search.strategy = strategy;
+        }
+        if let Some(precision) = self.precision {
+            plan.search.precision = precision;
+        }
+    }
+
+    /// The flags that a resumed run must repeat; the budget may be another one.
+    pub fn repeated(&self) -> String {
+        let strategy = self.strategy.map_or(String::new(), |s| format!(" --strategy {}", s.name()));
+        let precision = self.precision.map_or(String::new(), |p| format!(" --precision {}%", p * 100.0));
+        strategy + &precision
+    }
+}
+
 /// The flags of a rehearsal.
 #[derive(Debug, Args)]
 pub struct RehearseArgs {
@@ -68,9 +106,9 @@ pub struct RehearseArgs {
     /// How many sessions, each with another seed
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub seeds: u32,
-    /// Engine time that each session may spend, such as 45m; overrides the space file
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
-    pub budget: Option<Duration>,
+    /// What is changed of the space file
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// Print everything as JSON, every session included
     #[arg(long)]
     pub json: bool,
@@ -123,9 +161,9 @@ pub struct RunArgs {
     /// Where the journal and the results go [default: autotune-out/NAME-OF-THE-SPACE-FILE]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Engine time that may be spent, such as 45m; overrides the space file
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
-    pub budget: Option<Duration>,
+    /// What is changed of the space file
+    #[command(flatten)]
+    pub overrides: Overrides,
     /// The seed of every draw; overrides the space file
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -18,9 +18,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
     let mut plan = read_plan(&args.space)?;
     let corpus = read_corpus(&plan, &args.space)?;
-    if let Some(budget) = args.budget {
-        plan.budget.gpu_time = budget;
-    }
+    args.overrides.apply(&mut plan);
     let profile = match args.profile {
         Some(profile) => profile,
         None => simulated_profile(&plan)?.ok_or_else(no_profile)?,

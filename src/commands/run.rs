@@ -22,9 +22,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
     let simulated = simulated_profile(&plan)?;
-    if let Some(budget) = args.budget {
-        plan.budget.gpu_time = budget;
-    }
+    args.overrides.apply(&mut plan);
     let out = args.out.clone().unwrap_or_else(|| default_out(&space));
     if args.fresh {
         put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
@@ -175,7 +173,8 @@ fn default_out(space: &Path) -> PathBuf {
 
 fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
-    format!("autotune --space {} --out {}{seed} --resume", space.display(), out.display())
+    let changed = args.overrides.repeated();
+    format!("autotune --space {} --out {}{seed}{changed} --resume", space.display(), out.display())
 }
 
 /// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.

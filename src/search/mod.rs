@@ -11,9 +11,9 @@ mod rate;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::diagnosis::Consequence;
-use crate::settings::{Plan, StrategyKind};
+use crate::settings::Plan;
 use crate::space::Point;
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
 pub use feasible::Infeasible;
@@ -21,7 +21,7 @@ pub use memory::HighestThatStarts;
 pub use race::Race;
 pub use rate::{NextRate, RateSearch, round};
 
-/// A point and the highest rate that it was seen to keep.
+/// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Incumbent {
     /// The point.
@@ -30,64 +30,159 @@ pub struct Incumbent {
     pub rate: Rate,
 }
 
+/// The traffic of a probe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Traffic {
+    /// The plan's ramp and window at this rate; cut once it has failed for certain.
+    Window(Rate),
+    /// About so many requests at this rate, to the last answer and without a ramp: how published rules ask.
+    Requests {
+        /// Their rate.
+        rate: Rate,
+        /// How many.
+        count: u32,
+    },
+}
+
+impl Traffic {
+    /// Requests per second.
+    pub fn rate(&self) -> Rate {
+        match self {
+            Self::Window(rate) | Self::Requests { rate, .. } => *rate,
+        }
+    }
+}
+
+/// A probe that a strategy asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// Where.
+    pub point: Point,
+    /// What is sent.
+    pub traffic: Traffic,
+    /// Whether the engine is launched anew although it already runs with that point.
+    pub relaunch: bool,
+}
+
 /// What a strategy wants to know next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// Probe this point at this rate.
-    Probe(Point, Rate),
+    /// This probe.
+    Probe(Query),
     /// Nothing more is worth its cost.
     Done,
+}
+
+/// A probe that was measured, and the latest word on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heard {
+    /// What was sent.
+    pub traffic: Traffic,
+    /// What it showed.
+    pub seen: Observation,
 }
 
 /// What became of the last question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tell {
-    /// It was probed.
-    Probed(Rate, Observation),
+    /// It was measured. These are all probes of the running engine in their order, the new one last; what is thought of the earlier ones
+    /// may have changed with it.
+    Probed(Vec<Heard>),
     /// The engine did not start, or did not live.
     Failed(Consequence),
 }
 
 /// What a search needs of a verdict.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// Whether the rate was kept. What is unresolved was not: near the limit, doubt goes against the rate.
     pub kept: bool,
-    /// log(measured / limit) of the binding promise, where the probe ran to its end.
+    /// log(p / limit) of the binding promise, where the probe ran to its end.
     pub margin: Option<f64>,
+    /// Each promise, in the order of the plan.
+    pub limits: Vec<Seen>,
+    /// Whether the queue grew over the window.
+    pub saturated: bool,
+    /// Requests answered per second from the first arrival to the last answer.
+    pub throughput: Rate,
 }
 
-impl From<&Verdict> for Observation {
-    fn from(verdict: &Verdict) -> Self {
-        Self { kept: verdict.outcome == Outcome::Pass, margin: verdict.margin() }
+/// What one probe says of one promise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// log(p / limit) by whoever decides: over hours of traffic by the pair, or as counted. None where the probe was cut.
+    pub margin: Option<f64>,
+    /// Its standard error.
+    pub error: f64,
+    /// log(p / limit) of the window itself, whoever decides.
+    pub measured: Option<f64>,
+    /// Whether more requests broke it than the promise absorbs.
+    pub broken: bool,
+}
+
+impl Observation {
+    /// What a verdict says that took so long to measure.
+    pub fn of(verdict: &Verdict, took: Seconds) -> Self {
+        let seen = |l: &crate::verdict::LimitResult| Seen {
+            margin: l.deciding_margin(),
+            error: l.deciding_error().unwrap_or(f64::INFINITY),
+            measured: l.margin,
+            broken: l.broken(),
+        };
+        Self {
+            kept: verdict.outcome == Outcome::Pass,
+            margin: verdict.margin(),
+            limits: verdict.limits.iter().map(seen).collect(),
+            saturated: verdict.saturated,
+            throughput: Rate(verdict.counted as f64 / took.0.max(1e-3)),
+        }
+    }
+
+    /// Whether every promise held in the window itself: the sample quantile against the limit, without any doubt, as published rules judge.
+    pub fn within(&self) -> bool {
+        self.limits.iter().all(|l| l.measured.is_some_and(|m| m <= 0.0))
     }
 }
 
-/// A strategy, told what it asked for in the order in which it asked.
-pub trait Strategy: Send {
-    /// What it wants to know.
-    fn ask(&mut self) -> Ask;
+/// What a model of the engine expects, where there is one.
+pub trait Expectation {
+    /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model does not know that point.
+    fn margins(&mut self, point: &Point, rate: Rate) -> Option<Vec<f64>>;
 
-    /// What became of it.
-    fn tell(&mut self, point: &Point, tell: &Tell);
+    /// Changes with every new fit.
+    fn version(&self) -> u64;
+
+    /// What a probe at that rate costs, the launch of an engine included where it is `fresh`.
+    fn price(&self, rate: Rate, fresh: bool) -> Seconds;
+}
+
+/// A strategy, told what it asked for in the order in which it asked.
+///
+/// The session launches the baseline itself. Until [`Strategy::open`] only the baseline is asked about; after it the whole space is.
+pub trait Strategy: Send {
+    /// Opens the space. Parameters in `held` keep that value from here on.
+    fn open(&mut self, held: &Point);
+
+    /// What it wants to know; asking twice without a word in between gives the same question.
+    fn ask(&mut self, engine: &mut dyn Expectation) -> Ask;
+
+    /// What became of the last question.
+    fn tell(&mut self, query: &Query, tell: &Tell);
 
     /// The best so far.
-    fn incumbent(&self) -> Option<&Incumbent>;
+    fn incumbent(&self) -> Option<Incumbent>;
+
+    /// The rate that a point is thought to keep, where it was probed.
+    fn estimate(&self, point: &Point) -> Option<Rate>;
 
     /// At most how many points may still be launched, for forecasts.
     fn points_left(&self) -> usize;
 }
 
-/// The plan's strategy. `held` are values that were settled before; `tried` is not raced again.
-pub fn strategy(
-    plan: &Plan,
-    seed: u64,
-    held: &Point,
-    tried: &Point,
-    incumbent: Option<Incumbent>,
-    first_rate: Rate,
-) -> Box<dyn Strategy> {
+/// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.
+pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     match plan.search.strategy {
-        StrategyKind::Race => Box::new(Race::new(plan, seed, held, tried, incumbent, first_rate)),
+        // The others follow.
+        _ => Box::new(Race::new(plan, seed, baseline, first_rate)),
     }
 }

@@ -35,7 +35,7 @@ impl RateSearch {
     }
 
     /// What was seen at a rate. A kept rate above one that was broken withdraws nothing: the lower broken one stands.
-    pub fn tell(&mut self, rate: Rate, seen: Observation) {
+    pub fn tell(&mut self, rate: Rate, seen: &Observation) {
         let side = (rate.0, seen.margin);
         if seen.kept {
             if self.kept.is_none_or(|(kept, _)| rate.0 > kept) && self.broken.is_none_or(|(broken, _)| rate.0 < broken)
@@ -101,6 +101,10 @@ pub fn round(rate: Rate) -> Rate {
 mod tests {
     use super::*;
 
+    fn seen(kept: bool, margin: Option<f64>) -> Observation {
+        Observation { kept, margin, limits: Vec::new(), saturated: false, throughput: Rate(0.0) }
+    }
+
     /// Searches an engine whose margin is (rate / limit)^3 in the logarithm, and counts its probes.
     fn search(limit: f64, first: f64, cut_above: f64) -> (NextRate, usize) {
         let mut search = RateSearch::new(Rate(first), 0.03);
@@ -108,8 +112,7 @@ mod tests {
             match search.next() {
                 NextRate::Try(rate) => {
                     let margin = 3.0 * (rate.0 / limit).ln();
-                    let seen = Observation { kept: margin <= 0.0, margin: (margin < cut_above).then_some(margin) };
-                    search.tell(rate, seen);
+                    search.tell(rate, &seen(margin <= 0.0, (margin < cut_above).then_some(margin)));
                 }
                 end => return (end, probes),
             }
@@ -136,9 +139,8 @@ mod tests {
     #[test]
     fn a_lower_rate_that_broke_overrules_a_higher_one_that_was_lucky() {
         let mut search = RateSearch::new(Rate(10.0), 0.03);
-        let seen = |kept| Observation { kept, margin: None };
-        search.tell(Rate(10.0), seen(true));
-        search.tell(Rate(9.0), seen(false));
+        search.tell(Rate(10.0), &seen(true, None));
+        search.tell(Rate(9.0), &seen(false, None));
         assert_eq!(search.kept(), None);
         assert!(matches!(search.next(), NextRate::Try(rate) if rate.0 < 9.0));
     }

@@ -230,15 +230,19 @@ pub static PARAMETER: Table = Table {
     ],
 };
 
+/// The words of [`super::StrategyKind`].
+const STRATEGIES: &[&str] =
+    &["bayes", "bayes-flat", "bisect", "random", "tpe", "grid", "auto-tune-sh", "auto-benchmark", "vllm-sla"];
+
 /// `[search]`.
 #[rustfmt::skip]
 pub static SEARCH: Table = Table {
     variant: Variant::None,
     keys: &[
-        Key::default("strategy", Kind::Word(&["race"]), "\"race\"", "Which strategy proposes points."),
-        Key::default("precision", Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"", "How closely a rate is bracketed."),
+        Key::default("strategy", Kind::Word(STRATEGIES), "\"bayes\"", "Which strategy proposes points; the others are there to be compared with."),
+        Key::default("precision", Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"", "How closely the limit of a point shall be known."),
         Key::default("min_gain", Kind::Share { min: 0.0, max: 0.5 }, "\"1%\"", "How much more than the incumbent a candidate must promise."),
-        Key::default("candidates", Kind::Integer { min: 1, max: 10_000 }, "24", "At most this many candidates are raced."),
+        Key::default("candidates", Kind::Integer { min: 1, max: 10_000 }, "24", "At most this many candidates are launched."),
         Key::optional("first_rate", Kind::Positive, "The first rate at the baseline in requests per second; without it the warm-up tells."),
         Key::default("seed", Kind::Integer { min: 0, max: i64::MAX }, "1", "The seed of every draw."),
         Key::default("constraints", Kind::Texts { at_least: 0 }, "[]", "Comparisons between parameters that every point keeps."),

@@ -94,6 +94,29 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     measure::duration(text).ok().filter(|d| !d.is_zero()).ok_or_else(wrong)
 }
 
+/// Reads the strategy of a command-line flag.
+///
+/// # Errors
+/// A sentence that names the strategies.
+pub fn strategy(text: &str) -> Result<StrategyKind, String> {
+    let names = || StrategyKind::ALL.map(StrategyKind::name).join(", ");
+    StrategyKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == text)
+        .ok_or_else(|| format!("a strategy is one of {}", names()))
+}
+
+/// Reads the precision of a command-line flag, such as `3%` or `0.03`, with the bounds of `[search]`.
+///
+/// # Errors
+/// A sentence that says what a precision is.
+pub fn precision(text: &str) -> Result<f64, String> {
+    let share = measure::percent(text).or_else(|| text.parse().ok());
+    share
+        .filter(|share| (0.001..=0.5).contains(share))
+        .ok_or_else(|| "a precision lies between 0.1% and 50%, such as 3%".into())
+}
+
 /// Reads the limits of a command-line flag, such as `ttft_p99=500ms,tpot_p99=50ms`, with the keys and durations of `[slo]`.
 ///
 /// # Errors

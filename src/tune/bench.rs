@@ -14,7 +14,7 @@ use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::units::{Rate, Seconds};
+use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
 /// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: at the knee the luck of arrivals
@@ -84,7 +84,10 @@ pub struct Bench<'a, R> {
 
 struct Current {
     trial: u32,
+    /// As it was launched.
     point: Point,
+    /// With what the engine chose for parameters that were left to it.
+    known_as: Point,
     purpose: Purpose,
     /// Whether its engine runs; a trial that is answered from the journal has none.
     live: bool,
@@ -101,6 +104,7 @@ struct Told {
     probe: u32,
     ask: ProbeAsk,
     verdict: Verdict,
+    took: Seconds,
     lesson: Option<Lesson>,
 }
 
@@ -149,9 +153,16 @@ impl<'a, R: Rig> Bench<'a, R> {
         &self.rig
     }
 
-    /// The point of the current trial.
+    /// The point of the current trial, by its full name.
     pub fn point(&self) -> Option<&Point> {
-        self.current.as_ref().map(|c| &c.point)
+        self.current.as_ref().map(|c| &c.known_as)
+    }
+
+    /// The current trial's point by its full name: the engine has told what it chose for parameters that were left to it.
+    pub fn known_as(&mut self, point: &Point) {
+        if let Some(current) = &mut self.current {
+            current.known_as = point.clone();
+        }
     }
 
     fn record(&mut self, record: Record) -> Result<(), BenchError> {
@@ -188,10 +199,17 @@ impl<'a, R: Rig> Bench<'a, R> {
             };
             match answer {
                 Ok(ready) => {
-                    let (answer_time, point) = (ready.answer_time, point.clone());
-                    let engine = Engine::of(self.plan, &point, &ready);
-                    self.current =
-                        Some(Current { trial, point, purpose, live, probes: 0, answer_time, engine, told: Vec::new() });
+                    self.current = Some(Current {
+                        trial,
+                        point: point.clone(),
+                        known_as: point.clone(),
+                        purpose,
+                        live,
+                        probes: 0,
+                        answer_time: ready.answer_time,
+                        engine: Engine::of(self.plan, point, &ready),
+                        told: Vec::new(),
+                    });
                     return Ok(Ok(ready));
                 }
                 Err(failure) if failure.diagnosis.consequence == Consequence::Retry && attempt == 1 => attempt += 1,
@@ -306,7 +324,8 @@ impl<'a, R: Rig> Bench<'a, R> {
             let (trial, probe, answer_time) = (current.trial, current.probes, current.answer_time);
             // Where a pair may find that the arrivals were to blame, the window is seen to its end.
             let slack = if current.engine.is_some() && self.pairing.has_a_say() { SLACK } else { 1.0 };
-            let ask = ProbeAsk { slack, ..ask(trial, probe, answer_time) };
+            let asked = ask(trial, probe, answer_time);
+            let ask = ProbeAsk { slack: asked.slack.max(slack), ..asked };
             let answer = match self.recorded_probe(trial, probe, &ask)? {
                 Some(answer) => answer,
                 None => self.measure(trial, probe, ask, certainty).await?,
@@ -328,8 +347,8 @@ impl<'a, R: Rig> Bench<'a, R> {
     ) -> Result<Option<Result<Verdict, Diagnosis>>, BenchError> {
         for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
-                Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
-                    (ask, Ok((**verdict).clone()))
+                Record::Probed { trial: t, probe: p, ask, verdict, took, .. } if (*t, *p) == (trial, probe) => {
+                    (ask, Ok(((**verdict).clone(), *took)))
                 }
                 Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
                     (ask, Err(failure.diagnosis.clone()))
@@ -341,11 +360,11 @@ impl<'a, R: Rig> Bench<'a, R> {
                 return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
             self.pass(place);
-            if let Ok(verdict) = &answer {
+            if let Ok((verdict, took)) = &answer {
                 let lesson = self.kept_lesson(place);
-                self.tell(Told { probe, ask: *ask, verdict: verdict.clone(), lesson })?;
+                self.tell(Told { probe, ask: *ask, verdict: verdict.clone(), took: *took, lesson })?;
             }
-            return Ok(Some(answer));
+            return Ok(Some(answer.map(|(verdict, _)| verdict)));
         }
         Ok(None)
     }
@@ -410,9 +429,9 @@ impl<'a, R: Rig> Bench<'a, R> {
         }
     }
 
-    /// The current trial's probes that say something, in their order: the rate, and the latest word on it.
-    pub fn told(&self) -> impl Iterator<Item = (Rate, &Verdict)> {
-        self.current.iter().flat_map(|current| &current.told).map(|told| (told.ask.rate, &told.verdict))
+    /// The current trial's probes that say something, in their order: what was asked, the latest word on it, and the time it took.
+    pub fn told(&self) -> impl Iterator<Item = (&ProbeAsk, &Verdict, Seconds)> {
+        self.current.iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict, told.took))
     }
 
     /// Probes for real and records it; launches the trial's engine first where it does not run.
@@ -466,7 +485,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                 if let Some(warning) = measured.cache.warning() {
                     self.sink.take(&Event::Note(&format!("trial {trial}: {warning}")));
                 }
-                self.tell(Told { probe, ask, verdict: verdict.clone(), lesson })?;
+                self.tell(Told { probe, ask, verdict: verdict.clone(), took: measured.took, lesson })?;
                 Ok(Ok(verdict))
             }
             Err(RigError::Engine(failure)) => {

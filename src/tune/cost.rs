@@ -21,6 +21,8 @@ pub(super) struct Prices {
     pub(super) launch: Seconds,
     pub(super) probe: Seconds,
     pub(super) certify: Seconds,
+    /// What the last answers take behind the last send.
+    drain: Seconds,
 }
 
 impl Prices {
@@ -48,9 +50,15 @@ impl Prices {
         let ramp = Seconds::from(plan.probe.ramp).0 + drain;
         Self {
             launch: Seconds(launch),
+            drain: Seconds(drain),
             probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
             certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
         }
+    }
+
+    /// What a probe takes that sends for so long, its launch included where the engine is fresh.
+    pub(super) fn probe(&self, sends: Seconds, fresh: bool) -> Seconds {
+        Seconds(sends.0 + self.drain.0 + if fresh { self.launch.0 } else { 0.0 })
     }
 
     /// What one certification is expected to take.

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cost;
+mod foresight;
 mod pairing;
 mod session;
 

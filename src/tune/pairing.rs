@@ -54,7 +54,7 @@ impl Engine {
             _ => None,
         };
         let speculates = |word: &String| word.trim_start_matches('-').starts_with("speculative");
-        if !plan.probe.twin
+        if !plan.with_twin()
             || plan.engine.args.iter().any(speculates)
             || value("enable-chunked-prefill") == Some(&Value::Bool(false))
         {

@@ -4,13 +4,16 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::bench::{Bench, BenchError};
 use super::cost::{Prices, forecast};
+use super::foresight::Foresight;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::engine::{DEMANDING, MEMORY_KNOB};
-use crate::journal::{Conclusion, Placed, Purpose, Record, Status};
+use crate::journal::{Conclusion, Placed, Purpose, Status};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{self, Ask, HighestThatStarts, Incumbent, NextRate, Observation, RateSearch, Tell, round};
+use crate::search::{
+    self, Ask, Heard, HighestThatStarts, Incumbent, Observation, Query, Strategy, Tell, Traffic, round,
+};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::units::{Rate, Seconds};
@@ -27,6 +30,13 @@ const CERTIFY_TRIES: u64 = 6;
 const LOWER: (f64, f64) = (0.92, 0.95);
 /// A pair that is as sure as this is asked once more at the same rate.
 const ALMOST: f64 = 0.75;
+
+/// A probe of the search lasts until so many requests are expected in its window ...
+const LEAST_REQUESTS: f64 = 100.0;
+/// ... but at most so many times as long as planned.
+const MOST_STRETCH: f64 = 3.0;
+/// Violations that a probe bears which shall run to its end, whatever it shows.
+const NEVER_CUT: f64 = 1e9;
 
 /// Probes at most this many times above a rate speak for it too.
 const EVIDENCE_REACH: f64 = 1.1;
@@ -83,26 +93,23 @@ impl<'a, R: Rig> Session<'a, R> {
 
     async fn decide(&mut self) -> Result<Conclusion, BenchError> {
         // 1. The defaults: what the user would deploy without us.
-        let (baseline, first_rate) = match self.baseline().await? {
+        let (point, mut strategy) = match self.baseline().await? {
             Ok(found) => found,
-            Err(diagnosis) if diagnosis.consequence == Consequence::Abort => return Ok(never_started(&diagnosis)),
-            Err(diagnosis) => {
-                self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
-                (placed(self.plan.space.baseline()), self.first_rate(None))
-            }
+            Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
+        let binding = self.bench.told().last().and_then(|(_, verdict, _)| verdict.binding.clone());
         // 2. The memory: as much as starts.
-        let held = self.memory(&baseline.point).await?;
+        let held = self.memory(&point).await?;
         // 3. The other parameters, at that memory.
-        let incumbent = baseline.estimated_rate.map(|rate| Incumbent { point: baseline.point.clone(), rate });
-        let winner = self.search(&held, &baseline.point, incumbent, first_rate).await?;
-        let Some(winner) = winner else {
+        strategy.open(&held);
+        self.follow(&mut *strategy, Purpose::Search).await?;
+        let mut baseline = Placed { estimated_rate: strategy.estimate(&point), binding, ..placed(point) };
+        let Some(winner) = strategy.incumbent() else {
             return Ok(self.nothing_found(baseline));
         };
         // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals.
         let certified = self.certify(Purpose::Certify, &winner.point, winner.rate).await?;
         let mut best = place(winner, certified);
-        let mut baseline = baseline;
         if best.point == baseline.point {
             baseline = best.clone();
         } else if let Some(rate) = baseline.estimated_rate {
@@ -117,43 +124,91 @@ impl<'a, R: Rig> Session<'a, R> {
         Ok(self.answer(baseline, best))
     }
 
-    async fn baseline(&mut self) -> Result<Result<(Placed, Rate), Diagnosis>, BenchError> {
+    /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
+    async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, BenchError> {
         let point = self.plan.space.baseline();
-        let ready = match self.bench.launch(Purpose::Baseline, &point).await? {
-            Ok(ready) => ready,
-            Err(diagnosis) => return Ok(Err(diagnosis)),
-        };
-        self.started = true;
-        let point = complete(self.plan, point, &ready.effective);
-        let first = self.first_rate(Some(ready.burst_rate));
-        let mut search = RateSearch::new(first, self.plan.search.precision);
-        while let NextRate::Try(rate) = search.next() {
-            if !self.affords(self.prices().probe, 1) {
-                self.left_out("the rest of the baseline's rate search: the budget ended".into());
-                break;
+        let seed = mix(self.seed, &[ORDER]);
+        match self.bench.launch(Purpose::Baseline, &point).await? {
+            Ok(ready) => {
+                self.started = true;
+                let point = complete(self.plan, point, &ready.effective);
+                self.bench.known_as(&point);
+                let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(Some(ready.burst_rate)));
+                self.follow(&mut *strategy, Purpose::Baseline).await?;
+                Ok(Ok((point, strategy)))
             }
-            match self.bench.probe(self.asking(rate), Certainty::SEARCH).await? {
-                Ok(verdict) => {
-                    // The twin that a probe taught may think otherwise of those before it.
-                    search = RateSearch::new(first, self.plan.search.precision);
-                    self.bench.told().for_each(|(rate, verdict)| search.tell(rate, Observation::from(verdict)));
-                    self.look_at(rate, verdict);
+            Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
+            Err(diagnosis) => {
+                self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
+                let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(None));
+                let asked = strategy.ask(&mut self.foresight());
+                if let Ask::Probe(query) = asked {
+                    strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
-                Err(diagnosis) => {
+                Ok(Ok((point, strategy)))
+            }
+        }
+    }
+
+    /// Does what the strategy asks until it is done or the budget ends.
+    async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), BenchError> {
+        let certifications = if purpose == Purpose::Baseline { 1 } else { 2 };
+        let mut before = strategy.incumbent();
+        loop {
+            let asked = strategy.ask(&mut self.foresight());
+            // A winner is settled when the next question is asked.
+            let incumbent = strategy.incumbent();
+            if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
+                self.sink.take(&Event::Improved(incumbent));
+            }
+            before = incumbent;
+            let Ask::Probe(query) = asked else { return Ok(()) };
+            let fresh = query.relaunch || self.bench.point() != Some(&query.point);
+            let price = self.prices().probe(self.length(&query.traffic), fresh);
+            if !self.affords(price, certifications) {
+                self.left_out(match purpose {
+                    Purpose::Baseline => "the rest of the baseline's rate search: the budget ended".into(),
+                    _ => format!("{} of the candidates: the budget ended", strategy.points_left()),
+                });
+                return Ok(());
+            }
+            let told = self.try_out(purpose, &query, fresh).await?;
+            strategy.tell(&query, &told);
+            self.standing(strategy.points_left());
+        }
+    }
+
+    async fn try_out(&mut self, purpose: Purpose, query: &Query, fresh: bool) -> Result<Tell, BenchError> {
+        if fresh {
+            if let Err(diagnosis) = self.bench.launch(purpose, &query.point).await? {
+                return Ok(Tell::Failed(diagnosis.consequence));
+            }
+            self.started = true;
+        }
+        match self.bench.probe(self.asking(query.traffic), Certainty::SEARCH).await? {
+            Ok(verdict) => {
+                self.look_at(query.traffic.rate(), verdict);
+                let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
+                    traffic: traffic_of(ask),
+                    seen: Observation::of(verdict, took),
+                };
+                Ok(Tell::Probed(self.bench.told().map(heard).collect()))
+            }
+            Err(diagnosis) => {
+                if purpose == Purpose::Baseline {
+                    let says = &diagnosis.says;
                     self.note(&format!(
-                        "the baseline failed under load ({}); its rate stays at what it kept before",
-                        diagnosis.says
+                        "the baseline failed under load ({says}); its rate stays at what it kept before"
                     ));
-                    break;
                 }
+                Ok(Tell::Failed(diagnosis.consequence))
             }
-            self.standing(self.plan.search.candidates as usize);
         }
-        let placed = Placed { estimated_rate: search.kept(), binding: self.binding(), ..placed(point) };
-        if let Some(rate) = placed.estimated_rate {
-            self.sink.take(&Event::Improved(&Incumbent { point: placed.point.clone(), rate }));
-        }
-        Ok(Ok((placed, first)))
+    }
+
+    /// What the strategy may ask about the engine, from what was learnt so far.
+    fn foresight(&self) -> Foresight {
+        Foresight::new(self.plan, self.prices())
     }
 
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -205,53 +260,6 @@ impl<'a, R: Rig> Session<'a, R> {
             None => point,
         });
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
-    }
-
-    async fn search(
-        &mut self,
-        held: &Point,
-        baseline: &Point,
-        incumbent: Option<Incumbent>,
-        first_rate: Rate,
-    ) -> Result<Option<Incumbent>, BenchError> {
-        let seed = mix(self.seed, &[ORDER]);
-        let mut strategy = search::strategy(self.plan, seed, held, baseline, incumbent, first_rate);
-        while let Ask::Probe(point, rate) = strategy.ask() {
-            let fresh = self.bench.point() != Some(&point);
-            let prices = self.prices();
-            let price = if fresh { prices.launch + prices.probe } else { prices.probe };
-            if !self.affords(price, 2) {
-                self.left_out(format!("{} of the candidates: the budget ended", strategy.points_left()));
-                break;
-            }
-            let told = self.try_out(&point, rate, fresh).await?;
-            let before = strategy.incumbent().cloned();
-            strategy.tell(&point, &told);
-            // A winner is settled when the next question is asked; asking twice changes nothing.
-            strategy.ask();
-            if let Some(incumbent) = strategy.incumbent().filter(|i| Some(*i) != before.as_ref()) {
-                self.sink.take(&Event::Improved(incumbent));
-            }
-            self.standing(strategy.points_left());
-        }
-        Ok(strategy.incumbent().cloned())
-    }
-
-    async fn try_out(&mut self, point: &Point, rate: Rate, fresh: bool) -> Result<Tell, BenchError> {
-        if fresh {
-            if let Err(diagnosis) = self.bench.launch(Purpose::Search, point).await? {
-                return Ok(Tell::Failed(diagnosis.consequence));
-            }
-            self.started = true;
-        }
-        Ok(match self.bench.probe(self.asking(rate), Certainty::SEARCH).await? {
-            Ok(verdict) => {
-                let seen = Observation::from(&verdict);
-                self.look_at(rate, verdict);
-                Tell::Probed(rate, seen)
-            }
-            Err(diagnosis) => Tell::Failed(diagnosis.consequence),
-        })
     }
 
     /// Drives a cold engine with fresh arrivals at the estimate, and at lower rates until one holds.
@@ -325,16 +333,33 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     /// A probe of the search: common arrivals for every point, fresh prompts in every probe.
-    fn asking(&self, rate: Rate) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
-        let (seed, ramp, length) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.window));
+    fn asking(&self, traffic: Traffic) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
+        let (seed, window) = (self.seed, self.window(&traffic));
+        let slack = if matches!(traffic, Traffic::Requests { .. }) { NEVER_CUT } else { 1.0 };
         move |trial, probe, answer_time| ProbeAsk {
-            rate,
-            window: Window { from: ramp, to: ramp + length },
+            rate: traffic.rate(),
+            window,
             arrival_seed: mix(seed, &[ARRIVALS]),
             content_seed: mix(seed, &[CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
-            slack: 1.0,
+            slack,
         }
+    }
+
+    fn window(&self, traffic: &Traffic) -> Window {
+        match traffic {
+            Traffic::Window(rate) => {
+                let planned = Seconds::from(self.plan.probe.window);
+                let enough = Seconds((LEAST_REQUESTS / rate.0).clamp(planned.0, planned.0 * MOST_STRETCH));
+                Window { from: self.ramp(), to: self.ramp() + enough }
+            }
+            Traffic::Requests { rate, count } => Window { from: Seconds(0.0), to: Seconds(f64::from(*count) / rate.0) },
+        }
+    }
+
+    /// Seconds in which requests are sent.
+    fn length(&self, traffic: &Traffic) -> Seconds {
+        self.window(traffic).to
     }
 
     fn first_rate(&self, burst: Option<Rate>) -> Rate {
@@ -381,14 +406,6 @@ impl<'a, R: Rig> Session<'a, R> {
         if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
             self.nearest = Some((rate, verdict));
         }
-    }
-
-    /// The promise that bound in the last probe that was recorded.
-    fn binding(&self) -> Option<String> {
-        self.bench.passed().iter().rev().find_map(|e| match &e.record {
-            Record::Probed { verdict, .. } => verdict.binding.clone(),
-            _ => None,
-        })
     }
 
     fn nothing_found(&self, baseline: Placed) -> Conclusion {
@@ -476,6 +493,15 @@ fn place(found: Incumbent, certified: Option<Certified>) -> Placed {
             ..placed(found.point)
         },
         None => Placed { estimated_rate, ..placed(found.point) },
+    }
+}
+
+/// What a probe was asked to send.
+fn traffic_of(ask: &ProbeAsk) -> Traffic {
+    if ask.slack >= NEVER_CUT {
+        Traffic::Requests { rate: ask.rate, count: (ask.window.to.0 * ask.rate.0).round() as u32 }
+    } else {
+        Traffic::Window(ask.rate)
     }
 }
 

@@ -108,6 +108,16 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
     }
 
+    /// The standard error of that margin.
+    pub fn deciding_error(&self) -> Option<f64> {
+        self.decided_by_pair().map_or(self.margin_error, |p| Some(p.error))
+    }
+
+    /// Whether more observations broke it than it absorbs.
+    pub fn broken(&self) -> bool {
+        self.violations as f64 > allowance(self.observations, self.quantile)
+    }
+
     /// One-sided confidence that the promise holds, by whoever decides.
     pub fn confidence(&self) -> f64 {
         match (self.decided_by_pair(), self.margin, self.margin_error) {
@@ -196,7 +206,7 @@ pub fn judge(
     let halves = Halves::of(records, &counted, window, steady);
     let saturated = halves.saturated();
     let confidence = results.iter().map(LimitResult::confidence).fold(1.0, f64::min);
-    let broken = results.iter().filter(|r| r.violations as f64 > allowance(r.observations, r.quantile));
+    let broken = results.iter().filter(|r| r.broken());
     let worst = broken.max_by(|a, b| excess(a).total_cmp(&excess(b)));
     let (outcome, because) = if let Some(why) = own_fault(client, limits, &counted) {
         (Outcome::Void, why)

@@ -46,7 +46,7 @@ enable-prefix-caching = { values = [true, false] }
 attention-backend = { values = ["FLASH_ATTN", "FLASHINFER"] }
 
 [search]
-strategy = "race"
+strategy = "bisect"
 precision = "2.5%"
 min_gain = 0.02
 candidates = 12
@@ -186,7 +186,7 @@ fn a_full_file_is_a_plan() {
             twin: true,
         },
         search: SearchPlan {
-            strategy: StrategyKind::Race,
+            strategy: StrategyKind::Bisect,
             precision: 0.025,
             min_gain: 0.02,
             candidates: 12,
@@ -220,7 +220,7 @@ fn a_small_file_gets_the_documented_defaults() {
     assert_eq!([probe.ramp, probe.window, probe.certify_window].map(|d| d.as_secs()), [10, 60, 180]);
     let search = &plan.search;
     assert_eq!((search.precision, search.min_gain, search.candidates), (0.03, 0.01, 24));
-    assert_eq!((search.first_rate, search.seed, search.strategy), (None, 1, StrategyKind::Race));
+    assert_eq!((search.first_rate, search.seed, search.strategy), (None, 1, StrategyKind::Bayes));
     assert_eq!(plan.budget.gpu_time, Duration::from_mins(90));
 }
 
