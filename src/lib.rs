@@ -21,6 +21,7 @@ pub mod report;
 pub mod rig;
 pub mod search;
 pub mod settings;
+mod simplex;
 pub mod space;
 pub mod supervise;
 pub mod tune;

@@ -216,6 +216,64 @@ pub struct Placed {
     /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
     #[serde(default)]
     pub windows_that_hold: Option<f64>,
+    /// The limit in rate as certification knows it best; the certified rate lies below it.
+    #[serde(default)]
+    pub limit: Option<Rate>,
+    /// The standard error of the logarithm of that limit.
+    #[serde(default)]
+    pub limit_error: Option<f64>,
+    /// What the certifying probe nearest to the certified rate measured, whatever hours of traffic would show.
+    #[serde(default)]
+    pub seen: Option<DirectlySeen>,
+}
+
+impl Placed {
+    /// A point of which nothing is known yet.
+    pub fn new(point: Point) -> Self {
+        Self {
+            point,
+            estimated_rate: None,
+            certified_rate: None,
+            confidence: None,
+            binding: None,
+            windows_that_hold: None,
+            limit: None,
+            limit_error: None,
+            seen: None,
+        }
+    }
+}
+
+/// What one probe measured in its window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DirectlySeen {
+    /// Requests per second that were offered.
+    pub rate: Rate,
+    /// Requests that count.
+    pub requests: u64,
+    /// The quantile of each promise, by its key; none where it lies among requests without an answer.
+    pub measured: BTreeMap<String, Option<Seconds>>,
+}
+
+/// How much higher the limit of the best point is than that of the defaults, by certifications on the same arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// The ratio of the limits, minus one.
+    pub gain: f64,
+    /// The interval that holds it with a probability of 90 %.
+    pub from: f64,
+    /// Its upper end.
+    pub to: f64,
+}
+
+impl Gain {
+    /// Of two points that were both certified.
+    pub fn between(baseline: &Placed, best: &Placed) -> Option<Self> {
+        let log = (best.limit?.0 / baseline.limit?.0).ln();
+        let width = 1.645 * best.limit_error?.hypot(baseline.limit_error?);
+        let of = |log: f64| log.exp() - 1.0;
+        Some(Self { gain: of(log), from: of(log - width), to: of(log + width) })
+    }
 }
 
 /// The answer.
@@ -231,4 +289,21 @@ pub struct Conclusion {
     pub best: Option<Placed>,
     /// What was left out.
     pub left_out: Vec<String>,
+    /// How much the best point gains over the defaults, where both were certified and differ.
+    #[serde(default)]
+    pub gain: Option<Gain>,
+    /// What was forecast before the first launch.
+    #[serde(default)]
+    pub forecast: Option<Forecast>,
+}
+
+/// What a session is expected to cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Starts of an engine.
+    pub launches: u32,
+    /// Probes.
+    pub probes: u32,
+    /// Engine time.
+    pub engine_seconds: Seconds,
 }

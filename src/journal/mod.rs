@@ -7,7 +7,9 @@ mod entry;
 mod reader;
 mod writer;
 
-pub use entry::{Conclusion, Entry, FORMAT, Header, Placed, Purpose, RECORDS_FORMAT, Record, Status};
+pub use entry::{
+    Conclusion, DirectlySeen, Entry, FORMAT, Forecast, Gain, Header, Placed, Purpose, RECORDS_FORMAT, Record, Status,
+};
 pub use reader::{Cost, Journal, read};
 pub use writer::{JournalError, Opened, Writer, open};
 

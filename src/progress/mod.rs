@@ -4,7 +4,7 @@ mod plain;
 mod terminal;
 
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Purpose};
+use crate::journal::{Conclusion, Forecast, Purpose};
 use crate::rig::Ready;
 use crate::search::Incumbent;
 use crate::space::Point;
@@ -111,17 +111,6 @@ pub enum Event<'a> {
     },
     /// It ended.
     Ended(&'a Conclusion),
-}
-
-/// What a session is expected to cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
-    /// Starts of an engine.
-    pub launches: u32,
-    /// Probes.
-    pub probes: u32,
-    /// Engine time.
-    pub engine_seconds: Seconds,
 }
 
 /// Whoever listens. A sink changes nothing.

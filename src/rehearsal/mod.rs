@@ -198,7 +198,7 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
     let cost = session.bench().journal().cost();
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
-    let Conclusion { status, because, baseline, best, left_out } = conclusion;
+    let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
     Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, gain_certified, left_out })
 }
 

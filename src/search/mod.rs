@@ -3,19 +3,24 @@
 //! Pure: no clock, no I/O, no global randomness. A strategy that is told the same answers asks the same questions, which is what lets a
 //! journal resume a session.
 
+mod bayes;
+mod curve;
 mod feasible;
+mod margins;
 mod memory;
+mod process;
 mod race;
 mod rate;
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::diagnosis::Consequence;
-use crate::settings::Plan;
+use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
+pub use bayes::Bayes;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
 pub use race::Race;
@@ -146,11 +151,8 @@ impl Observation {
 
 /// What a model of the engine expects, where there is one.
 pub trait Expectation {
-    /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model does not know that point.
-    fn margins(&mut self, point: &Point, rate: Rate) -> Option<Vec<f64>>;
-
-    /// Changes with every new fit.
-    fn version(&self) -> u64;
+    /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model cannot tell.
+    fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
     /// What a probe at that rate costs, the launch of an engine included where it is `fresh`.
     fn price(&self, rate: Rate, fresh: bool) -> Seconds;
@@ -182,7 +184,11 @@ pub trait Strategy: Send {
 /// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     match plan.search.strategy {
+        StrategyKind::Bayes | StrategyKind::BayesFlat => Box::new(Bayes::new(plan, seed, baseline, first_rate)),
         // The others follow.
         _ => Box::new(Race::new(plan, seed, baseline, first_rate)),
     }
 }
+
+#[cfg(test)]
+mod tests;

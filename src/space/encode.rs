@@ -14,6 +14,27 @@ pub fn snap(parameter: &Parameter, coordinate: f64) -> Value {
     parameter.values[index].clone()
 }
 
+/// Numbers whose largest is at least so many times the smallest are sizes: what matters of them is their ratio.
+const SIZE: f64 = 8.0;
+
+/// The coordinate of a value among those of its parameter: numbers in [0, 1] by their distance, or by their ratio where they are sizes; for
+/// words and switches the index. A value that is absent lies in the middle.
+pub fn coordinate(parameter: &Parameter, value: Option<&Value>) -> f64 {
+    let Some(value) = value else { return 0.5 };
+    let ends = parameter.values.first().and_then(Value::number).zip(parameter.values.last().and_then(Value::number));
+    match (value.number(), ends) {
+        (Some(x), Some((low, high))) if low > 0.0 && high >= SIZE * low => (x.max(1e-9) / low).ln() / (high / low).ln(),
+        (Some(x), Some((low, high))) if high > low => (x - low) / (high - low),
+        (Some(_), Some(_)) => 0.0,
+        _ => parameter.values.iter().position(|v| v.same(value)).map_or(-1.0, |i| i as f64),
+    }
+}
+
+/// Whether the parameter's values are told apart by being equal or not.
+pub fn is_choice(parameter: &Parameter) -> bool {
+    parameter.values.iter().any(|value| value.number().is_none())
+}
+
 /// Up to `wanted` different admitted points in the order of an Owen-scrambled Sobol sequence.
 ///
 /// Parameters in `held` keep that value. The order depends on the seed alone.
@@ -65,6 +86,18 @@ mod tests {
         assert_eq!(all.len(), 12 - 2, "two of twelve break the constraint");
         assert_eq!(all, candidates(&space(), &Point::default(), 100, 7), "the seed alone decides");
         assert_ne!(all, candidates(&space(), &Point::default(), 100, 8));
+    }
+
+    #[test]
+    fn sizes_are_told_apart_by_their_ratio_shares_by_their_distance_and_words_not_at_all() {
+        let parameter = |values: Vec<Value>| Parameter { name: "x".into(), values, default: None };
+        let sizes = parameter([32, 64, 1024].map(Value::Int).to_vec());
+        assert!((coordinate(&sizes, Some(&Value::Int(64))) - 0.2).abs() < 1e-9);
+        let shares = parameter([0.8, 0.9, 1.0].map(Value::Real).to_vec());
+        assert!((coordinate(&shares, Some(&Value::Real(0.9))) - 0.5).abs() < 1e-9);
+        let words = parameter(["a", "b"].map(|w| Value::Text(w.into())).to_vec());
+        assert_eq!(coordinate(&words, Some(&Value::Text("b".into()))), 1.0);
+        assert!(is_choice(&words) && !is_choice(&sizes));
     }
 
     #[test]

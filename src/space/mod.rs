@@ -12,7 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use constraint::{Comparison, Constraint, Term};
-pub use encode::{candidates, snap};
+pub use encode::{candidates, coordinate, is_choice, snap};
 pub use value::Value;
 
 /// One tuned parameter.

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::cost::Prices;
+use super::foresight::{Foresight, Outlook};
 use super::pairing::{Engine, Lesson, Pairing};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
@@ -76,6 +78,7 @@ pub struct Bench<'a, R> {
     folder: Option<Folder>,
     journal: Journal,
     pairing: Pairing,
+    outlook: Outlook,
     /// How many of its records the session has come to.
     replayed: usize,
     trials: u32,
@@ -118,8 +121,8 @@ impl<'a, R: Rig> Bench<'a, R> {
         folder: Option<Folder>,
         journal: Journal,
     ) -> Self {
-        let pairing = Pairing::default();
-        Self { rig, plan, seed, sink, folder, journal, pairing, replayed: 0, trials: 0, current: None }
+        let (pairing, outlook) = (Pairing::default(), Outlook::default());
+        Self { rig, plan, seed, sink, folder, journal, pairing, outlook, replayed: 0, trials: 0, current: None }
     }
 
     /// What decides every draw.
@@ -199,6 +202,8 @@ impl<'a, R: Rig> Bench<'a, R> {
             };
             match answer {
                 Ok(ready) => {
+                    let engine = Engine::of(self.plan, point, &ready);
+                    self.outlook.learn(point, engine);
                     self.current = Some(Current {
                         trial,
                         point: point.clone(),
@@ -207,7 +212,7 @@ impl<'a, R: Rig> Bench<'a, R> {
                         live,
                         probes: 0,
                         answer_time: ready.answer_time,
-                        engine: Engine::of(self.plan, point, &ready),
+                        engine,
                         told: Vec::new(),
                     });
                     return Ok(Ok(ready));
@@ -387,6 +392,7 @@ impl<'a, R: Rig> Bench<'a, R> {
         };
         let (trial, probe) = (current.trial, told.probe);
         self.pairing.hear(&told.verdict);
+        told.lesson.iter().for_each(|lesson| self.pairing.note(lesson));
         let taught = told.lesson.as_ref().filter(|_| !current.purpose.certifies());
         let due = taught.is_some_and(|lesson| self.pairing.learn(lesson));
         current.told.push(told);
@@ -427,6 +433,12 @@ impl<'a, R: Rig> Bench<'a, R> {
                 told.verdict = verdict;
             }
         }
+    }
+
+    /// What may be expected of points, with those prices.
+    pub(super) fn foresight(&mut self, prices: Prices) -> Foresight<'_> {
+        let Self { rig, plan, seed, pairing, outlook, .. } = self;
+        Foresight { plan, material: rig.material(), seed: *seed, pairing, outlook, prices }
     }
 
     /// The current trial's probes that say something, in their order: what was asked, the latest word on it, and the time it took.

@@ -1,8 +1,7 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use crate::engine::MEMORY_KNOB;
-use crate::journal::{Entry, Record};
-use crate::progress::Forecast;
+use crate::journal::{Entry, Forecast, Record};
 use crate::settings::Plan;
 use crate::units::Seconds;
 

@@ -2,9 +2,13 @@
 //!
 //! It decides what is done next and why; what is done is the rig's, what it shows the verdict's, what is remembered the journal's.
 
+mod answer;
 mod bench;
+mod certifier;
+mod certify;
 mod cost;
 mod foresight;
+mod memory;
 mod pairing;
 mod session;
 

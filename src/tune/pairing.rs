@@ -10,11 +10,11 @@ use crate::order::median;
 use crate::rig::{CacheUse, ProbeAsk, Ready};
 use crate::settings::{Plan, WorkloadKind};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, fit, refit};
+use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, StepCosts, fit, refit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Verdict, Window, weigh};
-use crate::workload::{Demand, Material, Outline, Pace, Vocabulary, mix, outline};
+use crate::workload::{Demand, Material, Outline, Pace, Planned, Vocabulary, mix, outline};
 
 /// Requests of the long run: fewer mislead near the knee, as fewer measured ones do.
 const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
@@ -68,6 +68,41 @@ impl Engine {
         let reuses = value("enable-prefix-caching") != Some(&Value::Bool(false));
         let block = count("block-size").unwrap_or(DEFAULT_BLOCK);
         Some(Self { bounds, reused_by: reuses.then_some(block) })
+    }
+
+    /// As it would be with the values of another point; what that point leaves out stays.
+    pub(super) fn at(&self, point: &Point) -> Self {
+        let count = |name, now| match point.get(name) {
+            Some(Value::Int(count)) => u32::try_from(*count).unwrap_or(now),
+            _ => now,
+        };
+        let reused_by = match point.get("enable-prefix-caching") {
+            Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => self.reused_by.or(Some(DEFAULT_BLOCK)),
+            _ => self.reused_by,
+        };
+        let bounds = Bounds {
+            max_num_seqs: count("max-num-seqs", self.bounds.max_num_seqs),
+            max_num_batched_tokens: count("max-num-batched-tokens", self.bounds.max_num_batched_tokens),
+            ..self.bounds
+        };
+        Self { bounds, reused_by }
+    }
+
+    /// What bounds its scheduler.
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Whether it reuses the prefixes of prompts.
+    pub(super) fn reuses(&self) -> bool {
+        self.reused_by.is_some()
+    }
+
+    /// A request of the workload as it would be sent to this engine.
+    pub(super) fn sent(&self, outline: &Outline) -> Sent {
+        let cached = self.cached(outline.prompt_tokens, outline.shared_tokens);
+        Sent { at: outline.due.0, prompt: outline.prompt_tokens, cached, output: outline.output_tokens }
     }
 
     /// Tokens that the cache holds of a prompt of which so many are shared: whole blocks, and never the last token.
@@ -125,6 +160,10 @@ pub(super) struct Pairing {
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
     hours: Hours,
+    /// What was asked last, and how fast answers came.
+    latest: Option<(ProbeAsk, AnswerPace)>,
+    /// How many fits there were.
+    fits: u64,
 }
 
 impl Pairing {
@@ -139,14 +178,9 @@ impl Pairing {
     ) -> Verdict {
         let Some(fit) = self.fit.as_ref().filter(|_| verdict.open_to_pairs()) else { return verdict };
         let Lesson { engine, ask, probe, objection } = lesson;
-        let traffic = self.hours.of(plan, material, ask, shared_seed, probe);
-        let of = |o: &Outline| Sent {
-            at: o.due.0,
-            prompt: o.prompt_tokens,
-            cached: engine.cached(o.prompt_tokens, o.shared_tokens),
-            output: o.output_tokens,
-        };
-        let long = Long::replay(&fit.costs, engine.bounds, traffic.iter().map(of));
+        let pace = AnswerPace::of(probe, ask.window);
+        let traffic = self.hours.of(plan, material, ask, shared_seed, pace, LONG);
+        let long = Long::replay(&fit.costs, engine.bounds, traffic.iter().map(|o| engine.sent(o)));
         let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
         let short = || format!("the workload has only {} requests, too few for a long run", traffic.len());
         if let Some(because) = objection.clone().or_else(|| (traffic.len() < LEAST_LONG).then(short)) {
@@ -169,6 +203,11 @@ impl Pairing {
         }
     }
 
+    /// Takes note of what was asked, and of how fast answers came.
+    pub(super) fn note(&mut self, lesson: &Lesson) {
+        self.latest = Some((lesson.ask, AnswerPace::of(&lesson.probe, lesson.ask.window)));
+    }
+
     /// Takes a lesson; whether it is time to fit.
     pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
         self.probes.push_back(lesson.probe.clone());
@@ -188,13 +227,32 @@ impl Pairing {
             None => fit(probes, EFFORT),
         };
         self.fit = Some(fit.ok()?);
+        self.fits += 1;
         self.fit.as_ref()
     }
 
     /// Takes over a fit to all that was learnt so far, from the journal.
     pub(super) fn adopt(&mut self, fit: Fit) {
         self.tried = self.lessons;
+        self.fits += 1;
         self.fit = Some(fit);
+    }
+
+    /// The steps of the engine as they are known, and how many fits there were so far.
+    pub(super) fn known(&self) -> Option<(&StepCosts, u64)> {
+        self.fit.as_ref().map(|fit| (&fit.costs, self.fits))
+    }
+
+    /// So many requests of the workload at a rate, as hours of it have them; none before a probe was looked at.
+    pub(super) fn traffic(
+        &mut self,
+        plan: &Plan,
+        (material, shared_seed): (&Material, u64),
+        rate: Rate,
+        requests: usize,
+    ) -> Option<Vec<Outline>> {
+        let (ask, pace) = self.latest?;
+        Some(self.hours.of(plan, material, &ProbeAsk { rate, ..ask }, shared_seed, pace, requests))
     }
 }
 
@@ -207,14 +265,15 @@ struct Hours {
 }
 
 impl Hours {
-    /// At the probe's rate. Turns of conversations follow answers that take as long as the probe's did.
+    /// At the rate of `ask`. Turns of conversations follow answers that come at that pace.
     fn of(
         &mut self,
         plan: &Plan,
         material: &Material,
         ask: &ProbeAsk,
         shared_seed: u64,
-        probe: &Probe,
+        answers: AnswerPace,
+        requests: usize,
     ) -> Vec<Outline> {
         let seed = mix(ask.arrival_seed, &[HOURS]);
         let pace = |rate| Pace {
@@ -226,11 +285,8 @@ impl Hours {
             answer_time: ask.answer_time,
         };
         if matches!(plan.workload.kind, WorkloadKind::Conversations(_)) {
-            let counted = || probe.requests().iter().filter(|r| ask.window.holds(r.due));
-            let first = median(counted().filter_map(Observed::ttft)).unwrap_or(0.0);
-            let each = median(counted().filter_map(Observed::tpot)).unwrap_or(0.0);
-            let answer = |tokens: u32| Seconds(first + each * f64::from(tokens.saturating_sub(1)));
-            return outline(&plan.workload, material, pace(ask.rate), LONG, |planned| answer(planned.output_tokens));
+            let answer = |planned: &Planned| answers.of_tokens(planned.output_tokens);
+            return outline(&plan.workload, material, pace(ask.rate), requests, answer);
         }
         let drawn_for = Some((seed, shared_seed, material.vocabulary.clone()));
         if self.drawn_for != drawn_for {
@@ -238,7 +294,28 @@ impl Hours {
             self.drawn_for = drawn_for;
         }
         let stretched = |o: &Outline| Outline { due: Seconds(o.due.0 / ask.rate.0), ..*o };
-        self.at_one_per_second.iter().map(stretched).collect()
+        self.at_one_per_second.iter().take(requests).map(stretched).collect()
+    }
+}
+
+/// How fast answers come: seconds to the first token, and for each further one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct AnswerPace {
+    first: f64,
+    each: f64,
+}
+
+impl AnswerPace {
+    /// The medians of a window.
+    fn of(probe: &Probe, window: Window) -> Self {
+        let counted = || probe.requests().iter().filter(|r| window.holds(r.due));
+        let first = median(counted().filter_map(Observed::ttft)).unwrap_or(0.0);
+        let each = median(counted().filter_map(Observed::tpot)).unwrap_or(0.0);
+        Self { first, each }
+    }
+
+    fn of_tokens(&self, tokens: u32) -> Seconds {
+        Seconds(self.first + self.each * f64::from(tokens.saturating_sub(1)))
     }
 }
 

@@ -81,6 +81,10 @@ pub struct Strain {
     pub preemptions: u64,
     /// Steps in which a waiting request was held back by the KV cache.
     pub kv_full: u64,
+    /// Steps in which a waiting request was held back by the cap on sequences.
+    pub seqs_full: u64,
+    /// The most sequences that ran at once, those whose prompts are computed included.
+    pub most_running: u64,
     /// The most sequences that decoded in one step.
     pub most_decoding: u64,
     /// Seconds from the first arrival to the last answer.
@@ -213,6 +217,7 @@ impl FastReplay {
             };
             let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering;
             if budget == 0 || running >= bounds.max_num_seqs as usize {
+                self.strain.seqs_full += u64::from(running >= bounds.max_num_seqs as usize);
                 return (work, true);
             }
             let request = &requests[index as usize];
@@ -226,6 +231,7 @@ impl FastReplay {
                 self.next += 1;
             }
             if possible {
+                self.strain.most_running = self.strain.most_running.max(running as u64 + 1);
                 self.held += needed;
                 let computed = request.cached.min(request.prompt - 1);
                 let prefill = Prefill { index, computed, target: request.prompt + generated, generated };

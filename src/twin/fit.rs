@@ -12,8 +12,8 @@ use super::costs::StepCosts;
 use super::loss::Loss;
 use super::observed::Probe;
 use super::residuals::Residuals;
-use super::simplex::minimize;
 use super::uncertainty;
+use crate::simplex::minimize;
 
 /// Fewer answers than this say too little about so many coefficients.
 const LEAST_ANSWERS: usize = 100;

@@ -22,7 +22,6 @@ mod replay;
 mod residuals;
 mod scheduler;
 pub mod server;
-mod simplex;
 mod speculation;
 mod summaries;
 mod uncertainty;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::coefficients;
 use super::loss::{Loss, Residual};
 use super::observed::Probe;
-use super::simplex::minimize;
+use crate::simplex::minimize;
 
 /// Residuals beyond this many robust standard deviations are stalls or worse.
 const OUTLIER: f64 = 6.0;

@@ -11,8 +11,8 @@ use super::aggregates::{Aggregate, Aggregates};
 use super::coefficients::{self, COUNT};
 use super::costs::StepCosts;
 use super::history::History;
-use super::simplex::minimize;
 use crate::parallel;
+use crate::simplex::minimize;
 
 /// A ratio this far from one, in logarithms, counts little more when it is farther: a run deep in saturation is off by a factor soon.
 const SCALE: f64 = 0.1;

@@ -6,6 +6,8 @@ use super::count::quantile;
 
 /// Blocks of time in a window: enough for an error of the error of about a quarter, few enough that a burst stays in one block.
 pub(super) const BLOCKS: usize = 10;
+/// The degrees of freedom of an error from so many blocks.
+pub(super) const FREEDOM: f64 = (BLOCKS - 1) as f64;
 /// The spread of log p99 near the knee for one violation allowed, from run to run with other arrivals. Blocks of one short window see
 /// less than all of it, since a busy spell outlives a block. On one H200 (vLLM 0.24, Llama-3.1-8B, six probes of 40 s at 15.2
 /// req/s and five at 17.4 req/s) it was 0.13 to 0.30 with six to seven allowed: 0.3 to 0.8 times the root of their number.
@@ -37,5 +39,5 @@ pub(super) fn jackknife(blocks: &[Vec<f64>], q: f64, queues: bool) -> Option<f64
 
 /// One-sided confidence that the true margin is not positive, by Student's t with one degree of freedom less than blocks.
 pub(super) fn confidence(margin: f64, error: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, (BLOCKS - 1) as f64).map_or(0.0, |t| t.cdf(-margin / error.max(FLOOR)))
+    StudentsT::new(0.0, 1.0, FREEDOM).map_or(0.0, |t| t.cdf(-margin / error.max(FLOOR)))
 }

@@ -113,6 +113,11 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin_error, |p| Some(p.error))
     }
 
+    /// The degrees of freedom of that error.
+    pub fn deciding_freedom(&self) -> f64 {
+        self.decided_by_pair().map_or(error_bar::FREEDOM, |p| p.freedom)
+    }
+
     /// Whether more observations broke it than it absorbs.
     pub fn broken(&self) -> bool {
         self.violations as f64 > allowance(self.observations, self.quantile)

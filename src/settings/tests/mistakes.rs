@@ -61,7 +61,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("shared_prefixes = 4", "turns = 4", "turns", "`turns` belongs to `kind = \"conversations\"`", "remove `turns`, or set `kind = \"conversations\"`"),
     // Types and words.
     mistake("kind = \"vllm\"", "kind = \"vlm\"", "\"vlm\"", "`engine.kind` cannot be \"vlm\"", "did you mean \"vllm\"?"),
-    mistake("strategy = \"race\"", "strategy = \"bayes\"", "\"bayes\"", "`search.strategy` cannot be \"bayes\"", "write \"race\""),
+    mistake("strategy = \"bisect\"", "strategy = \"annealing\"", "\"annealing\"", "`search.strategy` cannot be \"annealing\"", "write \"bayes\" or"),
     mistake("port = 8011", "port = \"8011\"", "\"8011\"", "wrong type for `engine.port`", "remove the quotes: 8011"),
     mistake("port = 8011", "port = 0", "0\nstart", "`engine.port` is out of range", "write an integer from 1 to 65535"),
     mistake("ignore_eos = false", "ignore_eos = \"false\"", "\"false\"", "wrong type for `workload.ignore_eos`", "remove the quotes: false"),

@@ -4,7 +4,7 @@ use super::pairs::jackknife;
 use super::quantile::log_quantile;
 use crate::order::quantile_of_sorted;
 use crate::settings::Metric;
-use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, careful};
+use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain, careful};
 use crate::units::Seconds;
 
 /// Blocks of the long run, for the error that is left in it.
@@ -30,9 +30,15 @@ impl Long {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
         let care = careful(costs, bounds, &sent, &mut FastReplay::default(), &mut answers);
-        let of = |(s, a): (&Sent, &Answered)| (s.at, a.first - s.at, a.tpot(s.output), a.last - s.at);
-        let skipped = (answers.len() as f64 * WARM_UP) as usize;
-        Self { latencies: sent.iter().zip(&answers).skip(skipped).map(of).collect(), out_of_scope: care.out_of_scope() }
+        Self { latencies: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
+    }
+
+    /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.
+    pub fn by_sums(costs: &StepCosts, bounds: Bounds, sent: &[Sent], memory: &mut FastReplay) -> (Self, Strain) {
+        let mut answers: Vec<Answered> = Vec::new();
+        let strain = memory.run(costs, bounds, sent, &mut answers);
+        let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
+        (Self { latencies: latencies(sent, &answers), out_of_scope }, strain)
     }
 
     /// How many requests count.
@@ -48,6 +54,14 @@ impl Long {
             Metric::Itl => None,
         };
         latency.filter(|l| l.is_finite())
+    }
+
+    /// The logarithm of a quantile in seconds alone; none for a metric that the twin does not know.
+    pub fn log_of(&self, metric: Metric, q: f64) -> Option<f64> {
+        let mut values: Vec<f64> = self.latencies.iter().filter_map(|l| Self::latency(metric, l)).collect();
+        let rank = ((q * values.len() as f64) as usize).min(values.len().checked_sub(1)?);
+        let (_, value, _) = values.select_nth_unstable_by(rank, f64::total_cmp);
+        Some(value.max(1e-9).ln())
     }
 
     /// The logarithm of a quantile in seconds, and its standard error; none for a metric that the twin does not know.
@@ -92,4 +106,10 @@ impl Long {
         let held = windows.iter_mut().filter_map(|w| holds(w).then_some(())).count();
         (!windows.is_empty()).then(|| held as f64 / windows.len() as f64)
     }
+}
+
+fn latencies(sent: &[Sent], answers: &[Answered]) -> Vec<(f64, f64, Option<f64>, f64)> {
+    let of = |(s, a): (&Sent, &Answered)| (s.at, a.first - s.at, a.tpot(s.output), a.last - s.at);
+    let skipped = (answers.len() as f64 * WARM_UP) as usize;
+    sent.iter().zip(answers).skip(skipped).map(of).collect()
 }

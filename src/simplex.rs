@@ -27,7 +27,7 @@ impl<F: Fn(&[f64]) -> f64> CostFunction for &Noted<F> {
 }
 
 /// The best point that a simplex finds in that many moves from `start`, whose first edges are as long as `edge` says; and its cost.
-pub(super) fn minimize(cost: impl Fn(&[f64]) -> f64, start: &[f64], edge: &[f64], moves: u64) -> (Vec<f64>, f64) {
+pub(crate) fn minimize(cost: impl Fn(&[f64]) -> f64, start: &[f64], edge: &[f64], moves: u64) -> (Vec<f64>, f64) {
     let noted = Noted { best: RefCell::new((start.to_vec(), cost(start))), cost };
     let mut corners = vec![start.to_vec()];
     for (i, length) in edge.iter().enumerate().filter(|(_, length)| **length != 0.0) {

@@ -1,0 +1,318 @@
+//! Bayesian search: the probe with the largest expected gain in rate per second of the engine.
+//!
+//! The objective is known, it is the rate; what is not known is whether the promises hold there, and that the margins model tells. One
+//! rule does what others split into a search of configurations, racing and bisection: the running engine costs no launch, so it is asked
+//! until another point promises more for its price.
+
+use super::curve::{Curve, Root};
+use super::margins::{Margins, Sight};
+use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Query, Strategy, Tell, Traffic, round};
+use crate::settings::Plan;
+use crate::space::{self, Point, Space};
+use crate::units::Rate;
+
+/// Spaces of at most so many points are looked at point by point, larger ones at this many quasi-random points and the neighbours of the best.
+const LOOKED_AT: usize = 256;
+/// The neighbours of so many of the best points are looked at.
+const BEST: usize = 3;
+/// A point whose limit is not known after so many probes is left.
+const MOST_PROBES: usize = 7;
+/// The first look at the baseline takes so many probes at least.
+const LEAST_PROBES: usize = 2;
+/// No step to a new rate is larger, up or down.
+const STRIDE: (f64, f64) = (1.7, 8.0);
+/// A rate this many times below the first one is as good as none.
+const HOPELESS: f64 = 64.0;
+/// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
+const LEAST_CHANCE: f64 = 0.05;
+/// Rates that differ by less than this share of the best are ties, which headroom decides.
+const TIE: f64 = 0.003;
+
+/// The strategy.
+pub struct Bayes {
+    space: Space,
+    seed: u64,
+    precision: f64,
+    min_gain: f64,
+    most_launches: usize,
+    baseline: Point,
+    first_rate: Rate,
+    /// What is held since the space was opened; none before.
+    held: Option<Point>,
+    trials: Vec<Trial>,
+    known: Infeasible,
+    margins: Option<Margins>,
+    /// What is thought of the points that were probed.
+    beliefs: Vec<Belief>,
+    /// Points that may still be worth a launch.
+    promising: usize,
+    next: Option<Ask>,
+}
+
+/// An engine that was launched, and its probes.
+struct Trial {
+    point: Point,
+    heard: Vec<Heard>,
+    failed: bool,
+}
+
+struct Belief {
+    point: Point,
+    curve: Curve,
+    root: Option<Root>,
+    /// The sum of the margins at the limit: the lower, the further inside.
+    room: f64,
+}
+
+/// A probe that may be asked for.
+struct Offer {
+    point: Point,
+    rate: Rate,
+    gain: f64,
+    seconds: f64,
+}
+
+impl Bayes {
+    /// Over the plan's space.
+    pub fn new(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
+        Self {
+            space: plan.space.clone(),
+            seed,
+            precision: plan.search.precision,
+            min_gain: plan.search.min_gain,
+            most_launches: plan.search.candidates as usize,
+            baseline: baseline.clone(),
+            first_rate,
+            held: None,
+            trials: Vec::new(),
+            known: Infeasible::default(),
+            margins: None,
+            beliefs: Vec::new(),
+            promising: plan.search.candidates as usize,
+            next: None,
+        }
+    }
+
+    fn sights(&self) -> Vec<Sight> {
+        let of = |t: &Trial, h: &Heard| Sight { point: t.point.clone(), rate: h.traffic.rate(), seen: h.seen.clone() };
+        self.trials.iter().flat_map(|t| t.heard.iter().map(move |h| of(t, h))).collect()
+    }
+
+    fn failed(&self, point: &Point) -> bool {
+        self.trials.iter().any(|t| t.failed && t.point == *point)
+    }
+
+    fn probes_of(&self, point: &Point) -> usize {
+        self.trials.iter().filter(|t| t.point == *point).map(|t| t.heard.len()).sum()
+    }
+
+    fn rates_of(&self, point: &Point) -> impl Iterator<Item = f64> {
+        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.heard).map(|h| h.traffic.rate().0)
+    }
+
+    fn running(&self) -> Option<&Point> {
+        self.trials.last().filter(|t| !t.failed).map(|t| &t.point)
+    }
+
+    fn decide(&mut self, engine: &mut dyn Expectation) -> Ask {
+        let sights = self.sights();
+        if sights.is_empty() {
+            let point = if self.failed(&self.baseline) {
+                self.untried().into_iter().next()
+            } else {
+                Some(self.baseline.clone())
+            };
+            return point.map_or(Ask::Done, |point| probe(point, self.first_rate));
+        }
+        let margins = Margins::learn(&self.space, self.first_rate, &sights, engine, self.margins.as_ref());
+        self.beliefs = self.believe(&margins, engine);
+        let ask = if self.held.is_none() { self.look_at_baseline() } else { self.look_around(&margins, engine) };
+        self.margins = Some(margins);
+        ask
+    }
+
+    /// What the model makes of every point that was probed.
+    fn believe(&self, margins: &Margins, engine: &mut dyn Expectation) -> Vec<Belief> {
+        let mut points: Vec<&Point> = Vec::new();
+        for trial in self.trials.iter().filter(|t| !t.heard.is_empty()) {
+            if !points.contains(&&trial.point) {
+                points.push(&trial.point);
+            }
+        }
+        let believe = |point: &Point| {
+            let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
+            let curve = Curve::around(from, self.first_rate, margins, point, engine);
+            let root = curve.root();
+            let room = root.map_or(0.0, |r| margins.predict(point, r.rate, engine).iter().map(|(mean, _)| mean).sum());
+            Belief { point: point.clone(), curve, root, room }
+        };
+        points.into_iter().map(believe).collect()
+    }
+
+    fn belief(&self, point: &Point) -> Option<&Belief> {
+        self.beliefs.iter().find(|b| b.point == *point)
+    }
+
+    /// Until the baseline's limit is known as closely as asked for.
+    fn look_at_baseline(&self) -> Ask {
+        let probes = self.probes_of(&self.baseline);
+        let Some(belief) = self.belief(&self.baseline).filter(|_| !self.failed(&self.baseline) && probes < MOST_PROBES)
+        else {
+            return Ask::Done;
+        };
+        match belief.root {
+            Some(root) if probes >= LEAST_PROBES && root.error <= self.precision => Ask::Done,
+            root => self.step(&self.baseline, root).map_or(Ask::Done, |rate| probe(self.baseline.clone(), rate)),
+        }
+    }
+
+    /// The next rate at a point whose root is looked for; none where no useful rate is left.
+    fn step(&self, point: &Point, root: Option<Root>) -> Option<Rate> {
+        let lowest = self.rates_of(point).fold(f64::INFINITY, f64::min);
+        let highest = self.rates_of(point).fold(0.0, f64::max);
+        let floor = self.first_rate.0 / HOPELESS;
+        let wanted = root.map_or(floor, |r| r.rate.0).clamp(lowest / STRIDE.1, highest * STRIDE.0).max(floor);
+        (root.is_some() || lowest > floor * 1.01).then(|| round(Rate(wanted)))
+    }
+
+    /// The probe that is worth most for its price, of those that were launched and those that were not.
+    fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
+        let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
+        let mut offers: Vec<Offer> = Vec::new();
+        for belief in self.beliefs.iter().filter(|b| !self.failed(&b.point) && self.probes_of(&b.point) < MOST_PROBES) {
+            let fresh = self.running() != Some(&belief.point);
+            offers.push(self.offer(&belief.point, &belief.curve, best.rate, fresh, engine));
+        }
+        if self.launches() < self.most_launches {
+            for point in self.untried() {
+                let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+                offers.push(self.offer(&point, &curve, best.rate, true, engine));
+            }
+        }
+        offers.retain(|o| o.gain >= self.min_gain);
+        self.promising = offers.len().min(self.most_launches);
+        let worth = |o: &Offer| o.gain / o.seconds;
+        let chosen = offers.into_iter().max_by(|a, b| worth(a).total_cmp(&worth(b)));
+        chosen.map_or(Ask::Done, |o| probe(o.point, o.rate))
+    }
+
+    /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
+    fn offer(&self, point: &Point, curve: &Curve, best: Rate, fresh: bool, engine: &dyn Expectation) -> Offer {
+        let limit = curve.root().map_or(0.0, |r| r.rate.0);
+        let rate = round(Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)));
+        Offer { gain: curve.gain(best), seconds: engine.price(rate, fresh).0, point: point.clone(), rate }
+    }
+
+    /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
+    fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
+        if self.launches() >= self.most_launches {
+            return Ask::Done;
+        }
+        let lowest = self.sights().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
+        let mut chances: Vec<(Point, f64)> = Vec::new();
+        for point in self.untried() {
+            let holds = margins.holds(&point, Rate(lowest), engine);
+            chances.push((point, holds));
+        }
+        chances.retain(|(_, chance)| *chance >= LEAST_CHANCE);
+        self.promising = chances.len().min(self.most_launches);
+        let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        best.map_or(Ask::Done, |(point, _)| probe(point, round(Rate(lowest))))
+    }
+
+    /// How many points besides the baseline were launched.
+    fn launches(&self) -> usize {
+        self.trials.iter().filter(|t| t.point != self.baseline).count()
+    }
+
+    /// Points that may be launched: all of a small space, or some of a large one and the neighbours of the best.
+    fn untried(&self) -> Vec<Point> {
+        let Some(held) = &self.held else { return Vec::new() };
+        let raised = held.0.iter().fold(self.baseline.clone(), |point, (name, value)| point.with(name, value.clone()));
+        let wanted = self.space.size().min(LOOKED_AT);
+        let mut points = vec![raised];
+        points.extend(space::candidates(&self.space, held, wanted, self.seed));
+        if self.space.size() > LOOKED_AT {
+            let mut best: Vec<&Belief> = self.beliefs.iter().filter(|b| b.root.is_some()).collect();
+            best.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+            points.extend(best.iter().take(BEST).flat_map(|b| neighbours(&self.space, held, &b.point)));
+        }
+        let mut untried: Vec<Point> = Vec::new();
+        for point in points {
+            let tried = self.trials.iter().any(|t| t.point == point);
+            if !tried && self.space.admits(&point) && !self.known.rules_out(&point) && !untried.contains(&point) {
+                untried.push(point);
+            }
+        }
+        untried
+    }
+}
+
+fn rate(belief: &Belief) -> f64 {
+    belief.root.map_or(0.0, |r| r.rate.0)
+}
+
+fn probe(point: Point, rate: Rate) -> Ask {
+    Ask::Probe(Query { point, traffic: Traffic::Window(round(rate)), relaunch: false })
+}
+
+/// The point with one parameter at the value before or behind its own.
+fn neighbours(space: &Space, held: &Point, point: &Point) -> Vec<Point> {
+    let free = space.parameters.iter().filter(|p| held.get(&p.name).is_none());
+    free.flat_map(|p| {
+        let at = p.values.iter().position(|v| point.get(&p.name).is_some_and(|own| own.same(v)));
+        let beside = at.map_or(Vec::new(), |i| vec![i.checked_sub(1), Some(i + 1)]);
+        let values = beside.into_iter().flatten().filter_map(|i| p.values.get(i));
+        values.map(|v| point.with(&p.name, v.clone())).collect::<Vec<Point>>()
+    })
+    .collect()
+}
+
+impl Strategy for Bayes {
+    fn open(&mut self, held: &Point) {
+        self.held = Some(held.clone());
+        self.next = None;
+    }
+
+    fn ask(&mut self, engine: &mut dyn Expectation) -> Ask {
+        if self.next.is_none() {
+            self.next = Some(self.decide(engine));
+        }
+        self.next.clone().unwrap_or(Ask::Done)
+    }
+
+    fn tell(&mut self, query: &Query, tell: &Tell) {
+        self.next = None;
+        if self.trials.last().is_none_or(|t| t.point != query.point) || query.relaunch {
+            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false });
+        }
+        let Some(trial) = self.trials.last_mut() else { return };
+        match tell {
+            Tell::Probed(heard) => trial.heard.clone_from(heard),
+            Tell::Failed(consequence) => {
+                trial.failed = true;
+                self.known.learn(&query.point, consequence);
+            }
+        }
+    }
+
+    /// The point with the highest limit; of ties the one further inside its limits.
+    fn incumbent(&self) -> Option<Incumbent> {
+        let sound = || self.beliefs.iter().filter(|b| b.root.is_some() && !self.failed(&b.point));
+        let highest = sound().map(rate).fold(0.0, f64::max);
+        let ties = sound().filter(|b| rate(b) >= highest * (1.0 - TIE));
+        let best = ties.min_by(|a, b| a.room.total_cmp(&b.room))?;
+        Some(Incumbent { point: best.point.clone(), rate: Rate(rate(best)) })
+    }
+
+    fn estimate(&self, point: &Point) -> Option<Rate> {
+        self.belief(point)?.root.map(|r| r.rate)
+    }
+
+    fn points_left(&self) -> usize {
+        self.promising
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The search on engines whose limits are known, with a twin that is right, wrong or absent.
+
+use super::super::tests::{Known, observation, point};
+use super::*;
+use crate::settings::parse;
+
+/// The limit of each point in requests per second.
+fn limit(seqs: f64) -> f64 {
+    20.0 - 3.0 * (seqs / 16.0).ln().abs()
+}
+
+fn bayes() -> Bayes {
+    let text = include_str!("../../../search-spaces/quickstart.toml");
+    let plan = parse("quickstart.toml", text).unwrap();
+    let mut bayes = Bayes::new(&plan, 1, &point(64), Rate(12.0));
+    bayes.space = super::super::tests::space();
+    bayes.precision = 0.03;
+    bayes
+}
+
+/// Follows the strategy over the engine; returns the points launched besides the baseline, and all probes.
+fn follow(bayes: &mut Bayes, twin: &mut Known, engine: impl Fn(f64, f64) -> Option<f64>) -> (Vec<Point>, usize) {
+    let (mut launched, mut probes) = (Vec::new(), 0);
+    let (mut running, mut heard) = (point(64), Vec::new());
+    for phase in 0..2 {
+        while let Ask::Probe(query) = bayes.ask(twin) {
+            assert_eq!(bayes.ask(twin), Ask::Probe(query.clone()), "asking twice asks the same");
+            if query.point != running {
+                (running, heard) = (query.point.clone(), Vec::new());
+                launched.push(running.clone());
+            }
+            let seqs = query.point.get("max-num-seqs").and_then(crate::space::Value::number).unwrap();
+            let seen = observation(engine(seqs, query.traffic.rate().0), 0.02);
+            heard.push(Heard { traffic: query.traffic, seen });
+            bayes.tell(&query, &Tell::Probed(heard.clone()));
+            probes += 1;
+            assert!(probes < 60, "never ends");
+        }
+        if phase == 0 {
+            assert!(launched.is_empty(), "only the baseline before the space is open");
+            bayes.open(&Point::default());
+        }
+    }
+    (launched, probes)
+}
+
+/// The margin of an engine with that limit; none far beyond it, where the probe is cut.
+fn engine(seqs: f64, rate: f64) -> Option<f64> {
+    let margin = 2.0 * (rate / limit(seqs)).ln();
+    (margin < 0.5).then_some(margin)
+}
+
+#[test]
+fn a_twin_that_is_right_needs_one_launch() {
+    let mut bayes = bayes();
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
+    let (launched, probes) = follow(&mut bayes, &mut twin, engine);
+    assert_eq!(launched, [point(16)]);
+    assert!(probes <= 6, "{probes}");
+    let best = bayes.incumbent().unwrap();
+    assert!((best.rate.0 / 20.0 - 1.0).abs() < 0.02, "{}", best.rate);
+    assert!((bayes.estimate(&point(64)).unwrap().0 / limit(64.0) - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn a_twin_that_is_off_by_a_tenth_everywhere_costs_no_launch_more() {
+    let mut bayes = bayes();
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln() - 0.2);
+    let (launched, _) = follow(&mut bayes, &mut twin, engine);
+    assert_eq!(launched, [point(16)]);
+    assert!((bayes.incumbent().unwrap().rate.0 / 20.0 - 1.0).abs() < 0.03);
+}
+
+#[test]
+fn a_twin_that_ranks_wrongly_is_corrected_by_looking() {
+    let mut bayes = bayes();
+    // It prefers 4 sequences, which are 12 % below the best in truth.
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / (limit(seqs) - 0.03 * (seqs - 4.0).min(60.0) + 1.0)).ln());
+    follow(&mut bayes, &mut twin, engine);
+    assert_eq!(bayes.incumbent().unwrap().point, point(16));
+}
+
+#[test]
+fn without_a_twin_it_finds_the_best_with_more_launches() {
+    let mut bayes = bayes();
+    let (launched, probes) = follow(&mut bayes, &mut Known::nothing(), engine);
+    let best = bayes.incumbent().unwrap();
+    assert!(limit(16.0) * 0.97 <= best.rate.0 && best.rate.0 <= 20.6, "{best:?} after {launched:?}, {probes} probes");
+}
+
+#[test]
+fn an_engine_that_keeps_nothing_is_left_after_few_probes() {
+    let mut bayes = bayes();
+    let mut twin = Known::twin(|_, rate| 0.4 + 0.05 * rate);
+    let (launched, probes) = follow(&mut bayes, &mut twin, |_, rate| Some(0.4 + 0.05 * rate));
+    assert!(bayes.incumbent().is_none() && launched.len() <= 1 && probes <= 6, "{launched:?} {probes}");
+}
+
+#[test]
+fn what_cannot_start_is_not_asked_again() {
+    let mut bayes = bayes();
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
+    let first = Query { point: point(64), traffic: Traffic::Window(Rate(12.0)), relaunch: false };
+    bayes.tell(&first, &Tell::Failed(crate::engine::diagnosis::Consequence::MemoryBound));
+    assert_eq!(bayes.ask(&mut twin), Ask::Done, "the baseline did not start");
+    bayes.open(&Point::default());
+    let Ask::Probe(query) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    assert_ne!(query.point, point(64));
+}
+
+#[test]
+fn neighbours_differ_by_one_step_and_leave_alone_what_is_held() {
+    let space = super::super::tests::space();
+    assert_eq!(neighbours(&space, &Point::default(), &point(16)), [point(8), point(32)]);
+    assert_eq!(neighbours(&space, &Point::default(), &point(64)), [point(32)]);
+    assert!(neighbours(&space, &point(16), &point(16)).is_empty());
+}

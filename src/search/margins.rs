@@ -1,0 +1,235 @@
+//! The margins model: for each promise the mean that a twin expects, and a Gaussian process that learns where the twin is wrong.
+//!
+//! margin(point, rate) = mean + residual, with margin = log(p / limit). Where no twin is fitted, the mean only rises with the rate and the
+//! process learns everything by itself.
+
+use statrs::distribution::{Continuous, ContinuousCDF, Normal};
+
+use super::process::{Belief, Datum, Prior, Process, Scale};
+use super::{Expectation, Observation};
+use crate::space::{self, Point, Space};
+use crate::units::Rate;
+
+/// Margins beyond this are squashed: how far behind the limit a saturated engine is says nothing about where it crosses the limit.
+const KNEE: f64 = 0.4;
+/// How much more of a margin can show beyond it.
+const REST: f64 = 0.4;
+/// No observation is surer: the same requests sent again differ by so much (the floor of paired estimates).
+const LEAST_ERROR: f64 = 0.02;
+/// The error of a margin whose own is not known.
+const UNKNOWN_ERROR: f64 = 0.25;
+/// Without a twin: how a margin is thought to rise with the logarithm of the rate near the limit. On an H200 it were 1.1 (TTFT) and 1.9
+/// (TPOT) near 15 req/s, and more where requests wait.
+const RISE: f64 = 2.0;
+/// Hyper-parameters are looked for again when there are so many times as many observations.
+const GROWTH: f64 = 1.25;
+
+/// A probe of some point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sight {
+    /// Where.
+    pub point: Point,
+    /// At which rate.
+    pub rate: Rate,
+    /// What it showed.
+    pub seen: Observation,
+}
+
+/// The model of every promise.
+#[derive(Clone, Debug)]
+pub struct Margins {
+    space: Space,
+    /// The rate around which margins are thought to cross zero where nothing is known.
+    reference: Rate,
+    limits: Vec<Limited>,
+}
+
+#[derive(Clone, Debug)]
+struct Limited {
+    process: Process,
+    with_twin: bool,
+    /// Observations when the hyper-parameters were found.
+    found_with: usize,
+}
+
+impl Margins {
+    /// From what was seen so far. `earlier` saves the search for hyper-parameters where little has come since.
+    pub fn learn(
+        space: &Space,
+        reference: Rate,
+        sights: &[Sight],
+        engine: &mut dyn Expectation,
+        earlier: Option<&Self>,
+    ) -> Self {
+        let promises = sights.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
+        let mut model = Self { space: space.clone(), reference, limits: Vec::new() };
+        let means: Vec<Vec<(f64, bool)>> =
+            sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
+        for l in 0..promises {
+            let with_twin = means.iter().all(|m| m[l].1);
+            let before = earlier.and_then(|e| e.limits.get(l)).filter(|before| before.with_twin == with_twin);
+            let residuals = sights.iter().zip(&means).map(|(s, mean)| (s, l, mean[l].0));
+            model.limits.push(model.one(residuals, with_twin, before));
+        }
+        model
+    }
+
+    fn one<'s>(
+        &self,
+        residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,
+        with_twin: bool,
+        before: Option<&Limited>,
+    ) -> Limited {
+        let (mut data, mut bounds) = (Vec::new(), Vec::new());
+        for (sight, l, mean) in residuals {
+            let Some(seen) = sight.seen.limits.get(l) else { continue };
+            let at = self.at(&sight.point, sight.rate);
+            match seen.margin.filter(|_| !(sight.seen.saturated && seen.broken)) {
+                Some(margin) => {
+                    let error = if seen.error.is_finite() { seen.error } else { UNKNOWN_ERROR };
+                    let error = (error * steepness(margin)).max(LEAST_ERROR);
+                    data.push(Datum { at, value: squash(margin) - squash(mean), variance: error * error });
+                }
+                // It was cut, or its queue grew: beyond its limit, and nobody knows how far.
+                None if seen.broken => bounds.push((at, -squash(mean))),
+                None => {}
+            }
+        }
+        let few = before.filter(|b| (data.len() as f64) < GROWTH * b.found_with as f64);
+        let (process, found_with) = match few {
+            Some(before) => (before.process.with(data.clone()), before.found_with),
+            None => (Process::fit(&self.prior(with_twin), data.clone()), data.len()),
+        };
+        // A bound is the value that is expected of it, given what else is known (Hutter, Hoos and Leyton-Brown 2011, on censored runs).
+        let imputed: Vec<Datum> = bounds.into_iter().filter_map(|(at, bound)| beyond(&process, at, bound)).collect();
+        data.extend(imputed);
+        Limited { process: process.with(data), with_twin, found_with }
+    }
+
+    /// What is thought of residuals before anything was seen. A twin fitted to one configuration was off by 1 to 8 % at others on an H200.
+    fn prior(&self, with_twin: bool) -> Prior {
+        let belief = |median, spread| Belief { median, spread };
+        let (common, amplitude, of_rate) = if with_twin {
+            (belief(0.04, 0.6), belief(0.05, 0.5), belief(0.5, 0.5))
+        } else {
+            (belief(0.4, 0.6), belief(0.3, 0.6), belief(0.6, 0.5))
+        };
+        let scale = |p| if space::is_choice(p) { Scale::Choice } else { Scale::Number };
+        let mut lengths: Vec<(Scale, Belief)> =
+            self.space.parameters.iter().map(|p| (scale(p), belief(0.6, 0.6))).collect();
+        lengths.push((Scale::Number, of_rate));
+        Prior { common, amplitude, lengths }
+    }
+
+    fn at(&self, point: &Point, rate: Rate) -> Vec<f64> {
+        let coordinates = self.space.parameters.iter().map(|p| space::coordinate(p, point.get(&p.name)));
+        coordinates.chain([(rate.0 / self.reference.0).ln()]).collect()
+    }
+
+    /// The mean of each margin, and whether a twin told it.
+    fn means(&self, promises: usize, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> Vec<(f64, bool)> {
+        let expected = engine.margins(point, rate);
+        let rise = RISE * (rate.0 / self.reference.0).ln();
+        (0..promises).map(|l| expected.get(l).copied().flatten().map_or((rise, false), |m| (m, true))).collect()
+    }
+
+    /// The squashed margin of each promise there: its mean and its standard deviation.
+    pub fn predict(&self, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> Vec<(f64, f64)> {
+        let at = self.at(point, rate);
+        let means = self.means(self.limits.len(), point, rate, engine);
+        let one = |(limited, (mean, _)): (&Limited, (f64, bool))| {
+            let (residual, variance) = limited.process.predict(&at);
+            (squash(mean) + residual, variance.sqrt())
+        };
+        self.limits.iter().zip(means).map(one).collect()
+    }
+
+    /// The probability that every promise holds there.
+    pub fn holds(&self, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> f64 {
+        let Ok(normal) = Normal::new(0.0, 1.0) else { return 0.0 };
+        self.predict(point, rate, engine).into_iter().map(|(mean, sd)| normal.cdf(-mean / sd)).product()
+    }
+}
+
+/// The expected value of a residual that is known to be at least `bound`; none where that was expected anyway.
+fn beyond(process: &Process, at: Vec<f64>, bound: f64) -> Option<Datum> {
+    let (mean, variance) = process.predict(&at);
+    let sd = variance.sqrt();
+    let normal = Normal::new(0.0, 1.0).ok()?;
+    let alpha = (bound - mean) / sd;
+    if alpha < -2.0 {
+        return None;
+    }
+    let hazard = normal.pdf(alpha) / (1.0 - normal.cdf(alpha)).max(1e-9);
+    let left = (variance * (1.0 + alpha * hazard - hazard * hazard)).max(LEAST_ERROR * LEAST_ERROR);
+    Some(Datum { at, value: mean + sd * hazard, variance: left })
+}
+
+/// A margin as it is near zero, and bent to an end where it is far: one that is far past the limit must not bend the model near it.
+fn squash(margin: f64) -> f64 {
+    let past = margin.abs() - KNEE;
+    if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) }
+}
+
+/// The slope of [`squash`].
+fn steepness(margin: f64) -> f64 {
+    let past = margin.abs() - KNEE;
+    if past <= 0.0 { 1.0 } else { 1.0 - (past / REST).tanh().powi(2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Known, observation, point, space};
+    use super::*;
+
+    fn sight(seqs: i64, rate: f64, margin: f64, error: f64) -> Sight {
+        Sight { point: point(seqs), rate: Rate(rate), seen: observation(Some(margin), error) }
+    }
+
+    #[test]
+    fn a_twin_that_is_off_everywhere_by_as_much_is_corrected_where_nothing_was_seen() {
+        // The engine's margin is a tenth above what is expected.
+        let mut twin = Known::twin(|point, rate| (rate / point).ln());
+        let sights = [sight(8, 8.0, 0.1, 0.02), sight(8, 9.0, (9.0_f64 / 8.0).ln() + 0.1, 0.02)];
+        let model = Margins::learn(&space(), Rate(8.0), &sights, &mut twin, None);
+        let (mean, sd) = model.predict(&point(16), Rate(15.0), &mut twin)[0];
+        assert!((mean - ((15.0_f64 / 16.0).ln() + 0.1)).abs() < 0.05, "{mean}");
+        assert!(sd < 0.1, "{sd}");
+        assert!(model.holds(&point(16), Rate(12.0), &mut twin) > 0.95);
+        assert!(model.holds(&point(16), Rate(18.0), &mut twin) < 0.05);
+    }
+
+    #[test]
+    fn without_a_twin_far_points_are_unknown() {
+        let mut nothing = Known::nothing();
+        let sights = [sight(8, 8.0, -0.2, 0.02), sight(8, 9.0, 0.1, 0.02)];
+        let model = Margins::learn(&space(), Rate(8.0), &sights, &mut nothing, None);
+        let near = model.predict(&point(8), Rate(8.5), &mut nothing)[0];
+        let far = model.predict(&point(64), Rate(8.5), &mut nothing)[0];
+        assert!(near.1 < 0.15 && far.1 > 2.0 * near.1, "{near:?} {far:?}");
+    }
+
+    #[test]
+    fn a_probe_that_was_cut_raises_what_is_expected_and_is_no_value() {
+        let mut twin = Known::twin(|point, rate| (rate / point).ln());
+        let seen = |margin| {
+            vec![sight(8, 8.0, 0.0, 0.02), Sight { seen: observation(margin, 0.02), ..sight(8, 7.0, 0.0, 0.0) }]
+        };
+        let mean = |sights: &[Sight], twin: &mut Known| {
+            Margins::learn(&space(), Rate(8.0), sights, twin, None).predict(&point(8), Rate(7.5), twin)[0].0
+        };
+        let without = mean(&seen(None)[..1], &mut twin);
+        let cut = mean(&seen(None), &mut twin);
+        assert!(cut > without + 0.01, "{cut} after {without}");
+        // The same bound where the limit is surely broken anyway says nothing.
+        let far = vec![sight(8, 8.0, 0.0, 0.02), Sight { seen: observation(None, 0.02), ..sight(8, 14.0, 0.0, 0.0) }];
+        assert!((mean(&far, &mut twin) - without).abs() < 0.005);
+    }
+
+    #[test]
+    fn squashing_keeps_the_sign_and_what_is_near_the_limit() {
+        assert_eq!((squash(0.3), squash(-0.2), squash(0.0)), (0.3, -0.2, 0.0));
+        assert!(squash(5.0) < 0.81 && squash(-5.0) > -0.81 && squash(0.6) > squash(0.5));
+        assert!(steepness(5.0) < 1e-3 && steepness(0.1) == 1.0);
+    }
+}

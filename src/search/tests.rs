@@ -1,0 +1,53 @@
+//! What the tests of strategies share: a space, an engine whose margins are known, and what a probe of it shows.
+
+use super::*;
+use crate::space::{Parameter, Space, Value};
+
+/// One parameter, `max-num-seqs`.
+pub(super) fn space() -> Space {
+    let values = [4, 8, 16, 32, 64].map(Value::Int).to_vec();
+    Space {
+        parameters: vec![Parameter { name: "max-num-seqs".into(), values, default: None }],
+        constraints: Vec::new(),
+    }
+}
+
+pub(super) fn point(seqs: i64) -> Point {
+    Point::default().with("max-num-seqs", Value::Int(seqs))
+}
+
+/// What a probe shows of one promise; without a margin it was cut.
+pub(super) fn observation(margin: Option<f64>, error: f64) -> Observation {
+    let broken = margin.is_none_or(|m| m > 0.0);
+    Observation {
+        kept: !broken,
+        margin,
+        limits: vec![Seen { margin, error, measured: margin, broken }],
+        saturated: false,
+        throughput: Rate(0.0),
+    }
+}
+
+/// An expectation that is a formula of `max-num-seqs` and the rate, or none.
+pub(super) struct Known(Option<fn(f64, f64) -> f64>);
+
+impl Known {
+    pub(super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
+        Self(Some(margin))
+    }
+
+    pub(super) fn nothing() -> Self {
+        Self(None)
+    }
+}
+
+impl Expectation for Known {
+    fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
+        let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
+        vec![self.0.map(|margin| margin(seqs, rate.0))]
+    }
+
+    fn price(&self, _rate: Rate, fresh: bool) -> Seconds {
+        Seconds(if fresh { 90.0 } else { 30.0 })
+    }
+}

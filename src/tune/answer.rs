@@ -1,0 +1,111 @@
+//! The conclusion: what a session found, in a sentence and in numbers.
+
+use super::session::Session;
+use crate::engine::diagnosis::Diagnosis;
+use crate::journal::{Conclusion, Gain, Placed, Status};
+use crate::rig::Rig;
+use crate::search::Expectation;
+use crate::units::{Rate, Seconds};
+use crate::verdict::Verdict;
+
+/// The answer where a best point was found; the baseline where its limit is as high.
+pub(super) fn answer(baseline: Placed, best: Placed, left_out: Vec<String>) -> Conclusion {
+    let limit = |p: &Placed| p.certified_rate.and(p.limit).map_or(0.0, |r| r.0);
+    let best = if baseline.certified_rate.is_some() && limit(&baseline) >= limit(&best) { baseline.clone() } else { best };
+    let gain = if baseline.point == best.point { None } else { Gain::between(&baseline, &best) };
+    let (status, because) = match (best.certified_rate, best.estimated_rate) {
+        (Some(rate), _) => {
+            let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
+            (Status::Certified, format!("{rate} certified{sure} with {}{}", best.point, compared(&baseline, &best, gain)))
+        }
+        (None, Some(rate)) => {
+            (Status::Uncertified, format!("about {rate} with {}, not certified: {}", best.point, left_out.join("; ")))
+        }
+        (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
+    };
+    Conclusion { status, because, baseline: Some(baseline), best: Some(best), left_out, gain, forecast: None }
+}
+
+fn compared(baseline: &Placed, best: &Placed, gain: Option<Gain>) -> String {
+    if baseline.point == best.point {
+        return "; the defaults are the best point found".to_owned();
+    }
+    let Some((rate, Gain { gain, from, to })) = baseline.certified_rate.zip(gain) else { return String::new() };
+    let percent = |share: f64| share * 100.0;
+    format!(
+        "; the defaults keep {rate}: {:+.0} % (90 % sure: {:+.0} to {:+.0} %)",
+        percent(gain),
+        percent(from),
+        percent(to)
+    )
+}
+
+/// The answer where no engine can start.
+pub(super) fn never_started(diagnosis: &Diagnosis) -> Conclusion {
+    let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
+    let because = format!("the engine cannot start: {}{quote}", diagnosis.says);
+    without_answer(Status::NeverStarted, because, None, Vec::new())
+}
+
+fn without_answer(status: Status, because: String, baseline: Option<Placed>, left_out: Vec<String>) -> Conclusion {
+    Conclusion { status, because, baseline, best: None, left_out, gain: None, forecast: None }
+}
+
+impl<R: Rig> Session<'_, R> {
+    /// The answer where no point keeps the promises.
+    pub(super) fn nothing_found(&mut self, baseline: Placed) -> Conclusion {
+        let (status, because) = match (self.nearest.clone(), self.started) {
+            (Some((rate, verdict)), _) => {
+                let moves = self.what_moves(&baseline, rate, &verdict);
+                let near = infeasible_sentence(rate, &verdict);
+                (Status::NotReachable, format!("no point keeps the promises at any rate that was tried: {near}{moves}"))
+            }
+            // Nothing was measured, so nothing is known of the promises.
+            (None, true) => (Status::Uncertified, format!("no probe was possible: {}", self.left_out.join("; "))),
+            (None, false) => {
+                (Status::NeverStarted, "no engine ever started; the logs of the trials say why".to_owned())
+            }
+        };
+        without_answer(status, because, Some(baseline), self.left_out.clone())
+    }
+
+    /// Which single parameter brings the binding promise nearest to its limit, as the twin sees it.
+    fn what_moves(&mut self, baseline: &Placed, rate: Rate, verdict: &Verdict) -> String {
+        let Some(bound) = verdict.limits.iter().position(|l| Some(&l.key) == verdict.binding.as_ref()) else {
+            return String::new();
+        };
+        let (space, limit) = (self.plan.space.clone(), &verdict.limits[bound]);
+        let mut foresight = self.foresight();
+        let mut margin = |point: &_| foresight.margins(point, rate).get(bound).copied().flatten();
+        let Some(now) = margin(&baseline.point) else { return String::new() };
+        let changes = space.parameters.iter().flat_map(|p| p.values.iter().map(|v| (&p.name, v)));
+        let mut best: Option<(String, f64)> = None;
+        for (name, value) in changes {
+            let point = baseline.point.with(name, value.clone());
+            if space.admits(&point)
+                && let Some(there) = margin(&point).filter(|there| *there < best.as_ref().map_or(now - 0.01, |b| b.1))
+            {
+                best = Some((format!("{name} {value}"), there));
+            }
+        }
+        match best {
+            Some((change, there)) => {
+                let value = Seconds(limit.at_most.0 * there.exp());
+                format!("; {change} moves it most, to about {value} as the twin sees it")
+            }
+            None => "; no single parameter moves it by more than 1 %, as the twin sees it".to_owned(),
+        }
+    }
+}
+
+/// How near the lowest rate came, and which limits could be met there.
+fn infeasible_sentence(rate: Rate, verdict: &Verdict) -> String {
+    let there = |l: &crate::verdict::LimitResult| match (l.decided_by_pair(), l.measured) {
+        (Some(paired), _) => format!("{} = {}", l.key, paired.estimate),
+        (None, Some(measured)) => format!("{} = {measured}", l.key),
+        (None, None) => format!("{} = ?", l.key),
+    };
+    let limits: Vec<String> = verdict.limits.iter().map(there).collect();
+    let binding = verdict.binding.as_deref().unwrap_or("none");
+    format!("even at {rate}, {}; there {} could be met, and {binding} binds", verdict.because, limits.join(", "))
+}

@@ -1,0 +1,114 @@
+//! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough.
+
+use super::bench::BenchError;
+use super::certifier::Certifier;
+use super::session::{CONTENT, Session};
+use crate::journal::{DirectlySeen, Placed, Purpose};
+use crate::rig::{ProbeAsk, Rig};
+use crate::search::{Expectation, round};
+use crate::space::Point;
+use crate::units::{Rate, Seconds};
+use crate::verdict::{Certainty, Outcome, Verdict, Window};
+use crate::workload::mix;
+
+/// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
+const BEGIN: f64 = 0.985;
+/// So many probes at most.
+const TRIES: u64 = 8;
+/// The label of the seeds of fresh traffic.
+const FRESH: u64 = 3;
+/// Slopes are taken between rates this far from the driven one.
+const ASIDE: f64 = 1.03;
+
+impl<R: Rig> Session<'_, R> {
+    /// Drives a cold engine with fresh arrivals near the estimate until its limit is known to the precision asked for, or the budget ends
+    /// but for so many certifications that come after. What could not be proved is among what was left out.
+    pub(super) async fn certify(
+        &mut self,
+        purpose: Purpose,
+        placed: Placed,
+        certifications: u32,
+    ) -> Result<Placed, BenchError> {
+        let whose = if purpose == Purpose::Certify { "the best point" } else { "the baseline" };
+        let what = format!("the certification of {whose}");
+        let Some(estimate) = placed.estimated_rate else { return Ok(placed) };
+        if !self.affords(self.prices().launch + self.prices().certify, certifications) {
+            self.left_out(format!("{what}: the budget ended"));
+            return Ok(placed);
+        }
+        if let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
+            self.left_out(format!("{what}: {}", diagnosis.says));
+            return Ok(placed);
+        }
+        let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());
+        let (mut rate, mut ended) = (round(estimate * BEGIN), format!("{TRIES} probes"));
+        for attempt in 0..TRIES {
+            if attempt > 0 && !self.affords(self.prices().certify, certifications) {
+                "the budget".clone_into(&mut ended);
+                break;
+            }
+            match self.bench.probe(self.fresh(rate, attempt), Certainty::CERTIFIED).await? {
+                Ok(verdict) if verdict.outcome == Outcome::Void => {}
+                Ok(verdict) => {
+                    certifier.hear(rate, &verdict, &self.slopes(&placed.point, rate));
+                    heard.push((rate, verdict));
+                }
+                Err(diagnosis) => {
+                    ended = diagnosis.says;
+                    break;
+                }
+            }
+            self.standing(0);
+            if certifier.precise(self.plan.search.precision) {
+                break;
+            }
+            rate = certifier.next(rate);
+        }
+        let Some(proof) = certifier.proof() else {
+            self.left_out(format!("{what}: no rate down to {rate} held on fresh traffic ({ended})"));
+            return Ok(placed);
+        };
+        if !certifier.precise(self.plan.search.precision) {
+            let (known, asked) = ((1.0 - proof.rate.0 / proof.limit.0) * 100.0, self.plan.search.precision * 100.0);
+            self.left_out(format!("{what} to {asked} %: it ended at {known:.1} % ({ended})"));
+        }
+        let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
+        let nearest = heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
+        Ok(Placed {
+            certified_rate: Some(proof.rate),
+            confidence: Some(proof.confidence),
+            limit: Some(proof.limit),
+            limit_error: Some(proof.error),
+            binding: nearest.and_then(|(_, verdict)| verdict.binding.clone()),
+            windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
+            seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
+            ..placed
+        })
+    }
+
+    /// Traffic that the search never used; the same arrivals for the best point and the baseline.
+    fn fresh(&self, rate: Rate, attempt: u64) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
+        let (seed, ramp, length) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
+        move |trial, probe, answer_time| ProbeAsk {
+            rate,
+            window: Window { from: ramp, to: ramp + length },
+            arrival_seed: mix(seed, &[FRESH, attempt]),
+            content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
+            answer_time,
+            slack: 1.0,
+        }
+    }
+
+    /// How each margin rises with the logarithm of the rate, as the twin sees it.
+    fn slopes(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
+        let mut foresight = self.foresight();
+        let [below, above] = [rate.0 / ASIDE, rate.0 * ASIDE].map(|rate| foresight.margins(point, Rate(rate)));
+        let slope = |(below, above): (Option<f64>, Option<f64>)| Some((above? - below?) / (2.0 * ASIDE.ln()));
+        below.into_iter().zip(above).map(slope).collect()
+    }
+}
+
+fn seen(rate: Rate, verdict: &Verdict) -> DirectlySeen {
+    let measured = verdict.limits.iter().map(|l| (l.key.clone(), l.measured)).collect();
+    DirectlySeen { rate, requests: verdict.counted, measured }
+}

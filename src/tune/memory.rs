@@ -1,0 +1,99 @@
+//! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
+
+use super::bench::BenchError;
+use super::session::Session;
+use crate::engine::diagnosis::Consequence;
+use crate::engine::{DEMANDING, MEMORY_KNOB};
+use crate::journal::{Purpose, Record};
+use crate::rig::Rig;
+use crate::search::{HighestThatStarts, Traffic};
+use crate::space::{Point, Value};
+use crate::units::Rate;
+use crate::verdict::Certainty;
+
+/// A KV cache that was never fuller than this had room for more.
+const NEVER_FULL: f64 = 0.9;
+/// Requests of a soak, all at once: enough to fill every place of a batch, and no more than an engine serves in a while.
+const SOAK: (u32, u32) = (64, 1024);
+/// A rate at which all come at once.
+const AT_ONCE: Rate = Rate(1e4);
+
+impl<R: Rig> Session<'_, R> {
+    /// Holds the memory knob at the highest value that starts where everything else asks for most.
+    pub(super) async fn memory(&mut self, baseline: &Point) -> Result<Point, BenchError> {
+        let Some(knob) = self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1) else {
+            return Ok(Point::default());
+        };
+        let default = baseline.get(MEMORY_KNOB).cloned();
+        let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
+        if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL && default.is_some()) {
+            let share = (fullest * 100.0).ceil();
+            self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));
+            return Ok(hold(default));
+        }
+        let corner = self.hungriest(baseline);
+        let mut search = HighestThatStarts::new(knob.values.clone());
+        while let Some(value) = search.next().cloned() {
+            if !self.affords(self.prices().launch, 2) {
+                self.left_out("a larger memory share: the budget ended".into());
+                break;
+            }
+            match self.bench.launch(Purpose::Memory, &corner.with(MEMORY_KNOB, value.clone())).await? {
+                Ok(_) => {
+                    self.started = true;
+                    let survives = self.survives(&corner).await?;
+                    search.tell(&value, survives);
+                }
+                Err(diagnosis) if diagnosis.consequence == Consequence::MemoryBound => search.tell(&value, false),
+                Err(diagnosis) => {
+                    self.note(&format!("the memory share stays at its default: {}", diagnosis.says));
+                    break;
+                }
+            }
+        }
+        let found = search.found().cloned();
+        // The default is known to start at the defaults, whatever the hungriest corner does.
+        let best = match (&found, &default) {
+            (Some(found), Some(default)) if found.compare(default) == Some(std::cmp::Ordering::Less) => {
+                Some(default.clone())
+            }
+            (Some(found), _) => Some(found.clone()),
+            (None, _) => default,
+        };
+        if let Some(best) = &best {
+            self.note(&format!("memory: {MEMORY_KNOB} {best} is held from here on"));
+        }
+        Ok(hold(best))
+    }
+
+    /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.
+    fn hungriest(&self, baseline: &Point) -> Point {
+        let largest = self.plan.space.parameters.iter().filter(|p| DEMANDING.contains(&p.name.as_str()));
+        let corner = largest.fold(baseline.clone(), |point, p| match p.values.last() {
+            Some(value) => point.with(&p.name, value.clone()),
+            None => point,
+        });
+        if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
+    }
+
+    /// The largest share of the KV cache that was in use while the baseline was probed; none where the engine does not tell, or where
+    /// sequences lost their blocks.
+    fn fullest(&self) -> Option<f64> {
+        let probed = self.bench.passed().iter().filter_map(|e| match &e.record {
+            Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
+            _ => None,
+        });
+        let each = probed.map(|(usage, preempted)| usage.filter(|_| preempted.is_none_or(|p| p == 0.0)));
+        each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+    }
+
+    /// Whether the running engine survives the load that takes most memory: every place of its batch taken at once.
+    async fn survives(&mut self, point: &Point) -> Result<bool, BenchError> {
+        let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
+        let traffic = Traffic::Requests { rate: AT_ONCE, count: (2 * places).clamp(SOAK.0, SOAK.1) };
+        Ok(match self.bench.probe(self.asking(traffic), Certainty::SEARCH).await? {
+            Ok(_) => true,
+            Err(diagnosis) => diagnosis.consequence != Consequence::MemoryBound,
+        })
+    }
+}
