@@ -16,7 +16,7 @@ use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::tune::{Bench, BenchError, Session};
-use crate::twin::Profile;
+use crate::twin::{Foreign, Profile};
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
@@ -27,6 +27,15 @@ pub use truth::{NoTruth, Truth};
 /// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
 pub const TRUTH_REQUESTS: usize = 60_000;
 
+/// What a simulated engine has that its profile does not say. Nothing, unless a benchmark wants more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quirks {
+    /// What the twin that judges it lacks.
+    pub foreign: Foreign,
+    /// What the first start takes, where the others find warm weights.
+    pub first_start: Option<Seconds>,
+}
+
 /// What is to be rehearsed.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
@@ -36,6 +45,8 @@ pub struct Job<'a> {
     pub profile: &'a Profile,
     /// What the workload is made from.
     pub material: &'a Material,
+    /// What the engine has that its profile does not say.
+    pub quirks: Quirks,
     /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
     pub truth_requests: usize,
     /// Told after each part: what it was, how many are done, how many there are.
@@ -189,7 +200,9 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 /// # Errors
 /// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
-    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone());
+    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
+        .foreign(job.quirks.foreign)
+        .first_start(job.quirks.first_start);
     let bench = Bench::new(rig, job.plan, seed, &Silent, None, Journal::default());
     let mut session = Session::new(bench, job.plan, &Silent);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.

@@ -25,7 +25,10 @@ const SMALL: [(&str, &str); 4] = [
 
 fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> Result<Rehearsal, RehearsalError> {
     let material = Material::default();
-    rehearse(Job { plan, profile, material: &material, truth_requests, progress: &|_, _, _| () }, seeds)
+    rehearse(
+        Job { plan, profile, material: &material, quirks: Quirks::default(), truth_requests, progress: &|_, _, _| () },
+        seeds,
+    )
 }
 
 #[test]
@@ -120,7 +123,14 @@ fn an_engine_that_starts_and_runs_out_of_memory_under_load_is_told_so() {
 fn the_truth_is_told_or_why_there_is_none() {
     let job = |plan: &Plan| {
         let (profile, material) = (Profile::quickstart(), Material::default());
-        let job = Job { plan, profile: &profile, material: &material, truth_requests: 1500, progress: &|_, _, _| () };
+        let job = Job {
+            plan,
+            profile: &profile,
+            material: &material,
+            quirks: Quirks::default(),
+            truth_requests: 1500,
+            progress: &|_, _, _| (),
+        };
         Truth::in_time(job).map(|truth| truth.best().map(|(point, rate)| (point.clone(), rate)))
     };
     let (point, rate) = job(&plan(&SMALL)).unwrap().unwrap();
