@@ -2,8 +2,10 @@
 //!
 //! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
 
+mod capacity;
 mod scope;
 mod spread;
+mod tally;
 mod truth;
 
 use futures_util::FutureExt;
@@ -20,6 +22,7 @@ use crate::twin::{Foreign, Profile};
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
+pub use capacity::{Capacity, Hours, Long};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
 pub use truth::{NoTruth, Truth};

@@ -39,11 +39,12 @@ fn is_drawn(plan: &WorkloadPlan) -> bool {
     }
 }
 
-/// The tokens of a sketched prompt, and the hash of each of its full blocks chained with those before it.
-pub fn sketched_blocks(sketch: &Prompt, block_size: u32) -> (u32, Vec<u64>) {
+/// The tokens of a sketched prompt, and the hash of each of its full blocks chained with those before it, where a size of these is given.
+pub fn sketched_blocks(sketch: &Prompt, block_size: Option<u32>) -> (u32, Vec<u64>) {
     let Prompt::Tokens(numbers) = sketch else { return (0, Vec::new()) };
     let pieces = || numbers.chunks_exact(PIECE).map(|p| (u64::from(p[0]) << 32 | u64::from(p[1]), p[2]));
     let tokens: u32 = pieces().map(|(_, tokens)| tokens).sum();
+    let Some(block_size) = block_size else { return (tokens, Vec::new()) };
     let mut blocks = Vec::with_capacity((tokens / block_size) as usize);
     let (mut hash, mut filled) = (0, 0);
     for (name, tokens) in pieces() {
@@ -97,7 +98,7 @@ mod tests {
                 assert_eq!(Planned { prompt: sketch.prompt.clone(), ..whole.clone() }, *sketch);
             }
             let ids: Vec<_> = whole.iter().map(|p| blocks_of_ids(p, 8)).collect();
-            let blocks: Vec<_> = sketches.iter().map(|p| sketched_blocks(&p.prompt, 8)).collect();
+            let blocks: Vec<_> = sketches.iter().map(|p| sketched_blocks(&p.prompt, Some(8))).collect();
             assert!(ids.len() > 150 && sharing(&ids) == sharing(&blocks));
         }
     }
@@ -114,7 +115,7 @@ mod tests {
             );
             let Prompt::Messages(messages) = &whole.prompt else { panic!("messages") };
             let template = messages.len() as u32 * MESSAGE_TEMPLATE;
-            assert_eq!(sketched_blocks(&sketch.prompt, 8).0, whole.prompt_tokens + template);
+            assert_eq!(sketched_blocks(&sketch.prompt, None).0, whole.prompt_tokens + template);
         }
     }
 }

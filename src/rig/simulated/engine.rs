@@ -30,6 +30,10 @@ pub(crate) struct Traffic {
     source: Box<dyn Source>,
     shared: Vec<Prompt>,
     sketched: bool,
+    /// Whether prompts may begin alike: otherwise no cache ever holds one.
+    shares: bool,
+    /// Requests that are still to come, at most.
+    left: u32,
     /// Whether later prompts hold the words of answers.
     resends_words: bool,
 }
@@ -40,7 +44,7 @@ impl Traffic {
         match workload::sketched(plan, material, pace) {
             Some(source) => {
                 let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
-                Self { source, shared, sketched: true, resends_words: false }
+                Self { source, shared, sketched: true, shares: shares(plan), left: u32::MAX, resends_words: false }
             }
             None => Self::worded(plan, material, pace),
         }
@@ -53,14 +57,34 @@ impl Traffic {
             source: workload::source(plan, material, pace),
             shared: workload::shared_prompts(plan, material, pace.shared_seed),
             sketched: false,
+            shares: true,
+            left: u32::MAX,
             resends_words: conversations && plan.endpoint == Endpoint::Chat,
         }
     }
 
+    /// The first so many requests of it.
+    pub(crate) fn first(self, requests: u32) -> Self {
+        Self { left: requests, ..self }
+    }
+
+    fn next_due(&self) -> Option<Seconds> {
+        self.source.next_due().filter(|_| self.left > 0)
+    }
+
+    fn take(&mut self) -> Option<Planned> {
+        self.left -= 1;
+        self.source.take()
+    }
+
     fn shape(&self, prompt: &Prompt, engine: &Engine) -> PromptShape {
         let of = if self.sketched { sketched_shape } else { prompt_shape };
-        of(prompt, engine.limits.block_size, engine.flags.prefix_caching)
+        of(prompt, engine.limits.block_size, engine.flags.prefix_caching && self.shares)
     }
+}
+
+fn shares(plan: &WorkloadPlan) -> bool {
+    !matches!(&plan.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
 }
 
 /// Whoever keeps the books of what an engine serves; times in seconds from the start of the traffic.
@@ -109,8 +133,8 @@ impl Engine {
         let (mut now, mut last) = (0.0, 0.0);
         let complete = loop {
             let composed = costs.composed_at(now, last);
-            while traffic.source.next_due().is_some_and(|due| due.0 + overhead <= composed) {
-                let Some(planned) = traffic.source.take() else { break };
+            while traffic.next_due().is_some_and(|due| due.0 + overhead <= composed) {
+                let Some(planned) = traffic.take() else { break };
                 let shape = traffic.shape(&planned.prompt, self);
                 let tokens = shape.tokens;
                 books.sent(&planned, tokens);
@@ -121,7 +145,7 @@ impl Engine {
                 }
             }
             let Some(step) = scheduler.step() else {
-                let Some(next) = traffic.source.next_due() else { break true };
+                let Some(next) = traffic.next_due() else { break true };
                 now = now.max(next.0 + overhead);
                 last = 0.0;
                 continue;
@@ -148,7 +172,7 @@ impl Engine {
                     traffic.source.answered(id as u32, Seconds(now), Some(&words));
                 }
             }
-            if let Err(complete) = books.go_on(now, traffic.source.next_due().is_some()) {
+            if let Err(complete) = books.go_on(now, traffic.next_due().is_some()) {
                 break complete;
             }
         };

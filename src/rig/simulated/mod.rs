@@ -17,7 +17,8 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
 
-pub(crate) use engine::{Engine, Served, Traffic};
+use engine::Served;
+pub(crate) use engine::{Books, Engine, Traffic};
 use records::Records;
 pub use shape::prompt_shape;
 

@@ -37,6 +37,6 @@ pub fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> P
 
 /// The same of a sketched prompt.
 pub(super) fn sketched_shape(sketch: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
-    let (tokens, blocks) = workload::sketched_blocks(sketch, block_size);
-    PromptShape { tokens: tokens.max(1), blocks: if prefix_caching { blocks } else { Vec::new() } }
+    let (tokens, blocks) = workload::sketched_blocks(sketch, prefix_caching.then_some(block_size));
+    PromptShape { tokens: tokens.max(1), blocks }
 }
