@@ -6,6 +6,7 @@ mod capacity;
 mod scope;
 mod spread;
 mod tally;
+mod trace;
 mod truth;
 
 use futures_util::FutureExt;
@@ -13,7 +14,6 @@ use serde::Serialize;
 
 use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
 use crate::parallel;
-use crate::progress::Silent;
 use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;
@@ -25,6 +25,8 @@ use crate::workload::Material;
 pub use capacity::{Capacity, Hours, Long};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
+use trace::Ear;
+pub use trace::Improvement;
 pub use truth::{NoTruth, Truth};
 
 /// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
@@ -67,6 +69,10 @@ pub struct Rehearsed {
     pub because: String,
     /// What it would have cost.
     pub cost: Cost,
+    /// The part of it that went into proofs on fresh traffic.
+    pub proof: Seconds,
+    /// Its best points so far, one after the other.
+    pub improved: Vec<Improvement>,
     /// The defaults.
     pub baseline: Option<Placed>,
     /// The chosen point.
@@ -206,16 +212,19 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
         .foreign(job.quirks.foreign)
         .first_start(job.quirks.first_start);
-    let bench = Bench::new(rig, job.plan, seed, &Silent, None, Journal::default());
-    let mut session = Session::new(bench, job.plan, &Silent);
+    let ear = Ear::default();
+    let bench = Bench::new(rig, job.plan, seed, &ear, None, Journal::default());
+    let mut session = Session::new(bench, job.plan, &ear);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
-    let cost = session.bench().journal().cost();
+    let entries = session.bench().journal().entries.clone();
+    drop(session);
+    let (cost, proof, improved) = (Cost::of(&entries), trace::proof(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out } = conclusion;
-    Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, gain_certified, left_out })
+    Ok(Rehearsed { seed, status, because, cost, proof, improved, baseline, best, gain, gain_certified, left_out })
 }
 
 /// The gain, and whether both rates are certified.

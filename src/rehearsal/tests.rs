@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::diagnosis::Cause;
 use crate::journal::Record;
+use crate::progress::Silent;
 use crate::settings::parse;
 use crate::twin::Noise;
 
@@ -38,6 +39,13 @@ fn a_rehearsal_tells_cost_gain_and_truth_and_says_that_it_is_a_simulation() {
     assert_eq!(rehearsal.sessions.iter().map(|s| s.seed).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(rehearsal.statuses.iter().map(|(_, count)| count).sum::<usize>(), 3);
     assert!(rehearsal.launches.unwrap().median >= 3.0);
+    for session in &rehearsal.sessions {
+        let spent: Vec<f64> = session.improved.iter().map(|i| i.spent.0).collect();
+        assert!(spent.is_sorted() && spent[0] > 0.0 && session.improved[0].point == plan.space.baseline(), "{spent:?}");
+        assert!(
+            session.proof.0 > 0.0 && spent[spent.len() - 1] + session.proof.0 <= session.cost.engine_seconds.0 + 1e-9
+        );
+    }
     let budget = rehearsal.budget.0 * 1.1;
     assert!(rehearsal.gpu_seconds.is_some_and(|s| s.low > 1.0 && s.high < budget), "{:?}", rehearsal.gpu_seconds);
     let truth = rehearsal.truth.as_ref().unwrap();
