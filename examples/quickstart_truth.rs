@@ -11,7 +11,7 @@
     reason = "an example prints, and ends at the first thing that is wrong"
 )]
 
-use autotune::rehearsal::{Job, Rehearsed, TRUTH_REQUESTS, Truth, session};
+use autotune::rehearsal::{Job, Quirks, Rehearsed, TRUTH_REQUESTS, Truth, session};
 use autotune::report::Outcome;
 use autotune::settings::parse;
 use autotune::space::Point;
@@ -29,6 +29,7 @@ fn main() {
         plan: &plan,
         profile: &profile,
         material: &material,
+        quirks: Quirks::default(),
         truth_requests: TRUTH_REQUESTS,
         progress: &|_, _, _| (),
     };

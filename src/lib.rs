@@ -12,7 +12,7 @@ pub mod engine;
 pub mod journal;
 pub mod load;
 mod order;
-mod parallel;
+pub mod parallel;
 pub mod progress;
 pub mod rehearsal;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What `work` makes of each item, in the order of the items; `done` hears how many are finished.
-pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: impl Fn(usize) + Sync) -> Vec<R> {
+pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: impl Fn(usize) + Sync) -> Vec<R> {
     let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(items.len()));
     let worker = || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_profile};
 use crate::cli::RehearseArgs;
 use crate::clock;
-use crate::rehearsal::{Job, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
+use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
 use crate::report;
 use crate::twin::Profile;
 use crate::workload::{Material, Vocabulary};
@@ -38,6 +38,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         plan: &plan,
         profile: &profile,
         material: &material,
+        quirks: Quirks::default(),
         truth_requests: TRUTH_REQUESTS,
         progress: &progress,
     };

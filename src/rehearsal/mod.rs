@@ -2,8 +2,11 @@
 //!
 //! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
 
+mod capacity;
 mod scope;
 mod spread;
+mod tally;
+mod trace;
 mod truth;
 
 use futures_util::FutureExt;
@@ -11,21 +14,32 @@ use serde::Serialize;
 
 use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
 use crate::parallel;
-use crate::progress::Silent;
 use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::tune::{Bench, BenchError, Session};
-use crate::twin::Profile;
+use crate::twin::{Foreign, Profile};
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
+pub use capacity::{Capacity, Hours, Long};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
+use trace::Ear;
+pub use trace::Improvement;
 pub use truth::{NoTruth, Truth};
 
 /// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
 pub const TRUTH_REQUESTS: usize = 60_000;
+
+/// What a simulated engine has that its profile does not say. Nothing, unless a benchmark wants more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quirks {
+    /// What the twin that judges it lacks.
+    pub foreign: Foreign,
+    /// What the first start takes, where the others find warm weights.
+    pub first_start: Option<Seconds>,
+}
 
 /// What is to be rehearsed.
 #[derive(Clone, Copy)]
@@ -36,6 +50,8 @@ pub struct Job<'a> {
     pub profile: &'a Profile,
     /// What the workload is made from.
     pub material: &'a Material,
+    /// What the engine has that its profile does not say.
+    pub quirks: Quirks,
     /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
     pub truth_requests: usize,
     /// Told after each part: what it was, how many are done, how many there are.
@@ -53,6 +69,10 @@ pub struct Rehearsed {
     pub because: String,
     /// What it would have cost.
     pub cost: Cost,
+    /// The part of it that went into proofs on fresh traffic.
+    pub proof: Seconds,
+    /// Its best points so far, one after the other.
+    pub improved: Vec<Improvement>,
     /// The defaults.
     pub baseline: Option<Placed>,
     /// The chosen point.
@@ -189,17 +209,22 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 /// # Errors
 /// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
-    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone());
-    let bench = Bench::new(rig, job.plan, seed, &Silent, None, Journal::default());
-    let mut session = Session::new(bench, job.plan, &Silent);
+    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
+        .foreign(job.quirks.foreign)
+        .first_start(job.quirks.first_start);
+    let ear = Ear::default();
+    let bench = Bench::new(rig, job.plan, seed, &ear, None, Journal::default());
+    let mut session = Session::new(bench, job.plan, &ear);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
-    let cost = session.bench().journal().cost();
+    let entries = session.bench().journal().entries.clone();
+    drop(session);
+    let (cost, proof, improved) = (Cost::of(&entries), trace::proof(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
-    Ok(Rehearsed { seed, status, because, cost, baseline, best, gain, gain_certified, left_out })
+    Ok(Rehearsed { seed, status, because, cost, proof, improved, baseline, best, gain, gain_certified, left_out })
 }
 
 /// The gain, and whether both rates are certified.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::diagnosis::Cause;
 use crate::journal::Record;
+use crate::progress::Silent;
 use crate::settings::parse;
 use crate::twin::Noise;
 
@@ -25,7 +26,10 @@ const SMALL: [(&str, &str); 4] = [
 
 fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> Result<Rehearsal, RehearsalError> {
     let material = Material::default();
-    rehearse(Job { plan, profile, material: &material, truth_requests, progress: &|_, _, _| () }, seeds)
+    rehearse(
+        Job { plan, profile, material: &material, quirks: Quirks::default(), truth_requests, progress: &|_, _, _| () },
+        seeds,
+    )
 }
 
 #[test]
@@ -35,6 +39,13 @@ fn a_rehearsal_tells_cost_gain_and_truth_and_says_that_it_is_a_simulation() {
     assert_eq!(rehearsal.sessions.iter().map(|s| s.seed).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(rehearsal.statuses.iter().map(|(_, count)| count).sum::<usize>(), 3);
     assert!(rehearsal.launches.unwrap().median >= 3.0);
+    for session in &rehearsal.sessions {
+        let spent: Vec<f64> = session.improved.iter().map(|i| i.spent.0).collect();
+        assert!(spent.is_sorted() && spent[0] > 0.0 && session.improved[0].point == plan.space.baseline(), "{spent:?}");
+        assert!(
+            session.proof.0 > 0.0 && spent[spent.len() - 1] + session.proof.0 <= session.cost.engine_seconds.0 + 1e-9
+        );
+    }
     let budget = rehearsal.budget.0 * 1.1;
     assert!(rehearsal.gpu_seconds.is_some_and(|s| s.low > 1.0 && s.high < budget), "{:?}", rehearsal.gpu_seconds);
     let truth = rehearsal.truth.as_ref().unwrap();
@@ -120,7 +131,14 @@ fn an_engine_that_starts_and_runs_out_of_memory_under_load_is_told_so() {
 fn the_truth_is_told_or_why_there_is_none() {
     let job = |plan: &Plan| {
         let (profile, material) = (Profile::quickstart(), Material::default());
-        let job = Job { plan, profile: &profile, material: &material, truth_requests: 1500, progress: &|_, _, _| () };
+        let job = Job {
+            plan,
+            profile: &profile,
+            material: &material,
+            quirks: Quirks::default(),
+            truth_requests: 1500,
+            progress: &|_, _, _| (),
+        };
         Truth::in_time(job).map(|truth| truth.best().map(|(point, rate)| (point.clone(), rate)))
     };
     let (point, rate) = job(&plan(&SMALL)).unwrap().unwrap();

@@ -24,6 +24,7 @@ use crate::workload::Material;
 pub use cache::{CacheUse, SaidBy};
 pub use real::{RealRig, Workplace};
 pub use server::{Server, Settled, Warmed};
+pub(crate) use simulated::{Books, Engine, Traffic};
 pub use simulated::{SimulatedRig, prompt_shape};
 pub use telemetry::Telemetry;
 

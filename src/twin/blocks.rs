@@ -4,6 +4,7 @@
 //! is taken so loses its hash. This is vLLM's free-block queue.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 const NONE: u32 = u32::MAX;
 
@@ -15,11 +16,30 @@ struct Block {
     after: u32,
 }
 
+/// Spreads hashes of prefixes over a table: they are hashes already, and only tests have small ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}
+
 /// All blocks of the KV cache.
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     blocks: Vec<Block>,
-    cached: HashMap<u64, u32>,
+    cached: HashMap<u64, u32, BuildHasherDefault<Spread>>,
     head: u32,
     tail: u32,
     free: u32,
@@ -28,8 +48,13 @@ pub(super) struct BlockPool {
 impl BlockPool {
     pub(super) fn new(num_blocks: u32) -> Self {
         let blank = Block { references: 0, hash: None, before: NONE, after: NONE };
-        let mut pool =
-            Self { blocks: vec![blank; num_blocks as usize], cached: HashMap::new(), head: NONE, tail: NONE, free: 0 };
+        let mut pool = Self {
+            blocks: vec![blank; num_blocks as usize],
+            cached: HashMap::default(),
+            head: NONE,
+            tail: NONE,
+            free: 0,
+        };
         for block in 0..num_blocks {
             pool.push(block);
         }

@@ -133,6 +133,19 @@ pub struct FastReplay {
 impl FastReplay {
     /// Serves the requests, sorted by their time, and tells when each was answered, in their order.
     pub fn run(&mut self, costs: &StepCosts, bounds: Bounds, requests: &[Sent], answers: &mut Vec<Answered>) -> Strain {
+        self.run_as(costs, bounds, requests, answers, |seconds, _| seconds)
+    }
+
+    /// The same for an engine of which `takes` tells what a step takes, from the seconds that the costs say and the number of sequences
+    /// that get a token.
+    pub fn run_as(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        answers: &mut Vec<Answered>,
+        mut takes: impl FnMut(f64, u64) -> f64,
+    ) -> Strain {
         answers.clear();
         answers.resize(requests.len(), Answered { first: f64::INFINITY, last: f64::INFINITY });
         self.ends.clear();
@@ -154,12 +167,12 @@ impl FastReplay {
             let ended;
             self.strain.most_decoding = self.strain.most_decoding.max(work.decoding);
             if work.prefill > 0 {
-                last = costs.seconds(&work);
+                let emitted = work.decoding + self.ready.len() as u64;
+                last = takes(costs.seconds(&work), emitted);
                 now += last;
                 step += 1;
                 self.context += work.decoding;
                 self.held += work.decoding;
-                let emitted = work.decoding + self.ready.len() as u64;
                 self.first_tokens(requests, now + costs.first_delivery(emitted), step, answers);
                 ended = self.last_tokens(requests, now + costs.last_delivery(emitted), step, answers);
             } else {
@@ -170,7 +183,7 @@ impl FastReplay {
                 let seen = seen.map_or(f64::INFINITY, |r| r.at + costs.overhead);
                 let fixed = costs.seconds(&StepWork { context: 0, ..work });
                 loop {
-                    last = fixed + costs.per_context_token * work.context as f64;
+                    last = takes(fixed + costs.per_context_token * work.context as f64, work.decoding);
                     now += last;
                     step += 1;
                     work.context += work.decoding;

@@ -146,7 +146,12 @@ impl Content for Conversations {
                 // The engine has made these tokens itself.
                 conversation.seen = conversation.tokens;
             }
-            Prompt::Tokens(_) | Prompt::Text(_) => self.imagine_answer(&mut conversation),
+            Prompt::Tokens(_) | Prompt::Text(_) => {
+                self.imagine_answer(&mut conversation);
+                if self.pen.resends_answers() {
+                    conversation.seen = conversation.tokens;
+                }
+            }
         }
         self.advance(&mut conversation);
         self.open.insert(conversation.number, conversation);

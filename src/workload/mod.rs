@@ -19,6 +19,7 @@ mod pace;
 mod random;
 mod requests;
 mod sharegpt;
+mod sketch;
 mod text;
 mod trace;
 mod vocabulary;
@@ -30,6 +31,7 @@ pub use corpus::{Corpus, CorpusError};
 pub use draw::mix;
 pub use outline::{Outline, outline};
 pub use pace::{Demand, Pace};
+pub use sketch::{MESSAGE_TEMPLATE, sketched, sketched_blocks, sketched_shared_prompts};
 pub use vocabulary::Vocabulary;
 
 use content::Content;

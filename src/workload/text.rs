@@ -3,6 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::sketch::{self, MESSAGE_TEMPLATE};
 use super::{Message, Prompt, Vocabulary};
 use crate::settings::Endpoint;
 
@@ -14,8 +15,18 @@ const TOKEN_IDS: std::ops::Range<u32> = 256..8000;
 pub(super) struct Pen {
     endpoint: Endpoint,
     vocabulary: Vocabulary,
-    /// Whether pieces are left empty, for whoever wants lengths alone.
-    dry: bool,
+    ink: Ink,
+}
+
+/// What becomes of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ink {
+    /// It is written.
+    Whole,
+    /// It is left empty, for whoever wants lengths alone.
+    Dry,
+    /// Its name and its length stand for it.
+    Sketch,
 }
 
 /// A piece of a prompt, in whichever form the endpoint takes.
@@ -29,17 +40,26 @@ pub(super) enum Piece {
 
 impl Pen {
     pub(super) fn new(endpoint: Endpoint, vocabulary: &Vocabulary) -> Self {
-        Self { endpoint, vocabulary: vocabulary.clone(), dry: false }
+        Self { endpoint, vocabulary: vocabulary.clone(), ink: Ink::Whole }
     }
 
     /// The same, without anything to write: all lengths are as before, and all pieces are empty.
     pub(super) fn dry(self) -> Self {
-        Self { dry: true, ..self }
+        Self { ink: Ink::Dry, ..self }
+    }
+
+    /// The same, with sketches for pieces: all lengths are as before.
+    pub(super) fn sketching(self) -> Self {
+        Self { ink: Ink::Sketch, ..self }
     }
 
     /// A piece of so many tokens: ids, or words.
     pub(super) fn draw(&self, tokens: u32, rng: &mut ChaCha8Rng) -> Piece {
-        let tokens = if self.dry { 0 } else { tokens };
+        let tokens = match self.ink {
+            Ink::Whole => tokens,
+            Ink::Dry => 0,
+            Ink::Sketch => return self.sketch(tokens, rng.random()),
+        };
         match self.endpoint {
             Endpoint::Completions => Piece::Tokens((0..tokens).map(|_| rng.random_range(TOKEN_IDS)).collect()),
             Endpoint::Chat => {
@@ -52,16 +72,29 @@ impl Pen {
         }
     }
 
+    fn sketch(&self, tokens: u32, name: u64) -> Piece {
+        let own = sketch::piece(name, tokens);
+        Piece::Tokens(match self.endpoint {
+            Endpoint::Completions => own.to_vec(),
+            Endpoint::Chat => [sketch::piece(0, MESSAGE_TEMPLATE), own].concat(),
+        })
+    }
+
+    /// Whether the engine's own answers stand in what is sent later.
+    pub(super) fn resends_answers(&self) -> bool {
+        self.endpoint == Endpoint::Chat
+    }
+
     /// Pieces one behind the other, as one.
     pub(super) fn join(&self, pieces: Vec<Piece>) -> Piece {
-        match self.endpoint {
-            Endpoint::Completions => Piece::Tokens(
+        match (self.endpoint, self.ink) {
+            (Endpoint::Completions, _) | (_, Ink::Sketch) => Piece::Tokens(
                 pieces
                     .into_iter()
                     .flat_map(|piece| if let Piece::Tokens(ids) = piece { ids } else { Vec::new() })
                     .collect(),
             ),
-            Endpoint::Chat => Piece::Words(
+            (Endpoint::Chat, Ink::Whole | Ink::Dry) => Piece::Words(
                 pieces
                     .into_iter()
                     .flat_map(|piece| if let Piece::Words(words) = piece { words } else { Vec::new() })

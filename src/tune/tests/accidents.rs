@@ -38,7 +38,7 @@ fn tiny() -> Plan {
         ("[128, 256, 2048]", "[256, 2048]"),
         ("window = \"1500ms\"", "twin = false\nwindow = \"500ms\""),
         ("certify_window = \"6s\"", "certify_window = \"4s\""),
-        ("precision = \"5%\"", "precision = \"20%\""),
+        ("precision = \"5%\"", "strategy = \"bisect\"\nprecision = \"20%\""),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
     ])
 }

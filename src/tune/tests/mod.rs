@@ -57,6 +57,7 @@ fn small() -> Plan {
         ("[128, 256, 2048]", "[256, 2048]"),
         ("window = \"1500ms\"", "twin = false\nwindow = \"1s\""),
         ("certify_window = \"6s\"", "certify_window = \"8s\""),
+        ("[search]", "[search]\nstrategy = \"bisect\""),
     ])
 }
 

@@ -1,0 +1,36 @@
+//! What is compared: strategies, with or without the twin beside them.
+
+/// A strategy as it is run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// The word in `[search]`.
+    pub strategy: &'static str,
+    /// Whether the twin weighs its probes.
+    pub twin: bool,
+}
+
+const fn control(strategy: &'static str) -> Arm {
+    Arm { name: strategy, strategy, twin: false }
+}
+
+/// The arm that the others are compared with.
+pub const REFERENCE: &str = "bayes";
+
+/// Every arm. One that this build does not know is left out.
+pub const ARMS: &[Arm] = &[
+    Arm { name: REFERENCE, strategy: "bayes", twin: true },
+    control("bayes-flat"),
+    control("bisect"),
+    control("race"),
+    control("random"),
+    control("tpe"),
+    control("grid"),
+    control("auto-tune-sh"),
+    control("auto-benchmark"),
+    control("vllm-sla"),
+];
+
+/// The arms of a quick run.
+pub const QUICK_ARMS: &[&str] = &[REFERENCE, "bisect", "random"];

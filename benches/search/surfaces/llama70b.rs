@@ -1,0 +1,73 @@
+//! Llama-3.1-70B in FP8 on one H200: mostly bound by its KV cache.
+
+use autotune::twin::{Foreign, Noise, Profile};
+
+use super::{Space, Surface, engine, quirks};
+
+const NOISE: Noise = Noise { run_to_run: 0.005, step_to_step: 0.03, stall_chance: 0.0, stall_seconds: 0.0 };
+const STALLS: Noise = Noise { stall_chance: 2e-5, stall_seconds: 0.3, step_to_step: 0.05, ..NOISE };
+const PROBE: &str = "ramp = \"30s\"\nwindow = \"90s\"\ncertify_window = \"4m\"";
+/// Other tiles than the twin's, and prefill that hides by another rule.
+const TILES: Foreign = Foreign { tile: 48, tile_seconds: 2.5e-3, hidden: 0.1, late: 0.0 };
+
+fn profile(noise: Noise) -> Profile {
+    engine("h200-llama70b", 55.0, noise)
+}
+
+pub(super) fn surfaces() -> Vec<Surface> {
+    let surface = |name, slo, workload, parameters, profile, foreign| Surface {
+        name,
+        space: Space { slo, workload, parameters, probe: PROBE },
+        profile,
+        quirks: quirks(194.0, foreign),
+    };
+    vec![
+        surface(
+            "70b-documents",
+            "ttft_p99 = \"1s\"\ntpot_p99 = \"60ms\"",
+            "kind = \"conversations\"\nendpoint = \"completions\"\nstarters = 10\nturns = 5\nthink_time = \"5s\"\n\
+             starter_tokens = { distribution = \"normal\", mean = 3450, sd = 500, min = 2000, max = 5000 }\n\
+             question_tokens = { distribution = \"uniform\", min = 20, max = 60 }\n\
+             output_tokens = { distribution = \"lognormal\", median = 700, sigma = 0.35, min = 100, max = 1024 }",
+            "gpu-memory-utilization = { values = [0.88, 0.9, 0.92, 0.94, 0.96, 0.97], default = 0.9 }\n\
+             max-num-seqs = { values = [48, 64, 96, 128, 256, 1024], default = 1024 }\n\
+             max-num-batched-tokens = { values = [2048, 8192, 16384], default = 8192 }",
+            profile(NOISE),
+            Foreign::NONE,
+        ),
+        surface(
+            "70b-long-answers",
+            "ttft_p99 = \"3s\"\ntpot_p99 = \"70ms\"",
+            "kind = \"random\"\n\
+             input_tokens = { distribution = \"uniform\", min = 800, max = 1600 }\n\
+             output_tokens = { distribution = \"lognormal\", median = 1500, sigma = 0.4, min = 200, max = 4000 }",
+            "gpu-memory-utilization = { values = [0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96], default = 0.88 }\n\
+             max-num-seqs = { values = [64, 96, 128, 192, 256, 1024], default = 1024 }\n\
+             max-num-batched-tokens = { values = [2048, 8192], default = 8192 }",
+            profile(STALLS),
+            TILES,
+        ),
+        surface(
+            "70b-even",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"65ms\"",
+            "kind = \"random\"\n\
+             input_tokens = { distribution = \"lognormal\", median = 1700, sigma = 0.6, min = 100, max = 12000 }\n\
+             output_tokens = { distribution = \"lognormal\", median = 600, sigma = 0.5, min = 50, max = 2500 }",
+            "max-num-seqs = { values = [16, 32, 48, 64, 96, 128, 256, 1024], default = 1024 }\n\
+             max-num-batched-tokens = { values = [512, 1024, 2048, 4096, 8192, 16384], default = 8192 }",
+            profile(STALLS),
+            TILES,
+        ),
+        surface(
+            "70b-flat",
+            "ttft_p99 = \"20s\"\ntpot_p99 = \"120ms\"",
+            "kind = \"random\"\n\
+             input_tokens = { distribution = \"uniform\", min = 500, max = 1500 }\n\
+             output_tokens = { distribution = \"uniform\", min = 200, max = 600 }",
+            "max-num-seqs = { values = [256, 320, 384, 512, 1024], default = 1024 }\n\
+             max-num-batched-tokens = { values = [8192, 12288, 16384, 24576], default = 8192 }",
+            profile(NOISE),
+            Foreign::NONE,
+        ),
+    ]
+}

@@ -1,0 +1,166 @@
+//! The true limits of the surfaces, kept in a file, since they take longer than everything else.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use autotune::parallel;
+use autotune::rehearsal::{Capacity, Hours, Job};
+use autotune::settings::Plan;
+use autotune::space::{Point, candidates};
+use autotune::workload::Material;
+use serde::{Deserialize, Serialize};
+
+use crate::arms::{ARMS, Arm};
+use crate::surfaces::Surface;
+
+/// Requests of the runs that rank all points, and of those behind a limit that counts.
+const COARSE: u32 = 50_000;
+const FINE: u32 = 1_000_000;
+/// A point whose coarse limit is this near the best one's gets a fine one.
+const NEAR: f64 = 0.85;
+
+/// Surfaces by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Truths(BTreeMap<String, Known>);
+
+/// What is known of a surface.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Known {
+    /// Of everything but the grid that the limits depend on.
+    digest: String,
+    /// By point; none for one that does not start.
+    points: BTreeMap<String, Option<Capacity>>,
+}
+
+fn path() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "benches", "search", "truths.json"].iter().collect()
+}
+
+impl Truths {
+    /// Those of the file whose surfaces are still the same.
+    pub fn kept(surfaces: &[Surface]) -> Self {
+        let text = std::fs::read_to_string(path()).unwrap_or_default();
+        let mut kept: Self = serde_json::from_str(&text).unwrap_or_default();
+        kept.0.retain(|name, known| surfaces.iter().any(|s| s.name == name && digest(s) == known.digest));
+        kept
+    }
+
+    /// Writes them to the file.
+    pub fn keep(&self) {
+        std::fs::write(path(), serde_json::to_string_pretty(self).unwrap() + "\n").unwrap();
+    }
+
+    /// The limit of a point in requests per second; 0 for one that does not start.
+    pub fn rate(&self, surface: &str, point: &Point) -> f64 {
+        let known = self.0.get(surface).and_then(|known| known.points.get(&point.to_string()));
+        known.copied().flatten().map_or(0.0, |capacity| capacity.rate.0)
+    }
+
+    /// The best point of a surface with its limit; none where no rate holds anywhere.
+    pub fn best(&self, surface: &str) -> Option<(&str, f64)> {
+        let points = &self.0.get(surface)?.points;
+        let rates = points.iter().filter_map(|(point, capacity)| Some((point.as_str(), (*capacity)?)));
+        let best = rates.filter(|(_, c)| c.rate.0 > 0.0).max_by(|a, b| a.1.rate.0.total_cmp(&b.1.rate.0));
+        best.map(|(point, capacity)| (point, capacity.rate.0))
+    }
+
+    /// How many points a surface has, and how many limits lie within 3 % of the best.
+    pub fn count(&self, surface: &str) -> (usize, usize) {
+        let best = self.best(surface).map_or(f64::INFINITY, |(_, rate)| rate);
+        let points = self.0.get(surface).map(|known| &known.points);
+        let near = |c: &&Option<Capacity>| c.is_some_and(|c| c.rate.0 >= 0.97 * best);
+        points.map_or((0, 0), |points| (points.len(), points.values().filter(near).count()))
+    }
+
+    /// How many limits come from the full number of requests.
+    pub fn fine(&self, surface: &str) -> usize {
+        let fine = |c: &&Option<Capacity>| c.is_some_and(|c| c.requests >= FINE);
+        self.0.get(surface).map_or(0, |known| known.points.values().filter(fine).count())
+    }
+
+    /// Computes what is missing: a coarse limit of every point, a fine one of those near the best, of the defaults and of those asked
+    /// for.
+    pub fn complete(&mut self, surfaces: &[&Surface], asked: &[(&str, Point)], long: bool) {
+        for surface in surfaces {
+            let known = self.0.entry(surface.name.to_owned()).or_default();
+            known.digest = digest(surface);
+            let plan = surface.plan(&known_arm(surface));
+            let grid = candidates(&plan.space, &Point::default(), plan.space.size(), 0);
+            known.points.retain(|key, _| grid.iter().any(|point| point.to_string() == *key));
+            let missing: Vec<Point> =
+                grid.iter().filter(|point| !known.points.contains_key(&point.to_string())).cloned().collect();
+            let material = Material::default();
+            let job = job(surface, &plan, &material);
+            if !missing.is_empty() {
+                let hours = Hours::new(job, COARSE).unwrap();
+                let limits = parallel::map(
+                    &missing,
+                    |point| hours.long(point).map(|long| long.coarse(COARSE)),
+                    |done| tell(surface.name, "coarse", done, missing.len()),
+                );
+                let known = self.0.entry(surface.name.to_owned()).or_default();
+                known.points.extend(missing.iter().map(ToString::to_string).zip(limits));
+            }
+            let best = self.best(surface.name).map_or(f64::INFINITY, |(_, rate)| rate);
+            let rough: Vec<(Point, Capacity)> = grid
+                .iter()
+                .filter_map(|point| Some((point.clone(), self.0[surface.name].points[&point.to_string()]?)))
+                .filter(|(point, capacity)| {
+                    let wanted = capacity.rate.0 >= NEAR * best
+                        || *point == plan.space.baseline()
+                        || asked
+                            .iter()
+                            .any(|(name, other)| *name == surface.name && other.to_string() == point.to_string());
+                    wanted && capacity.rate.0 > 0.0 && capacity.requests < FINE
+                })
+                .collect();
+            if long && !rough.is_empty() {
+                let hours = Hours::new(job, FINE).unwrap();
+                let limits = parallel::map(
+                    &rough,
+                    |(point, coarse)| hours.long(point).map(|long| long.fine(*coarse, FINE)),
+                    |done| tell(surface.name, "fine", done, rough.len()),
+                );
+                let known = self.0.entry(surface.name.to_owned()).or_default();
+                known.points.extend(rough.iter().map(|(point, _)| point.to_string()).zip(limits));
+                self.keep();
+            }
+        }
+    }
+}
+
+/// An arm that this build knows: limits depend on none.
+pub fn known_arm(surface: &Surface) -> Arm {
+    *ARMS.iter().find(|arm| surface.try_plan(arm).is_ok()).unwrap()
+}
+
+fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<'a> {
+    Job {
+        plan,
+        profile: &surface.profile,
+        material,
+        quirks: surface.quirks,
+        truth_requests: COARSE as usize,
+        progress: &|_, _, _| (),
+    }
+}
+
+fn tell(surface: &str, what: &str, done: usize, of: usize) {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    if done == of || done >= TOLD.load(Ordering::Relaxed) + 10 || done < 2 {
+        TOLD.store(done, Ordering::Relaxed);
+        eprintln!("{surface}: {done} of {of} {what} limits");
+    }
+}
+
+/// FNV-1a of all that limits depend on, the grid apart.
+fn digest(surface: &Surface) -> String {
+    let plan = surface.plan(&known_arm(surface));
+    let all = (&plan.slo, &plan.workload, &plan.engine.args, &surface.profile, &surface.quirks.foreign, COARSE, FINE);
+    let hash = serde_json::to_vec(&all)
+        .unwrap()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}

@@ -1,0 +1,218 @@
+//! A simulated engine that runs: what bounds it, how unsteady it is, and how it serves a stream of requests in virtual time.
+
+use super::shape::{prompt_shape, sketched_shape};
+use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+use crate::rig::{Failure, Telemetry};
+use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
+use crate::twin::{EngineFlags, Foreign, Limits, Noise, PromptShape, Scheduler, StepCosts, Unsteady};
+use crate::units::Seconds;
+use crate::workload::{self, Material, Pace, Planned, Prompt, Source};
+
+/// The label of an independent seed.
+const LATENESS: u64 = 4;
+
+/// The engine of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine {
+    pub(crate) costs: StepCosts,
+    pub(crate) flags: EngineFlags,
+    pub(crate) limits: Limits,
+    /// Sequences that may run at once before the memory is exhausted.
+    pub(crate) borne: u32,
+    pub(crate) noise: Option<Noise>,
+    /// The factor of this launch on the duration of every step.
+    pub(crate) factor: f64,
+    pub(crate) foreign: Foreign,
+}
+
+/// The requests that an engine is to serve, and the blocks that their prompts have.
+pub(crate) struct Traffic {
+    source: Box<dyn Source>,
+    shared: Vec<Prompt>,
+    sketched: bool,
+    /// Whether prompts may begin alike: otherwise no cache ever holds one.
+    shares: bool,
+    /// Requests that are still to come, at most.
+    left: u32,
+    /// Whether later prompts hold the words of answers.
+    resends_words: bool,
+}
+
+impl Traffic {
+    /// That of a plan at a pace, without words where nobody can tell.
+    pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
+        match workload::sketched(plan, material, pace) {
+            Some(source) => {
+                let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
+                Self { source, shared, sketched: true, shares: shares(plan), left: u32::MAX, resends_words: false }
+            }
+            None => Self::worded(plan, material, pace),
+        }
+    }
+
+    /// The same with all its words.
+    pub(crate) fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
+        let conversations = matches!(plan.kind, WorkloadKind::Conversations(_));
+        Self {
+            source: workload::source(plan, material, pace),
+            shared: workload::shared_prompts(plan, material, pace.shared_seed),
+            sketched: false,
+            shares: true,
+            left: u32::MAX,
+            resends_words: conversations && plan.endpoint == Endpoint::Chat,
+        }
+    }
+
+    /// The first so many requests of it.
+    pub(crate) fn first(self, requests: u32) -> Self {
+        Self { left: requests, ..self }
+    }
+
+    fn next_due(&self) -> Option<Seconds> {
+        self.source.next_due().filter(|_| self.left > 0)
+    }
+
+    fn take(&mut self) -> Option<Planned> {
+        self.left -= 1;
+        self.source.take()
+    }
+
+    fn shape(&self, prompt: &Prompt, engine: &Engine) -> PromptShape {
+        let of = if self.sketched { sketched_shape } else { prompt_shape };
+        of(prompt, engine.limits.block_size, engine.flags.prefix_caching && self.shares)
+    }
+}
+
+fn shares(plan: &WorkloadPlan) -> bool {
+    !matches!(&plan.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
+}
+
+/// Whoever keeps the books of what an engine serves; times in seconds from the start of the traffic.
+pub(crate) trait Books {
+    /// A request is sent, with a prompt of so many tokens.
+    fn sent(&mut self, planned: &Planned, tokens: u32);
+    /// It was refused.
+    fn refused(&mut self, id: u32, now: f64);
+    /// A token of it arrived: the first of its answer at `first`, any other at `later`.
+    fn token(&mut self, id: u32, first: f64, later: f64);
+    /// Its last token arrived. Returns the length of its answer.
+    fn finished(&mut self, id: u32, cached: Option<u32>) -> u32;
+    /// A step ended. Whether it goes on; where not, whether all was seen that was to be seen.
+    fn go_on(&mut self, now: f64, more_is_due: bool) -> Result<(), bool>;
+}
+
+/// How it ended.
+pub(crate) struct Served {
+    pub(crate) ended: f64,
+    /// Whether all was seen that was to be seen.
+    pub(crate) complete: bool,
+    pub(crate) telemetry: Telemetry,
+}
+
+impl Engine {
+    /// An engine with an empty cache in which what the workload shares on purpose is then warm.
+    fn warmed(&self, traffic: &Traffic) -> Scheduler {
+        let mut scheduler = Scheduler::new(self.costs, self.limits);
+        for (prompt, id) in traffic.shared.iter().zip((0..=u64::MAX).rev()) {
+            scheduler.admit(id, traffic.shape(prompt, self), 1);
+            while scheduler.step().is_some() {}
+        }
+        scheduler
+    }
+
+    /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
+    pub(crate) fn serve(&self, mut traffic: Traffic, books: &mut impl Books, seed: u64) -> Result<Served, Failure> {
+        let costs = &self.costs;
+        let overhead = costs.overhead;
+        let mut unsteady = Unsteady::new(self.noise, self.factor, seed);
+        let mut lateness = self.foreign.lateness(workload::mix(seed, &[LATENESS]));
+        let mut scheduler = self.warmed(&traffic);
+        let before = scheduler.counters();
+        let mut peaks = Peaks::default();
+        let (mut emitted, mut finished): (Vec<u64>, Vec<(u64, Option<u32>)>) = Default::default();
+        let (mut now, mut last) = (0.0, 0.0);
+        let complete = loop {
+            let composed = costs.composed_at(now, last);
+            while traffic.next_due().is_some_and(|due| due.0 + overhead <= composed) {
+                let Some(planned) = traffic.take() else { break };
+                let shape = traffic.shape(&planned.prompt, self);
+                let tokens = shape.tokens;
+                books.sent(&planned, tokens);
+                let fits = u64::from(tokens) + u64::from(planned.output_tokens) <= u64::from(self.flags.max_model_len);
+                if !(fits && scheduler.admit(u64::from(planned.id), shape, planned.output_tokens)) {
+                    traffic.source.answered(planned.id, Seconds(now), None);
+                    books.refused(planned.id, now);
+                }
+            }
+            let Some(step) = scheduler.step() else {
+                let Some(next) = traffic.next_due() else { break true };
+                now = now.max(next.0 + overhead);
+                last = 0.0;
+                continue;
+            };
+            let foreign = self.foreign.seconds(step.seconds, costs, step.emitted.len() as u64);
+            last = unsteady.seconds(foreign);
+            now += last;
+            let counters = scheduler.counters();
+            let batch = counters.running + step.finished.len() as u32;
+            if batch > self.borne {
+                return Err(died(batch, self.borne, now));
+            }
+            peaks.see(batch, counters.waiting, counters.kv_usage);
+            emitted.extend(step.emitted);
+            // A finished request is known to the scheduler until the next step alone.
+            finished.extend(step.finished.into_iter().map(|id| (id, scheduler.cached_tokens(id))));
+            if !(lateness.holds_back() && counters.running > 0) {
+                let streams = emitted.len() as u64;
+                let (first, later) = (now + costs.first_delivery(streams), now + costs.last_delivery(streams));
+                emitted.drain(..).for_each(|id| books.token(id as u32, first, later));
+                for (id, cached) in finished.drain(..) {
+                    let tokens = books.finished(id as u32, cached);
+                    let words = if traffic.resends_words { answer(tokens) } else { String::new() };
+                    traffic.source.answered(id as u32, Seconds(now), Some(&words));
+                }
+            }
+            if let Err(complete) = books.go_on(now, traffic.next_due().is_some()) {
+                break complete;
+            }
+        };
+        let counters = scheduler.counters();
+        let queries = counters.prefix_queries - before.prefix_queries;
+        let hit_rate = (counters.prefix_hits - before.prefix_hits) as f64 / queries.max(1) as f64;
+        let telemetry = Telemetry {
+            peak_running: Some(f64::from(peaks.running)),
+            peak_waiting: Some(f64::from(peaks.waiting)),
+            peak_kv_usage: Some(peaks.kv_usage),
+            preemptions: Some((counters.preemptions - before.preemptions) as f64),
+            prefix_hit_rate: (queries > 0).then_some(hit_rate),
+        };
+        Ok(Served { ended: now, complete, telemetry })
+    }
+}
+
+/// The most that was seen at the end of a step.
+#[derive(Default)]
+struct Peaks {
+    running: u32,
+    waiting: u32,
+    kv_usage: f64,
+}
+
+impl Peaks {
+    fn see(&mut self, running: u32, waiting: u32, kv_usage: f64) {
+        self.running = self.running.max(running);
+        self.waiting = self.waiting.max(waiting);
+        self.kv_usage = self.kv_usage.max(kv_usage);
+    }
+}
+
+fn died(batch: u32, borne: u32, now: f64) -> Failure {
+    let says = format!("out of memory under load: {batch} sequences ran, and there is memory for {borne}");
+    let diagnosis = Diagnosis { cause: Cause::OutOfMemory, line: None, says, consequence: Consequence::MemoryBound };
+    Failure { diagnosis, took: Seconds(now) }
+}
+
+/// An answer of that many words, each of them a token here.
+fn answer(tokens: u32) -> String {
+    vec!["word"; tokens as usize].join(" ")
+}

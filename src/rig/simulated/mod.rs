@@ -1,0 +1,231 @@
+//! The simulated rig: the twin in virtual time. A whole session takes milliseconds, and nothing in it is a measurement.
+
+mod engine;
+mod records;
+mod shape;
+
+use super::telemetry::Telemetry;
+use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
+use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+use crate::engine::effective::Effective;
+use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
+use crate::order::median;
+use crate::settings::Plan;
+use crate::space::{Point, Value};
+use crate::twin::{EngineFlags, FlagError, Foreign, Limits, MemoryFailure, Profile};
+use crate::units::{Rate, Seconds};
+use crate::verdict::Counter;
+use crate::workload::{self, Demand, Material, Pace};
+
+use engine::Served;
+pub(crate) use engine::{Books, Engine, Traffic};
+use records::Records;
+pub use shape::prompt_shape;
+
+/// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
+const LAUNCH: Seconds = Seconds(0.5);
+/// Requests in the burst of the warm-up.
+const BURST: u32 = 16;
+/// Labels of independent seeds.
+const LAUNCH_NOISE: u64 = 1;
+const BURST_NOISE: u64 = 2;
+const PROBE_NOISE: u64 = 3;
+
+/// An engine that exists in arithmetic alone.
+pub struct SimulatedRig {
+    plan: Plan,
+    profile: Profile,
+    shared_seed: u64,
+    material: Material,
+    foreign: Foreign,
+    first_start: Option<Seconds>,
+    running: Option<Engine>,
+}
+
+impl SimulatedRig {
+    /// A rig that serves the plan's workload, made from that material, with that profile.
+    pub fn new(plan: Plan, profile: Profile, shared_seed: u64, material: Material) -> Self {
+        Self { plan, profile, shared_seed, material, foreign: Foreign::NONE, first_start: None, running: None }
+    }
+
+    /// The same with what the twin that judges it lacks.
+    #[must_use]
+    pub fn foreign(self, foreign: Foreign) -> Self {
+        Self { foreign, ..self }
+    }
+
+    /// The same, whose first start takes that long before it warms up, where the others take what the profile says.
+    #[must_use]
+    pub fn first_start(self, first_start: Option<Seconds>) -> Self {
+        Self { first_start, ..self }
+    }
+
+    /// The profile's defaults with the fixed arguments of the plan and the values of that point.
+    ///
+    /// # Errors
+    /// The point has a parameter that the model does not know, or a value is refused.
+    pub fn flags(&self, point: &Point) -> Result<EngineFlags, FlagError> {
+        let mut flags = EngineFlags::from(self.profile.defaults);
+        // What the model does not know of the fixed arguments is the same for every point; whoever shows results says it.
+        flags.set_all(&self.plan.engine.args)?;
+        for (name, value) in &point.0 {
+            flags.set(name, &value.to_string())?;
+        }
+        Ok(flags)
+    }
+
+    /// What the engine would run with under that point; None where it would not start.
+    pub fn limits(&self, point: &Point) -> Option<Limits> {
+        self.engine(point, 1.0).ok().map(|engine| engine.limits)
+    }
+
+    /// The engine of a point, as fast as that factor says, or why it does not start.
+    pub(crate) fn engine(&self, point: &Point, factor: f64) -> Result<Engine, Diagnosis> {
+        let flags = self.flags(point).map_err(refused)?;
+        if flags.max_num_batched_tokens < flags.max_num_seqs {
+            let says = format!(
+                "max-num-batched-tokens {} is smaller than max-num-seqs {}: the engine refuses it",
+                flags.max_num_batched_tokens, flags.max_num_seqs
+            );
+            return Err(diagnosis(Cause::BadArgument, Consequence::PointOnly, says));
+        }
+        let limits = self.profile.limits_under(&flags).map_err(|failure| {
+            let (cause, consequence) = match failure {
+                MemoryFailure::OutOfMemory { .. } => (Cause::OutOfMemory, Consequence::MemoryBound),
+                MemoryFailure::NoKvBlocks | MemoryFailure::KvTooSmallForOneRequest { .. } => {
+                    (Cause::KvCacheTooSmall, Consequence::NeedsMoreMemory)
+                }
+            };
+            diagnosis(cause, consequence, failure.to_string())
+        })?;
+        let (borne, Profile { costs, noise, .. }) = (self.profile.sequences_borne(&flags), &self.profile);
+        Ok(Engine { costs: *costs, flags, limits, borne, noise: *noise, factor, foreign: self.foreign })
+    }
+
+    fn pace(
+        &self,
+        demand: Demand,
+        horizon: Seconds,
+        arrival_seed: u64,
+        content_seed: u64,
+        answer_time: Seconds,
+    ) -> Pace {
+        Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
+    }
+
+    /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
+    fn drive(
+        &self,
+        engine: &Engine,
+        pace: Pace,
+        window_ends: Seconds,
+        watch: &mut dyn Watch,
+        seed: u64,
+    ) -> Result<Driven, Failure> {
+        let traffic = Traffic::new(&self.plan.workload, &self.material, pace);
+        let mut records = Records::new(watch, window_ends);
+        let Served { ended, complete, telemetry } = engine.serve(traffic, &mut records, seed)?;
+        Ok(Driven { records: records.all(), ended: Seconds(ended), complete, telemetry })
+    }
+}
+
+struct Driven {
+    records: Vec<RequestRecord>,
+    ended: Seconds,
+    complete: bool,
+    telemetry: Telemetry,
+}
+
+fn diagnosis(cause: Cause, consequence: Consequence, says: String) -> Diagnosis {
+    Diagnosis { cause, line: None, says, consequence }
+}
+
+/// A flag that the model does not know fails at every point; a value that is refused fails where it stands.
+fn refused(error: FlagError) -> Diagnosis {
+    let consequence = match &error {
+        FlagError::Unknown { .. } => Consequence::Abort,
+        FlagError::Value { name, .. } => Consequence::ValueRefused { flag: Some(name.clone()) },
+    };
+    diagnosis(Cause::BadArgument, consequence, error.to_string())
+}
+
+impl Rig for SimulatedRig {
+    async fn launch(
+        &mut self,
+        trial: Trial,
+        point: &Point,
+        _spawned: &mut (dyn FnMut(&Spawned) + Send),
+    ) -> Result<Ready, RigError> {
+        let cold = self.first_start.filter(|_| (trial.number, trial.attempt) == (1, 1));
+        let stated = cold.or(self.profile.start.map(|start| Seconds(start.seconds)));
+        let starting = stated.unwrap_or(LAUNCH);
+        let failed = |diagnosis, took| RigError::Engine(Box::new(Failure { diagnosis, took }));
+        // The attempt is no part of the seed: a resumed session finds the launch that it would have had.
+        let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.number)]);
+        let factor = self.profile.noise.map_or(1.0, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
+        let engine = self.engine(point, factor).map_err(|diagnosis| failed(diagnosis, starting))?;
+        let pace = self.pace(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed, self.shared_seed, Seconds(0.0));
+        let burst = self
+            .drive(&engine, pace, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
+            .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;
+        let latencies = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0);
+        let answered = latencies.clone().count();
+        let Some(answer_time) = median(latencies) else {
+            let says = "none of its first completions was answered; is the workload longer than max-model-len?";
+            return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
+        };
+        self.running = Some(engine);
+        let Engine { flags, limits, .. } = engine;
+        let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
+        effective.values.extend([
+            ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
+            ("max-num-seqs".to_owned(), Value::Int(i64::from(limits.max_num_seqs))),
+            ("max-num-batched-tokens".to_owned(), Value::Int(i64::from(limits.max_num_batched_tokens))),
+            ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
+            ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
+        ]);
+        Ok(Ready {
+            // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
+            took: stated.map_or(LAUNCH, |starting| starting + burst.ended),
+            effective,
+            model: format!("simulated {}", self.profile.name),
+            gpus: Vec::new(),
+            burst_rate: Rate(answered as f64 / burst.ended.0.max(1e-3)),
+            answer_time: Seconds(answer_time),
+        })
+    }
+
+    fn material(&self) -> &Material {
+        &self.material
+    }
+
+    async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
+        let engine =
+            self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
+        let demand = Demand::Open(ask.rate);
+        let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
+        let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
+        let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack);
+        // The content's seed tells trial and probe, and a resumed session asks with the same.
+        let seed = workload::mix(self.shared_seed, &[PROBE_NOISE, ask.content_seed]);
+        let driven = self.drive(&engine, pace, ask.window.to, &mut watch, seed);
+        let Driven { records, ended, complete, telemetry } = driven.map_err(|failure| {
+            self.running = None;
+            RigError::Engine(Box::new(failure))
+        })?;
+        let cache = CacheUse::of(&records, ask.window, &telemetry, true);
+        Ok(Measured { records, ended, complete, telemetry, cache, client: ClientHealth::default(), took: ended })
+    }
+
+    async fn stop(&mut self) -> Result<Seconds, RigError> {
+        self.running = None;
+        Ok(Seconds(0.0))
+    }
+
+    async fn kill(&mut self) {
+        self.running = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

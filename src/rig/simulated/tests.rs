@@ -1,0 +1,112 @@
+//! Tests of the simulated rig: what foreign parts, sketches, a cold start and the gauges make of a run.
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::load::RequestRecord;
+use crate::settings::parse;
+
+fn plan(workload: &str) -> Plan {
+    let quickstart = include_str!("../../../search-spaces/quickstart.toml");
+    let from = quickstart.find("[workload]").unwrap();
+    let to = quickstart.find("[parameters]").unwrap();
+    parse("test.toml", &format!("{}{workload}\n{}", &quickstart[..from], &quickstart[to..])).unwrap()
+}
+
+fn random() -> Plan {
+    plan(
+        "[workload]\nkind = \"random\"\ninput_tokens = 200\noutput_tokens = 24\nshared_prefix_tokens = 101\nshared_prefixes = 3",
+    )
+}
+
+fn conversations(endpoint: &str) -> Plan {
+    plan(&format!(
+        "[workload]\nkind = \"conversations\"\nendpoint = \"{endpoint}\"\nstarters = 3\nstarter_tokens = 130\nturns = 3\n\
+         question_tokens = 21\noutput_tokens = 20\nthink_time = \"500ms\""
+    ))
+}
+
+fn rig(plan: &Plan) -> SimulatedRig {
+    SimulatedRig::new(plan.clone(), Profile::quickstart(), 1, Material::default())
+}
+
+fn pace(rate: f64, seconds: f64) -> Pace {
+    Pace {
+        demand: Demand::Open(Rate(rate)),
+        horizon: Seconds(seconds),
+        arrival_seed: 3,
+        content_seed: 4,
+        shared_seed: 5,
+        answer_time: Seconds(0.1),
+    }
+}
+
+fn serve(plan: &Plan, foreign: Foreign, traffic: Traffic) -> (Vec<RequestRecord>, Telemetry) {
+    let rig = rig(plan).foreign(foreign);
+    let engine = rig.engine(&plan.space.baseline(), 1.0).unwrap();
+    let mut watch = ToTheEnd;
+    let mut records = Records::new(&mut watch, Seconds(0.0));
+    let telemetry = engine.serve(traffic, &mut records, 9).unwrap().telemetry;
+    (records.all(), telemetry)
+}
+
+fn sketched(plan: &Plan, rate: f64) -> Traffic {
+    Traffic::new(&plan.workload, &Material::default(), pace(rate, 8.0))
+}
+
+#[test]
+fn sketches_are_served_as_the_words_they_stand_for() {
+    for plan in [random(), conversations("completions"), conversations("chat")] {
+        let worded = Traffic::worded(&plan.workload, &Material::default(), pace(40.0, 8.0));
+        let (words, sketches) =
+            (serve(&plan, Foreign::NONE, worded), serve(&plan, Foreign::NONE, sketched(&plan, 40.0)));
+        assert!(words.0.len() > 250 && words.0.iter().any(|r| r.tokens_cached.is_some_and(|cached| cached > 90)));
+        let by_words: Vec<_> = words.0.iter().map(|r| (r.id, r.tokens_in, r.tokens_cached, r.first, r.last)).collect();
+        let by_sketches: Vec<_> =
+            sketches.0.iter().map(|r| (r.id, r.tokens_in, r.tokens_cached, r.first, r.last)).collect();
+        assert_eq!(by_words, by_sketches);
+    }
+}
+
+#[test]
+fn tiles_slow_an_engine_down_and_late_tokens_come_with_the_next() {
+    let plan = random();
+    let of = |foreign| serve(&plan, foreign, sketched(&plan, 40.0)).0;
+    let mean = |records: &[RequestRecord], value: fn(&RequestRecord) -> f64| {
+        records.iter().map(value).sum::<f64>() / records.len() as f64
+    };
+    let (plain, tiled) = (of(Foreign::NONE), of(Foreign { tile: 1, tile_seconds: 1e-4, ..Foreign::NONE }));
+    let tpot = |r: &RequestRecord| r.tpot().unwrap().0;
+    assert!(mean(&tiled, tpot) > mean(&plain, tpot) + 1e-4);
+    let late = of(Foreign { late: 0.2, ..Foreign::NONE });
+    assert!(late.iter().all(|r| r.complete() && r.gaps.len() == r.asked_out as usize - 1));
+    let at_once = late.iter().flat_map(|r| &r.gaps).filter(|gap| **gap == 0.0).count();
+    assert!(at_once > 500 && plain.iter().all(|r| r.gaps.iter().all(|gap| *gap > 0.0)), "{at_once}");
+    assert!(mean(&late, |r| r.ttft().unwrap().0) > mean(&plain, |r| r.ttft().unwrap().0));
+}
+
+#[test]
+fn gauges_peak_and_a_full_cache_shows() {
+    let plan = random();
+    let (idle, crowded) =
+        (serve(&plan, Foreign::NONE, sketched(&plan, 2.0)).1, serve(&plan, Foreign::NONE, sketched(&plan, 300.0)).1);
+    assert!(idle.peak_running.unwrap() >= 1.0 && idle.peak_running < crowded.peak_running);
+    assert!(idle.peak_waiting < crowded.peak_waiting);
+    assert!(idle.peak_kv_usage.unwrap() > 0.0 && idle.peak_kv_usage.unwrap() < 0.5);
+    assert!((0.95..=1.0).contains(&crowded.peak_kv_usage.unwrap()), "{crowded:?}");
+}
+
+#[test]
+fn the_first_start_alone_is_cold() {
+    let plan = random();
+    let took = |rig: &mut SimulatedRig, number, attempt| {
+        let point = plan.space.baseline();
+        let ready = rig.launch(Trial { number, attempt }, &point, &mut |_| ()).now_or_never().unwrap();
+        ready.unwrap().took.0
+    };
+    let mut cold = rig(&plan).first_start(Some(Seconds(66.0)));
+    assert!((66.0..68.0).contains(&took(&mut cold, 1, 1)));
+    for (number, attempt) in [(1, 2), (2, 1)] {
+        assert_eq!(took(&mut cold, number, attempt), took(&mut rig(&plan), number, attempt));
+    }
+}
