@@ -3,23 +3,30 @@
 //! Pure: no clock, no I/O, no global randomness. A strategy that is told the same answers asks the same questions, which is what lets a
 //! journal resume a session.
 
+mod arms;
 mod feasible;
 mod memory;
-mod race;
+mod orders;
 mod rate;
+mod rules;
+mod sweep;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::diagnosis::Consequence;
-use crate::settings::Plan;
+use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
+use arms::Arms;
+
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
-pub use race::Race;
 pub use rate::{NextRate, RateSearch, round};
+pub use sweep::Sweep;
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -181,8 +188,16 @@ pub trait Strategy: Send {
 
 /// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
-    match plan.search.strategy {
-        // The others follow.
-        _ => Box::new(Race::new(plan, seed, baseline, first_rate)),
-    }
+    let arms = Arms { plan, seed, baseline, first_rate };
+    Box::new(match plan.search.strategy {
+        // Their own strategy follows.
+        StrategyKind::Bayes | StrategyKind::BayesFlat => arms.race(),
+        StrategyKind::Bisect => arms.race(),
+        StrategyKind::Random => arms.random(),
+        StrategyKind::Tpe => arms.tpe(),
+        StrategyKind::Grid => arms.grid(),
+        StrategyKind::AutoTuneSh => arms.auto_tune_sh(),
+        StrategyKind::AutoBenchmark => arms.auto_benchmark(),
+        StrategyKind::VllmSla => arms.vllm_sla(),
+    })
 }
