@@ -19,9 +19,9 @@ fn published(kind: StrategyKind, keeps: &[f64]) -> (Searched, Vec<Point>) {
 fn auto_tune_descends_from_the_saturated_throughput_to_the_highest_whole_rate_that_passes() {
     let (searched, points) = published(StrategyKind::AutoTuneSh, &[8.7, 4.0]);
     // 8.7 and 4 requests per second are kept, 10.875 and 5 are answered when all come at once.
-    let expected = [of(1000, &[1e4]), of(100, &[11.0, 10.0, 9.0, 8.0])].concat();
+    let expected = [of(1000, &[1e3]), of(100, &[11.0, 10.0, 9.0, 8.0])].concat();
     assert_eq!(searched.rates(&points[0]), expected);
-    assert_eq!(searched.rates(&points[1]), [of(1000, &[1e4]), of(100, &[6.0, 5.0, 4.0])].concat());
+    assert_eq!(searched.rates(&points[1]), [of(1000, &[1e3]), of(100, &[6.0, 5.0, 4.0])].concat());
     assert_eq!(searched.incumbent, Some(Incumbent { point: points[0].clone(), rate: Rate(8.0) }));
     assert_eq!(searched.launched, points[1..], "an engine for each point, not for each run");
 }
@@ -29,14 +29,14 @@ fn auto_tune_descends_from_the_saturated_throughput_to_the_highest_whole_rate_th
 #[test]
 fn auto_tune_takes_the_throughput_of_a_point_that_bears_everything_at_once() {
     let (searched, points) = published(StrategyKind::AutoTuneSh, &[2e4]);
-    assert_eq!(searched.rates(&points[0]), of(1000, &[1e4]));
-    assert_eq!(searched.baseline, Some(Rate(1e4)));
+    assert_eq!(searched.rates(&points[0]), of(1000, &[1e3]));
+    assert_eq!(searched.baseline, Some(Rate(1e3)));
 }
 
 #[test]
 fn auto_tune_ends_at_one_request_per_second() {
     let (searched, points) = published(StrategyKind::AutoTuneSh, &[0.9]);
-    assert_eq!(searched.rates(&points[0]), [of(1000, &[1e4]), of(100, &[2.0, 1.0])].concat());
+    assert_eq!(searched.rates(&points[0]), [of(1000, &[1e3]), of(100, &[2.0, 1.0])].concat());
     assert_eq!(searched.incumbent, None);
 }
 
@@ -68,10 +68,10 @@ fn the_former_sla_search_doubles_then_bisects_whole_rates_with_three_runs_of_eac
     let (searched, points) = published(StrategyKind::VllmSla, &[11.5, 10.0, 0.9]);
     let thrice = |rates: &[f64]| of(1000, &rates.iter().flat_map(|rate| [*rate; 3]).collect::<Vec<_>>());
     // From 14.375 answered per second downwards, ...
-    assert_eq!(searched.rates(&points[0]), thrice(&[1e4, 15.0, 7.0, 11.0, 13.0, 12.0]));
-    assert_eq!(searched.rates(&points[1]), thrice(&[1e4, 13.0, 6.0, 9.0, 11.0, 10.0]));
+    assert_eq!(searched.rates(&points[0]), thrice(&[1e3, 15.0, 7.0, 11.0, 13.0, 12.0]));
+    assert_eq!(searched.rates(&points[1]), thrice(&[1e3, 13.0, 6.0, 9.0, 11.0, 10.0]));
     // ... and where one request per second is too much, nothing is kept.
-    assert_eq!(searched.rates(&points[2]), thrice(&[1e4, 2.0, 1.0]));
+    assert_eq!(searched.rates(&points[2]), thrice(&[1e3, 2.0, 1.0]));
     assert_eq!(searched.incumbent, Some(Incumbent { point: points[0].clone(), rate: Rate(11.0) }));
 }
 
@@ -81,7 +81,7 @@ fn the_former_sla_search_doubles_while_what_is_answered_at_once_is_kept() {
     let engine = Fake { saturated: 0.4, ..Fake::new(&|_| 11.0) };
     let searched = search(&plan, 1, &engine);
     let rates: Vec<f64> = searched.rates(&plan.space.baseline()).iter().step_by(3).map(|(rate, _)| *rate).collect();
-    assert_eq!(rates, [1e4, 5.0, 10.0, 20.0, 15.0, 12.0, 11.0]);
+    assert_eq!(rates, [1e3, 5.0, 10.0, 20.0, 15.0, 12.0, 11.0]);
     assert_eq!(searched.baseline, Some(Rate(11.0)));
 }
 
