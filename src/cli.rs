@@ -67,7 +67,7 @@ pub struct Overrides {
     /// auto-tune-sh, auto-benchmark and vllm-sla; overrides the space file
     #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
     pub strategy: Option<StrategyKind>,
-    /// How closely the certified limit shall be known, such as 3%; overrides the space file
+    /// To which standard error the limit in rate shall be known, such as 3%; overrides the space file
     #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision)]
     pub precision: Option<f64>,
 }

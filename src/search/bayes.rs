@@ -19,8 +19,14 @@ const BEST: usize = 3;
 const MOST_PROBES: usize = 7;
 /// The first look at the baseline takes so many probes at least.
 const LEAST_PROBES: usize = 2;
-/// No step to a new rate is larger, up or down.
-const STRIDE: (f64, f64) = (1.7, 8.0);
+/// No step to a new rate is larger, up or down; from far below the limit ...
+const STRIDE: (f64, f64, f64) = (1.7, 8.0, 2.6);
+/// ... which is where the binding margin is below this.
+const FAR: f64 = -0.5;
+/// The baseline's limit is not believed before a rate was driven this near to it, in logarithms: the twin learns most there.
+const NEAR: f64 = 0.12;
+/// Rates this near to each other, in logarithms, are the same.
+const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
 const HOPELESS: f64 = 64.0;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
@@ -54,6 +60,8 @@ struct Trial {
     point: Point,
     heard: Vec<Heard>,
     failed: bool,
+    /// Whether its last probe said nothing: our own client was too slow for it, tried again.
+    mute: bool,
 }
 
 struct Belief {
@@ -98,6 +106,17 @@ impl Bayes {
         self.trials.iter().flat_map(|t| t.heard.iter().map(move |h| of(t, h))).collect()
     }
 
+    /// Whether another probe of a point may tell more than those before it. Arrivals are the same in every probe, and so is their luck: a
+    /// rate that was driven is not driven again.
+    fn may_probe(&self, point: &Point) -> bool {
+        let spent = |t: &Trial| t.point == *point && (t.failed || t.mute);
+        self.probes_of(point) < MOST_PROBES && !self.trials.iter().any(spent)
+    }
+
+    fn driven(&self, point: &Point, rate: Rate) -> bool {
+        self.rates_of(point).any(|driven| (driven / rate.0).ln().abs() < SAME)
+    }
+
     fn failed(&self, point: &Point) -> bool {
         self.trials.iter().any(|t| t.failed && t.point == *point)
     }
@@ -128,6 +147,9 @@ impl Bayes {
         self.beliefs = self.believe(&margins, engine);
         let ask = if self.held.is_none() { self.look_at_baseline() } else { self.look_around(&margins, engine) };
         self.margins = Some(margins);
+        if ask == Ask::Done {
+            self.promising = 0;
+        }
         ask
     }
 
@@ -155,14 +177,17 @@ impl Bayes {
 
     /// Until the baseline's limit is known as closely as asked for.
     fn look_at_baseline(&self) -> Ask {
-        let probes = self.probes_of(&self.baseline);
-        let Some(belief) = self.belief(&self.baseline).filter(|_| !self.failed(&self.baseline) && probes < MOST_PROBES)
-        else {
+        let Some(belief) = self.belief(&self.baseline).filter(|_| self.may_probe(&self.baseline)) else {
             return Ask::Done;
         };
+        let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
+        let known = |root: Root| root.error <= self.precision && near(root);
         match belief.root {
-            Some(root) if probes >= LEAST_PROBES && root.error <= self.precision => Ask::Done,
-            root => self.step(&self.baseline, root).map_or(Ask::Done, |rate| probe(self.baseline.clone(), rate)),
+            Some(root) if self.probes_of(&self.baseline) >= LEAST_PROBES && known(root) => Ask::Done,
+            root => match self.step(&self.baseline, root) {
+                Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
+                _ => Ask::Done,
+            },
         }
     }
 
@@ -171,7 +196,11 @@ impl Bayes {
         let lowest = self.rates_of(point).fold(f64::INFINITY, f64::min);
         let highest = self.rates_of(point).fold(0.0, f64::max);
         let floor = self.first_rate.0 / HOPELESS;
-        let wanted = root.map_or(floor, |r| r.rate.0).clamp(lowest / STRIDE.1, highest * STRIDE.0).max(floor);
+        // Far below the limit the margin says more than the model, which has it squashed: a latency grows about as the rate does.
+        let far = self.sights().iter().filter(|s| s.point == *point && s.rate.0 == highest).find_map(|s| s.seen.margin);
+        let up = far.map_or(1.0, |margin| (-margin).exp()).clamp(STRIDE.0, STRIDE.2);
+        let from_far = if far.is_some_and(|margin| margin < FAR) { highest * up } else { 0.0 };
+        let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).clamp(lowest / STRIDE.1, highest * up).max(floor);
         (root.is_some() || lowest > floor * 1.01).then(|| round(Rate(wanted)))
     }
 
@@ -179,10 +208,11 @@ impl Bayes {
     fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         let mut offers: Vec<Offer> = Vec::new();
-        for belief in self.beliefs.iter().filter(|b| !self.failed(&b.point) && self.probes_of(&b.point) < MOST_PROBES) {
+        for belief in self.beliefs.iter().filter(|b| self.may_probe(&b.point)) {
             let fresh = self.running() != Some(&belief.point);
             offers.push(self.offer(&belief.point, &belief.curve, best.rate, fresh, engine));
         }
+        offers.retain(|o| !self.driven(&o.point, o.rate));
         if self.launches() < self.most_launches {
             for point in self.untried() {
                 let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
@@ -228,7 +258,7 @@ impl Bayes {
     /// Points that may be launched: all of a small space, or some of a large one and the neighbours of the best.
     fn untried(&self) -> Vec<Point> {
         let Some(held) = &self.held else { return Vec::new() };
-        let raised = held.0.iter().fold(self.baseline.clone(), |point, (name, value)| point.with(name, value.clone()));
+        let raised = self.baseline.holding(held);
         let wanted = self.space.size().min(LOOKED_AT);
         let mut points = vec![raised];
         points.extend(space::candidates(&self.space, held, wanted, self.seed));
@@ -284,11 +314,14 @@ impl Strategy for Bayes {
     fn tell(&mut self, query: &Query, tell: &Tell) {
         self.next = None;
         if self.trials.last().is_none_or(|t| t.point != query.point) || query.relaunch {
-            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false });
+            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false, mute: false });
         }
         let Some(trial) = self.trials.last_mut() else { return };
         match tell {
-            Tell::Probed(heard) => trial.heard.clone_from(heard),
+            Tell::Probed(heard) => {
+                trial.mute = heard.len() <= trial.heard.len();
+                trial.heard.clone_from(heard);
+            }
             Tell::Failed(consequence) => {
                 trial.failed = true;
                 self.known.learn(&query.point, consequence);

@@ -179,7 +179,7 @@ fn steepness(margin: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Known, observation, point, space};
+    use super::super::tests::known::{Known, observation, point, space};
     use super::*;
 
     fn sight(seqs: i64, rate: f64, margin: f64, error: f64) -> Sight {

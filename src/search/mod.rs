@@ -3,14 +3,19 @@
 //! Pure: no clock, no I/O, no global randomness. A strategy that is told the same answers asks the same questions, which is what lets a
 //! journal resume a session.
 
+mod arms;
 mod bayes;
 mod curve;
 mod feasible;
 mod margins;
 mod memory;
+mod orders;
 mod process;
-mod race;
 mod rate;
+mod rules;
+mod sweep;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,11 +25,14 @@ use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
+use arms::Arms;
+
 pub use bayes::Bayes;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
-pub use race::Race;
 pub use rate::{NextRate, RateSearch, round};
+pub use rules::ALL_AT_ONCE;
+pub use sweep::Sweep;
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,12 +191,17 @@ pub trait Strategy: Send {
 
 /// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
-    match plan.search.strategy {
-        StrategyKind::Bayes | StrategyKind::BayesFlat => Box::new(Bayes::new(plan, seed, baseline, first_rate)),
-        // The others follow.
-        _ => Box::new(Race::new(plan, seed, baseline, first_rate)),
-    }
+    let arms = Arms { plan, seed, baseline, first_rate };
+    Box::new(match plan.search.strategy {
+        StrategyKind::Bayes | StrategyKind::BayesFlat => {
+            return Box::new(Bayes::new(plan, seed, baseline, first_rate));
+        }
+        StrategyKind::Bisect => arms.race(),
+        StrategyKind::Random => arms.random(),
+        StrategyKind::Tpe => arms.tpe(),
+        StrategyKind::Grid => arms.grid(),
+        StrategyKind::AutoTuneSh => arms.auto_tune_sh(),
+        StrategyKind::AutoBenchmark => arms.auto_benchmark(),
+        StrategyKind::VllmSla => arms.vllm_sla(),
+    })
 }
-
-#[cfg(test)]
-mod tests;

@@ -240,7 +240,7 @@ pub static SEARCH: Table = Table {
     variant: Variant::None,
     keys: &[
         Key::default("strategy", Kind::Word(STRATEGIES), "\"bayes\"", "Which strategy proposes points; the others are there to be compared with."),
-        Key::default("precision", Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"", "How closely the limit of a point shall be known."),
+        Key::default("precision", Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"", "To which standard error the limit in rate shall be known."),
         Key::default("min_gain", Kind::Share { min: 0.0, max: 0.5 }, "\"1%\"", "How much more than the incumbent a candidate must promise."),
         Key::default("candidates", Kind::Integer { min: 1, max: 10_000 }, "24", "At most this many candidates are launched."),
         Key::optional("first_rate", Kind::Positive, "The first rate at the baseline in requests per second; without it the warm-up tells."),

@@ -4,6 +4,7 @@
 
 mod constraint;
 mod encode;
+mod grid;
 mod value;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use constraint::{Comparison, Constraint, Term};
 pub use encode::{candidates, coordinate, is_choice, snap};
+pub use grid::Grid;
 pub use value::Value;
 
 /// One tuned parameter.
@@ -73,6 +75,12 @@ impl Point {
         let mut point = self.clone();
         point.0.insert(name.to_owned(), value);
         point
+    }
+
+    /// The same point with all values of another in place of its own.
+    pub fn holding(&self, held: &Self) -> Self {
+        let values = self.0.iter().chain(&held.0);
+        Self(values.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 }
 

@@ -11,12 +11,16 @@ use crate::verdict::Verdict;
 /// The answer where a best point was found; the baseline where its limit is as high.
 pub(super) fn answer(baseline: Placed, best: Placed, left_out: Vec<String>) -> Conclusion {
     let limit = |p: &Placed| p.certified_rate.and(p.limit).map_or(0.0, |r| r.0);
-    let best = if baseline.certified_rate.is_some() && limit(&baseline) >= limit(&best) { baseline.clone() } else { best };
+    let best =
+        if baseline.certified_rate.is_some() && limit(&baseline) >= limit(&best) { baseline.clone() } else { best };
     let gain = if baseline.point == best.point { None } else { Gain::between(&baseline, &best) };
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
-            (Status::Certified, format!("{rate} certified{sure} with {}{}", best.point, compared(&baseline, &best, gain)))
+            (
+                Status::Certified,
+                format!("{rate} certified{sure} with {}{}", best.point, compared(&baseline, &best, gain)),
+            )
         }
         (None, Some(rate)) => {
             (Status::Uncertified, format!("about {rate} with {}, not certified: {}", best.point, left_out.join("; ")))

@@ -19,6 +19,8 @@ const LEAST_SLOPE: f64 = 0.7;
 const SLOPE: f64 = 1.2;
 /// What a probe that was cut, or whose queue grew, says: broken by about so much, give or take as much.
 const BROKEN: f64 = 0.12;
+/// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
+const AS_NEAR: f64 = 2.0;
 /// Rates are looked through in such steps of their logarithm, down to the lowest that is looked at.
 const FINE: f64 = 1e-3;
 const DEEPEST: f64 = 0.7;
@@ -80,10 +82,13 @@ impl Certifier {
 
     /// One-sided confidence that every promise holds at that rate.
     fn confidence(&self, log_rate: f64) -> f64 {
-        self.evidence.iter().map(|of_a_promise| at(of_a_promise, log_rate)).fold(1.0, |least, (margin, error, freedom)| {
-            let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
-            f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
-        })
+        self.evidence.iter().map(|of_a_promise| at(of_a_promise, log_rate)).fold(
+            1.0,
+            |least, (margin, error, freedom)| {
+                let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
+                f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
+            },
+        )
     }
 
     /// The highest rate with that confidence, of those near the driven ones.
@@ -105,9 +110,9 @@ impl Certifier {
         Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 
-    /// Whether the certified rate lies within this share below the limit.
+    /// Whether the limit is known to that standard error, and the certified rate lies as near below it as that allows.
     pub(super) fn precise(&self, precision: f64) -> bool {
-        self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - precision))
+        self.proof().is_some_and(|p| p.error <= precision && p.rate.0 >= p.limit.0 * (1.0 - AS_NEAR * precision))
     }
 
     /// Where the next probe says most: just below the limit as best known.

@@ -69,8 +69,8 @@ impl<R: Rig> Session<'_, R> {
             return Ok(placed);
         };
         if !certifier.precise(self.plan.search.precision) {
-            let (known, asked) = ((1.0 - proof.rate.0 / proof.limit.0) * 100.0, self.plan.search.precision * 100.0);
-            self.left_out(format!("{what} to {asked} %: it ended at {known:.1} % ({ended})"));
+            let (known, asked) = (proof.error * 100.0, self.plan.search.precision * 100.0);
+            self.left_out(format!("{what} to +-{asked} %: the limit is known to +-{known:.1} % ({ended})"));
         }
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
         let nearest = heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));

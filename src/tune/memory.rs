@@ -6,17 +6,14 @@ use crate::engine::diagnosis::Consequence;
 use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
-use crate::search::{HighestThatStarts, Traffic};
+use crate::search::{ALL_AT_ONCE, HighestThatStarts, Traffic};
 use crate::space::{Point, Value};
-use crate::units::Rate;
 use crate::verdict::Certainty;
 
 /// A KV cache that was never fuller than this had room for more.
 const NEVER_FULL: f64 = 0.9;
 /// Requests of a soak, all at once: enough to fill every place of a batch, and no more than an engine serves in a while.
 const SOAK: (u32, u32) = (64, 1024);
-/// A rate at which all come at once.
-const AT_ONCE: Rate = Rate(1e4);
 
 impl<R: Rig> Session<'_, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -90,7 +87,7 @@ impl<R: Rig> Session<'_, R> {
     /// Whether the running engine survives the load that takes most memory: every place of its batch taken at once.
     async fn survives(&mut self, point: &Point) -> Result<bool, BenchError> {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
-        let traffic = Traffic::Requests { rate: AT_ONCE, count: (2 * places).clamp(SOAK.0, SOAK.1) };
+        let traffic = Traffic::Requests { rate: ALL_AT_ONCE, count: (2 * places).clamp(SOAK.0, SOAK.1) };
         Ok(match self.bench.probe(self.asking(traffic), Certainty::SEARCH).await? {
             Ok(_) => true,
             Err(diagnosis) => diagnosis.consequence != Consequence::MemoryBound,

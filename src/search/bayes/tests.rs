@@ -1,6 +1,6 @@
 //! The search on engines whose limits are known, with a twin that is right, wrong or absent.
 
-use super::super::tests::{Known, observation, point};
+use super::super::tests::known::{Known, observation, point};
 use super::*;
 use crate::settings::parse;
 
@@ -13,7 +13,7 @@ fn bayes() -> Bayes {
     let text = include_str!("../../../search-spaces/quickstart.toml");
     let plan = parse("quickstart.toml", text).unwrap();
     let mut bayes = Bayes::new(&plan, 1, &point(64), Rate(12.0));
-    bayes.space = super::super::tests::space();
+    bayes.space = super::super::tests::known::space();
     bayes.precision = 0.03;
     bayes
 }
@@ -110,7 +110,7 @@ fn what_cannot_start_is_not_asked_again() {
 
 #[test]
 fn neighbours_differ_by_one_step_and_leave_alone_what_is_held() {
-    let space = super::super::tests::space();
+    let space = super::super::tests::known::space();
     assert_eq!(neighbours(&space, &Point::default(), &point(16)), [point(8), point(32)]);
     assert_eq!(neighbours(&space, &Point::default(), &point(64)), [point(32)]);
     assert!(neighbours(&space, &point(16), &point(16)).is_empty());

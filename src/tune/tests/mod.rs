@@ -9,7 +9,7 @@ use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::*;
 use crate::journal::{Conclusion, Entry, Journal, Record, Status};
 use crate::progress::Silent;
-use crate::settings::{Plan, parse};
+use crate::settings::{Plan, StrategyKind, parse};
 use crate::twin::Profile;
 use crate::workload::Material;
 
@@ -75,6 +75,23 @@ async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_n
         let resumed = run_again(&plan, 3, kept, Uneventful, &memory).await;
         assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
         assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_by_counted_requests_or_with_an_engine_for_every_probe_is_resumed_as_well() {
+    for kind in [StrategyKind::Tpe, StrategyKind::AutoTuneSh, StrategyKind::AutoBenchmark] {
+        let mut plan = small();
+        plan.search.strategy = kind;
+        plan.budget.gpu_time *= 10;
+        let (answer, entries, probes) = run(&plan, 3, Vec::new()).await;
+        assert!(answer.best.is_some() && answer.baseline.is_some_and(|b| b.estimated_rate.is_some()), "{kind:?}");
+        for cut in [entries.len() / 3, entries.len() / 2, entries.len() - 2] {
+            let kept = entries[..cut].to_vec();
+            let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
+            let (again, _, paid) = run(&plan, 3, kept).await;
+            assert_eq!((again.best, paid), (answer.best.clone(), probes - known), "{kind:?} cut behind record {cut}");
+        }
     }
 }
 

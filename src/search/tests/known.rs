@@ -1,10 +1,10 @@
-//! What the tests of strategies share: a space, an engine whose margins are known, and what a probe of it shows.
+//! What the tests of the margins model and the Bayesian search share: a small space, what a probe shows, and expectations that are formulas.
 
-use super::*;
+use super::super::*;
 use crate::space::{Parameter, Space, Value};
 
 /// One parameter, `max-num-seqs`.
-pub(super) fn space() -> Space {
+pub(in super::super) fn space() -> Space {
     let values = [4, 8, 16, 32, 64].map(Value::Int).to_vec();
     Space {
         parameters: vec![Parameter { name: "max-num-seqs".into(), values, default: None }],
@@ -12,12 +12,12 @@ pub(super) fn space() -> Space {
     }
 }
 
-pub(super) fn point(seqs: i64) -> Point {
+pub(in super::super) fn point(seqs: i64) -> Point {
     Point::default().with("max-num-seqs", Value::Int(seqs))
 }
 
 /// What a probe shows of one promise; without a margin it was cut.
-pub(super) fn observation(margin: Option<f64>, error: f64) -> Observation {
+pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observation {
     let broken = margin.is_none_or(|m| m > 0.0);
     Observation {
         kept: !broken,
@@ -29,14 +29,14 @@ pub(super) fn observation(margin: Option<f64>, error: f64) -> Observation {
 }
 
 /// An expectation that is a formula of `max-num-seqs` and the rate, or none.
-pub(super) struct Known(Option<fn(f64, f64) -> f64>);
+pub(in super::super) struct Known(Option<fn(f64, f64) -> f64>);
 
 impl Known {
-    pub(super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
+    pub(in super::super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
         Self(Some(margin))
     }
 
-    pub(super) fn nothing() -> Self {
+    pub(in super::super) fn nothing() -> Self {
         Self(None)
     }
 }

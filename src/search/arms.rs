@@ -1,0 +1,96 @@
+//! The strategies that are an order of points and a rule for the rate: the race, and the control arms that it is compared with.
+
+use super::orders::{Order, Random, Tpe, quasi_random, tier_two};
+use super::rules::{AutoBenchmark, AutoTune, Bisect, RateRule, VllmSla};
+use super::sweep::{Orders, Rules, Sweep};
+use crate::settings::Plan;
+use crate::space::{Grid, Point};
+use crate::units::Rate;
+
+/// What an arm starts from.
+#[derive(Clone, Copy)]
+pub struct Arms<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What decides every draw.
+    pub seed: u64,
+    /// The point of the running engine.
+    pub baseline: &'a Point,
+    /// A first guess of what it keeps.
+    pub first_rate: Rate,
+}
+
+impl Arms<'_> {
+    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
+    pub fn race(self) -> Sweep {
+        let (space, baseline, seed) = (self.plan.space.clone(), self.baseline.clone(), self.seed);
+        let (first, precision, min_gain) = (self.first_rate, self.plan.search.precision, self.plan.search.min_gain);
+        let wanted = self.wanted();
+        let orders = order(move |held| quasi_random(&space, held, &baseline, wanted, seed));
+        let rules = rule(move |incumbent| Bisect {
+            start: incumbent.map_or(first, |rate| rate * (1.0 + min_gain)),
+            precision,
+            races: incumbent.is_some(),
+        });
+        Sweep::new(self.baseline, orders, rules)
+    }
+
+    /// Random points, each bisected.
+    pub fn random(self) -> Sweep {
+        let (space, wanted, seed) = (self.plan.space.clone(), self.wanted(), self.seed);
+        let orders = order(move |held| Random::new(&space, held, wanted, seed));
+        Sweep::new(self.baseline, orders, self.whole_searches())
+    }
+
+    /// Points where a tree-structured Parzen estimator expects good ones, each bisected.
+    pub fn tpe(self) -> Sweep {
+        let (space, wanted, seed) = (self.plan.space.clone(), self.wanted(), self.seed);
+        let orders = order(move |held| Tpe::new(&space, held, wanted, seed));
+        Sweep::new(self.baseline, orders, self.whole_searches())
+    }
+
+    /// Every point, each bisected.
+    pub fn grid(self) -> Sweep {
+        Sweep::new(self.baseline, self.every_point(), self.whole_searches())
+    }
+
+    /// vLLM's `auto_tune.sh`.
+    pub fn auto_tune_sh(self) -> Sweep {
+        Sweep::new(self.baseline, self.every_point(), rule(|_| AutoTune))
+    }
+
+    /// SGLang's `auto_benchmark`.
+    pub fn auto_benchmark(self) -> Sweep {
+        let (space, baseline, first) = (self.plan.space.clone(), self.baseline.clone(), self.first_rate);
+        let orders = order(move |held| tier_two(&space, held, &baseline));
+        Sweep::new(self.baseline, orders, rule(move |incumbent| AutoBenchmark::new(first, incumbent)))
+    }
+
+    /// vLLM's former SLA search.
+    pub fn vllm_sla(self) -> Sweep {
+        Sweep::new(self.baseline, self.every_point(), rule(|_| VllmSla))
+    }
+
+    fn wanted(self) -> usize {
+        self.plan.search.candidates as usize
+    }
+
+    fn every_point(self) -> Orders {
+        let space = self.plan.space.clone();
+        order(move |held| Grid::new(&space, held))
+    }
+
+    /// A rate search without a race, from the best rate so far.
+    fn whole_searches(self) -> Rules {
+        let (first, precision) = (self.first_rate, self.plan.search.precision);
+        rule(move |incumbent| Bisect { start: incumbent.unwrap_or(first), precision, races: false })
+    }
+}
+
+fn order<O: Order + 'static>(order: impl Fn(&Point) -> O + Send + 'static) -> Orders {
+    Box::new(move |held| Box::new(order(held)))
+}
+
+fn rule<R: RateRule + 'static>(rule: impl Fn(Option<Rate>) -> R + Send + 'static) -> Rules {
+    Box::new(move |incumbent| Box::new(rule(incumbent)))
+}

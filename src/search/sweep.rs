@@ -1,0 +1,121 @@
+//! One point after the other, each by one rule for its rate.
+
+use super::orders::{Order, Past};
+use super::rules::{Kept, RateRule, Step};
+use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell};
+use crate::space::Point;
+use crate::units::Rate;
+
+/// Makes the order of the points, once it is known what is held.
+pub(super) type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
+/// Makes the rule for a point's rate, given the incumbent's.
+pub(super) type Rules = Box<dyn Fn(Option<Rate>) -> Box<dyn RateRule> + Send>;
+
+/// The strategy.
+pub struct Sweep {
+    orders: Orders,
+    rules: Rules,
+    /// None until the space is opened.
+    order: Option<Box<dyn Order>>,
+    past: Past,
+    current: Option<Current>,
+}
+
+/// The point that is being tried.
+struct Current {
+    point: Point,
+    rule: Box<dyn RateRule>,
+    /// All probes of that point ...
+    heard: Vec<Heard>,
+    /// ... of which so many were of engines that no longer run.
+    earlier: usize,
+}
+
+impl Sweep {
+    /// Begins with the baseline.
+    pub(super) fn new(baseline: &Point, orders: Orders, rules: Rules) -> Self {
+        let mut sweep = Self { orders, rules, order: None, past: Past::default(), current: None };
+        sweep.begin(baseline.clone());
+        sweep
+    }
+
+    fn begin(&mut self, point: Point) {
+        let rule = (self.rules)(self.incumbent().map(|incumbent| incumbent.rate));
+        self.current = Some(Current { point, rule, heard: Vec::new(), earlier: 0 });
+    }
+
+    /// Ends with the current point.
+    fn settle(&mut self) {
+        if let Some(Current { point, rule, heard, .. }) = self.current.take() {
+            self.past.tried.push((point, rule.kept(&heard)));
+        }
+    }
+}
+
+impl Current {
+    /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
+    fn hear(&mut self, query: &Query, told: &[Heard]) -> bool {
+        if query.relaunch {
+            self.earlier = self.heard.len();
+        }
+        let known = self.heard.len();
+        self.heard.truncate(self.earlier);
+        self.heard.extend_from_slice(told);
+        self.heard.len() > known
+    }
+}
+
+impl Strategy for Sweep {
+    fn open(&mut self, held: &Point) {
+        self.settle();
+        self.order = Some((self.orders)(held));
+    }
+
+    fn ask(&mut self, _engine: &mut dyn Expectation) -> Ask {
+        loop {
+            if let Some(Current { point, rule, heard, .. }) = &self.current {
+                match rule.next(heard) {
+                    Step::Try { traffic, relaunch } => {
+                        return Ask::Probe(Query { point: point.clone(), traffic, relaunch });
+                    }
+                    Step::Settled => self.settle(),
+                }
+            }
+            let next = self.order.as_mut().and_then(|order| order.next(&self.past));
+            let Some(point) = next else { return Ask::Done };
+            self.begin(point);
+        }
+    }
+
+    fn tell(&mut self, query: &Query, tell: &Tell) {
+        match tell {
+            Tell::Failed(consequence) => {
+                self.past.known.learn(&query.point, consequence);
+                self.settle();
+            }
+            Tell::Probed(told) => {
+                // A client that is too slow for one probe, tried again, is too slow for the next.
+                if self.current.as_mut().is_some_and(|current| !current.hear(query, told)) {
+                    self.settle();
+                }
+            }
+        }
+    }
+
+    /// Of equals the first.
+    fn incumbent(&self) -> Option<Incumbent> {
+        let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let best = kept.rev().max_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth));
+        best.map(|(point, Kept { rate, .. })| Incumbent { point: point.clone(), rate })
+    }
+
+    fn estimate(&self, point: &Point) -> Option<Rate> {
+        let settled = self.past.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
+        let running = self.current.as_ref().filter(|current| current.point == *point);
+        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.heard))).map(|kept| kept.rate)
+    }
+
+    fn points_left(&self) -> usize {
+        self.order.as_ref().map_or(0, |order| order.left()) + usize::from(self.current.is_some())
+    }
+}

@@ -1,0 +1,55 @@
+//! Points that fail, and engines that keep nothing.
+
+use super::*;
+
+#[test]
+fn points_that_are_known_not_to_start_are_never_launched() {
+    let refused = |point: &Point| {
+        let refused = Consequence::ValueRefused { flag: Some("b".into()) };
+        (number(point, "b") == 1.0).then_some(refused)
+    };
+    for kind in StrategyKind::ALL {
+        let engine = Fake { refuses: &refused, ..Fake::new(&hill) };
+        let searched = search(&plan(kind, &[4, 3], 11), 3, &engine);
+        let failed = searched.launched.iter().filter(|point| number(point, "b") == 1.0).count();
+        assert_eq!(failed, 1, "{kind:?}: one failure is enough to know");
+        assert!(searched.incumbent.is_some_and(|best| number(&best.point, "b") != 1.0), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_search_without_a_baseline_goes_on() {
+    let refused = |point: &Point| (number(point, "a") == 0.0).then_some(Consequence::PointOnly);
+    for kind in StrategyKind::ALL {
+        let engine = Fake { refuses: &refused, ..Fake::new(&hill) };
+        let searched = search(&plan(kind, &[3, 2], 10), 3, &engine);
+        assert_eq!(searched.baseline, None, "{kind:?}");
+        assert!(searched.incumbent.is_some_and(|best| number(&best.point, "a") > 0.0), "{kind:?}");
+    }
+}
+
+#[test]
+fn every_strategy_ends_where_nothing_is_feasible() {
+    for kind in StrategyKind::ALL {
+        let plan = plan(kind, &[4, 3], 11);
+        let searched = search(&plan, 3, &Fake::new(&|_| 1e-6));
+        assert_eq!((searched.incumbent, searched.baseline), (None, None), "{kind:?}: no rate is kept");
+        let engine = Fake { refuses: &|_| Some(Consequence::PointOnly), ..Fake::new(&hill) };
+        let searched = search(&plan, 3, &engine);
+        assert_eq!((searched.incumbent, searched.baseline), (None, None), "{kind:?}: no point starts");
+        let engine = Fake { void: true, ..Fake::new(&hill) };
+        let searched = search(&plan, 3, &engine);
+        assert_eq!(searched.incumbent, None, "{kind:?}: no probe says anything");
+        assert_eq!(searched.asked.len(), searched.points().len(), "{kind:?}: a point is not asked about for ever");
+    }
+}
+
+#[test]
+fn a_point_whose_engine_dies_keeps_what_it_had_kept() {
+    for kind in [StrategyKind::Grid, StrategyKind::Bisect, StrategyKind::AutoBenchmark] {
+        let engine = Fake { dies_above: 9.5, ..Fake::new(&|_| 20.0) };
+        let searched = search(&plan(kind, &[1], 5), 3, &engine);
+        let kept = searched.baseline.unwrap();
+        assert!((8.0..9.5).contains(&kept.0), "{kind:?}: {kept}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Whole searches on an engine that is a function, driven as a session drives them.
+
+mod failures;
+pub(super) mod known;
+mod orders;
+mod published;
+
+use self::known::Known;
+use super::*;
+use crate::settings::{StrategyKind, parse};
+use crate::space::{Constraint, Grid, Parameter, Space, Value};
+
+/// The engine: what points keep, and which of them fail.
+struct Fake<'a> {
+    /// The highest rate that a point keeps.
+    keeps: &'a dyn Fn(&Point) -> f64,
+    /// What it answers per second when everything comes at once, as a multiple of that.
+    saturated: f64,
+    /// Why a point does not start.
+    refuses: &'a dyn Fn(&Point) -> Option<Consequence>,
+    /// The rate above which engines die.
+    dies_above: f64,
+    /// Whether our own client is too slow, so that probes say nothing.
+    void: bool,
+}
+
+impl<'a> Fake<'a> {
+    fn new(keeps: &'a dyn Fn(&Point) -> f64) -> Self {
+        Self { keeps, saturated: 1.25, refuses: &|_| None, dies_above: f64::INFINITY, void: false }
+    }
+
+    fn shows(&self, point: &Point, rate: f64) -> Observation {
+        let keeps = (self.keeps)(point);
+        let margin = 3.0 * (rate / keeps).ln();
+        let seen =
+            |margin: f64| Seen { margin: Some(margin), error: 0.0, measured: Some(margin), broken: margin > 0.0 };
+        Observation {
+            kept: margin <= 0.0,
+            margin: Some(margin),
+            limits: vec![seen(-3.0), seen(margin)],
+            saturated: false,
+            throughput: Rate(rate.min(keeps * self.saturated)),
+        }
+    }
+}
+
+/// What a search did.
+#[derive(Default)]
+struct Searched {
+    /// Every question.
+    asked: Vec<Query>,
+    /// Every launch but that of the baseline.
+    launched: Vec<Point>,
+    incumbent: Option<Incumbent>,
+    baseline: Option<Rate>,
+}
+
+impl Searched {
+    /// The rates that a point was asked at, with the requests where they are counted.
+    fn rates(&self, point: &Point) -> Vec<(f64, u32)> {
+        let of = |query: &&Query| query.point == *point;
+        let sent = |query: &Query| match query.traffic {
+            Traffic::Window(rate) => (rate.0, 0),
+            Traffic::Requests { rate, count } => (rate.0, count),
+        };
+        self.asked.iter().filter(of).map(sent).collect()
+    }
+
+    /// The points in the order in which they were first asked about.
+    fn points(&self) -> Vec<Point> {
+        let mut points: Vec<Point> = self.asked.iter().map(|query| query.point.clone()).collect();
+        points.dedup();
+        points
+    }
+}
+
+/// Drives a strategy as a session does: the baseline runs already, then the space is opened.
+fn search(plan: &Plan, seed: u64, engine: &Fake) -> Searched {
+    search_holding(plan, seed, engine, &Point::default())
+}
+
+fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Searched {
+    let baseline = plan.space.baseline();
+    let mut strategy = strategy(plan, seed, &baseline, Rate(8.0));
+    let mut searched = Searched::default();
+    let mut running = (engine.refuses)(&baseline).is_none().then(|| baseline.clone());
+    let mut heard: Vec<Heard> = Vec::new();
+    let mut opened = false;
+    loop {
+        let asked = strategy.ask(&mut Known::nothing());
+        assert_eq!(strategy.ask(&mut Known::nothing()), asked, "the same question until there is an answer");
+        let query = match asked {
+            Ask::Probe(query) => query,
+            Ask::Done if opened => break,
+            Ask::Done => {
+                assert!(searched.points().iter().all(|point| *point == baseline), "{:?}", searched.asked);
+                searched.baseline = strategy.estimate(&baseline);
+                strategy.open(held);
+                opened = true;
+                continue;
+            }
+        };
+        assert!(searched.asked.len() < 50_000, "it never ends: {query:?}");
+        assert!(!opened || query.point != baseline, "the baseline is known");
+        let told = answer(engine, &query, &mut running, &mut heard, &mut searched.launched);
+        strategy.tell(&query, &told);
+        searched.asked.push(query);
+    }
+    searched.incumbent = strategy.incumbent();
+    assert_eq!(strategy.points_left(), 0);
+    searched
+}
+
+/// What a session does with a question, and tells.
+fn answer(
+    engine: &Fake,
+    query: &Query,
+    running: &mut Option<Point>,
+    heard: &mut Vec<Heard>,
+    launched: &mut Vec<Point>,
+) -> Tell {
+    if query.relaunch || running.as_ref() != Some(&query.point) {
+        heard.clear();
+        launched.push(query.point.clone());
+        *running = None;
+        if let Some(consequence) = (engine.refuses)(&query.point) {
+            return Tell::Failed(consequence);
+        }
+        *running = Some(query.point.clone());
+    }
+    let rate = query.traffic.rate().0;
+    if rate > engine.dies_above {
+        *running = None;
+        return Tell::Failed(Consequence::PointOnly);
+    }
+    if !engine.void {
+        heard.push(Heard { traffic: query.traffic, seen: engine.shows(&query.point, rate) });
+    }
+    Tell::Probed(heard.clone())
+}
+
+/// A plan over parameters `a`, `b`, ... with so many values from 0 on, whose defaults are their first.
+fn plan(kind: StrategyKind, values: &[i64], candidates: u32) -> Plan {
+    let mut plan = parse("quickstart.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+    let parameters = ["a", "b", "c", "d"].iter().zip(values).map(|(name, values)| Parameter {
+        name: (*name).into(),
+        values: (0..*values).map(Value::Int).collect(),
+        default: Some(Value::Int(0)),
+    });
+    plan.space = Space { parameters: parameters.collect(), constraints: Vec::new() };
+    plan.search.strategy = kind;
+    plan.search.candidates = candidates;
+    plan
+}
+
+fn number(point: &Point, name: &str) -> f64 {
+    point.get(name).and_then(Value::number).unwrap()
+}
+
+/// Rates from one peak downwards, highest at `a` 5 and `b` 2.
+fn hill(point: &Point) -> f64 {
+    20.0 * (-((number(point, "a") - 5.0) / 4.0).powi(2) - ((number(point, "b") - 2.0) / 3.0).powi(2)).exp()
+}
