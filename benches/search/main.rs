@@ -1,7 +1,7 @@
 //! What the answers of whole sessions are worth, on simulated engines whose true limits are known, by strategy.
 //!
 //!     cargo bench --bench search [-- --quick] [--seeds N] [--arms a,b] [--surfaces x,y] [--out DIR]
-//!     cargo bench --bench search -- --truths [--surfaces x,y]
+//!     cargo bench --bench search -- --truths [--coarse] [--surfaces x,y]
 //!
 //! The second computes the true limits that are missing in `truths.json`. A quick run ends with code 1 where a loose bar is missed.
 #![expect(
@@ -14,27 +14,52 @@
 )]
 
 mod arms;
+mod numbers;
+mod sessions;
 mod surfaces;
+mod tables;
 mod truths;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::surfaces::{Surface, surfaces};
-use crate::truths::{Truths, known_arm};
+use crate::arms::{ARMS, Arm, QUICK_ARMS, REFERENCE};
+use crate::numbers::Summary;
+use crate::sessions::Row;
+use crate::surfaces::{QUICK_SURFACES, Surface, surfaces};
+use crate::truths::Truths;
+
+/// Seeds of an ordinary and of a quick run.
+const SEEDS: u64 = 50;
+const QUICK_SEEDS: u64 = 4;
+/// What a quick run asks of the reference: its share of points within 3 % of the best, of rates over their limit, and its median rate
+/// over its limit.
+const BARS: (f64, f64, f64) = (0.6, 0.15, 0.8);
 
 #[derive(Parser)]
 struct Arguments {
-    /// Compute the true limits that are missing, and print what the surfaces are like.
+    /// Short enough for every change: under a minute.
     #[arg(long)]
-    truths: bool,
-    /// With `--truths`: rank the points only.
+    quick: bool,
     #[arg(long)]
-    coarse: bool,
+    seeds: Option<u64>,
+    /// Only these arms.
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
     /// Only these surfaces.
     #[arg(long, value_delimiter = ',')]
     surfaces: Vec<String>,
+    /// The folder for `search.md` and `search.json`.
+    #[arg(long, default_value = "target/search-bench")]
+    out: PathBuf,
+    /// Compute the true limits that are missing, and print what the surfaces are like.
+    #[arg(long)]
+    truths: bool,
+    /// Rank points by short runs only, where limits are missing.
+    #[arg(long)]
+    coarse: bool,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -44,27 +69,53 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let all = surfaces();
     let mut truths = Truths::kept(&all);
-    let asked: Vec<&Surface> = all
-        .iter()
-        .filter(|s| arguments.surfaces.is_empty() || arguments.surfaces.iter().any(|n| n == s.name))
-        .collect();
+    let quick = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let names = match (&arguments.surfaces[..], arguments.quick) {
+        ([], true) => quick(QUICK_SURFACES),
+        (names, _) => names.to_vec(),
+    };
+    let chosen: Vec<&Surface> = all.iter().filter(|s| names.is_empty() || names.iter().any(|n| n == s.name)).collect();
     if arguments.truths {
-        truths.complete(&asked, &[], !arguments.coarse);
-        truths.keep();
-        println!("| surface | engine | points | best point | req/s | defaults | gain | within 3 % | fine |");
-        println!("|---|---|---|---|---|---|---|---|---|");
-        for surface in &asked {
-            let name = surface.name;
-            let (points, near) = truths.count(name);
-            let (best, rate) = truths.best(name).unwrap_or(("none", 0.0));
-            let defaults = truths.rate(name, &surface.plan(&known_arm(surface)).space.baseline());
-            let engine = if surface.is_foreign() { "foreign" } else { "matched" };
-            println!(
-                "| {name} | {engine} | {points} | {best} | {rate:.2} | {defaults:.2} | {:+.0} % | {near} | {} |",
-                (rate / defaults - 1.0) * 100.0,
-                truths.fine(name)
-            );
-        }
+        truths.complete(&chosen, &[], !arguments.coarse);
+        print!("{}", tables::landscape(&chosen, &truths));
+        return ExitCode::SUCCESS;
     }
-    ExitCode::SUCCESS
+    let names = match (&arguments.arms[..], arguments.quick) {
+        ([], true) => quick(QUICK_ARMS),
+        (names, _) => names.to_vec(),
+    };
+    let arms: Vec<Arm> = ARMS
+        .iter()
+        .filter(|arm| names.is_empty() || names.iter().any(|n| n == arm.name))
+        .filter(|arm| chosen[0].try_plan(arm).inspect_err(|_| eprintln!("left out: {}", arm.name)).is_ok())
+        .copied()
+        .collect();
+    let seeds = arguments.seeds.unwrap_or(if arguments.quick { QUICK_SEEDS } else { SEEDS });
+    let runs = sessions::run(&chosen, &arms, seeds);
+    truths.complete(&chosen, &sessions::points(&runs), !arguments.quick && !arguments.coarse);
+    let rows: Vec<Row> = runs.iter().map(|run| sessions::row(run, &truths)).collect();
+    let text = tables::markdown(&rows, &chosen, &arms, &truths);
+    std::fs::create_dir_all(&arguments.out).unwrap();
+    std::fs::write(arguments.out.join("search.md"), &text).unwrap();
+    std::fs::write(arguments.out.join("search.json"), serde_json::to_string_pretty(&rows).unwrap()).unwrap();
+    print!("{text}");
+    if arguments.quick { judged(&rows, &arms) } else { ExitCode::SUCCESS }
+}
+
+/// Whether the reference is above the bars.
+fn judged(rows: &[Row], arms: &[Arm]) -> ExitCode {
+    let Some(reference) = arms.iter().find(|arm| arm.name == REFERENCE) else { return ExitCode::FAILURE };
+    let found = Summary::of(&tables::of(rows, reference, None));
+    let (as_good, over, certified) = BARS;
+    let missed = [
+        (found.as_good < as_good, "points within 3 % of the best"),
+        (found.over > over, "certified rates over their limit"),
+        (found.median_certified < certified, "certified rates far below their limit"),
+    ];
+    let missed: Vec<&str> = missed.iter().filter(|(missed, _)| *missed).map(|(_, what)| *what).collect();
+    if missed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("a bar is missed: {}", missed.join(", "));
+    ExitCode::FAILURE
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune::parallel;
 use autotune::rehearsal::{Capacity, Hours, Job};
@@ -17,8 +16,13 @@ use crate::surfaces::Surface;
 /// Requests of the runs that rank all points, and of those behind a limit that counts.
 const COARSE: u32 = 50_000;
 const FINE: u32 = 1_000_000;
+/// Counts changes of how limits are computed.
+const METHOD: u32 = 2;
 /// A point whose coarse limit is this near the best one's gets a fine one.
 const NEAR: f64 = 0.85;
+/// The same two where every run takes its time; other points get their fine limits when a session chooses them.
+const SLOW_COARSE: u32 = 15_000;
+const SLOW_NEAR: f64 = 0.94;
 
 /// Surfaces by name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -94,20 +98,23 @@ impl Truths {
             let job = job(surface, &plan, &material);
             if !missing.is_empty() {
                 let hours = Hours::new(job, COARSE).unwrap();
+                let requests = if hours.is_fast() { COARSE } else { SLOW_COARSE };
                 let limits = parallel::map(
                     &missing,
-                    |point| hours.long(point).map(|long| long.coarse(COARSE)),
+                    |point| hours.long(point).map(|long| long.coarse(requests)),
                     |done| tell(surface.name, "coarse", done, missing.len()),
                 );
                 let known = self.0.entry(surface.name.to_owned()).or_default();
                 known.points.extend(missing.iter().map(ToString::to_string).zip(limits));
             }
+            self.keep();
             let best = self.best(surface.name).map_or(f64::INFINITY, |(_, rate)| rate);
+            let near = if Hours::new(job, 1).unwrap().is_fast() { NEAR } else { SLOW_NEAR };
             let rough: Vec<(Point, Capacity)> = grid
                 .iter()
                 .filter_map(|point| Some((point.clone(), self.0[surface.name].points[&point.to_string()]?)))
                 .filter(|(point, capacity)| {
-                    let wanted = capacity.rate.0 >= NEAR * best
+                    let wanted = capacity.rate.0 >= near * best
                         || *point == plan.space.baseline()
                         || asked
                             .iter()
@@ -147,9 +154,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
 }
 
 fn tell(surface: &str, what: &str, done: usize, of: usize) {
-    static TOLD: AtomicUsize = AtomicUsize::new(0);
-    if done == of || done >= TOLD.load(Ordering::Relaxed) + 10 || done < 2 {
-        TOLD.store(done, Ordering::Relaxed);
+    if done == of || done % 10 == 0 {
         eprintln!("{surface}: {done} of {of} {what} limits");
     }
 }
@@ -157,7 +162,7 @@ fn tell(surface: &str, what: &str, done: usize, of: usize) {
 /// FNV-1a of all that limits depend on, the grid apart.
 fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
-    let all = (&plan.slo, &plan.workload, &plan.engine.args, &surface.profile, &surface.quirks.foreign, COARSE, FINE);
+    let all = (&plan.slo, &plan.workload, &plan.engine.args, &surface.profile, &surface.quirks.foreign, FINE, METHOD);
     let hash = serde_json::to_vec(&all)
         .unwrap()
         .iter()

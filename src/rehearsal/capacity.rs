@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::tally::{FAR, Tally};
 use super::{Job, NoTruth};
 use crate::rig::{Engine, SimulatedRig, Traffic};
-use crate::settings::{ArrivalProcess, Metric, Plan, WorkloadKind};
+use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::Point;
 use crate::twin::{Bounds, FastReplay, Sent, Unsteady};
 use crate::units::{Rate, Seconds};
@@ -34,6 +34,10 @@ const MOST_CORRECTED: f64 = 0.05;
 const LONG_RUNS: u32 = 8;
 /// A long run that a point did not survive is repeated this much lower.
 const LOWER: f64 = 0.97;
+/// The share of the sequences for which there is memory that may decode before blocks must tell whether they all fit.
+const NEAR_DEATH: f64 = 0.8;
+/// Whoever waits that long waits in a queue that only grows.
+const ENDLESS: Seconds = Seconds(60.0);
 /// The least rise of the logarithm of a quantile with that of the rate that is believed.
 const FLATTEST: f64 = 1.0;
 
@@ -51,6 +55,8 @@ pub struct Capacity {
 /// Hours of a job's traffic, for every point of it.
 pub struct Hours<'a> {
     job: Job<'a>,
+    /// The promises, and that queues end.
+    slo: Vec<Limit>,
     /// The requests at one a second, where their times depend on no answer and their prompts share nothing.
     drawn: Option<Vec<Sent>>,
 }
@@ -69,7 +75,12 @@ impl<'a> Hours<'a> {
             let sent = |o: &Outline| Sent { at: o.due.0, prompt: o.prompt_tokens, cached: 0, output: o.output_tokens };
             traffic.iter().map(sent).collect()
         };
-        Ok(Self { job, drawn: alone.then(draw) })
+        Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: alone.then(draw) })
+    }
+
+    /// Whether runs take a fraction of a second, since nothing in the traffic depends on answers or blocks.
+    pub fn is_fast(&self) -> bool {
+        self.drawn.is_some() && self.job.quirks.foreign.late == 0.0
     }
 
     /// The engine of a point under this traffic; none where it does not start.
@@ -77,10 +88,9 @@ impl<'a> Hours<'a> {
         let Job { plan, profile, material, quirks, .. } = self.job;
         let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).foreign(quirks.foreign);
         let engine = rig.engine(point, 1.0).ok()?;
-        // What the fast replay leaves out.
+        // What the fast replay does not know.
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
-        let simple = quirks.foreign.late == 0.0 && engine.borne >= engine.limits.max_num_seqs;
-        let drawn = self.drawn.as_deref().filter(|drawn| simple && drawn.iter().all(fits));
+        let drawn = self.drawn.as_deref().filter(|drawn| quirks.foreign.late == 0.0 && drawn.iter().all(fits));
         Some(Long { hours: self, engine, drawn })
     }
 }
@@ -95,43 +105,54 @@ pub struct Long<'a> {
 impl Long<'_> {
     /// The worst log(quantile / limit) over so many requests at that rate: above zero, a promise is broken. Infinite where the engine dies.
     pub fn margin(&self, rate: Rate, requests: u32) -> f64 {
-        if let Some(margin) = self.drawn.and_then(|drawn| self.fast_margin(drawn, rate, requests)) {
-            return margin;
-        }
-        let Job { plan, material, .. } = self.hours.job;
+        let by_sums = self.by_sums(rate, requests);
+        by_sums.filter(|(_, exact)| *exact).map_or_else(|| self.by_blocks(rate, requests), |(margin, _)| margin)
+    }
+
+    /// The same, but for a few percent of the rate where the KV cache or the memory binds.
+    fn rough_margin(&self, rate: Rate, requests: u32) -> f64 {
+        self.by_sums(rate, requests).map_or_else(|| self.by_blocks(rate, requests), |(margin, _)| margin)
+    }
+
+    fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {
+        let Hours { job: Job { plan, material, .. }, slo, .. } = self.hours;
         let traffic = Traffic::new(&plan.workload, material, pace(rate)).first(requests);
-        let mut tally = Tally::new(&plan.slo, requests);
+        let mut tally = Tally::new(slo, requests);
         match self.engine.serve(traffic, &mut tally, SEED) {
             Ok(_) => tally.margin(),
             Err(_) => f64::INFINITY,
         }
     }
 
-    /// The same from event to event; none where the KV cache held somebody back, which only the blocks themselves tell right.
-    fn fast_margin(&self, drawn: &[Sent], rate: Rate, requests: u32) -> Option<f64> {
-        let Engine { costs, limits, noise, factor, foreign, .. } = &self.engine;
+    /// From event to event, where the traffic allows that, and whether blocks would say the same.
+    fn by_sums(&self, rate: Rate, requests: u32) -> Option<(f64, bool)> {
+        let Engine { costs, limits, noise, factor, foreign, borne, .. } = &self.engine;
+        let drawn = self.drawn?;
         let requests = (requests as usize).min(drawn.len());
         let sent: Vec<Sent> = drawn[..requests].iter().map(|s| Sent { at: s.at / rate.0, ..*s }).collect();
         let mut answers = Vec::new();
         let mut unsteady = Unsteady::new(*noise, *factor, SEED);
         let takes = |seconds, emitted| unsteady.seconds(foreign.seconds(seconds, costs, emitted));
         let strain = FastReplay::default().run_as(costs, Bounds::from(*limits), &sent, &mut answers, takes);
-        if strain.kv_full > 0 || strain.preemptions > 0 {
-            return None;
+        // Sequences in prefill run too, and are not among those that decode.
+        let near_death = *borne < limits.max_num_seqs && strain.most_decoding as f64 > NEAR_DEATH * f64::from(*borne);
+        let exact = strain.kv_full == 0 && strain.preemptions == 0 && !near_death;
+        if strain.most_decoding > u64::from(*borne) {
+            return Some((f64::INFINITY, exact));
         }
-        let mut tally = Tally::new(&self.hours.job.plan.slo, requests as u32);
+        let mut tally = Tally::new(&self.hours.slo, requests as u32);
         for (id, (sent, answer)) in (0..).zip(sent.iter().zip(&answers)) {
             tally.answered(id, sent.at, *answer, sent.output);
         }
-        Some(tally.margin())
+        Some((tally.margin(), exact))
     }
 
     /// The limit by bracketing it with runs of so many requests.
     pub fn coarse(&self, requests: u32) -> Capacity {
         let none = Capacity { rate: Rate(0.0), slope: FLATTEST, requests };
         let short = SKETCH.min(requests);
-        let Some(about) = bracket(|rate| self.margin(rate, short), Rate(1.0), 2.0, SKETCHED) else { return none };
-        let found = bracket(|rate| self.margin(rate, requests), about.middle(), SKETCHED, BRACKETED);
+        let Some(about) = bracket(|rate| self.rough_margin(rate, short), Rate(1.0), 2.0, SKETCHED) else { return none };
+        let found = bracket(|rate| self.rough_margin(rate, requests), about.middle(), SKETCHED, BRACKETED);
         found.map_or(none, |found| Capacity { rate: found.root(), slope: found.slope(), requests })
     }
 
@@ -176,6 +197,13 @@ fn pace(rate: Rate) -> Pace {
         shared_seed: SEED,
         answer_time: Seconds(0.0),
     }
+}
+
+/// The promises, and where none of them is about waiting, that nobody waits as long as in a queue that only grows.
+fn with_an_end(slo: &[Limit]) -> Vec<Limit> {
+    let waits = |limit: &Limit| matches!(limit.metric, Metric::Ttft | Metric::E2e);
+    let end = Limit { metric: Metric::Ttft, quantile: 0.99, at_most: ENDLESS };
+    slo.iter().cloned().chain((!slo.iter().any(waits)).then_some(end)).collect()
 }
 
 fn has_a_limit(plan: &Plan) -> Result<(), NoTruth> {

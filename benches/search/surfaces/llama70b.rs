@@ -14,6 +14,14 @@ fn profile(noise: Noise) -> Profile {
     engine("h200-llama70b", 55.0, noise)
 }
 
+/// With keys and values of two bytes: half as many fit.
+fn wide_cache(noise: Noise) -> Profile {
+    let mut profile = profile(noise);
+    profile.memory.per_kv_token *= 2;
+    profile.defaults.max_model_len = 32_768;
+    profile
+}
+
 pub(super) fn surfaces() -> Vec<Surface> {
     let surface = |name, slo, workload, parameters, profile, foreign| Surface {
         name,
@@ -24,35 +32,35 @@ pub(super) fn surfaces() -> Vec<Surface> {
     vec![
         surface(
             "70b-documents",
-            "ttft_p99 = \"1s\"\ntpot_p99 = \"60ms\"",
-            "kind = \"conversations\"\nendpoint = \"completions\"\nstarters = 10\nturns = 5\nthink_time = \"5s\"\n\
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"60ms\"",
+            "kind = \"conversations\"\nendpoint = \"completions\"\nstarters = 24\nturns = 5\nthink_time = \"5s\"\n\
              starter_tokens = { distribution = \"normal\", mean = 3450, sd = 500, min = 2000, max = 5000 }\n\
              question_tokens = { distribution = \"uniform\", min = 20, max = 60 }\n\
-             output_tokens = { distribution = \"lognormal\", median = 700, sigma = 0.35, min = 100, max = 1024 }",
+             output_tokens = { distribution = \"lognormal\", median = 400, sigma = 0.35, min = 50, max = 800 }",
             "gpu-memory-utilization = { values = [0.88, 0.9, 0.92, 0.94, 0.96, 0.97], default = 0.9 }\n\
              max-num-seqs = { values = [48, 64, 96, 128, 256, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [2048, 8192, 16384], default = 8192 }",
-            profile(NOISE),
+            wide_cache(NOISE),
             Foreign::NONE,
         ),
         surface(
             "70b-long-answers",
             "ttft_p99 = \"3s\"\ntpot_p99 = \"70ms\"",
             "kind = \"random\"\n\
-             input_tokens = { distribution = \"uniform\", min = 800, max = 1600 }\n\
-             output_tokens = { distribution = \"lognormal\", median = 1500, sigma = 0.4, min = 200, max = 4000 }",
+             input_tokens = { distribution = \"uniform\", min = 200, max = 1000 }\n\
+             output_tokens = { distribution = \"lognormal\", median = 900, sigma = 0.3, min = 200, max = 2000 }",
             "gpu-memory-utilization = { values = [0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96], default = 0.88 }\n\
              max-num-seqs = { values = [64, 96, 128, 192, 256, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [2048, 8192], default = 8192 }",
-            profile(STALLS),
+            wide_cache(STALLS),
             TILES,
         ),
         surface(
             "70b-even",
-            "ttft_p99 = \"2s\"\ntpot_p99 = \"65ms\"",
+            "ttft_p99 = \"10s\"\ntpot_p99 = \"45ms\"",
             "kind = \"random\"\n\
-             input_tokens = { distribution = \"lognormal\", median = 1700, sigma = 0.6, min = 100, max = 12000 }\n\
-             output_tokens = { distribution = \"lognormal\", median = 600, sigma = 0.5, min = 50, max = 2500 }",
+             input_tokens = { distribution = \"lognormal\", median = 1900, sigma = 0.3, min = 400, max = 5000 }\n\
+             output_tokens = { distribution = \"lognormal\", median = 650, sigma = 0.3, min = 200, max = 1500 }",
             "max-num-seqs = { values = [16, 32, 48, 64, 96, 128, 256, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [512, 1024, 2048, 4096, 8192, 16384], default = 8192 }",
             profile(STALLS),

@@ -38,6 +38,15 @@ fn fitted(noise: Noise) -> Profile {
     Profile { costs, ..profile(noise) }
 }
 
+/// A slice of the accelerator whose last gigabytes bear a start and few sequences.
+fn slice() -> Profile {
+    let mut profile = profile(NOISE);
+    profile.memory.total = 40 << 30;
+    profile.memory.load_per_sequence = 8 << 20;
+    profile.defaults.max_model_len = 8192;
+    profile
+}
+
 const GENERAL: &str = "kind = \"random\"\n\
     input_tokens = { distribution = \"lognormal\", median = 800, sigma = 0.8, min = 16, max = 8000 }\n\
     output_tokens = { distribution = \"lognormal\", median = 200, sigma = 0.7, min = 8, max = 2000 }";
@@ -52,7 +61,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
     vec![
         surface(
             "8b-short-chat",
-            "ttft_p99 = \"80ms\"\ntpot_p99 = \"12ms\"",
+            "ttft_p99 = \"500ms\"\ntpot_p99 = \"9ms\"",
             "kind = \"random\"\n\
              input_tokens = { distribution = \"lognormal\", median = 180, sigma = 0.6, min = 16, max = 1500 }\n\
              output_tokens = { distribution = \"lognormal\", median = 90, sigma = 0.5, min = 8, max = 400 }",
@@ -63,7 +72,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
         ),
         surface(
             "8b-general",
-            "ttft_p99 = \"400ms\"\ntpot_p99 = \"20ms\"",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"12ms\"",
             GENERAL,
             "max-num-seqs = { values = [16, 32, 48, 64, 96, 128, 192, 256, 512, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [512, 1024, 2048, 4096, 8192, 16384], default = 8192 }",
@@ -77,24 +86,24 @@ pub(super) fn surfaces() -> Vec<Surface> {
              input_tokens = { distribution = \"normal\", mean = 6000, sd = 1500, min = 1000, max = 12000 }\n\
              output_tokens = { distribution = \"uniform\", min = 100, max = 300 }",
             "max-num-seqs = { values = [8, 16, 32, 64, 128, 256, 1024], default = 256 }\n\
-             max-num-batched-tokens = { values = [1024, 2048, 4096, 8192, 16384, 32768], default = 2048 }",
+             max-num-batched-tokens = { values = [1024, 2048, 4096, 8192, 16384, 32768], default = 1024 }",
             fitted(NOISE),
             Foreign::NONE,
         ),
         surface(
-            "8b-tight-tpot",
-            "tpot_p99 = \"9ms\"",
+            "8b-tpot-alone",
+            "tpot_p99 = \"14ms\"",
             "kind = \"random\"\n\
-             input_tokens = { distribution = \"lognormal\", median = 500, sigma = 0.7, min = 16, max = 4000 }\n\
-             output_tokens = { distribution = \"uniform\", min = 150, max = 450 }",
-            "max-num-seqs = { values = [8, 16, 24, 32, 48, 64, 128, 256, 1024], default = 256 }\n\
-             max-num-batched-tokens = { values = [256, 512, 1024, 2048, 8192], default = 8192 }",
+             input_tokens = { distribution = \"lognormal\", median = 500, sigma = 0.9, min = 16, max = 8000 }\n\
+             output_tokens = { distribution = \"uniform\", min = 20, max = 100 }",
+            "max-num-seqs = { values = [128, 192, 256, 384, 512, 1024], default = 256 }\n\
+             max-num-batched-tokens = { values = [256, 512, 768, 1024, 1536, 2048, 4096, 8192], default = 8192 }",
             fitted(STALLS),
             TILES,
         ),
         surface(
             "8b-conversations",
-            "ttft_p99 = \"200ms\"\ntpot_p99 = \"14ms\"",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"7500us\"",
             "kind = \"conversations\"\nendpoint = \"completions\"\nstarters = 8\nturns = 4\nthink_time = \"2s\"\n\
              starter_tokens = { distribution = \"uniform\", min = 1000, max = 2000 }\n\
              question_tokens = { distribution = \"uniform\", min = 30, max = 120 }\n\
@@ -107,18 +116,14 @@ pub(super) fn surfaces() -> Vec<Surface> {
         ),
         surface(
             "8b-memory-cliff",
-            "ttft_p99 = \"4s\"\ntpot_p99 = \"80ms\"",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"40ms\"",
             "kind = \"random\"\n\
-             input_tokens = { distribution = \"uniform\", min = 2000, max = 6000 }\n\
-             output_tokens = { distribution = \"uniform\", min = 1000, max = 2000 }",
-            "max-num-seqs = { values = [64, 96, 128, 160, 192, 256], default = 128 }\n\
-             gpu-memory-utilization = { values = [0.5, 0.6, 0.7, 0.8, 0.88, 0.92, 0.95, 0.97, 0.98, 0.985, 0.99], default = 0.7 }\n\
+             input_tokens = { distribution = \"uniform\", min = 200, max = 800 }\n\
+             output_tokens = { distribution = \"uniform\", min = 300, max = 700 }",
+            "max-num-seqs = { values = [64, 96, 128, 192, 256, 512], default = 512 }\n\
+             gpu-memory-utilization = { values = [0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97], default = 0.85 }\n\
              max-num-batched-tokens = { values = [2048, 8192], default = 8192 }",
-            {
-                let mut profile = profile(NOISE);
-                profile.memory.load_per_sequence = 16 << 20;
-                profile
-            },
+            slice(),
             Foreign::NONE,
         ),
         surface(
@@ -141,7 +146,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
         ),
         surface(
             "8b-dead-dimension",
-            "ttft_p99 = \"400ms\"\ntpot_p99 = \"20ms\"",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"12ms\"",
             GENERAL,
             "max-num-seqs = { values = [16, 32, 48, 64, 96, 128, 192, 256, 512, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [512, 1024, 2048, 4096, 8192, 16384], default = 8192 }\n\
@@ -151,7 +156,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
         ),
         surface(
             "8b-five-parameters",
-            "ttft_p99 = \"400ms\"\ntpot_p99 = \"20ms\"",
+            "ttft_p99 = \"2s\"\ntpot_p99 = \"12ms\"",
             GENERAL,
             "max-num-seqs = { values = [32, 64, 128, 1024], default = 1024 }\n\
              max-num-batched-tokens = { values = [1024, 2048, 8192], default = 8192 }\n\

@@ -76,3 +76,6 @@ fn engine(name: &str, start: f64, noise: Noise) -> Profile {
 fn quirks(first_start: f64, foreign: Foreign) -> Quirks {
     Quirks { foreign, first_start: Some(Seconds(first_start)) }
 }
+
+/// The surfaces of a quick run.
+pub const QUICK_SURFACES: &[&str] = &["8b-short-chat", "8b-general", "8b-unreachable", "cpu-quiet"];

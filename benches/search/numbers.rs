@@ -1,0 +1,100 @@
+//! What rows say together: shares, quantiles, calibration, and the price of equal quality.
+
+use crate::sessions::{Row, Said};
+
+/// A point within this of the best is as good as the best.
+pub const AS_GOOD: f64 = 0.97;
+/// A rate above this many times its limit was certified wrongly.
+pub const OVER: f64 = 1.03;
+
+/// The value below which that share of the values lies; NaN where there are none.
+pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(((values.len().saturating_sub(1)) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+/// The share of the items for which something holds; NaN where there are none.
+pub fn share<T>(items: impl IntoIterator<Item = T>, holds: impl Fn(&T) -> bool) -> f64 {
+    let (mut all, mut held) = (0.0, 0.0);
+    for item in items {
+        all += 1.0;
+        held += f64::from(u8::from(holds(&item)));
+    }
+    held / all
+}
+
+/// What is said of the rows of an arm, on one surface or on all.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    pub runs: usize,
+    /// The share of runs whose point is as good as the best.
+    pub as_good: f64,
+    pub median_quality: f64,
+    pub low_quality: f64,
+    /// Certified rates of chosen points and of defaults.
+    pub certified: usize,
+    /// The share of them that lie too far above their limit.
+    pub over: f64,
+    /// The chosen points' certified rates over their limits, the median.
+    pub median_certified: f64,
+    /// The share of runs that certified something.
+    pub proven: f64,
+    pub launches: f64,
+    /// Median, and the tenths at both ends.
+    pub minutes: [f64; 3],
+    pub millis: f64,
+}
+
+impl Summary {
+    pub fn of(rows: &[&Row]) -> Self {
+        let all_said = said(rows);
+        let minutes = |at| quantile(rows.iter().map(|r| r.gpu_minutes), at);
+        Self {
+            runs: rows.len(),
+            as_good: share(rows, |r| r.quality >= AS_GOOD),
+            median_quality: quantile(rows.iter().map(|r| r.quality), 0.5),
+            low_quality: quantile(rows.iter().map(|r| r.quality), 0.05),
+            certified: all_said.len(),
+            over: share(&all_said, |s| s.of_truth > OVER),
+            median_certified: quantile(rows.iter().filter_map(|r| r.best).map(|s| s.of_truth), 0.5),
+            proven: share(rows, |r| r.best.is_some()),
+            launches: quantile(rows.iter().map(|r| f64::from(r.launches)), 0.5),
+            minutes: [minutes(0.5), minutes(0.1), minutes(0.9)],
+            millis: rows.iter().map(|r| r.millis).sum::<f64>() / rows.len().max(1) as f64,
+        }
+    }
+}
+
+/// Everything that was certified.
+pub fn said(rows: &[&Row]) -> Vec<Said> {
+    rows.iter().flat_map(|r| r.best.into_iter().chain(r.baseline)).collect()
+}
+
+/// Stated confidences from here on, up to the next.
+pub const BINS: [f64; 6] = [0.0, 0.8, 0.9, 0.95, 0.98, 0.995];
+
+/// For each bin: how many, the mean stated confidence, the share that is not above the truth, and the share not above it by more than 1 %.
+pub fn calibration(said: &[Said]) -> Vec<(f64, f64, usize, f64, f64, f64)> {
+    let bins = BINS.iter().enumerate().map(|(i, from)| (*from, BINS.get(i + 1).copied().unwrap_or(1.0)));
+    bins.map(|(from, to)| {
+        let last = to >= 1.0;
+        let bin: Vec<&Said> = said.iter().filter(|s| s.confidence >= from && (s.confidence < to || last)).collect();
+        let stated = bin.iter().map(|s| s.confidence).sum::<f64>() / bin.len() as f64;
+        (from, to, bin.len(), stated, share(&bin, |s| s.of_truth <= 1.0), share(&bin, |s| s.of_truth <= 1.01))
+    })
+    .filter(|bin| bin.2 > 0)
+    .collect()
+}
+
+/// The GPU minutes after which at least that share of the runs think a point the best that is as good as the best, with the median
+/// price of their proofs; none where that never comes.
+pub fn minutes_to(rows: &[&Row], wanted: f64) -> Option<f64> {
+    let proof = quantile(rows.iter().map(|r| r.proof_minutes), 0.5);
+    let mut times: Vec<f64> = rows.iter().flat_map(|r| r.improved.iter().map(|(at, _)| *at)).collect();
+    times.sort_by(f64::total_cmp);
+    let good_at = |row: &&Row, time: f64| {
+        row.improved.iter().rfind(|(at, _)| *at <= time).is_some_and(|(_, quality)| *quality >= AS_GOOD)
+    };
+    times.into_iter().find(|time| share(rows, |row| good_at(row, *time)) >= wanted).map(|time| time + proof)
+}

@@ -1,0 +1,133 @@
+//! Whole sessions of every arm on every surface, and what each was worth.
+
+use std::time::Instant;
+
+use autotune::journal::{Placed, Status};
+use autotune::parallel;
+use autotune::rehearsal::{Job, Rehearsed, session};
+use autotune::space::Point;
+use autotune::workload::Material;
+use serde::Serialize;
+
+use crate::arms::Arm;
+use crate::surfaces::Surface;
+use crate::truths::Truths;
+
+/// A session as it ended, with the time that it took us.
+pub struct Run<'a> {
+    pub surface: &'a Surface,
+    pub arm: Arm,
+    pub rehearsed: Rehearsed,
+    pub millis: f64,
+}
+
+/// One session against the truth.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub surface: &'static str,
+    pub arm: &'static str,
+    pub seed: u64,
+    pub status: Status,
+    pub because: String,
+    pub chosen: Option<String>,
+    /// The true limit of the chosen point over that of the best one. Where nothing is feasible, 1 for saying so.
+    pub quality: f64,
+    /// What was said of the chosen point's rate.
+    pub best: Option<Said>,
+    /// And of the defaults', where these are another point.
+    pub baseline: Option<Said>,
+    pub launches: u32,
+    pub probes: u32,
+    pub gpu_minutes: f64,
+    /// The part of it that went into proofs.
+    pub proof_minutes: f64,
+    /// Minutes, and the quality of the point that was thought the best from then on.
+    pub improved: Vec<(f64, f64)>,
+    /// What the session took us.
+    pub millis: f64,
+}
+
+/// A certified rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Said {
+    /// Over the true limit of its point.
+    pub of_truth: f64,
+    pub confidence: f64,
+}
+
+/// Every session, the arms of a surface one after the other.
+pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: u64) -> Vec<Run<'a>> {
+    let tasks: Vec<(&Surface, Arm, u64)> = surfaces
+        .iter()
+        .flat_map(|surface| arms.iter().flat_map(move |arm| (1..=seeds).map(move |seed| (*surface, *arm, seed))))
+        .collect();
+    let one = |(surface, arm, seed): &(&'a Surface, Arm, u64)| {
+        let (plan, material) = (surface.plan(arm), Material::default());
+        let Surface { profile, quirks, .. } = surface;
+        let job = Job {
+            plan: &plan,
+            profile,
+            material: &material,
+            quirks: *quirks,
+            truth_requests: 0,
+            progress: &|_, _, _| (),
+        };
+        let begun = Instant::now();
+        let rehearsed = session(&job, *seed).unwrap_or_else(|e| panic!("{} with {}: {e}", surface.name, arm.name));
+        Run { surface, arm: *arm, rehearsed, millis: begun.elapsed().as_secs_f64() * 1e3 }
+    };
+    let begun = Instant::now();
+    parallel::map(&tasks, one, |done| {
+        if done % 200 == 0 || done == tasks.len() {
+            eprintln!("{done} of {} sessions in {:.0} s", tasks.len(), begun.elapsed().as_secs_f64());
+        }
+    })
+}
+
+/// The points whose truth counts: the chosen ones and the certified ones.
+pub fn points<'a>(runs: &[Run<'a>]) -> Vec<(&'a str, Point)> {
+    let mut points: Vec<(&str, Point)> = Vec::new();
+    for run in runs {
+        for placed in run.rehearsed.best.iter().chain(&run.rehearsed.baseline) {
+            if !points.iter().any(|(name, point)| *name == run.surface.name && *point == placed.point) {
+                points.push((run.surface.name, placed.point.clone()));
+            }
+        }
+    }
+    points
+}
+
+/// What a run was worth.
+pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
+    let Run { surface, arm, rehearsed, millis } = run;
+    let best_rate = truths.best(surface.name).map(|(_, rate)| rate);
+    let quality = |point: &Point| best_rate.map_or(0.0, |best| truths.rate(surface.name, point) / best);
+    let said = |placed: &Placed| {
+        let truth = truths.rate(surface.name, &placed.point);
+        let of_truth = placed.certified_rate?.0 / truth;
+        Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0) })
+    };
+    let Rehearsed { seed, status, because, cost, proof, improved, baseline, best, .. } = rehearsed;
+    let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
+    Row {
+        surface: surface.name,
+        arm: arm.name,
+        seed: *seed,
+        status: *status,
+        because: because.clone(),
+        chosen: best.as_ref().map(|best| best.point.to_string()),
+        quality: match (best_rate, best) {
+            (None, _) => f64::from(u8::from(*status == Status::NotReachable)),
+            (Some(_), Some(best)) => quality(&best.point),
+            (Some(_), None) => 0.0,
+        },
+        best: best.as_ref().and_then(said),
+        baseline: other.and_then(said),
+        launches: cost.launches,
+        probes: cost.probes,
+        gpu_minutes: cost.engine_seconds.0 / 60.0,
+        proof_minutes: proof.0 / 60.0,
+        improved: improved.iter().map(|i| (i.spent.0 / 60.0, quality(&i.point))).collect(),
+        millis: *millis,
+    }
+}

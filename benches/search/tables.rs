@@ -1,0 +1,147 @@
+//! The Markdown that a run prints and writes.
+
+use std::fmt::Write;
+
+use crate::arms::{Arm, REFERENCE};
+use crate::numbers::{AS_GOOD, Summary, calibration, minutes_to, said, share};
+use crate::sessions::Row;
+use crate::surfaces::Surface;
+use crate::truths::{Truths, known_arm};
+
+/// Everything, as Markdown.
+pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Truths) -> String {
+    let mut text = String::from("# Searches on simulated engines\n\nNothing here was measured.\n");
+    writeln!(text, "\n## All surfaces together\n").unwrap();
+    head(&mut text, "arm");
+    for arm in arms {
+        let of_arm = of(rows, arm, None);
+        if of_arm.is_empty() {
+            continue;
+        }
+        let worst = surfaces.iter().map(|s| (s.name, Summary::of(&of(rows, arm, Some(s.name))).as_good));
+        let worst = worst.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", f64::NAN));
+        let over = surfaces.iter().map(|s| (s.name, Summary::of(&of(rows, arm, Some(s.name))).over));
+        let over = over.filter(|o| o.1 > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+        line(&mut text, &titled(arm), &Summary::of(&of_arm));
+        let over = over.map_or(String::new(), |o| format!("; most rates over their limit: {} ({})", o.0, percent(o.1)));
+        writeln!(text, "| | worst: {} ({}){over} | | | | | | | | |", worst.0, percent(worst.1)).unwrap();
+    }
+    writeln!(text, "\n## Stated confidence and observed frequency\n").unwrap();
+    writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
+    writeln!(text, "|---|---|---|---|---|---|").unwrap();
+    for arm in arms {
+        for (from, to, count, stated, holds, nearly) in calibration(&said(&of(rows, arm, None))) {
+            let (stated, holds, nearly) = (percent(stated), percent(holds), percent(nearly));
+            writeln!(text, "| {} | {from} to {to} | {count} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
+        }
+    }
+    equal_quality(&mut text, rows, surfaces, arms);
+    for surface in surfaces {
+        let (best, rate) = truths.best(surface.name).unwrap_or(("nothing is feasible", 0.0));
+        let (points, near) = truths.count(surface.name);
+        let kind = if surface.is_foreign() { "foreign engine" } else { "matched engine" };
+        writeln!(text, "\n## {}\n", surface.name).unwrap();
+        writeln!(text, "{kind}; best of {points} points: {best}, {rate:.2} req/s; {near} points within 3 %\n").unwrap();
+        head(&mut text, "arm");
+        for arm in arms {
+            let of_arm = of(rows, arm, Some(surface.name));
+            if !of_arm.is_empty() {
+                line(&mut text, &titled(arm), &Summary::of(&of_arm));
+            }
+        }
+    }
+    text
+}
+
+/// The GPU minutes of each arm until it is as often within 3 % of the best as the reference is in the end.
+fn equal_quality(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &[Arm]) {
+    let Some(reference) = arms.iter().find(|arm| arm.name == REFERENCE) else { return };
+    writeln!(text, "\n## GPU minutes at equal quality\n").unwrap();
+    writeln!(
+        text,
+        "Until as many runs as those of {REFERENCE} hold a point within 3 % of the best, with the median proof.\n"
+    )
+    .unwrap();
+    let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
+    writeln!(text, "| surface | {REFERENCE} in the end | {} |", names.join(" | ")).unwrap();
+    writeln!(text, "|---|---|{}", "---|".repeat(names.len())).unwrap();
+    for surface in surfaces {
+        let ends = of(rows, reference, Some(surface.name));
+        let wanted = share(&ends, |r| r.quality >= AS_GOOD);
+        let cell = |arm: &Arm| {
+            let minutes = if arm.name == REFERENCE {
+                Some(Summary::of(&ends).minutes[0])
+            } else {
+                minutes_to(&of(rows, arm, Some(surface.name)), wanted)
+            };
+            minutes.map_or("never".to_owned(), |minutes| format!("{minutes:.1}"))
+        };
+        let cells: Vec<String> = arms.iter().map(cell).collect();
+        writeln!(text, "| {} | {} | {} |", surface.name, percent(wanted), cells.join(" | ")).unwrap();
+    }
+}
+
+/// The rows of an arm, on one surface or on all.
+pub fn of<'a>(rows: &'a [Row], arm: &Arm, surface: Option<&str>) -> Vec<&'a Row> {
+    rows.iter().filter(|r| r.arm == arm.name && surface.is_none_or(|name| r.surface == name)).collect()
+}
+
+fn titled(arm: &Arm) -> String {
+    format!("{}{}", arm.name, if arm.twin { " with the twin" } else { "" })
+}
+
+fn head(text: &mut String, first: &str) {
+    writeln!(
+        text,
+        "| {first} | runs | within 3 % of the best | quality, median [p5] | certified / limit, median | over by 3 % | proven | launches | GPU min, median [p10..p90] | ms |"
+    )
+    .unwrap();
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|").unwrap();
+}
+
+fn line(text: &mut String, first: &str, s: &Summary) {
+    writeln!(
+        text,
+        "| {first} | {} | {} | {:.3} [{:.3}] | {:.3} | {} of {} | {} | {:.0} | {:.1} [{:.1}..{:.1}] | {:.0} |",
+        s.runs,
+        percent(s.as_good),
+        s.median_quality,
+        s.low_quality,
+        s.median_certified,
+        percent(s.over),
+        s.certified,
+        percent(s.proven),
+        s.launches,
+        s.minutes[0],
+        s.minutes[1],
+        s.minutes[2],
+        s.millis,
+    )
+    .unwrap();
+}
+
+fn percent(share: f64) -> String {
+    if share.is_nan() { "-".to_owned() } else { format!("{:.1} %", share * 100.0) }
+}
+
+/// What the surfaces are like.
+pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
+    let mut text = String::from(
+        "| surface | engine | points | best point | req/s | defaults | gain | within 3 % | by 10^6 requests |\n",
+    );
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|").unwrap();
+    for surface in surfaces {
+        let name = surface.name;
+        let (points, near) = truths.count(name);
+        let (best, rate) = truths.best(name).unwrap_or(("none", 0.0));
+        let defaults = truths.rate(name, &surface.plan(&known_arm(surface)).space.baseline());
+        let engine = if surface.is_foreign() { "foreign" } else { "matched" };
+        let (gain, fine) = ((rate / defaults - 1.0) * 100.0, truths.fine(name));
+        writeln!(
+            text,
+            "| {name} | {engine} | {points} | {best} | {rate:.2} | {defaults:.2} | {gain:+.0} % | {near} | {fine} |"
+        )
+        .unwrap();
+    }
+    text
+}
