@@ -56,6 +56,8 @@ pub struct Job<'a> {
     pub truth_requests: usize,
     /// Told after each part: what it was, how many are done, how many there are.
     pub progress: &'a (dyn Fn(&str, usize, usize) + Sync),
+    /// Hears the steps of every session.
+    pub sink: &'a dyn Sink,
 }
 
 /// How one session ended.
@@ -212,7 +214,7 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
         .foreign(job.quirks.foreign)
         .first_start(job.quirks.first_start);
-    let ear = Ear::default();
+    let ear = Ear::new(job.sink);
     let bench = Bench::new(rig, job.plan, seed, &ear, None, Journal::default());
     let mut session = Session::new(bench, job.plan, &ear);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.

@@ -21,9 +21,11 @@ pub struct Improvement {
     pub rate: Rate,
 }
 
-/// Listens to a session for its incumbents.
-#[derive(Default)]
-pub(super) struct Ear(Mutex<Heard>);
+/// Listens to a session for its incumbents, and passes on what it hears.
+pub(super) struct Ear<'a> {
+    heard: Mutex<Heard>,
+    sink: &'a dyn Sink,
+}
 
 #[derive(Default)]
 struct Heard {
@@ -32,9 +34,10 @@ struct Heard {
     incumbents: Vec<(u32, Incumbent)>,
 }
 
-impl Sink for Ear {
+impl Sink for Ear<'_> {
     fn take(&self, event: &Event<'_>) {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sink.take(event);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Probed { .. } => heard.probes += 1,
             Event::Improved(incumbent) => {
@@ -46,10 +49,14 @@ impl Sink for Ear {
     }
 }
 
-impl Ear {
+impl<'a> Ear<'a> {
+    pub(super) fn new(sink: &'a dyn Sink) -> Self {
+        Self { heard: Mutex::default(), sink }
+    }
+
     /// The incumbents, with the time that the records of the session give them.
     pub(super) fn improvements(self, entries: &[Entry]) -> Vec<Improvement> {
-        let heard = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
         let probed = |e: &Entry| matches!(e.record, Record::Probed { .. });
         let ends: Vec<usize> = entries.iter().enumerate().filter(|(_, e)| probed(e)).map(|(at, _)| at + 1).collect();
         let spent = |probes: u32| match probes.checked_sub(1) {

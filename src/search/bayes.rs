@@ -147,9 +147,6 @@ impl Bayes {
         self.beliefs = self.believe(&margins, engine);
         let ask = if self.held.is_none() { self.look_at_baseline() } else { self.look_around(&margins, engine) };
         self.margins = Some(margins);
-        if ask == Ask::Done {
-            self.promising = 0;
-        }
         ask
     }
 
@@ -306,7 +303,11 @@ impl Strategy for Bayes {
 
     fn ask(&mut self, engine: &mut dyn Expectation) -> Ask {
         if self.next.is_none() {
-            self.next = Some(self.decide(engine));
+            let next = self.decide(engine);
+            if next == Ask::Done && self.held.is_some() {
+                self.promising = 0;
+            }
+            self.next = Some(next);
         }
         self.next.clone().unwrap_or(Ask::Done)
     }
