@@ -78,7 +78,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: u64) -> Vec<Run<'a
     };
     let begun = Instant::now();
     parallel::map(&tasks, one, |done| {
-        if done % 200 == 0 || done == tasks.len() {
+        if done.is_multiple_of(200) || done == tasks.len() {
             eprintln!("{done} of {} sessions in {:.0} s", tasks.len(), begun.elapsed().as_secs_f64());
         }
     })

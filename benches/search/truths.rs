@@ -7,6 +7,7 @@ use autotune::parallel;
 use autotune::rehearsal::{Capacity, Hours, Job};
 use autotune::settings::Plan;
 use autotune::space::{Point, candidates};
+use autotune::units::Rate;
 use autotune::workload::Material;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ const NEAR: f64 = 0.85;
 /// The same two where every run takes its time; other points get their fine limits when a session chooses them.
 const SLOW_COARSE: u32 = 15_000;
 const SLOW_NEAR: f64 = 0.94;
+/// Fine limits that are computed between two writes of the file.
+const TOGETHER: usize = 8;
 
 /// Surfaces by name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -92,48 +95,62 @@ impl Truths {
             let plan = surface.plan(&known_arm(surface));
             let grid = candidates(&plan.space, &Point::default(), plan.space.size(), 0);
             known.points.retain(|key, _| grid.iter().any(|point| point.to_string() == *key));
-            let missing: Vec<Point> =
-                grid.iter().filter(|point| !known.points.contains_key(&point.to_string())).cloned().collect();
             let material = Material::default();
             let job = job(surface, &plan, &material);
-            if !missing.is_empty() {
-                let hours = Hours::new(job, COARSE).unwrap();
-                let requests = if hours.is_fast() { COARSE } else { SLOW_COARSE };
-                let limits = parallel::map(
-                    &missing,
-                    |point| hours.long(point).map(|long| long.coarse(requests)),
-                    |done| tell(surface.name, "coarse", done, missing.len()),
-                );
-                let known = self.0.entry(surface.name.to_owned()).or_default();
-                known.points.extend(missing.iter().map(ToString::to_string).zip(limits));
-            }
-            self.keep();
-            let best = self.best(surface.name).map_or(f64::INFINITY, |(_, rate)| rate);
-            let near = if Hours::new(job, 1).unwrap().is_fast() { NEAR } else { SLOW_NEAR };
-            let rough: Vec<(Point, Capacity)> = grid
-                .iter()
-                .filter_map(|point| Some((point.clone(), self.0[surface.name].points[&point.to_string()]?)))
-                .filter(|(point, capacity)| {
-                    let wanted = capacity.rate.0 >= near * best
-                        || *point == plan.space.baseline()
-                        || asked
-                            .iter()
-                            .any(|(name, other)| *name == surface.name && other.to_string() == point.to_string());
-                    wanted && capacity.rate.0 > 0.0 && capacity.requests < FINE
-                })
-                .collect();
-            if long && !rough.is_empty() {
-                let hours = Hours::new(job, FINE).unwrap();
-                let limits = parallel::map(
-                    &rough,
-                    |(point, coarse)| hours.long(point).map(|long| long.fine(*coarse, FINE)),
-                    |done| tell(surface.name, "fine", done, rough.len()),
-                );
-                let known = self.0.entry(surface.name.to_owned()).or_default();
-                known.points.extend(rough.iter().map(|(point, _)| point.to_string()).zip(limits));
-                self.keep();
+            self.rank(surface.name, job, &grid);
+            if long {
+                let asked = asked.iter().filter(|(name, _)| *name == surface.name).map(|(_, point)| point.clone());
+                let asked: Vec<Point> = asked.chain([plan.space.baseline()]).collect();
+                self.refine(surface.name, job, &grid, &asked);
             }
         }
+    }
+
+    /// A coarse limit for every point that has none.
+    fn rank(&mut self, surface: &str, job: Job<'_>, grid: &[Point]) {
+        let known = &self.0[surface].points;
+        let missing: Vec<Point> =
+            grid.iter().filter(|point| !known.contains_key(&point.to_string())).cloned().collect();
+        if missing.is_empty() {
+            return;
+        }
+        let hours = Hours::new(job, COARSE).unwrap();
+        let coarse = |point: &Point| {
+            let long = hours.long(point)?;
+            Some(long.coarse(if long.is_fast(Rate(1e-3)) { COARSE } else { SLOW_COARSE }))
+        };
+        let limits = parallel::map(&missing, coarse, |done| tell(surface, "coarse", done, missing.len()));
+        self.learn(surface, missing.iter().zip(limits));
+    }
+
+    /// A fine limit for the points that count and have none.
+    fn refine(&mut self, surface: &str, job: Job<'_>, grid: &[Point], asked: &[Point]) {
+        let best = self.best(surface).map_or(f64::INFINITY, |(_, rate)| rate);
+        let known = &self.0[surface].points;
+        let rough = grid.iter().filter_map(|point| Some((point.clone(), known[&point.to_string()]?)));
+        let mut rough: Vec<(Point, Capacity)> =
+            rough.filter(|(_, coarse)| coarse.rate.0 > 0.0 && coarse.requests < FINE).collect();
+        if rough.is_empty() {
+            return;
+        }
+        let hours = Hours::new(job, FINE).unwrap();
+        rough.retain(|(point, coarse)| {
+            let share = coarse.rate.0 / best;
+            let fast = || hours.long(point).is_some_and(|long| long.is_fast(coarse.rate));
+            let is_asked = asked.iter().any(|other| other.to_string() == point.to_string());
+            share >= SLOW_NEAR || is_asked || (share >= NEAR && fast())
+        });
+        for (part, points) in rough.chunks(TOGETHER).enumerate() {
+            let fine = |(point, coarse): &(Point, Capacity)| hours.long(point).map(|long| long.fine(*coarse, FINE));
+            let limits = parallel::map(points, fine, |done| tell(surface, "fine", part * TOGETHER + done, rough.len()));
+            self.learn(surface, points.iter().map(|(point, _)| point).zip(limits));
+        }
+    }
+
+    fn learn<'a>(&mut self, surface: &str, limits: impl Iterator<Item = (&'a Point, Option<Capacity>)>) {
+        let known = self.0.entry(surface.to_owned()).or_default();
+        known.points.extend(limits.map(|(point, limit)| (point.to_string(), limit)));
+        self.keep();
     }
 }
 
@@ -154,7 +171,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
 }
 
 fn tell(surface: &str, what: &str, done: usize, of: usize) {
-    if done == of || done % 10 == 0 {
+    if done == of || done.is_multiple_of(10) {
         eprintln!("{surface}: {done} of {of} {what} limits");
     }
 }

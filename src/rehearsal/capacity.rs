@@ -78,11 +78,6 @@ impl<'a> Hours<'a> {
         Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: alone.then(draw) })
     }
 
-    /// Whether runs take a fraction of a second, since nothing in the traffic depends on answers or blocks.
-    pub fn is_fast(&self) -> bool {
-        self.drawn.is_some() && self.job.quirks.foreign.late == 0.0
-    }
-
     /// The engine of a point under this traffic; none where it does not start.
     pub fn long(&'a self, point: &Point) -> Option<Long<'a>> {
         let Job { plan, profile, material, quirks, .. } = self.job;
@@ -112,6 +107,11 @@ impl Long<'_> {
     /// The same, but for a few percent of the rate where the KV cache or the memory binds.
     fn rough_margin(&self, rate: Rate, requests: u32) -> f64 {
         self.by_sums(rate, requests).map_or_else(|| self.by_blocks(rate, requests), |(margin, _)| margin)
+    }
+
+    /// Whether a run at that rate takes a moment, since nothing in it depends on answers or blocks.
+    pub fn is_fast(&self, rate: Rate) -> bool {
+        self.by_sums(rate, SKETCH).is_some_and(|(_, exact)| exact)
     }
 
     fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {

@@ -302,19 +302,24 @@ impl Scheduler {
     /// Extends the blocks of a sequence to hold that many tokens, or changes nothing and says so.
     fn allocate(&mut self, slot: u32, tokens: u32) -> bool {
         let sequence = &mut self.slots[slot as usize];
-        let wanted = tokens.div_ceil(self.limits.block_size) as usize;
-        let missing = wanted.saturating_sub(sequence.blocks.len());
-        if missing > self.pool.free() as usize {
-            return false;
-        }
-        for _ in 0..missing {
-            sequence.blocks.extend(self.pool.take());
+        let block_size = self.limits.block_size;
+        // Most steps need neither a block nor a division.
+        if tokens as usize > sequence.blocks.len() * block_size as usize {
+            let missing = tokens.div_ceil(block_size) as usize - sequence.blocks.len();
+            if missing > self.pool.free() as usize {
+                return false;
+            }
+            for _ in 0..missing {
+                sequence.blocks.extend(self.pool.take());
+            }
         }
         // Full blocks can be found from now on: within a step keys and values are written before they are read.
-        let full = (tokens / self.limits.block_size) as usize;
-        while sequence.remembered < full.min(sequence.hashes.len()) {
-            self.pool.remember(sequence.blocks[sequence.remembered], sequence.hashes[sequence.remembered]);
-            sequence.remembered += 1;
+        if sequence.remembered < sequence.hashes.len() {
+            let full = (tokens / block_size) as usize;
+            while sequence.remembered < full.min(sequence.hashes.len()) {
+                self.pool.remember(sequence.blocks[sequence.remembered], sequence.hashes[sequence.remembered]);
+                sequence.remembered += 1;
+            }
         }
         true
     }

@@ -97,7 +97,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
              input_tokens = { distribution = \"lognormal\", median = 500, sigma = 0.9, min = 16, max = 8000 }\n\
              output_tokens = { distribution = \"uniform\", min = 20, max = 100 }",
             "max-num-seqs = { values = [128, 192, 256, 384, 512, 1024], default = 256 }\n\
-             max-num-batched-tokens = { values = [256, 512, 768, 1024, 1536, 2048, 4096, 8192], default = 8192 }",
+             max-num-batched-tokens = { values = [256, 512, 768, 1024, 1536, 2048, 4096, 8192], default = 2048 }",
             fitted(STALLS),
             TILES,
         ),
