@@ -32,6 +32,7 @@ fn main() {
         quirks: Quirks::default(),
         truth_requests: TRUTH_REQUESTS,
         progress: &|_, _, _| (),
+        sink: &autotune::progress::Silent,
     };
     let truth = Truth::of(job).unwrap();
     let of = |point: &Point| truth.limit(point).map_or(0.0, |limit| limit.0);

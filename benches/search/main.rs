@@ -1,6 +1,6 @@
 //! What the answers of whole sessions are worth, on simulated engines whose true limits are known, by strategy.
 //!
-//!     cargo bench --bench search [-- --quick] [--seeds N] [--arms a,b] [--surfaces x,y] [--out DIR]
+//!     cargo bench --bench search [-- --quick] [--seeds N] [--steps SEED] [--arms a,b] [--surfaces x,y] [--out DIR]
 //!     cargo bench --bench search -- --truths [--coarse] [--surfaces x,y]
 //!
 //! The second computes the true limits that are missing in `truths.json`. A quick run ends with code 1 where a loose bar is missed.
@@ -45,6 +45,9 @@ struct Arguments {
     quick: bool,
     #[arg(long)]
     seeds: Option<u64>,
+    /// Only this seed, and every step of its sessions on standard error.
+    #[arg(long)]
+    steps: Option<u64>,
     /// Only these arms.
     #[arg(long, value_delimiter = ',')]
     arms: Vec<String>,
@@ -90,8 +93,9 @@ fn main() -> ExitCode {
         .filter(|arm| chosen[0].try_plan(arm).inspect_err(|_| eprintln!("left out: {}", arm.name)).is_ok())
         .copied()
         .collect();
-    let seeds = arguments.seeds.unwrap_or(if arguments.quick { QUICK_SEEDS } else { SEEDS });
-    let runs = sessions::run(&chosen, &arms, seeds);
+    let seeds = 1..=arguments.seeds.unwrap_or(if arguments.quick { QUICK_SEEDS } else { SEEDS });
+    let seeds = arguments.steps.map_or(seeds, |seed| seed..=seed);
+    let runs = sessions::run(&chosen, &arms, seeds, arguments.steps.is_some());
     truths.complete(&chosen, &sessions::points(&runs), !arguments.quick && !arguments.coarse);
     let rows: Vec<Row> = runs.iter().map(|run| sessions::row(run, &truths)).collect();
     let text = tables::markdown(&rows, &chosen, &arms, &truths);

@@ -1,9 +1,11 @@
 //! Whole sessions of every arm on every surface, and what each was worth.
 
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use autotune::journal::{Placed, Status};
 use autotune::parallel;
+use autotune::progress::{Plain, Silent};
 use autotune::rehearsal::{Job, Rehearsed, session};
 use autotune::space::Point;
 use autotune::workload::Material;
@@ -56,10 +58,11 @@ pub struct Said {
 }
 
 /// Every session, the arms of a surface one after the other.
-pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: u64) -> Vec<Run<'a>> {
+pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64>, steps: bool) -> Vec<Run<'a>> {
     let tasks: Vec<(&Surface, Arm, u64)> = surfaces
         .iter()
-        .flat_map(|surface| arms.iter().flat_map(move |arm| (1..=seeds).map(move |seed| (*surface, *arm, seed))))
+        .flat_map(|surface| arms.iter().map(move |arm| (*surface, *arm)))
+        .flat_map(|(surface, arm)| seeds.clone().map(move |seed| (surface, arm, seed)))
         .collect();
     let one = |(surface, arm, seed): &(&'a Surface, Arm, u64)| {
         let (plan, material) = (surface.plan(arm), Material::default());
@@ -71,6 +74,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: u64) -> Vec<Run<'a
             quirks: *quirks,
             truth_requests: 0,
             progress: &|_, _, _| (),
+            sink: if steps { &Plain } else { &Silent },
         };
         let begun = Instant::now();
         let rehearsed = session(&job, *seed).unwrap_or_else(|e| panic!("{} with {}: {e}", surface.name, arm.name));

@@ -167,6 +167,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
         quirks: surface.quirks,
         truth_requests: COARSE as usize,
         progress: &|_, _, _| (),
+        sink: &autotune::progress::Silent,
     }
 }
 

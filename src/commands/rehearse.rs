@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_profile};
 use crate::cli::RehearseArgs;
 use crate::clock;
+use crate::progress::Silent;
 use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
 use crate::report;
 use crate::twin::Profile;
@@ -41,6 +42,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         quirks: Quirks::default(),
         truth_requests: TRUTH_REQUESTS,
         progress: &progress,
+        sink: &Silent,
     };
     let rehearsal = simulate(job, &seeds).map_err(|error| match error {
         RehearsalError::Scope(_) => Failed::usage(format!("error: {error}")),

@@ -271,6 +271,7 @@ fn bracket(margin: impl Fn(Rate) -> f64, guess: Rate, stride: f64, within: f64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Silent;
     use crate::rehearsal::{Quirks, Truth};
     use crate::settings::parse;
     use crate::twin::{Foreign, Noise, Profile};
@@ -290,7 +291,7 @@ mod tests {
     }
 
     fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, quirks: Quirks) -> Job<'a> {
-        Job { plan, profile, material, quirks, truth_requests: 20_000, progress: &|_, _, _| () }
+        Job { plan, profile, material, quirks, truth_requests: 20_000, progress: &|_, _, _| (), sink: &Silent }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
 use crate::parallel;
+use crate::progress::Sink;
 use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;

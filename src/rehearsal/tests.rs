@@ -27,7 +27,15 @@ const SMALL: [(&str, &str); 4] = [
 fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> Result<Rehearsal, RehearsalError> {
     let material = Material::default();
     rehearse(
-        Job { plan, profile, material: &material, quirks: Quirks::default(), truth_requests, progress: &|_, _, _| () },
+        Job {
+            plan,
+            profile,
+            material: &material,
+            quirks: Quirks::default(),
+            truth_requests,
+            progress: &|_, _, _| (),
+            sink: &Silent,
+        },
         seeds,
     )
 }
@@ -138,6 +146,7 @@ fn the_truth_is_told_or_why_there_is_none() {
             quirks: Quirks::default(),
             truth_requests: 1500,
             progress: &|_, _, _| (),
+            sink: &Silent,
         };
         Truth::in_time(job).map(|truth| truth.best().map(|(point, rate)| (point.clone(), rate)))
     };

@@ -20,17 +20,23 @@ const MOST_PROBES: usize = 7;
 /// The first look at the baseline takes so many probes at least.
 const LEAST_PROBES: usize = 2;
 /// No step to a new rate is larger, up or down; from far below the limit ...
-const STRIDE: (f64, f64, f64) = (1.7, 8.0, 2.6);
+const STRIDE: (f64, f64, f64) = (2.0, 8.0, 2.6);
 /// ... which is where the binding margin is below this.
 const FAR: f64 = -0.5;
 /// The baseline's limit is not believed before a rate was driven this near to it, in logarithms: the twin learns most there.
 const NEAR: f64 = 0.12;
+/// The search is content with so many times the error that is asked of the answer: certification has fresh probes for it.
+const ENOUGH: f64 = 2.0;
 /// Rates this near to each other, in logarithms, are the same.
 const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
-const HOPELESS: f64 = 64.0;
+const HOPELESS: f64 = 32.0;
+/// After so many launches in a row that gained nothing, what the model still hopes for is not looked for: it hopes too much.
+const PATIENCE: usize = 2;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
+/// ... but no more of them than this.
+const MOST_IN_VAIN: usize = 3;
 /// Rates that differ by less than this share of the best are ties, which headroom decides.
 const TIE: f64 = 0.003;
 
@@ -178,7 +184,7 @@ impl Bayes {
             return Ask::Done;
         };
         let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
-        let known = |root: Root| root.error <= self.precision && near(root);
+        let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
         match belief.root {
             Some(root) if self.probes_of(&self.baseline) >= LEAST_PROBES && known(root) => Ask::Done,
             root => match self.step(&self.baseline, root) {
@@ -205,12 +211,13 @@ impl Bayes {
     fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         let mut offers: Vec<Offer> = Vec::new();
-        for belief in self.beliefs.iter().filter(|b| self.may_probe(&b.point)) {
-            let fresh = self.running() != Some(&belief.point);
-            offers.push(self.offer(&belief.point, &belief.curve, best.rate, fresh, engine));
+        // A point that was launched before is not launched again: that is what certification does.
+        if let Some(running) = self.running().and_then(|point| self.belief(point)).filter(|b| self.may_probe(&b.point))
+        {
+            offers.push(self.offer(&running.point, &running.curve, best.rate, false, engine));
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
-        if self.launches() < self.most_launches {
+        if self.launches() < self.most_launches && self.in_vain() < PATIENCE {
             for point in self.untried() {
                 let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, best.rate, true, engine));
@@ -232,7 +239,7 @@ impl Bayes {
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
     fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
-        if self.launches() >= self.most_launches {
+        if self.launches() >= MOST_IN_VAIN.min(self.most_launches) {
             return Ask::Done;
         }
         let lowest = self.sights().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
@@ -245,6 +252,17 @@ impl Bayes {
         self.promising = chances.len().min(self.most_launches);
         let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         best.map_or(Ask::Done, |(point, _)| probe(point, round(Rate(lowest))))
+    }
+
+    /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
+    fn in_vain(&self) -> usize {
+        let limit = |t: &Trial| self.belief(&t.point).map_or(0.0, rate);
+        let (mut highest, mut in_vain) = (0.0, 0);
+        for trial in &self.trials {
+            in_vain = if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { in_vain + 1 };
+            highest = limit(trial).max(highest);
+        }
+        in_vain
     }
 
     /// How many points besides the baseline were launched.
@@ -330,13 +348,15 @@ impl Strategy for Bayes {
         }
     }
 
-    /// The point with the highest limit; of ties the one further inside its limits.
-    fn incumbent(&self) -> Option<Incumbent> {
-        let sound = || self.beliefs.iter().filter(|b| b.root.is_some() && !self.failed(&b.point));
-        let highest = sound().map(rate).fold(0.0, f64::max);
-        let ties = sound().filter(|b| rate(b) >= highest * (1.0 - TIE));
-        let best = ties.min_by(|a, b| a.room.total_cmp(&b.room))?;
-        Some(Incumbent { point: best.point.clone(), rate: Rate(rate(best)) })
+    /// By their limits; of those that tie for the highest, the one further inside its limits comes first.
+    fn ranking(&self) -> Vec<Incumbent> {
+        let mut sound: Vec<&Belief> =
+            self.beliefs.iter().filter(|b| b.root.is_some() && !self.failed(&b.point)).collect();
+        sound.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+        let highest = sound.first().map_or(0.0, |b| rate(b));
+        let ties = sound.iter().take_while(|b| rate(b) >= highest * (1.0 - TIE)).count();
+        sound[..ties].sort_by(|a, b| a.room.total_cmp(&b.room));
+        sound.into_iter().map(|b| Incumbent { point: b.point.clone(), rate: Rate(rate(b)) }).collect()
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {

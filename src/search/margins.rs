@@ -110,7 +110,7 @@ impl Margins {
     fn prior(&self, with_twin: bool) -> Prior {
         let belief = |median, spread| Belief { median, spread };
         let (common, amplitude, of_rate) = if with_twin {
-            (belief(0.04, 0.6), belief(0.05, 0.5), belief(0.5, 0.5))
+            (belief(0.05, 0.6), belief(0.035, 0.5), belief(0.5, 0.5))
         } else {
             (belief(0.4, 0.6), belief(0.3, 0.6), belief(0.6, 0.5))
         };

@@ -179,8 +179,13 @@ pub trait Strategy: Send {
     /// What became of the last question.
     fn tell(&mut self, query: &Query, tell: &Tell);
 
+    /// The points that keep some rate, the best first.
+    fn ranking(&self) -> Vec<Incumbent>;
+
     /// The best so far.
-    fn incumbent(&self) -> Option<Incumbent>;
+    fn incumbent(&self) -> Option<Incumbent> {
+        self.ranking().into_iter().next()
+    }
 
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;

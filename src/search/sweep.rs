@@ -103,10 +103,11 @@ impl Strategy for Sweep {
     }
 
     /// Of equals the first.
-    fn incumbent(&self) -> Option<Incumbent> {
+    fn ranking(&self) -> Vec<Incumbent> {
         let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
-        let best = kept.rev().max_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth));
-        best.map(|(point, Kept { rate, .. })| Incumbent { point: point.clone(), rate })
+        let mut kept: Vec<(&Point, Kept)> = kept.collect();
+        kept.sort_by(|(_, a), (_, b)| b.worth.total_cmp(&a.worth));
+        kept.into_iter().map(|(point, Kept { rate, .. })| Incumbent { point: point.clone(), rate }).collect()
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {

@@ -1,7 +1,8 @@
 //! What fresh probes of one cold engine prove together: the limit in rate, and the rate that is safely below it.
 //!
-//! Pure. Each probe tells a margin with its error at its own rate; along the slope of the margin in the rate they speak of every rate near
-//! by. A rate is certified where all of them together are sure, and never above the highest that was driven.
+//! Pure. Each probe tells a margin with its error at its own rate; along the curve of the margin in the rate, as the twin has it, they speak of
+//! every rate near by. A rate is certified where all of them together are sure, below every rate that surely failed, and never above
+//! the highest that was driven.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -11,21 +12,25 @@ use crate::verdict::{Certainty, Verdict};
 
 /// Two launches of an engine differ by about so much in a p99 (within 3 % on an H200): no number of probes of one launch is surer.
 const OF_A_LAUNCH: f64 = 0.015;
-/// How uncertain a slope is, as a share of itself.
-const SLOPE_ERROR: f64 = 0.3;
-/// A margin rises at least so fast with the logarithm of the rate, near its limit.
-const LEAST_SLOPE: f64 = 0.7;
-/// ... and is thought to rise so fast where no twin tells.
+/// How uncertain the way is from one rate to another, as a share of how much the margin changes on it.
+const WAY_ERROR: f64 = 0.3;
+/// How a margin is thought to rise with the logarithm of the rate where no twin tells.
 const SLOPE: f64 = 1.2;
-/// What a probe that was cut, or whose queue grew, says: broken by about so much, give or take as much.
-const BROKEN: f64 = 0.12;
+/// A margin rises at least so fast: where a twin sees none of it, it is too flat.
+const LEAST_SLOPE: f64 = 0.3;
+/// Below a rate that surely failed, the limit is looked for by this factor.
+const BELOW_FAILURE: f64 = 0.93;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
-/// Rates are looked through in such steps of their logarithm, down to the lowest that is looked at.
-const FINE: f64 = 1e-3;
+/// Rates are found to this step of their logarithm ...
+const FINE: f64 = 2e-4;
+/// ... and none lower than this share of the lowest that was driven.
 const DEEPEST: f64 = 0.7;
 /// The next rate is at most so many times the last, and at least so many times.
 const STRIDE: (f64, f64) = (0.75, 1.3);
+
+/// A promise's margin by the logarithm of the rate, ascending, as a twin expects it.
+pub(super) type Curve = Vec<(f64, f64)>;
 
 /// One promise in one probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +39,6 @@ struct Evidence {
     margin: f64,
     error: f64,
     freedom: f64,
-    slope: f64,
 }
 
 /// The evidence of one engine.
@@ -42,8 +46,11 @@ struct Evidence {
 pub(super) struct Certifier {
     /// By promise.
     evidence: Vec<Vec<Evidence>>,
-    /// Rates that were driven to their end.
+    /// By promise; empty where no twin tells.
+    curves: Vec<Curve>,
+    /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
+    failed: Vec<f64>,
 }
 
 /// What is proved so far.
@@ -60,44 +67,77 @@ pub(super) struct Proof {
 }
 
 impl Certifier {
-    /// Takes in a probe that was not void. `slopes` are those of each margin in the logarithm of the rate, where a twin tells.
-    pub(super) fn hear(&mut self, rate: Rate, verdict: &Verdict, slopes: &[Option<f64>]) {
+    /// Takes in a probe that was not void. `curves` are what a twin expects around its rate, by promise.
+    pub(super) fn hear(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
         self.evidence.resize(verdict.limits.len(), Vec::new());
-        let whole = verdict.complete && !verdict.saturated;
-        if whole {
-            self.driven.push(rate.0);
+        self.curves = curves;
+        let log_rate = rate.0.ln();
+        if !verdict.complete || verdict.saturated {
+            self.failed.push(log_rate);
+            return;
         }
+        self.driven.push(log_rate);
         for (l, limit) in verdict.limits.iter().enumerate() {
-            let slope = slopes.get(l).copied().flatten().unwrap_or(SLOPE).max(LEAST_SLOPE);
-            let seen = limit.deciding_margin().zip(limit.deciding_error()).filter(|_| whole || !limit.broken());
-            let (margin, error) = match seen {
-                Some(seen) => seen,
-                None if limit.broken() || !whole => (BROKEN, BROKEN),
-                None => continue,
-            };
-            let freedom = limit.deciding_freedom();
-            self.evidence[l].push(Evidence { log_rate: rate.0.ln(), margin, error, freedom, slope });
+            match limit.deciding_margin().zip(limit.deciding_error()) {
+                Some((margin, error)) => {
+                    let freedom = limit.deciding_freedom();
+                    self.evidence[l].push(Evidence { log_rate, margin, error, freedom });
+                }
+                None if limit.broken() => self.failed.push(log_rate),
+                None => {}
+            }
         }
     }
 
     /// One-sided confidence that every promise holds at that rate.
     fn confidence(&self, log_rate: f64) -> f64 {
-        self.evidence.iter().map(|of_a_promise| at(of_a_promise, log_rate)).fold(
-            1.0,
-            |least, (margin, error, freedom)| {
-                let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
-                f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
-            },
-        )
+        if self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
+            return 0.0;
+        }
+        (0..self.evidence.len()).filter(|l| !self.evidence[*l].is_empty()).fold(1.0, |least, l| {
+            let (margin, error, freedom) = self.at(l, log_rate);
+            let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
+            f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
+        })
     }
 
-    /// The highest rate with that confidence, of those near the driven ones.
+    /// The margin of a promise at a rate by all that was seen of it, its error, and the freedom of that.
+    fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
+        let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
+        for e in &self.evidence[l] {
+            let way = self.way(l, e.log_rate, log_rate);
+            let weight = 1.0 / (e.error.powi(2) + (WAY_ERROR * way).powi(2));
+            weights += weight;
+            sum += weight * (e.margin + way);
+            freedom += e.freedom;
+        }
+        (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH), freedom)
+    }
+
+    /// How much the margin changes from one rate to another.
+    fn way(&self, l: usize, from: f64, to: f64) -> f64 {
+        let least = LEAST_SLOPE * (to - from);
+        match self.curves.get(l).filter(|curve| curve.len() > 1) {
+            Some(curve) => {
+                let way = along(curve, to) - along(curve, from);
+                if to >= from { way.max(least) } else { way.min(least) }
+            }
+            None => SLOPE * (to - from),
+        }
+    }
+
+    /// The highest rate with that confidence, of those near the driven ones. The confidence falls as the rate rises.
     fn highest(&self, confidence: f64) -> Option<f64> {
-        let rates = || self.evidence.iter().flatten().map(|e| e.log_rate);
-        let top = rates().reduce(f64::max)? + STRIDE.1.ln();
-        let depth = top - (rates().reduce(f64::min)? + DEEPEST.ln());
-        let steps = (depth / FINE) as usize;
-        (0..=steps).map(|i| top - i as f64 * FINE).find(|log| self.confidence(*log) >= confidence)
+        let mut high = self.driven.iter().copied().reduce(f64::max)? + STRIDE.1.ln();
+        let mut low = self.driven.iter().copied().reduce(f64::min)? + DEEPEST.ln();
+        if self.confidence(low) < confidence {
+            return None;
+        }
+        while high - low > FINE {
+            let middle = 0.5 * (low + high);
+            if self.confidence(middle) >= confidence { low = middle } else { high = middle }
+        }
+        Some(low)
     }
 
     /// What is proved; none where no rate near those driven is certain.
@@ -105,35 +145,41 @@ impl Certifier {
         let limit = self.highest(0.5)?;
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
-        let rate = down(Rate(safe.exp().min(highest)));
+        let rate = down(Rate(safe.min(highest).exp()));
         let error = (limit - self.highest(0.84)?).max(1e-4);
         Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 
-    /// Whether the limit is known to that standard error, and the certified rate lies as near below it as that allows.
+    /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
     pub(super) fn precise(&self, precision: f64) -> bool {
-        self.proof().is_some_and(|p| p.error <= precision && p.rate.0 >= p.limit.0 * (1.0 - AS_NEAR * precision))
+        self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - AS_NEAR * precision))
     }
 
-    /// Where the next probe says most: just below the limit as best known.
+    /// Whether another probe of this engine would tell little: by now its launch is the larger doubt, or the evidence is as close as asked for.
+    pub(super) fn done(&self, precision: f64) -> bool {
+        let by_probes = |l: &Vec<Evidence>| 1.0 / l.iter().map(|e| e.error.powi(-2)).sum::<f64>().sqrt();
+        let exhausted = self.evidence.iter().all(|l| l.is_empty() || by_probes(l) <= OF_A_LAUNCH);
+        self.precise(precision) || (exhausted && self.proof().is_some())
+    }
+
+    /// Where the next probe says most: between the limit as best known and what is certain, and below what failed.
     pub(super) fn next(&self, last: Rate) -> Rate {
-        let limit = self.highest(0.5).map_or(last.0 * STRIDE.0, f64::exp);
-        let safe = self.highest(Certainty::CERTIFIED.0).map_or(limit, f64::exp);
-        round(Rate((limit * safe).sqrt().clamp(last.0 * STRIDE.0, last.0 * STRIDE.1)))
+        let lowest_failure = self.failed.iter().copied().fold(f64::INFINITY, f64::min);
+        let wanted = match (self.highest(0.5), self.highest(Certainty::CERTIFIED.0)) {
+            (Some(limit), safe) => 0.5 * (limit + safe.unwrap_or(limit)),
+            (None, _) => last.0.ln() + BELOW_FAILURE.ln(),
+        };
+        let below = lowest_failure + BELOW_FAILURE.ln();
+        let bounded = wanted.clamp(last.0.ln() + STRIDE.0.ln(), last.0.ln() + STRIDE.1.ln()).min(below);
+        round(Rate(bounded.exp()))
     }
 }
 
-/// The margin of a promise at a rate by all that was seen of it, its error, and the freedom of that.
-fn at(evidence: &[Evidence], log_rate: f64) -> (f64, f64, f64) {
-    let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
-    for e in evidence {
-        let way = e.slope * (log_rate - e.log_rate);
-        let weight = 1.0 / (e.error.powi(2) + (SLOPE_ERROR * way).powi(2));
-        weights += weight;
-        sum += weight * (e.margin + way);
-        freedom += e.freedom;
-    }
-    if weights == 0.0 { (0.0, 1.0, 1.0) } else { (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH), freedom) }
+/// The margin at a rate by straight lines between those of a curve, and beyond its ends.
+fn along(curve: &[(f64, f64)], log_rate: f64) -> f64 {
+    let after = curve.partition_point(|(log, _)| *log < log_rate).clamp(1, curve.len() - 1);
+    let ((a, at_a), (b, at_b)) = (curve[after - 1], curve[after]);
+    at_a + (at_b - at_a) * (log_rate - a) / (b - a)
 }
 
 /// Three significant digits, never rounded up.
@@ -197,13 +243,18 @@ mod tests {
         }
     }
 
+    /// A margin that rises twice as fast as the logarithm of the rate.
+    fn steep() -> Vec<Curve> {
+        vec![vec![(0.0, 0.0), (5.0, 10.0)]]
+    }
+
     /// Drives an engine with that limit and slope until it is known; returns what is proved and the rates that were driven.
     fn certify(limit: f64, from: f64, error: f64, precision: f64) -> (Option<Proof>, Vec<f64>) {
         let (mut certifier, mut rate, mut driven) = (Certifier::default(), Rate(from), Vec::new());
         for _ in 0..8 {
             let margin = 2.0 * (rate.0 / limit).ln();
             driven.push(rate.0);
-            certifier.hear(rate, &verdict((margin < 0.4).then_some(margin), error), &[Some(2.0)]);
+            certifier.hear(rate, &verdict((margin < 0.4).then_some(margin), error), steep());
             if certifier.precise(precision) {
                 break;
             }
@@ -234,7 +285,7 @@ mod tests {
     fn more_probes_make_it_surer_and_a_relaunch_leaves_its_doubt() {
         let proof = |probes: usize| {
             let mut certifier = Certifier::default();
-            (0..probes).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.06), &[Some(2.0)]));
+            (0..probes).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.06), steep()));
             certifier.proof().unwrap()
         };
         assert!(proof(3).rate.0 > proof(1).rate.0);
@@ -244,12 +295,22 @@ mod tests {
     #[test]
     fn nothing_is_certified_above_what_was_driven_or_from_probes_that_were_cut() {
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), &[Some(2.0)]);
+        certifier.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
         assert_eq!(certifier.proof().unwrap().rate, Rate(5.0));
         assert!(!certifier.precise(0.05) && certifier.next(Rate(5.0)).0 > 5.5);
         let mut cut = Certifier::default();
-        cut.hear(Rate(5.0), &verdict(None, 0.0), &[Some(2.0)]);
+        cut.hear(Rate(5.0), &verdict(None, 0.0), steep());
         assert!(cut.proof().is_none() && cut.next(Rate(5.0)).0 < 5.0);
+    }
+
+    #[test]
+    fn the_way_from_rate_to_rate_is_that_of_the_twin() {
+        // Flat up to 10 requests per second, where a queue begins to grow.
+        let cliff = vec![vec![(9f64.ln(), -0.1), (10f64.ln(), -0.1), (10.2f64.ln(), 0.4)]];
+        let mut certifier = Certifier::default();
+        certifier.hear(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
+        let proof = certifier.proof().unwrap();
+        assert!((10.0..10.1).contains(&proof.limit.0) && proof.rate.0 == 9.5, "{proof:?}");
     }
 
     #[test]

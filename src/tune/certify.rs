@@ -1,7 +1,7 @@
 //! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough.
 
 use super::bench::BenchError;
-use super::certifier::Certifier;
+use super::certifier::{Certifier, Curve};
 use super::session::{CONTENT, Session};
 use crate::journal::{DirectlySeen, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
@@ -14,11 +14,12 @@ use crate::workload::mix;
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
 /// So many probes at most.
-const TRIES: u64 = 8;
+const TRIES: u64 = 6;
 /// The label of the seeds of fresh traffic.
 const FRESH: u64 = 3;
-/// Slopes are taken between rates this far from the driven one.
-const ASIDE: f64 = 1.03;
+/// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
+const AROUND: i32 = 6;
+const STEP: f64 = 1.04;
 
 impl<R: Rig> Session<'_, R> {
     /// Drives a cold engine with fresh arrivals near the estimate until its limit is known to the precision asked for, or the budget ends
@@ -50,7 +51,7 @@ impl<R: Rig> Session<'_, R> {
             match self.bench.probe(self.fresh(rate, attempt), Certainty::CERTIFIED).await? {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
-                    certifier.hear(rate, &verdict, &self.slopes(&placed.point, rate));
+                    certifier.hear(rate, &verdict, self.curves(&placed.point, rate));
                     heard.push((rate, verdict));
                 }
                 Err(diagnosis) => {
@@ -59,7 +60,8 @@ impl<R: Rig> Session<'_, R> {
                 }
             }
             self.standing(0);
-            if certifier.precise(self.plan.search.precision) {
+            if certifier.done(self.plan.search.precision) {
+                "more probes of one launch do not tell more".clone_into(&mut ended);
                 break;
             }
             rate = certifier.next(rate);
@@ -99,12 +101,19 @@ impl<R: Rig> Session<'_, R> {
         }
     }
 
-    /// How each margin rises with the logarithm of the rate, as the twin sees it.
-    fn slopes(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
+    /// What the twin expects of each margin around a rate; nothing where it does not know one of them.
+    fn curves(&mut self, point: &Point, rate: Rate) -> Vec<Curve> {
         let mut foresight = self.foresight();
-        let [below, above] = [rate.0 / ASIDE, rate.0 * ASIDE].map(|rate| foresight.margins(point, Rate(rate)));
-        let slope = |(below, above): (Option<f64>, Option<f64>)| Some((above? - below?) / (2.0 * ASIDE.ln()));
-        below.into_iter().zip(above).map(slope).collect()
+        let mut curves: Vec<Curve> = Vec::new();
+        for step in -AROUND..=AROUND {
+            let there = Rate(rate.0 * STEP.powi(step));
+            let margins = foresight.margins(point, there);
+            curves.resize(margins.len().max(curves.len()), Vec::new());
+            for (curve, margin) in curves.iter_mut().zip(margins) {
+                curve.extend(margin.map(|margin| (there.0.ln(), margin)));
+            }
+        }
+        curves
     }
 }
 

@@ -20,8 +20,8 @@ use crate::workload::{Demand, Material, Outline, Pace, Planned, Vocabulary, mix,
 const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
 /// A workload that ends before this many requests is no long run.
 const LEAST_LONG: usize = 2_000;
-/// The first fit waits for so many probes: one alone fits anything.
-const FIRST_FIT: usize = 2;
+/// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
+const LEAST_TO_JUDGE: usize = 2;
 /// A fit takes at most so many probes, the latest.
 const MOST_PROBES: usize = 8;
 /// What a fit may cost while an engine waits.
@@ -176,7 +176,8 @@ impl Pairing {
         (material, shared_seed): (&Material, u64),
         certainty: Certainty,
     ) -> Verdict {
-        let Some(fit) = self.fit.as_ref().filter(|_| verdict.open_to_pairs()) else { return verdict };
+        let judges = |fit: &&Fit| verdict.open_to_pairs() && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
+        let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
         let Lesson { engine, ask, probe, objection } = lesson;
         let pace = AnswerPace::of(probe, ask.window);
         let traffic = self.hours.of(plan, material, ask, shared_seed, pace, LONG);
@@ -193,7 +194,7 @@ impl Pairing {
 
     /// Whether there is a twin to judge by, and the last probe that it looked at was its to judge.
     pub(super) fn has_a_say(&self) -> bool {
-        self.fit.is_some() && !self.overruled
+        self.fit.as_ref().is_some_and(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE) && !self.overruled
     }
 
     /// Takes note of who judged.
@@ -215,7 +216,7 @@ impl Pairing {
             self.probes.pop_front();
         }
         self.lessons += 1;
-        self.lessons >= FIRST_FIT && 2 * self.lessons >= 3 * self.tried
+        2 * self.lessons >= 3 * self.tried
     }
 
     /// Fits to what was learnt; none where it says too little.
@@ -275,7 +276,7 @@ impl Hours {
         answers: AnswerPace,
         requests: usize,
     ) -> Vec<Outline> {
-        let seed = mix(ask.arrival_seed, &[HOURS]);
+        let seed = mix(shared_seed, &[HOURS]);
         let pace = |rate| Pace {
             demand: Demand::Open(rate),
             horizon: Seconds(f64::MAX),

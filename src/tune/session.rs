@@ -16,8 +16,11 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Verdict, Window};
 use crate::workload::mix;
 
-/// The first rate tried, as a share of what the warm-up's burst reached: a burst fills batches that open traffic does not.
-const OF_BURST: f64 = 0.7;
+/// The first rate tried, as a share of what the warm-up's burst reached: a short burst neither fills an engine nor leaves it as idle as open traffic does.
+const OF_BURST: f64 = 1.0;
+/// Another point is certified too where the best one proved less than this share of what the search promised of both; at most so many.
+const DISAPPOINTING: f64 = 0.93;
+const RUNNERS_UP: usize = 2;
 /// A probe of the search lasts until so many requests are expected in its window ...
 const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.
@@ -80,13 +83,28 @@ impl<'a, R: Rig> Session<'a, R> {
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
         let baseline = Placed { estimated_rate: strategy.estimate(&point), binding, ..Placed::new(point) };
-        let Some(winner) = strategy.incumbent() else {
+        let ranking = strategy.ranking();
+        let Some(winner) = ranking.first().cloned() else {
             return Ok(self.nothing_found(baseline));
         };
         // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals.
         let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
-        let best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point) };
-        let best = self.certify(Purpose::Certify, best, u32::from(beside.is_some())).await?;
+        let mut best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point.clone()) };
+        best = self.certify(Purpose::Certify, best, u32::from(beside.is_some())).await?;
+        for next in ranking.into_iter().skip(1).take(RUNNERS_UP).filter(|next| next.point != baseline.point) {
+            // The search had kept the luckiest of its readings where its winner proves less than another point promises.
+            let proved = best.certified_rate.and(best.limit).map_or(0.0, |limit| limit.0);
+            let disappointing = proved < winner.rate.0 * DISAPPOINTING && proved < next.rate.0 * DISAPPOINTING;
+            if !disappointing || !self.affords(self.prices().certification(), 1) {
+                break;
+            }
+            self.note(&format!("{} promises more than what is proved so far: it is proved too", next.point));
+            let runner_up = Placed { estimated_rate: Some(next.rate), ..Placed::new(next.point) };
+            let runner_up = self.certify(Purpose::Certify, runner_up, u32::from(beside.is_some())).await?;
+            if runner_up.limit.map_or(0.0, |limit| limit.0) > proved {
+                best = runner_up;
+            }
+        }
         let baseline = match beside {
             Some(baseline) => self.certify(Purpose::CertifyBaseline, baseline, 0).await?,
             None if best.point == baseline.point => best.clone(),

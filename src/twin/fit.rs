@@ -47,7 +47,7 @@ impl Effort {
     /// For an answer that stays: some seconds of a core for ten probes.
     pub const FULL: Self = Self { steps: 30, hops: 1, polish: 1e7 };
     /// For a session that fits again and again while an engine waits: a tenth of that.
-    pub const QUICK: Self = Self { steps: 15, hops: 0, polish: 1e6 };
+    pub const QUICK: Self = Self { steps: 15, hops: 0, polish: 5e5 };
     /// For tests, whose code is not optimized.
     #[cfg(test)]
     pub(crate) const LEAST: Self = Self { steps: 2, hops: 0, polish: 0.0 };

@@ -6,7 +6,7 @@ use super::{Space, Surface, engine, quirks};
 
 const NOISE: Noise = Noise { run_to_run: 0.01, step_to_step: 0.03, stall_chance: 0.0, stall_seconds: 0.0 };
 const STALLS: Noise = Noise { stall_chance: 2e-5, stall_seconds: 0.1, step_to_step: 0.05, ..NOISE };
-const PROBE: &str = "ramp = \"5s\"\nwindow = \"20s\"\ncertify_window = \"45s\"";
+const PROBE: &str = "ramp = \"5s\"\nwindow = \"20s\"\ncertify_window = \"35s\"";
 /// Other tiles than the twin's, and prefill that hides by another rule.
 const TILES: Foreign = Foreign { tile: 24, tile_seconds: 6e-4, hidden: 0.15, late: 0.0 };
 /// The same with tokens that come late.

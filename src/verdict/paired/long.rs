@@ -1,7 +1,6 @@
 //! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
 
 use super::pairs::jackknife;
-use super::quantile::log_quantile;
 use crate::order::quantile_of_sorted;
 use crate::settings::Metric;
 use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain, careful};
@@ -59,20 +58,29 @@ impl Long {
     /// The logarithm of a quantile in seconds alone; none for a metric that the twin does not know.
     pub fn log_of(&self, metric: Metric, q: f64) -> Option<f64> {
         let mut values: Vec<f64> = self.latencies.iter().filter_map(|l| Self::latency(metric, l)).collect();
-        let rank = ((q * values.len() as f64) as usize).min(values.len().checked_sub(1)?);
+        let rank = values.len().checked_sub(1)? - above_quantile(values.len(), q);
         let (_, value, _) = values.select_nth_unstable_by(rank, f64::total_cmp);
         Some(value.max(1e-9).ln())
     }
 
-    /// The logarithm of a quantile in seconds, and its standard error; none for a metric that the twin does not know.
+    /// The logarithm of a quantile in seconds, and its standard error by blocks of time; none for a metric that the twin does not know.
     pub fn log_quantile(&self, metric: Metric, q: f64) -> Option<(f64, f64)> {
         let n = self.latencies.len().max(1);
         let with_block = |(i, l)| Some((Self::latency(metric, l)?, i * BLOCKS / n));
-        let mut sorted: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
-        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut values: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
+        let mut sizes = [0; BLOCKS];
+        values.iter().for_each(|(_, block)| sizes[*block] += 1);
+        // Only the values above the quantile, and as many again, can be the quantile of all blocks but one.
+        let above = ((1.0 - q) * values.len() as f64 * 2.0) as usize + BLOCKS;
+        let tail = values.len().saturating_sub(above);
+        if tail > 0 {
+            values.select_nth_unstable_by(tail, |a, b| a.0.total_cmp(&b.0));
+        }
+        let tail = values.get_mut(tail..)?;
+        tail.sort_by(|a, b| b.0.total_cmp(&a.0));
         let without = |block: Option<usize>| {
-            let kept: Vec<f64> = sorted.iter().filter(|v| Some(v.1) != block).map(|v| v.0).collect();
-            log_quantile(&kept, q)
+            let kept = sizes.iter().enumerate().filter(|(b, _)| Some(*b) != block).map(|(_, size)| size).sum();
+            tail.iter().filter(|v| Some(v.1) != block).nth(above_quantile(kept, q)).map(|v| v.0.max(1e-9).ln())
         };
         let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
         Some((without(None)?, jackknife(&each)))
@@ -112,4 +120,10 @@ fn latencies(sent: &[Sent], answers: &[Answered]) -> Vec<(f64, f64, Option<f64>,
     let of = |(s, a): (&Sent, &Answered)| (s.at, a.first - s.at, a.tpot(s.output), a.last - s.at);
     let skipped = (answers.len() as f64 * WARM_UP) as usize;
     sent.iter().zip(answers).skip(skipped).map(of).collect()
+}
+
+/// How many of so many values lie above their quantile.
+fn above_quantile(values: usize, q: f64) -> usize {
+    let rank = ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1));
+    values.saturating_sub(rank)
 }
