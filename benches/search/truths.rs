@@ -23,7 +23,7 @@ const METHOD: u32 = 2;
 const NEAR: f64 = 0.85;
 /// The same two where every run takes its time; other points get their fine limits when a session chooses them.
 const SLOW_COARSE: u32 = 15_000;
-const SLOW_NEAR: f64 = 0.94;
+const SLOW_NEAR: f64 = 0.97;
 /// Fine limits that are computed between two writes of the file.
 const TOGETHER: usize = 8;
 
