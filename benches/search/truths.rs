@@ -8,7 +8,7 @@ use autotune::rehearsal::{Capacity, Hours, Job};
 use autotune::settings::Plan;
 use autotune::space::{Point, candidates};
 use autotune::units::Rate;
-use autotune::workload::Material;
+use autotune::workload::{Material, mean_output_tokens};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::{ARMS, Arm};
@@ -23,7 +23,9 @@ const METHOD: u32 = 2;
 const NEAR: f64 = 0.85;
 /// The same two where every run takes its time; other points get their fine limits when a session chooses them.
 const SLOW_COARSE: u32 = 15_000;
-const SLOW_NEAR: f64 = 0.94;
+const SLOW_NEAR: f64 = 0.97;
+/// Answers of fewer tokens make no run slow.
+const SHORT_ANSWER: f64 = 100.0;
 /// Fine limits that are computed between two writes of the file.
 const TOGETHER: usize = 8;
 
@@ -134,11 +136,13 @@ impl Truths {
             return;
         }
         let hours = Hours::new(job, FINE).unwrap();
+        let short = mean_output_tokens(&job.plan.workload, job.material) < SHORT_ANSWER;
+        let near = if short { NEAR } else { SLOW_NEAR };
         rough.retain(|(point, coarse)| {
             let share = coarse.rate.0 / best;
             let fast = || hours.long(point).is_some_and(|long| long.is_fast(coarse.rate));
             let is_asked = asked.iter().any(|other| other.to_string() == point.to_string());
-            share >= SLOW_NEAR || is_asked || (share >= NEAR && fast())
+            share >= near || is_asked || (share >= NEAR && fast())
         });
         for (part, points) in rough.chunks(TOGETHER).enumerate() {
             let fine = |(point, coarse): &(Point, Capacity)| hours.long(point).map(|long| long.fine(*coarse, FINE));

@@ -38,8 +38,8 @@ pub(super) fn surfaces() -> Vec<Surface> {
              question_tokens = { distribution = \"uniform\", min = 20, max = 60 }\n\
              output_tokens = { distribution = \"lognormal\", median = 400, sigma = 0.35, min = 50, max = 800 }",
             "gpu-memory-utilization = { values = [0.88, 0.9, 0.92, 0.94, 0.96, 0.97], default = 0.9 }\n\
-             max-num-seqs = { values = [48, 64, 96, 128, 256, 1024], default = 1024 }\n\
-             max-num-batched-tokens = { values = [2048, 8192, 16384], default = 8192 }",
+             max-num-seqs = { values = [48, 64, 96, 1024], default = 1024 }\n\
+             max-num-batched-tokens = { values = [2048, 8192], default = 8192 }",
             wide_cache(NOISE),
             Foreign::NONE,
         ),
