@@ -178,6 +178,7 @@ impl Engine {
             first: *first,
             last: *last,
             failed: last.is_none(),
+            cut: false,
         };
         Probe::new(sent.iter().zip(&times).map(of).collect(), Bounds::from(LIMITS))
     }

@@ -115,6 +115,7 @@ impl Detailed {
                 first: first.map(Seconds),
                 last: first.map(|first| Seconds(first + self.itls[i].iter().sum::<f64>())),
                 failed,
+                cut: false,
             }
         };
         Ok((0..count).map(request).collect())

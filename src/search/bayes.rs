@@ -142,12 +142,9 @@ impl Bayes {
     fn decide(&mut self, engine: &mut dyn Expectation) -> Ask {
         let sights = self.sights();
         if sights.is_empty() {
-            let point = if self.failed(&self.baseline) {
-                self.untried().into_iter().next()
-            } else {
-                Some(self.baseline.clone())
-            };
-            return point.map_or(Ask::Done, |point| probe(point, self.first_rate));
+            let others = || self.untried().into_iter().next().filter(|_| self.launches() < self.most_launches);
+            let first = if self.may_probe(&self.baseline) { Some(self.baseline.clone()) } else { others() };
+            return first.map_or(Ask::Done, |point| probe(point, self.first_rate));
         }
         let margins = Margins::learn(&self.space, self.first_rate, &sights, engine, self.margins.as_ref());
         self.beliefs = self.believe(&margins, engine);

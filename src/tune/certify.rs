@@ -14,7 +14,7 @@ use crate::workload::mix;
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
 /// So many probes at most.
-const TRIES: u64 = 6;
+const TRIES: u64 = 5;
 /// The label of the seeds of fresh traffic.
 const FRESH: u64 = 3;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
@@ -39,6 +39,11 @@ impl<R: Rig> Session<'_, R> {
         }
         if let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
             self.left_out(format!("{what}: {}", diagnosis.says));
+            return Ok(placed);
+        }
+        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
+        if self.tunes_memory() && !self.survives(&placed.point).await? {
+            self.left_out(format!("{what}: the engine runs out of memory when every place of its batch is taken"));
             return Ok(placed);
         }
         let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use super::cost::Prices;
-use super::pairing::{Engine, Pairing};
+use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
 use crate::engine::MEMORY_KNOB;
 use crate::search::Expectation;
-use crate::settings::Plan;
+use crate::settings::{Limit, Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, FastReplay, Strain};
 use crate::units::{Rate, Seconds};
@@ -102,7 +102,10 @@ impl Expectation for Foresight<'_> {
         };
         let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
         let (long, strain) = Long::by_sums(&costs, bounds, &sent, memory);
-        let margin = |l: &crate::settings::Limit| Some(long.log_of(l.metric, l.quantile)? - l.at_most.0.ln());
+        // Where no promise is about waiting, a queue that grows without end breaks them all.
+        let endless = if promises_waiting(self.plan) { None } else { long.log_of(Metric::Ttft, ENDLESS.0) };
+        let queue = endless.map_or(f64::NEG_INFINITY, |log| log - ENDLESS.1.ln());
+        let margin = |l: &Limit| Some((long.log_of(l.metric, l.quantile)? - l.at_most.0.ln()).max(queue));
         let margins: Vec<Option<f64>> = self.plan.slo.iter().map(margin).collect();
         known.push(Replayed { bounds, strain, margins: margins.clone() });
         margins

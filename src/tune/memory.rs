@@ -8,12 +8,15 @@ use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
 use crate::search::{ALL_AT_ONCE, HighestThatStarts, Traffic};
 use crate::space::{Point, Value};
+use crate::units::Seconds;
 use crate::verdict::Certainty;
 
-/// A KV cache that was never fuller than this had room for more.
-const NEVER_FULL: f64 = 0.9;
-/// Requests of a soak, all at once: enough to fill every place of a batch, and no more than an engine serves in a while.
+/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either.
+const NEVER_FULL: f64 = 0.6;
+/// Requests of a soak, all at once: enough to fill every place of a batch, between these bounds ...
 const SOAK: (u32, u32) = (64, 1024);
+/// ... and no more than are answered in this time at the rate of the warm-up's burst; a full batch is faster.
+const SOAKED: Seconds = Seconds(60.0);
 
 impl<R: Rig> Session<'_, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -84,10 +87,21 @@ impl<R: Rig> Session<'_, R> {
         each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
 
+    /// Whether the share of the memory is among what is tuned.
+    pub(super) fn tunes_memory(&self) -> bool {
+        self.plan.space.parameter(MEMORY_KNOB).is_some_and(|p| p.values.len() > 1)
+    }
+
     /// Whether the running engine survives the load that takes most memory: every place of its batch taken at once.
-    async fn survives(&mut self, point: &Point) -> Result<bool, BenchError> {
+    pub(super) async fn survives(&mut self, point: &Point) -> Result<bool, BenchError> {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
-        let traffic = Traffic::Requests { rate: ALL_AT_ONCE, count: (2 * places).clamp(SOAK.0, SOAK.1) };
+        let burst = self.bench.passed().iter().rev().find_map(|e| match &e.record {
+            Record::Ready { ready, .. } => Some(ready.burst_rate.0),
+            _ => None,
+        });
+        let in_time = (burst.unwrap_or(0.0) * SOAKED.0) as u32;
+        let count = (2 * places).min(in_time).clamp(SOAK.0, SOAK.1);
+        let traffic = Traffic::Requests { rate: ALL_AT_ONCE, count };
         Ok(match self.bench.probe(self.asking(traffic), Certainty::SEARCH).await? {
             Ok(_) => true,
             Err(diagnosis) => diagnosis.consequence != Consequence::MemoryBound,

@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use crate::load::RequestRecord;
 use crate::order::median;
 use crate::rig::{CacheUse, ProbeAsk, Ready};
-use crate::settings::{Plan, WorkloadKind};
+use crate::settings::{Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, StepCosts, fit, refit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
-use crate::verdict::{Certainty, Verdict, Window, weigh};
+use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Demand, Material, Outline, Pace, Planned, Vocabulary, mix, outline};
 
 /// Requests of the long run: fewer mislead near the knee, as fewer measured ones do.
@@ -182,6 +182,9 @@ impl Pairing {
         let pace = AnswerPace::of(probe, ask.window);
         let traffic = self.hours.of(plan, material, ask, shared_seed, pace, LONG);
         let long = Long::replay(&fit.costs, engine.bounds, traffic.iter().map(|o| engine.sent(o)));
+        if let Some(verdict) = endless(&verdict, &long, plan) {
+            return verdict;
+        }
         let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
         let short = || format!("the workload has only {} requests, too few for a long run", traffic.len());
         if let Some(because) = objection.clone().or_else(|| (traffic.len() < LEAST_LONG).then(short)) {
@@ -318,6 +321,25 @@ impl AnswerPace {
     fn of_tokens(&self, tokens: u32) -> Seconds {
         Seconds(self.first + self.each * f64::from(tokens.saturating_sub(1)))
     }
+}
+
+/// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
+pub(super) const ENDLESS: (f64, f64) = (0.9, 5.0);
+
+/// The verdict of a rate at which a queue grows without end over hours, where no promise is about waiting and nothing else would tell.
+fn endless(verdict: &Verdict, long: &Long, plan: &Plan) -> Option<Verdict> {
+    let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
+    (grows && !promises_waiting(plan)).then(|| Verdict {
+        outcome: Outcome::Fail,
+        saturated: true,
+        because: "over hours of this traffic the queue grows without end, as the twin sees it".to_owned(),
+        ..verdict.clone()
+    })
+}
+
+/// Whether some promise is about the time that requests wait.
+pub(super) fn promises_waiting(plan: &Plan) -> bool {
+    plan.slo.iter().any(|l| matches!(l.metric, Metric::Ttft | Metric::E2e))
 }
 
 /// Why the long run is not what was measured, if it is not.

@@ -20,7 +20,7 @@ use crate::workload::mix;
 const OF_BURST: f64 = 1.0;
 /// Another point is certified too where the best one proved less than this share of what the search promised of both; at most so many.
 const DISAPPOINTING: f64 = 0.93;
-const RUNNERS_UP: usize = 2;
+const RUNNERS_UP: usize = 1;
 /// A probe of the search lasts until so many requests are expected in its window ...
 const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.

@@ -24,6 +24,8 @@ pub struct Observed {
     pub last: Option<Seconds>,
     /// Whether it has no whole answer.
     pub failed: bool,
+    /// Whether we cut it ourselves, because the probe had ended.
+    pub cut: bool,
 }
 
 impl Observed {
@@ -67,6 +69,7 @@ impl From<&RequestRecord> for Observed {
             first: r.first,
             last: r.last,
             failed: r.error.is_some(),
+            cut: r.error == Some(ErrorClass::Cut),
         }
     }
 }
@@ -106,6 +109,7 @@ impl Probe {
             first: Some(Seconds(a.first)),
             last: Some(Seconds(a.last)),
             failed: false,
+            cut: false,
         };
         Self::new(sent.iter().zip(&answers).map(of).collect(), bounds)
     }

@@ -20,8 +20,11 @@ pub struct Counted {
 
 impl Verdict {
     /// Whether a pair may decide: void probes, those that were cut since they had failed for certain, and saturated ones stay what they are.
+    /// A queue that grew while every promise about waiting held may be the luck of the arrivals, which a pair can tell.
     pub fn open_to_pairs(&self) -> bool {
-        self.outcome != Outcome::Void && !self.saturated && self.complete && self.counted > 0
+        let waiting = |l: &LimitResult| l.key.starts_with("ttft") || l.key.starts_with("e2e");
+        let harmless = self.limits.iter().all(|l| !l.broken()) && self.limits.iter().any(waiting);
+        self.outcome != Outcome::Void && (!self.saturated || harmless) && self.complete && self.counted > 0
     }
 
     /// As the plain count left it.
@@ -49,6 +52,7 @@ pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Ver
     }
     let Verdict { outcome, because, confidence, binding: bound, .. } = verdict.clone();
     verdict.by_count = Some(Counted { outcome, because, confidence, binding: bound });
+    verdict.saturated = false;
     verdict.confidence = verdict.limits.iter().map(LimitResult::confidence).fold(1.0, f64::min);
     verdict.binding = binding(&verdict.limits);
     let sure = verdict.confidence * 100.0;

@@ -16,9 +16,14 @@ const WARM_UP: f64 = 0.02;
 pub struct Long {
     /// When each was sent, and its latencies: to the first token, per token (none for a single one), to the last.
     latencies: Vec<(f64, f64, Option<f64>, f64)>,
+    /// The same on an engine that is slower by [`SLOWER`]; empty where nobody asks.
+    slower: Vec<(f64, f64, Option<f64>, f64)>,
     /// Whether the replay left what the model knows.
     pub out_of_scope: bool,
 }
+
+/// By this factor the twin is slowed to see what a quantile makes of it.
+pub(super) const SLOWER: f64 = 1.03;
 
 impl Long {
     /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
@@ -28,8 +33,15 @@ impl Long {
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
-        let care = careful(costs, bounds, &sent, &mut FastReplay::default(), &mut answers);
-        Self { latencies: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
+        let mut memory = FastReplay::default();
+        let care = careful(costs, bounds, &sent, &mut memory, &mut answers);
+        let served = latencies(&sent, &answers);
+        // Block by block takes many times as long: there the window's own rise with the speed has to do.
+        answers.clear();
+        if !care.by_blocks {
+            memory.run(&costs.slower(SLOWER), bounds, &sent, &mut answers);
+        }
+        Self { latencies: served, slower: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
     }
 
     /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.
@@ -37,7 +49,7 @@ impl Long {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
         let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
-        (Self { latencies: latencies(sent, &answers), out_of_scope }, strain)
+        (Self { latencies: latencies(sent, &answers), slower: Vec::new(), out_of_scope }, strain)
     }
 
     /// How many requests count.
@@ -57,7 +69,16 @@ impl Long {
 
     /// The logarithm of a quantile in seconds alone; none for a metric that the twin does not know.
     pub fn log_of(&self, metric: Metric, q: f64) -> Option<f64> {
-        let mut values: Vec<f64> = self.latencies.iter().filter_map(|l| Self::latency(metric, l)).collect();
+        Self::log_among(&self.latencies, metric, q)
+    }
+
+    /// How the logarithm of a quantile rises with that of the duration of every step; none where that is not known.
+    pub fn by_speed(&self, metric: Metric, q: f64) -> Option<f64> {
+        Some((Self::log_among(&self.slower, metric, q)? - self.log_of(metric, q)?) / SLOWER.ln())
+    }
+
+    fn log_among(latencies: &[(f64, f64, Option<f64>, f64)], metric: Metric, q: f64) -> Option<f64> {
+        let mut values: Vec<f64> = latencies.iter().filter_map(|l| Self::latency(metric, l)).collect();
         let rank = values.len().checked_sub(1)? - above_quantile(values.len(), q);
         let (_, value, _) = values.select_nth_unstable_by(rank, f64::total_cmp);
         Some(value.max(1e-9).ln())
@@ -70,20 +91,25 @@ impl Long {
         let mut values: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
         let mut sizes = [0; BLOCKS];
         values.iter().for_each(|(_, block)| sizes[*block] += 1);
-        // Only the values above the quantile, and as many again, can be the quantile of all blocks but one.
-        let above = ((1.0 - q) * values.len() as f64 * 2.0) as usize + BLOCKS;
-        let tail = values.len().saturating_sub(above);
-        if tail > 0 {
-            values.select_nth_unstable_by(tail, |a, b| a.0.total_cmp(&b.0));
-        }
-        let tail = values.get_mut(tail..)?;
-        tail.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let without = |block: Option<usize>| {
-            let kept = sizes.iter().enumerate().filter(|(b, _)| Some(*b) != block).map(|(_, size)| size).sum();
-            tail.iter().filter(|v| Some(v.1) != block).nth(above_quantile(kept, q)).map(|v| v.0.max(1e-9).ln())
+        // Mostly the values above the quantile and as many again are enough to find that of all blocks but one; where the slow ones
+        // stand close together, a block takes them all with it.
+        let few = ((1.0 - q) * values.len() as f64 * 2.0) as usize + BLOCKS;
+        let of = |above: usize, values: &mut [(f64, usize)]| {
+            let tail = values.len().saturating_sub(above);
+            if tail > 0 {
+                values.select_nth_unstable_by(tail, |a, b| a.0.total_cmp(&b.0));
+            }
+            let tail = &mut values[tail..];
+            tail.sort_by(|a, b| b.0.total_cmp(&a.0));
+            let without = |block: Option<usize>| {
+                let kept = sizes.iter().enumerate().filter(|(b, _)| Some(*b) != block).map(|(_, size)| size).sum();
+                let found = tail.iter().filter(|v| Some(v.1) != block).nth(above_quantile(kept, q));
+                found.map(|v| v.0.max(1e-9).ln())
+            };
+            let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
+            Some((without(None)?, jackknife(&each)))
         };
-        let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
-        Some((without(None)?, jackknife(&each)))
+        of(few, &mut values).or_else(|| of(usize::MAX, &mut values))
     }
 
     /// The share of windows of that length in which the quantile stays within the limit, when every latency is `correction` (a
@@ -126,4 +152,19 @@ fn latencies(sent: &[Sent], answers: &[Answered]) -> Vec<(f64, f64, Option<f64>,
 fn above_quantile(values: usize, q: f64) -> usize {
     let rank = ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1));
     values.saturating_sub(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_requests_that_stand_close_together_have_a_quantile_too() {
+        let wait = |i: u32| if (500..530).contains(&i) { 9.0 } else { 0.1 + f64::from(i % 7) * 0.01 };
+        let latencies = (0..1000).map(|i| (f64::from(i), wait(i), None, wait(i))).collect();
+        let long = Long { latencies, slower: Vec::new(), out_of_scope: false };
+        let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
+        assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
+        assert_eq!(long.log_of(Metric::Ttft, 0.99), Some(log));
+    }
 }

@@ -21,6 +21,7 @@ use crate::twin::Fit;
 use crate::units::Seconds;
 
 pub use long::Long;
+use long::SLOWER;
 pub use pairs::Measured;
 use pairs::{Block, Pairs, jackknife, quantiles};
 pub use rate::{LimitRate, limit_rate};
@@ -34,8 +35,8 @@ const LEAST_IN_A_BLOCK: usize = 8;
 /// The same requests sent twice give p99s within about 3 % of each other (measured on an H200 with vLLM 0.24), so each has 2 % of its
 /// own: no probe is surer.
 const FLOOR: f64 = 0.02;
-/// By this factor the twin is slowed to see what the quantile makes of it.
-const SLOWER: f64 = 1.03;
+/// How well a fit knows the engine's speed: those to different probes of one engine differ by about so much.
+const OF_SPEED: f64 = 0.01;
 /// The windows that an operator looks at.
 const FIVE_MINUTES: Seconds = Seconds(300.0);
 
@@ -125,12 +126,16 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> 
     let (between, between_freedom) = between(&blocks, probes, q, by_speed, fit);
     let residual = left.max(between).max(FLOOR / (probes as f64).sqrt());
     // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
-    let error = (residual.powi(2) + long_error.powi(2) + (1.0 - explained) * shift.powi(2)).sqrt();
+    // Near saturation a slower engine is a little worse within the window, and very much so over hours.
+    let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
+    let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
+    let variance = residual.powi(2) + long_error.powi(2) + (1.0 - explained) * shift.powi(2) + unknown_speed.powi(2);
+    let error = variance.sqrt();
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
     let freedom = if between > left { between_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
     let confidence = StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error));
-    let because = objection(pairs, long, explained);
+    let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
     let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
     all.sort_by(f64::total_cmp);
     let correction = estimate - expected;
@@ -187,11 +192,10 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
 }
 
 /// Why the twin's word does not count, if it does not.
-fn objection(pairs: &Pairs, long: &Long, explained: f64) -> String {
-    let failures = pairs.failures();
+fn objection(failures: usize, out_of_scope: bool, explained: f64) -> String {
     if failures > 0 {
         format!("{failures} requests have no whole answer, which no arrival explains")
-    } else if pairs.out_of_scope || long.out_of_scope {
+    } else if out_of_scope {
         "the KV cache fills, and the replay does not know which shared prefixes it then loses".to_owned()
     } else if explained < EXPLAINED_ENOUGH {
         format!("the twin explains only {:.0} % of the variance", explained * 100.0)

@@ -53,9 +53,12 @@ impl<'a> Pairs<'a> {
         self.measured.len()
     }
 
-    /// Requests of the windows that have no whole answer.
-    pub(super) fn failures(&self) -> usize {
-        let in_window = |m: &&Measured| m.probe.requests().iter().filter(|r| r.failed && m.window.holds(r.due)).count();
+    /// Requests of the windows that have no whole answer; for the time to the first token, those that we cut behind it have one.
+    pub(super) fn failures(&self, metric: Metric) -> usize {
+        let known = |r: &Observed| metric == Metric::Ttft && r.cut && r.first.is_some();
+        let failed = |r: &&Observed| r.failed && !known(r);
+        let in_window =
+            |m: &&Measured| m.probe.requests().iter().filter(failed).filter(|r| m.window.holds(r.due)).count();
         self.measured.iter().map(|m| in_window(&m)).sum()
     }
 

@@ -148,6 +148,7 @@ fn recorded(csv: &str) -> Probe {
             first: Some(Seconds(first)),
             last: Some(Seconds(last)),
             failed: !error.is_empty(),
+            cut: false,
         };
     let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
     Probe::new(rows.map(|row| of(row.unwrap())).collect(), bounds)
