@@ -39,7 +39,7 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let _ = writeln!(text, "  baseline   {}", launch.join(" "));
     let _ = writeln!(
         text,
-        "  forecast   up to {} launches, {} probes, about {} of engine time (budget {})",
+        "  forecast   about {} launches, {} probes, {} of engine time (budget {})",
         forecast.launches,
         forecast.probes,
         forecast.engine_seconds,

@@ -21,7 +21,7 @@ impl Sink for Plain {
 pub(super) fn line(event: &Event<'_>) -> Option<String> {
     Some(match event {
         Event::Begun { forecast, budget } => format!(
-            "forecast: up to {} launches and {} probes, about {} of engine time (budget {budget})",
+            "forecast: about {} launches and {} probes, {} of engine time (budget {budget})",
             forecast.launches, forecast.probes, forecast.engine_seconds
         ),
         Event::Resumed { probes, swept } => {

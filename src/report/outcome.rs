@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
-use crate::journal::{Cost, Journal, Placed, Record, Status};
+use crate::journal::{Cost, DirectlySeen, Forecast, Gain, Journal, Placed, Record, Status};
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::Rate;
@@ -38,6 +38,13 @@ pub struct Outcome {
     pub best: Option<Answer>,
     /// Certified rate of the best point over that of the baseline, minus one; none where one of them is not certified.
     pub gain: Option<f64>,
+    /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %: both were driven with
+    /// the same arrivals.
+    #[serde(default)]
+    pub paired_gain: Option<Gain>,
+    /// What was forecast before the first launch, to stand beside the cost.
+    #[serde(default)]
+    pub forecast: Option<Forecast>,
     /// What it cost.
     pub cost: Cost,
     /// What did not fit, and why.
@@ -62,6 +69,15 @@ pub struct Answer {
     /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise; none without a twin.
     #[serde(default)]
     pub windows_that_hold: Option<f64>,
+    /// The limit in requests per second as certification knows it best; the certified rate lies below it.
+    #[serde(default)]
+    pub limit: Option<Rate>,
+    /// The standard error of the logarithm of that limit.
+    #[serde(default)]
+    pub limit_error: Option<f64>,
+    /// What the certifying probe nearest to the certified rate measured in its window.
+    #[serde(default)]
+    pub seen: Option<DirectlySeen>,
 }
 
 /// What a journal says of the answer; an unfinished one gives the best so far.
@@ -79,6 +95,9 @@ pub fn outcome(journal: &Journal) -> Outcome {
         confidence: placed.confidence,
         binding: placed.binding.clone(),
         windows_that_hold: placed.windows_that_hold,
+        limit: placed.limit,
+        limit_error: placed.limit_error,
+        seen: placed.seen.clone(),
     };
     let conclusion = journal.conclusion();
     let baseline = conclusion.and_then(|c| c.baseline.as_ref()).map(answer);
@@ -95,6 +114,8 @@ pub fn outcome(journal: &Journal) -> Outcome {
         space_file: header.map_or(String::new(), |h| h.space_file.clone()),
         seed: header.map_or(0, |h| h.seed),
         gain: certified(&baseline).zip(certified(&best)).map(|(b, w)| w.0 / b.0 - 1.0),
+        paired_gain: conclusion.and_then(|c| c.gain),
+        forecast: conclusion.and_then(|c| c.forecast),
         baseline,
         best,
         cost: journal.cost(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Answer, Outcome};
 use crate::journal::Status;
+use crate::units::Seconds;
 
 /// What a person wants to know at the end.
 pub fn summary(outcome: &Outcome, folder: &Path) -> String {
@@ -23,6 +24,9 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
     for (name, answer) in [("defaults", &outcome.baseline), ("best", &outcome.best)] {
         if let Some(answer) = answer {
             let _ = writeln!(text, "  {name:9} {}", line(answer));
+            if let Some(seen) = seen(answer) {
+                let _ = writeln!(text, "            {seen}");
+            }
         }
     }
     for what in &outcome.left_out {
@@ -34,6 +38,10 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         "  cost      {} launches, {} probes, {} of engine time",
         cost.launches, cost.probes, cost.engine_seconds
     );
+    if let Some(forecast) = &outcome.forecast {
+        let (launches, probes, seconds) = (forecast.launches, forecast.probes, forecast.engine_seconds);
+        let _ = writeln!(text, "  forecast  {launches} launches, {probes} probes, {seconds}");
+    }
     let _ = writeln!(text, "  files     {}: outcome.json, trials.csv, journal.jsonl, requests/", folder.display());
     if outcome.best.is_some() {
         let _ = writeln!(text, "  paste     {}", folder.join("args.txt").display());
@@ -54,4 +62,21 @@ fn line(answer: &Answer) -> String {
         format!(", {:.0} % of five-minute windows keep the promises", (share * 100.0).floor())
     });
     format!("{rate}{binding}{windows}: {}", answer.parameters)
+}
+
+/// The limit behind a certified rate, and what its proof saw with its own eyes.
+fn seen(answer: &Answer) -> Option<String> {
+    let (limit, error, seen) = (answer.limit?, answer.limit_error?, answer.seen.as_ref()?);
+    let quantile = |(key, value): (&String, &Option<Seconds>)| match value {
+        Some(value) => format!("{key} {value}"),
+        None => format!("{key} without an answer"),
+    };
+    let measured: Vec<String> = seen.measured.iter().map(quantile).collect();
+    Some(format!(
+        "limit {limit} +-{:.1} %; seen at {} over {} requests: {}",
+        error * 100.0,
+        seen.rate,
+        seen.requests,
+        measured.join(", ")
+    ))
 }

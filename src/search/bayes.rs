@@ -209,8 +209,8 @@ impl Bayes {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         let mut offers: Vec<Offer> = Vec::new();
         // A point that was launched before is not launched again: that is what certification does.
-        if let Some(running) = self.running().and_then(|point| self.belief(point)).filter(|b| self.may_probe(&b.point))
-        {
+        let running = self.running().filter(|point| engine.runs(point)).and_then(|point| self.belief(point));
+        if let Some(running) = running.filter(|b| self.may_probe(&b.point)) {
             offers.push(self.offer(&running.point, &running.curve, best.rate, false, engine));
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));

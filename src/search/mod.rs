@@ -162,6 +162,9 @@ pub trait Expectation {
     /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model cannot tell.
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
+    /// Whether the engine that runs now is that of the point.
+    fn runs(&self, point: &Point) -> bool;
+
     /// What a probe at that rate costs, the launch of an engine included where it is `fresh`.
     fn price(&self, rate: Rate, fresh: bool) -> Seconds;
 }

@@ -437,8 +437,9 @@ impl<'a, R: Rig> Bench<'a, R> {
 
     /// What may be expected of points, with those prices.
     pub(super) fn foresight(&mut self, prices: Prices) -> Foresight<'_> {
-        let Self { rig, plan, seed, pairing, outlook, .. } = self;
-        Foresight { plan, material: rig.material(), seed: *seed, pairing, outlook, prices }
+        let Self { rig, plan, seed, pairing, outlook, current, .. } = self;
+        let running = current.as_ref().map(|current| &current.known_as);
+        Foresight { plan, material: rig.material(), seed: *seed, pairing, outlook, prices, running }
     }
 
     /// The current trial's probes that say something, in their order: what was asked, the latest word on it, and the time it took.

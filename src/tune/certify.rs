@@ -17,6 +17,8 @@ const BEGIN: f64 = 0.985;
 const TRIES: u64 = 5;
 /// The label of the seeds of fresh traffic.
 const FRESH: u64 = 3;
+/// A certifying window lasts for so many answers at least: in a shorter one a slow engine has not yet come to where it goes.
+const ANSWERS: f64 = 15.0;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
@@ -95,10 +97,10 @@ impl<R: Rig> Session<'_, R> {
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline.
     fn fresh(&self, rate: Rate, attempt: u64) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
-        let (seed, ramp, length) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
+        let (seed, ramp, planned) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
         move |trial, probe, answer_time| ProbeAsk {
             rate,
-            window: Window { from: ramp, to: ramp + length },
+            window: Window { from: ramp, to: ramp + Seconds(planned.0.max(ANSWERS * answer_time.0)) },
             arrival_seed: mix(seed, &[FRESH, attempt]),
             content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,

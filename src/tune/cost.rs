@@ -2,7 +2,7 @@
 
 use crate::engine::MEMORY_KNOB;
 use crate::journal::{Entry, Forecast, Record};
-use crate::settings::Plan;
+use crate::settings::{Plan, StrategyKind};
 use crate::units::Seconds;
 
 /// Probes that close a bracket from a first guess, as seen in practice.
@@ -71,19 +71,35 @@ impl Prices {
     }
 }
 
+/// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point, launches of a
+/// point. Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
+fn habits(plan: &Plan) -> (f64, f64, f64, f64) {
+    let all = plan.space.size() as f64 / memory_values(plan);
+    let most = f64::from(plan.search.candidates).min(all);
+    match plan.search.strategy {
+        StrategyKind::Bayes if plan.with_twin() => (most.min(3.0), 3.0, 1.5, 1.0),
+        StrategyKind::Bayes | StrategyKind::BayesFlat => (most.min(8.0), 5.0, 2.0, 1.0),
+        StrategyKind::Bisect => (most, CLIMB, RACE, 1.0),
+        StrategyKind::Random | StrategyKind::Tpe => (most, CLIMB, CLIMB, 1.0),
+        StrategyKind::Grid => (all, CLIMB, CLIMB, 1.0),
+        StrategyKind::AutoTuneSh => (all, 2.0 * CLIMB, 2.0 * CLIMB, 1.0),
+        StrategyKind::AutoBenchmark => (all.min(8.0), 5.0, 5.0, 5.0),
+        StrategyKind::VllmSla => (all, 4.0 * CLIMB, 4.0 * CLIMB, 1.0),
+    }
+}
+
 /// What a whole session is expected to cost, its budget considered.
 pub fn forecast(plan: &Plan) -> Forecast {
     let prices = Prices::new(plan, &[]);
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
-    let candidates = f64::from(plan.search.candidates).min(plan.space.size() as f64 / memory_values(plan));
-    let launches = 1.0 + memory + candidates + 2.0;
-    let probes = CLIMB + RACE * candidates + 2.0 * CERTIFY;
-    let seconds = prices.launch.0 * (launches - 2.0)
-        + prices.probe.0 * CUT * (CLIMB + RACE * candidates)
-        + 2.0 * prices.certification().0;
+    let (points, of_baseline, of_a_point, launches_of_a_point) = habits(plan);
+    let launches = 1.0 + memory + points * launches_of_a_point + 2.0;
+    let searching = of_baseline + of_a_point * points;
+    let seconds =
+        prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + 2.0 * prices.certification().0;
     Forecast {
         launches: launches as u32,
-        probes: probes.ceil() as u32,
+        probes: (searching + 2.0 * CERTIFY).ceil() as u32,
         engine_seconds: Seconds(seconds.min(plan.budget.gpu_time.as_secs_f64())),
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Foresight<'a> {
     pub(super) pairing: &'a mut Pairing,
     pub(super) outlook: &'a mut Outlook,
     pub(super) prices: Prices,
+    /// The point of the engine that runs.
+    pub(super) running: Option<&'a Point>,
 }
 
 impl Expectation for Foresight<'_> {
@@ -109,6 +111,10 @@ impl Expectation for Foresight<'_> {
         let margins: Vec<Option<f64>> = self.plan.slo.iter().map(margin).collect();
         known.push(Replayed { bounds, strain, margins: margins.clone() });
         margins
+    }
+
+    fn runs(&self, point: &Point) -> bool {
+        self.running == Some(point)
     }
 
     fn price(&self, rate: Rate, fresh: bool) -> Seconds {

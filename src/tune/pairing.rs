@@ -160,6 +160,8 @@ pub(super) struct Pairing {
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
     hours: Hours,
+    /// The most requests that were seen streamed at the same time.
+    largest: u32,
     /// What was asked last, and how fast answers came.
     latest: Option<(ProbeAsk, AnswerPace)>,
     /// How many fits there were.
@@ -192,7 +194,9 @@ impl Pairing {
                 (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
             }
         }
-        weigh(verdict, estimates, certainty)
+        let largest = self.largest.max(streamed_at_once(probe)).max(1);
+        let doubt = UNSEEN * (f64::from(long.batch(OF_THE_TIME)) / f64::from(largest)).ln().max(0.0);
+        weigh(verdict, estimates.into_iter().map(|estimate| estimate.doubted(doubt)).collect(), certainty)
     }
 
     /// Whether there is a twin to judge by, and the last probe that it looked at was its to judge.
@@ -210,6 +214,7 @@ impl Pairing {
     /// Takes note of what was asked, and of how fast answers came.
     pub(super) fn note(&mut self, lesson: &Lesson) {
         self.latest = Some((lesson.ask, AnswerPace::of(&lesson.probe, lesson.ask.window)));
+        self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
     /// Takes a lesson; whether it is time to fit.
@@ -323,6 +328,12 @@ impl AnswerPace {
     }
 }
 
+/// The size that batches keep below for this share of the time over hours ...
+const OF_THE_TIME: f64 = 0.99;
+/// ... adds so much to the error for each unit of the logarithm by which it exceeds what was ever measured: beyond may lie a stair, as that
+/// of a 70B model at 128 sequences, where a step takes a third longer.
+const UNSEEN: f64 = 0.5;
+
 /// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
 pub(super) const ENDLESS: (f64, f64) = (0.9, 5.0);
 
@@ -340,6 +351,18 @@ fn endless(verdict: &Verdict, long: &Long, plan: &Plan) -> Option<Verdict> {
 /// Whether some promise is about the time that requests wait.
 pub(super) fn promises_waiting(plan: &Plan) -> bool {
     plan.slo.iter().any(|l| matches!(l.metric, Metric::Ttft | Metric::E2e))
+}
+
+/// The most requests of a probe that were streamed at the same time.
+fn streamed_at_once(probe: &Probe) -> u32 {
+    let spans = probe.requests().iter().filter_map(|r| Some((r.first?.0, r.last.map_or(f64::INFINITY, |last| last.0))));
+    let mut changes: Vec<(f64, i32)> = spans.flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let open = changes.into_iter().scan(0, |open, (_, change)| {
+        *open += change;
+        Some(*open)
+    });
+    open.max().map_or(0, |most| most.max(0) as u32)
 }
 
 /// Why the long run is not what was measured, if it is not.

@@ -108,9 +108,12 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
     }
 
-    /// The standard error of that margin.
+    /// The standard error of that margin. Where the count decides and the twin, however little it explains, sees a queue that grows over hours,
+    /// the margin of one window is as uncertain as it is large.
     pub fn deciding_error(&self) -> Option<f64> {
-        self.decided_by_pair().map_or(self.margin_error, |p| Some(p.error))
+        let grows = |p: &&Paired| (p.long.0 / self.at_most.0).ln() > QUEUE_GROWS;
+        let doubt = self.paired.as_ref().filter(grows).and(self.margin).map_or(0.0, f64::abs);
+        self.decided_by_pair().map_or(self.margin_error.map(|error| error.max(doubt)), |p| Some(p.error))
     }
 
     /// The degrees of freedom of that error.
@@ -125,7 +128,7 @@ impl LimitResult {
 
     /// One-sided confidence that the promise holds, by whoever decides.
     pub fn confidence(&self) -> f64 {
-        match (self.decided_by_pair(), self.margin, self.margin_error) {
+        match (self.decided_by_pair(), self.margin, self.deciding_error()) {
             (Some(paired), ..) => paired.confidence,
             (None, Some(margin), Some(error)) => error_bar::confidence(margin, error),
             (None, ..) => 0.0,
@@ -168,6 +171,8 @@ impl Window {
     }
 }
 
+/// A quantile over hours beyond the limit by so much in its logarithm is no slower engine, but a queue that grows.
+const QUEUE_GROWS: f64 = 0.7;
 /// Our own delays void a probe when their p99 exceeds this share of the tightest limit that they add to ...
 const DELAY_SHARE: f64 = 0.1;
 /// ... but never below this many seconds, which every sound limit forgives.

@@ -47,6 +47,10 @@ impl Expectation for Known {
         vec![self.0.map(|margin| margin(seqs, rate.0))]
     }
 
+    fn runs(&self, _point: &Point) -> bool {
+        true
+    }
+
     fn price(&self, _rate: Rate, fresh: bool) -> Seconds {
         Seconds(if fresh { 90.0 } else { 30.0 })
     }

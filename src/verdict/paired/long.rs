@@ -36,11 +36,7 @@ impl Long {
         let mut memory = FastReplay::default();
         let care = careful(costs, bounds, &sent, &mut memory, &mut answers);
         let served = latencies(&sent, &answers);
-        // Block by block takes many times as long: there the window's own rise with the speed has to do.
-        answers.clear();
-        if !care.by_blocks {
-            memory.run(&costs.slower(SLOWER), bounds, &sent, &mut answers);
-        }
+        careful(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
         Self { latencies: served, slower: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
     }
 
@@ -112,6 +108,27 @@ impl Long {
         of(few, &mut values).or_else(|| of(usize::MAX, &mut values))
     }
 
+    /// How many requests had their tokens streamed at the same time, in all but this share of the time: the sizes that batches come to.
+    pub fn batch(&self, q: f64) -> u32 {
+        let mut changes: Vec<(f64, i32)> =
+            self.latencies.iter().flat_map(|(at, first, _, last)| [(at + first, 1), (at + last, -1)]).collect();
+        changes.retain(|(at, _)| at.is_finite());
+        changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut open, mut since, mut times) = (0_i32, 0.0, Vec::new());
+        for (at, change) in changes {
+            let size = open.max(0) as usize;
+            times.resize(times.len().max(size + 1), 0.0);
+            times[size] += if open > 0 { at - since } else { 0.0 };
+            (open, since) = (open + change, at);
+        }
+        let (total, mut below): (f64, f64) = (times.iter().sum(), 0.0);
+        let reached = times.iter().position(|time| {
+            below += time;
+            below >= q * total
+        });
+        reached.unwrap_or(0) as u32
+    }
+
     /// The share of windows of that length in which the quantile stays within the limit, when every latency is `correction` (a
     /// logarithm) longer than the twin says.
     pub fn windows_that_hold(
@@ -166,5 +183,13 @@ mod tests {
         let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
         assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
         assert_eq!(long.log_of(Metric::Ttft, 0.99), Some(log));
+    }
+
+    #[test]
+    fn batches_are_as_large_as_answers_overlap() {
+        // Ten requests a second, each streamed for two seconds: twenty at a time.
+        let latencies = (0..2000).map(|i| (f64::from(i) * 0.1, 0.05, None, 2.051)).collect();
+        let long = Long { latencies, slower: Vec::new(), out_of_scope: false };
+        assert!((20..=21).contains(&long.batch(0.99)), "{}", long.batch(0.99));
     }
 }

@@ -93,6 +93,12 @@ impl Paired {
         (self.estimate.0 / self.long.0).ln()
     }
 
+    /// The same with an error more, such as that of a load which nobody has measured.
+    pub fn doubted(self, more: f64) -> Self {
+        let error = self.error.hypot(more);
+        Self { error, confidence: confidence(self.margin, error, self.freedom), ..self }
+    }
+
     /// The interval in seconds that holds the truth with this probability, such as 0.9.
     pub fn interval(&self, probability: f64) -> (Seconds, Seconds) {
         let t = StudentsT::new(0.0, 1.0, self.freedom.max(1.0)).map_or(2.0, |t| t.inverse_cdf(0.5 + 0.5 * probability));
@@ -134,7 +140,7 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> 
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
     let freedom = if between > left { between_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
-    let confidence = StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error));
+    let confidence = confidence(margin, error, freedom);
     let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
     let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
     all.sort_by(f64::total_cmp);
@@ -157,6 +163,11 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> 
         judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
         because,
     })
+}
+
+/// One-sided confidence that the true margin is not positive.
+fn confidence(margin: f64, error: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error))
 }
 
 /// The standard error of the mean difference by the spread from probe to probe, and its degrees of freedom. What the probes of the fit
