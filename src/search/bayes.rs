@@ -23,10 +23,14 @@ const LEAST_PROBES: usize = 2;
 const STRIDE: (f64, f64, f64) = (2.0, 8.0, 2.6);
 /// ... which is where the binding margin is below this.
 const FAR: f64 = -0.5;
+/// Where no rate was kept, the next one is at most this share of the lowest.
+const DOWN: f64 = 0.75;
 /// The baseline's limit is not believed before a rate was driven this near to it, in logarithms: the twin learns most there.
 const NEAR: f64 = 0.12;
 /// The search is content with so many times the error that is asked of the answer: certification has fresh probes for it.
 const ENOUGH: f64 = 2.0;
+/// A point is thought to keep some rate where a probe of it had every margin below this.
+const NEARLY_KEPT: f64 = 0.3;
 /// Rates this near to each other, in logarithms, are the same.
 const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
@@ -74,6 +78,8 @@ struct Belief {
     point: Point,
     curve: Curve,
     root: Option<Root>,
+    /// Whether some probe was near enough to keeping every promise for the root to be more than a hope.
+    seen: bool,
     /// The sum of the margins at the limit: the lower, the further inside.
     room: f64,
 }
@@ -166,7 +172,9 @@ impl Bayes {
             let curve = Curve::around(from, self.first_rate, margins, point, engine);
             let root = curve.root();
             let room = root.map_or(0.0, |r| margins.predict(point, r.rate, engine).iter().map(|(mean, _)| mean).sum());
-            Belief { point: point.clone(), curve, root, room }
+            let near = |h: &Heard| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
+            let seen = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.heard).any(near);
+            Belief { point: point.clone(), curve, root, seen, room }
         };
         points.into_iter().map(believe).collect()
     }
@@ -183,7 +191,7 @@ impl Bayes {
         let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
         let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
         match belief.root {
-            Some(root) if self.probes_of(&self.baseline) >= LEAST_PROBES && known(root) => Ask::Done,
+            Some(root) if self.probes_of(&self.baseline) >= LEAST_PROBES && belief.seen && known(root) => Ask::Done,
             root => match self.step(&self.baseline, root) {
                 Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
                 _ => Ask::Done,
@@ -200,7 +208,10 @@ impl Bayes {
         let far = self.sights().iter().filter(|s| s.point == *point && s.rate.0 == highest).find_map(|s| s.seen.margin);
         let up = far.map_or(1.0, |margin| (-margin).exp()).clamp(STRIDE.0, STRIDE.2);
         let from_far = if far.is_some_and(|margin| margin < FAR) { highest * up } else { 0.0 };
-        let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).clamp(lowest / STRIDE.1, highest * up).max(floor);
+        // Where nothing was kept yet, what the model thinks of the root is a hope: further down there is more to see.
+        let kept = self.belief(point).is_some_and(|b| b.seen);
+        let most = if kept { highest * up } else { lowest * DOWN };
+        let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
         (root.is_some() || lowest > floor * 1.01).then(|| round(Rate(wanted)))
     }
 
@@ -236,6 +247,12 @@ impl Bayes {
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
     fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
+        let running = self.running().filter(|point| engine.runs(point) && self.may_probe(point));
+        if let Some(belief) = running.and_then(|point| self.belief(point))
+            && let Some(rate) = self.step(&belief.point, belief.root).filter(|rate| !self.driven(&belief.point, *rate))
+        {
+            return probe(belief.point.clone(), rate);
+        }
         if self.launches() >= MOST_IN_VAIN.min(self.most_launches) {
             return Ask::Done;
         }
@@ -348,7 +365,7 @@ impl Strategy for Bayes {
     /// By their limits; of those that tie for the highest, the one further inside its limits comes first.
     fn ranking(&self) -> Vec<Incumbent> {
         let mut sound: Vec<&Belief> =
-            self.beliefs.iter().filter(|b| b.root.is_some() && !self.failed(&b.point)).collect();
+            self.beliefs.iter().filter(|b| b.root.is_some() && b.seen && !self.failed(&b.point)).collect();
         sound.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         let highest = sound.first().map_or(0.0, |b| rate(b));
         let ties = sound.iter().take_while(|b| rate(b) >= highest * (1.0 - TIE)).count();
@@ -357,7 +374,7 @@ impl Strategy for Bayes {
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
-        self.belief(point)?.root.map(|r| r.rate)
+        self.belief(point).filter(|b| b.seen)?.root.map(|r| r.rate)
     }
 
     fn points_left(&self) -> usize {

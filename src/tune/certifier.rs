@@ -91,10 +91,12 @@ impl Certifier {
 
     /// One-sided confidence that every promise holds at that rate.
     fn confidence(&self, log_rate: f64) -> f64 {
-        if self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
+        // A promise of which nothing was seen is not kept.
+        let unseen = self.evidence.iter().any(Vec::is_empty);
+        if unseen || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
             return 0.0;
         }
-        (0..self.evidence.len()).filter(|l| !self.evidence[*l].is_empty()).fold(1.0, |least, l| {
+        (0..self.evidence.len()).fold(1.0, |least, l| {
             let (margin, error, freedom) = self.at(l, log_rate);
             let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
             f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
@@ -301,6 +303,15 @@ mod tests {
         let mut cut = Certifier::default();
         cut.hear(Rate(5.0), &verdict(None, 0.0), steep());
         assert!(cut.proof().is_none() && cut.next(Rate(5.0)).0 < 5.0);
+    }
+
+    #[test]
+    fn a_window_without_a_request_certifies_nothing() {
+        let mut certifier = Certifier::default();
+        let mut empty = verdict(Some(0.0), 0.02);
+        empty.limits.iter_mut().for_each(|l| (l.margin, l.margin_error, l.paired) = (None, None, None));
+        certifier.hear(Rate(1.0), &empty, steep());
+        assert_eq!(certifier.proof(), None);
     }
 
     #[test]
