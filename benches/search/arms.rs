@@ -23,7 +23,6 @@ pub const ARMS: &[Arm] = &[
     Arm { name: REFERENCE, strategy: "bayes", twin: true },
     control("bayes-flat"),
     control("bisect"),
-    control("race"),
     control("random"),
     control("tpe"),
     control("grid"),
