@@ -49,7 +49,8 @@ async fn faults_of_the_answers_strike_after_enough_requests() {
             end => break end,
         }
     };
-    assert!(end.is_err() && (1..=4).contains(&chunks), "cut after {chunks} chunks: {end:?}");
+    // A connection that is reset may take what was not read yet with it.
+    assert!(end.is_err() && chunks <= 4, "cut after {chunks} chunks: {end:?}");
     // The request is freed, and the server lives.
     assert_eq!(server.get("/health").await.0, 200);
     server.stop().await;
