@@ -44,7 +44,7 @@ impl<R: Rig> Session<'_, R> {
             return Ok(placed);
         }
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
-        if self.tunes_memory() && !self.survives(&placed.point).await? {
+        if self.tuned_memory().is_some() && !self.survives(&placed.point).await? {
             self.left_out(format!("{what}: the engine runs out of memory when every place of its batch is taken"));
             return Ok(placed);
         }

@@ -7,7 +7,7 @@ use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
 use crate::search::{ALL_AT_ONCE, HighestThatStarts, Traffic};
-use crate::space::{Point, Value};
+use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
 use crate::verdict::Certainty;
 
@@ -18,12 +18,10 @@ const SOAK: (u32, u32) = (64, 1024);
 /// ... and no more than are answered in this time at the rate of the warm-up's burst; a full batch is faster.
 const SOAKED: Seconds = Seconds(60.0);
 
-impl<R: Rig> Session<'_, R> {
+impl<'a, R: Rig> Session<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
     pub(super) async fn memory(&mut self, baseline: &Point) -> Result<Point, BenchError> {
-        let Some(knob) = self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1) else {
-            return Ok(Point::default());
-        };
+        let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let default = baseline.get(MEMORY_KNOB).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
         if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL && default.is_some()) {
@@ -87,9 +85,9 @@ impl<R: Rig> Session<'_, R> {
         each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
 
-    /// Whether the share of the memory is among what is tuned.
-    pub(super) fn tunes_memory(&self) -> bool {
-        self.plan.space.parameter(MEMORY_KNOB).is_some_and(|p| p.values.len() > 1)
+    /// The share of the memory, where it is among what is tuned.
+    pub(super) fn tuned_memory(&self) -> Option<&'a Parameter> {
+        self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1)
     }
 
     /// Whether the running engine survives the load that takes most memory: every place of its batch taken at once.

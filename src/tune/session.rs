@@ -61,8 +61,8 @@ impl<'a, R: Rig> Session<'a, R> {
     /// # Errors
     /// What keeps a session from going on; a failing engine does not.
     pub async fn run(&mut self) -> Result<Conclusion, BenchError> {
-        self.sink.take(&Event::Begun { forecast: forecast(self.plan), budget: self.budget() });
         let forecast = forecast(self.plan);
+        self.sink.take(&Event::Begun { forecast, budget: self.budget() });
         let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };
         self.bench.stop().await?;
         self.bench.conclude(&conclusion)?;
