@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
+use crate::export::yaml::Path;
 use crate::settings::{Plan, StrategyKind};
 use crate::twin::Profile;
 use crate::twin::server::SimArgs;
@@ -39,6 +40,8 @@ pub enum Command {
     Rehearse(Box<RehearseArgs>),
     /// Fit a profile of an engine to measured probes, and print predicted against measured
     Calibrate(Box<CalibrateArgs>),
+    /// Write the winning arguments into your own manifest, and change nothing else
+    Export(Box<ExportArgs>),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
@@ -112,6 +115,48 @@ pub struct RehearseArgs {
     /// Print everything as JSON, every session included
     #[arg(long)]
     pub json: bool,
+}
+
+/// The flags of an export.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The folder of a run, or its outcome.json
+    #[arg(long, value_name = "DIR|FILE")]
+    pub outcome: PathBuf,
+    /// The manifest: a workload of Kubernetes, of Dynamo, KubeAI or KServe, a LeaderWorkerSet, or values of a Helm chart; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub manifest: PathBuf,
+    /// What is printed: the whole file, a unified diff, a component for Kustomize, or a JSON patch
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::File)]
+    pub form: Form,
+    /// Change the file itself; what it was is kept beside it as FILE.bak
+    #[arg(long)]
+    pub in_place: bool,
+    /// Which container, component or service was measured, where several may be it; several times for several
+    #[arg(long, value_name = "NAME")]
+    pub container: Vec<String>,
+    /// Where the arguments stand, if they are not found: spec.template.spec.containers[0].args
+    #[arg(long, value_name = "PATH", conflicts_with = "container")]
+    pub path: Option<Path>,
+    /// Export a best point that was never certified, and say so in the annotations
+    #[arg(long)]
+    pub uncertified: bool,
+    /// Leave out the annotations that say where the arguments come from
+    #[arg(long)]
+    pub no_annotations: bool,
+}
+
+/// What an export prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// The whole manifest.
+    File,
+    /// A unified diff.
+    Diff,
+    /// A component for Kustomize.
+    Kustomize,
+    /// A JSON patch (RFC 6902).
+    JsonPatch,
 }
 
 /// The flags of a calibration.

@@ -9,10 +9,12 @@ pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod engine;
+pub mod export;
 pub mod journal;
 pub mod load;
 mod order;
 pub mod parallel;
+pub mod problems;
 pub mod progress;
 pub mod rehearsal;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod bench;
 mod calibrate;
 mod check;
+mod export;
 mod rehearse;
 mod run;
 
@@ -67,6 +68,7 @@ pub fn main() -> u8 {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
+        Some(Command::Export(args)) => export::export(&args),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
         Some(Command::Guardian(args)) => {

@@ -11,6 +11,9 @@ pub const MEMORY_KNOB: &str = "gpu-memory-utilization";
 /// Parameters that ask for more GPU memory the larger they are.
 pub const DEMANDING: [&str; 4] = [MEMORY_KNOB, "max-num-seqs", "max-num-batched-tokens", "max-model-len"];
 
+/// Every flag of `vllm serve` 0.32 without its dashes, one in each line.
+pub const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
+
 /// The flags of a point, as the engine's command line takes them.
 pub fn flags(point: &Point) -> Vec<String> {
     let mut words = Vec::new();

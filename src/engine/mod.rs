@@ -13,5 +13,5 @@ mod symptoms;
 pub mod telemetry;
 mod tokenize;
 
-pub use command_line::{DEMANDING, MEMORY_KNOB, api_key, command_line, environment, flags};
+pub use command_line::{DEMANDING, MEMORY_KNOB, VLLM_FLAGS, api_key, command_line, environment, flags};
 pub use probe_http::Endpoints;

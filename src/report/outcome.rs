@@ -1,12 +1,14 @@
 //! `outcome.json`: the answer for scripts, version 1 of a public format.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::journal::{Cost, DirectlySeen, Forecast, Gain, Journal, Placed, Record, Status};
 use crate::settings::EngineKind;
 use crate::space::Point;
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -28,6 +30,21 @@ pub struct Outcome {
     pub engine_version: Option<String>,
     /// The GPUs.
     pub gpus: Vec<String>,
+    /// The largest latency of each promise, by its key.
+    #[serde(default)]
+    pub limits: BTreeMap<String, Seconds>,
+    /// When the session ended, in seconds since the Unix epoch; none while it has not.
+    #[serde(default)]
+    pub finished: Option<f64>,
+    /// The longest time that the engine took from its start until it served.
+    #[serde(default)]
+    pub slowest_start: Option<Seconds>,
+    /// The most host memory, in bytes, that the engine's processes held once they served.
+    #[serde(default)]
+    pub host_memory: Option<u64>,
+    /// Arguments that were the same in every trial.
+    #[serde(default)]
+    pub fixed_arguments: Vec<String>,
     /// The space file.
     pub space_file: String,
     /// The seed of every draw.
@@ -83,10 +100,13 @@ pub struct Answer {
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();
-    let ready = journal.entries.iter().find_map(|e| match &e.record {
-        Record::Ready { ready, .. } => Some(&**ready),
-        _ => None,
-    });
+    let ready_ones = || {
+        journal.entries.iter().filter_map(|e| match &e.record {
+            Record::Ready { ready, .. } => Some(&**ready),
+            _ => None,
+        })
+    };
+    let ready = ready_ones().next();
     let answer = |placed: &Placed| Answer {
         parameters: placed.point.clone(),
         arguments: arguments(journal, &placed.point),
@@ -111,6 +131,11 @@ pub fn outcome(journal: &Journal) -> Outcome {
         model: ready.map(|r| r.model.clone()),
         engine_version: ready.and_then(|r| r.effective.version.clone()),
         gpus: ready.map_or(Vec::new(), |r| r.gpus.clone()),
+        limits: header.map_or_else(BTreeMap::new, |h| h.plan.slo.iter().map(|l| (l.key(), l.at_most)).collect()),
+        finished: conclusion.and(journal.entries.last()).map(|e| e.at),
+        slowest_start: ready_ones().map(|r| r.starting()).max_by(|a, b| a.0.total_cmp(&b.0)),
+        host_memory: ready_ones().filter_map(|r| r.host_memory).max(),
+        fixed_arguments: header.map_or(Vec::new(), |h| h.plan.engine.args.clone()),
         space_file: header.map_or(String::new(), |h| h.space_file.clone()),
         seed: header.map_or(0, |h| h.seed),
         gain: certified(&baseline).zip(certified(&best)).map(|(b, w)| w.0 / b.0 - 1.0),

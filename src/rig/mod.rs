@@ -85,6 +85,9 @@ pub struct Ready {
     pub burst_rate: Rate,
     /// What one answer took in it, the median.
     pub answer_time: Seconds,
+    /// Bytes of host memory that its processes held at most, summed; none where that is not known.
+    #[serde(default)]
+    pub host_memory: Option<u64>,
 }
 
 impl Ready {

@@ -13,7 +13,7 @@ use crate::load::{Client, Cut, Schedule, Target};
 use crate::settings::{Plan, Secrets};
 use crate::space::Point;
 use crate::supervise::{
-    Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, port_is_free,
+    Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, peak_memory, port_is_free,
 };
 use crate::units::Seconds;
 use crate::verdict::Counter;
@@ -122,8 +122,15 @@ impl RealRig {
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
         };
         let effective = running.endpoints.effective(&running.child.output().text()).await;
-        let ready =
-            Ready { took: begun.elapsed().into(), effective, model, gpus: self.gpus.clone(), burst_rate, answer_time };
+        let ready = Ready {
+            took: begun.elapsed().into(),
+            effective,
+            model,
+            gpus: self.gpus.clone(),
+            burst_rate,
+            answer_time,
+            host_memory: peak_memory(&running.child.group),
+        };
         if let Some(running) = &mut self.running {
             running.server = Some(server);
         }

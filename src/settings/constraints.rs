@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::parameters::Parameters;
-use super::problems::Problem;
 use super::suggest;
+use crate::problems::{self, Problem};
 use crate::space::{Comparison, Constraint, Parameter, Point, Space, Value};
 
 /// Checks that constraints make at most, each well below a microsecond. A space too large for that is accepted
@@ -46,7 +46,7 @@ fn one(text: &str, span: &Range<usize>, parameters: &Parameters) -> Result<Const
         if !parameters.nameless && !known().any(|other| other == name) {
             let hint = match suggest::closest(name, known()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the parameters are {}", suggest::list(known(), "and")),
+                None => format!("the parameters are {}", problems::list(known(), "and")),
             };
             let message = format!("`{name}` is not one of the parameters");
             return Err(Problem::new(span, message, "unknown parameter", hint));

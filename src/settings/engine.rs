@@ -6,8 +6,8 @@ use toml::de::DeTable;
 
 use super::format::ENGINE;
 use super::plan::EnginePlan;
-use super::problems::Problem;
 use super::reader::{self, Fields, Place};
+use crate::problems::Problem;
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];

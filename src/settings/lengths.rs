@@ -5,8 +5,8 @@ use toml::de::DeValue;
 
 use super::format::{Kind, LENGTHS};
 use super::plan::{LengthShape, Lengths};
-use super::problems::Problem;
 use super::reader::{self, Fields, Place};
+use crate::problems::Problem;
 
 /// Reads an integer or a table with `distribution`.
 pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {

@@ -10,7 +10,6 @@ mod lengths;
 mod measure;
 mod parameters;
 mod plan;
-mod problems;
 mod reader;
 mod reading;
 mod schema;
@@ -26,12 +25,13 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::problems;
+pub use crate::problems::{Problem, Problems};
 pub use plan::{
     ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
     Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
     WorkloadPlan,
 };
-pub use problems::{Problem, Problems};
 pub use schema::schema;
 pub use secrets::{REDACTED, Secrets};
 
@@ -224,7 +224,7 @@ fn unknown_section(name: &str, span: &Range<usize>, value: &DeValue) -> Problem 
     let hint = match (suggest::closest(name, sections()), suggest::home(name)) {
         (Some(near), _) if table => format!("did you mean `[{near}]`?"),
         (_, Some(home)) => format!("`{name}` belongs to `[{home}]`"),
-        _ => format!("the sections are {}", suggest::list(sections(), "and")),
+        _ => format!("the sections are {}", problems::list(sections(), "and")),
     };
     Problem::new(span, format!("unknown {what} `{name}`"), format!("unknown {what}"), hint)
 }

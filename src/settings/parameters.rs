@@ -8,10 +8,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::engine::{OUR_FLAGS, flag_name};
 use super::format::{MOST_VALUES, PARAMETER};
-use super::problems::Problem;
 use super::reader::{self, Fields, Place};
 use super::reading;
 use super::suggest;
+use crate::problems::Problem;
 use crate::space::{Parameter, Value};
 
 /// A regular expression of every key, for the schema.

@@ -11,9 +11,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::format::{Kind, Need, Table, Variant};
 use super::plan::Lengths;
-use super::problems::Problem;
 use super::reading::{Reading, read};
 use super::suggest;
+use crate::problems::{self, Problem};
 use crate::space::Value;
 
 /// Where a table stands: its dotted path, such as `engine`, and the bytes to point at where something is missing from
@@ -158,7 +158,7 @@ pub fn fields(table: &'static Table, place: &Place, found: &DeTable, problems: &
         }
     }
     if let Some(first) = missing.first() {
-        let names = suggest::list(missing.iter().map(|row| row.name), "and");
+        let names = problems::list(missing.iter().map(|row| row.name), "and");
         let example = match &first.kind {
             kind @ Kind::Word(_) => kind.expects(),
             kind => kind.example(),
@@ -190,13 +190,13 @@ fn unknown_key(table: &Table, variant: Option<&str>, place: &Place, name: &str, 
     let hint = suggest::closest(name, known.iter().copied())
         .map(|near| format!("did you mean `{near}`?"))
         .or_else(|| suggest::home(name).map(|section| format!("`{name}` belongs to `[{section}]`")))
-        .unwrap_or_else(|| format!("`{}` takes {}", place.path, suggest::list(known, "and")));
+        .unwrap_or_else(|| format!("`{}` takes {}", place.path, problems::list(known, "and")));
     Problem::new(span, format!("unknown key `{name}` in `{}`", place.path), "unknown", hint)
 }
 
 fn foreign_key(table: &Table, variant: &str, name: &str, place: &Place, span: &Range<usize>) -> Problem {
     let owners = || table.keys.iter().filter(|row| row.name == name).flat_map(|row| row.variants).copied();
-    let owner = suggest::join(owners().map(|owner| format!("\"{owner}\"")), "or");
+    let owner = problems::join(owners().map(|owner| format!("\"{owner}\"")), "or");
     match table.variant {
         Variant::Presence { key, .. } => Problem::new(
             span,

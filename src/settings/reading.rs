@@ -10,9 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::format::Kind;
 use super::measure::{self, NoDuration};
 use super::plan::Lengths;
-use super::problems::Problem;
 use super::reader::in_order;
 use super::{lengths, suggest};
+use crate::problems::Problem;
 use crate::space::Value;
 
 /// A value that fits its kind.

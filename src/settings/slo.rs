@@ -7,10 +7,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::measure;
 use super::plan::{Limit, Metric};
-use super::problems::Problem;
 use super::reader::{self, Place};
 use super::reading;
 use super::suggest;
+use crate::problems::{self, Problem};
 use crate::units::Seconds;
 
 /// A regular expression of every key, for the schema; bounds of the quantile are the reader's business.
@@ -91,7 +91,7 @@ fn key(name: &str, span: &Range<usize>, value: &DeValue) -> Result<(Metric, f64)
     let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.name() == metric_name) else {
         let hint = match suggest::closest(metric_name, names()) {
             Some(near) => format!("did you mean `{near}_{percentile}`?"),
-            None => format!("the metrics are {}, as in ttft_p99", suggest::list(names(), "and")),
+            None => format!("the metrics are {}, as in ttft_p99", problems::list(names(), "and")),
         };
         return wrong(format!("unknown metric `{metric_name}`"), "unknown metric", hint);
     };

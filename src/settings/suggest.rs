@@ -25,21 +25,6 @@ pub fn home(key: &str) -> Option<&'static str> {
     if homes.next().is_none() { Some(first.name) } else { None }
 }
 
-/// Words in backticks, joined as prose: `a`, `b` and `c`.
-pub fn list<'c>(words: impl IntoIterator<Item = &'c str>, last: &str) -> String {
-    join(words.into_iter().map(|word| format!("`{word}`")), last)
-}
-
-/// Words joined as prose: a, b and c.
-pub fn join(words: impl IntoIterator<Item = String>, last: &str) -> String {
-    let words: Vec<String> = words.into_iter().collect();
-    match words.split_last() {
-        None => String::new(),
-        Some((only, [])) => only.clone(),
-        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,11 +35,5 @@ mod tests {
         assert_eq!(closest("stall-timeout", known), Some("stall_timeout"));
         assert_eq!(closest("Prot", known), Some("port"));
         assert_eq!(closest("temperature", known), None);
-    }
-
-    #[test]
-    fn lists_read_as_prose() {
-        assert_eq!(list(["a"], "and"), "`a`");
-        assert_eq!(list(["a", "b", "c"], "or"), "`a`, `b` or `c`");
     }
 }

@@ -2,7 +2,7 @@
 
 use toml::de::{DeTable, Error};
 
-use super::problems::Problem;
+use crate::problems::Problem;
 
 const NO_VALUE: &str = "write a value after `=`: a number, a \"text\", true, false, a [list] or a { table }";
 

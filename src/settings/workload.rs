@@ -6,8 +6,8 @@ use super::format::WORKLOAD;
 use super::plan::{
     ArrivalProcess, ConversationsPlan, JsonlPlan, RandomPlan, SharegptPlan, TracePlan, WorkloadKind, WorkloadPlan,
 };
-use super::problems::Problem;
 use super::reader::{self, Fields, Place};
+use crate::problems::Problem;
 
 /// Reads the section; `None` after a mistake.
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Option<WorkloadPlan> {

@@ -16,4 +16,4 @@ pub(crate) use gate::gpu_clean;
 pub use gate::{Unclean, free_port, port_is_free};
 pub use gpu::{GpuMemory, gpu_memory, gpu_names};
 pub use output::Output;
-pub use processes::{Group, boot_id, sweep};
+pub use processes::{Group, boot_id, peak_memory, sweep};

@@ -91,6 +91,17 @@ fn members(group: &Group) -> Vec<i32> {
         .collect()
 }
 
+/// The most memory, in bytes, that each living process of a recorded group held at once, summed: what a limit of a container must leave room
+/// for. Pages that processes share count more than once. None where nothing is known.
+pub fn peak_memory(group: &Group) -> Option<u64> {
+    let peaks = members(group).into_iter().filter_map(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    Some(peaks.sum::<u64>() * 1024).filter(|bytes| *bytes > 0)
+}
+
 /// Ends whatever is left of a recorded group. Returns how many processes it found.
 pub async fn sweep(group: &Group) -> usize {
     let mut found = BTreeSet::new();

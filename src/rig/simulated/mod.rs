@@ -192,6 +192,7 @@ impl Rig for SimulatedRig {
             gpus: Vec::new(),
             burst_rate: Rate(answered as f64 / burst.ended.0.max(1e-3)),
             answer_time: Seconds(answer_time),
+            host_memory: None,
         })
     }
 

@@ -6,8 +6,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Every flag of `vllm serve` 0.32, one in each line.
-pub(super) const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
+use crate::engine::VLLM_FLAGS;
 
 /// Short spellings.
 const SHORT: [(&str, &str); 15] = [

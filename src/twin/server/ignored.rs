@@ -91,7 +91,7 @@ impl FromArgMatches for Ignored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::twin::server::command_line::VLLM_FLAGS;
+    use crate::engine::VLLM_FLAGS;
 
     #[test]
     fn every_ignored_flag_is_one_of_vllms() {

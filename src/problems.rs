@@ -1,4 +1,4 @@
-//! Mistakes in a space file, and how a person reads them: file, line, caret and a remedy.
+//! Mistakes in a person's file, and how a person reads them: file, line, caret and a remedy.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,7 +30,7 @@ impl Problem {
     }
 }
 
-/// Every mistake found in one space file, in the order of the file; at least one.
+/// Every mistake found in one file, in the order of the file; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     name: String,
@@ -40,12 +40,12 @@ pub struct Problems {
 
 impl Problems {
     /// Sorts the mistakes and brings their spans within the text, where the renderer can show them.
-    pub(super) fn new(name: &str, text: &str, mut list: Vec<Problem>) -> Self {
+    pub fn new(name: &str, text: &str, mut list: Vec<Problem>) -> Self {
         if list.is_empty() {
             // Unreachable as long as every reader that gives nothing also reports why; an error without words would be
             // worse.
             let hint = "compare it with the documented format";
-            list.push(Problem::new(&(0..0), "the space file could not be read", "", hint));
+            list.push(Problem::new(&(0..0), "the file could not be read", "", hint));
         }
         for problem in &mut list {
             let start = text.floor_char_boundary(problem.span.start);
@@ -71,21 +71,29 @@ impl Problems {
 
     /// All mistakes as the Rust compiler would show them, without colour.
     pub fn render(&self) -> String {
-        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem)).collect();
+        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem, Level::ERROR)).collect();
         reports.join("\n\n")
     }
 
-    fn render_one(&self, problem: &Problem) -> String {
+    /// The same as warnings: nothing was refused.
+    pub fn render_as_warnings(&self) -> String {
+        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem, Level::WARNING)).collect();
+        reports.join("\n\n")
+    }
+
+    fn render_one(&self, problem: &Problem, level: Level<'static>) -> String {
         // Labels and hints quote the file, which may hold control characters.
         let label = normalize_untrusted_str(&problem.label);
         let mut annotation = AnnotationKind::Primary.span(problem.span.clone());
         if !label.is_empty() {
             annotation = annotation.label(label);
         }
-        let group = Level::ERROR
+        let mut group = level
             .primary_title(&problem.message)
-            .element(Snippet::source(&self.text).path(&self.name).annotation(annotation))
-            .element(Level::HELP.with_name("hint").message(normalize_untrusted_str(&problem.hint)));
+            .element(Snippet::source(&self.text).path(&self.name).annotation(annotation));
+        if !problem.hint.is_empty() {
+            group = group.element(Level::HELP.with_name("hint").message(normalize_untrusted_str(&problem.hint)));
+        }
         Renderer::plain().render(&[group])
     }
 }
@@ -97,6 +105,21 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// Words in backticks, joined as prose: `a`, `b` and `c`.
+pub fn list<'c>(words: impl IntoIterator<Item = &'c str>, last: &str) -> String {
+    join(words.into_iter().map(|word| format!("`{word}`")), last)
+}
+
+/// Words joined as prose: a, b and c.
+pub fn join(words: impl IntoIterator<Item = String>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().collect();
+    match words.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -129,5 +152,11 @@ mod tests {
         assert_eq!(at(8, 8).iter().next().unwrap().span, 7..9);
         assert_eq!(at(90, 99).iter().next().unwrap().span, text.len()..text.len());
         assert!(at(90, 99).render().contains("f:2:8"));
+    }
+
+    #[test]
+    fn lists_read_as_prose() {
+        assert_eq!(list(["a"], "and"), "`a`");
+        assert_eq!(list(["a", "b", "c"], "or"), "`a`, `b` or `c`");
     }
 }

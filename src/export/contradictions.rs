@@ -1,0 +1,234 @@
+//! Where a manifest is not what was measured: then the certified rate is not its own.
+
+use std::ops::Range;
+
+use super::flags::is_placeholder;
+use super::locate::{Document, Located, model_of, value_of};
+use super::yaml::{Node, Path};
+use crate::problems::Problem;
+use crate::report::Outcome;
+use crate::units::Seconds;
+
+/// What to compare a manifest with.
+pub struct Measured<'o> {
+    /// The outcome.
+    pub outcome: &'o Outcome,
+}
+
+impl Measured<'_> {
+    /// Every contradiction of one engine, as a warning.
+    pub fn contradictions(&self, document: Document<'_>, engine: &Located<'_>) -> Vec<Problem> {
+        let seen = Seen { document, engine, outcome: self.outcome };
+        [seen.image(), seen.model(), seen.gpus(), seen.start(), seen.memory()]
+            .into_iter()
+            .flatten()
+            .chain(seen.fixed_arguments())
+            .collect()
+    }
+}
+
+struct Seen<'a, 'm> {
+    document: Document<'m>,
+    engine: &'a Located<'m>,
+    outcome: &'a Outcome,
+}
+
+impl<'m> Seen<'_, 'm> {
+    fn node(&self, path: Option<&Path>) -> Option<&'m Node> {
+        self.document.root().at(path?).filter(|node| !node.is_nothing())
+    }
+
+    fn text(&self, path: Option<&Path>) -> Option<(&'m str, Range<usize>)> {
+        let node = self.node(path)?;
+        let text = node.text().filter(|_| !is_placeholder(self.document.source.raw(node)))?;
+        Some((text, node.span.clone()))
+    }
+
+    /// Where the engine's arguments stand.
+    fn arguments(&self) -> Range<usize> {
+        self.engine.homes.first().map_or(0..0, |home| home.span(0))
+    }
+
+    fn image(&self) -> Option<Problem> {
+        let (image, span) = self.text(self.engine.seat.image.as_ref())?;
+        if image.contains('@') {
+            return None;
+        }
+        let (name, tag) = match image.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+            _ => (image, None),
+        };
+        let moves = || {
+            let says = "the image's tag moves: another engine than the measured one may start".to_owned();
+            let hint = match &self.outcome.engine_version {
+                Some(version) => format!("pin it to the version that was measured ({version}), best by its digest"),
+                None => "pin it to the version that was measured, best by its digest".to_owned(),
+            };
+            Problem::new(&span, says, "here", hint)
+        };
+        let tag = match tag {
+            None | Some("latest" | "nightly" | "main" | "stable") => return Some(moves()),
+            Some(tag) if tag.starts_with("latest-") || tag.ends_with("-latest") => return Some(moves()),
+            Some(tag) => tag,
+        };
+        // Runtimes of Dynamo count their own versions.
+        let measured = self.outcome.engine_version.as_deref()?;
+        let comparable = name.ends_with("vllm-openai") || name.ends_with("/vllm");
+        let version = tag.trim_start_matches('v').split(['-', '+', '_']).next()?;
+        let is_version = version.split('.').count() > 1 && version.split('.').all(|p| p.parse::<u32>().is_ok());
+        let same = measured == version
+            || measured.starts_with(&format!("{version}."))
+            || measured.starts_with(&format!("{version}+"));
+        (comparable && is_version && !same && !self.outcome.simulated).then(|| {
+            let says = format!("this image is of version {version}, and {measured} was measured");
+            Problem::new(&span, says, "another version", "deploy the version that was measured, or measure this one")
+        })
+    }
+
+    fn model(&self) -> Option<Problem> {
+        let measured = self.outcome.model.as_deref().filter(|_| !self.outcome.simulated)?;
+        let served = value_of(&self.engine.words, "served-model-name");
+        let there = model_of(&self.engine.words)
+            .or_else(|| self.text(self.engine.seat.model.as_ref()).map(|(text, _)| text))
+            .filter(|model| !is_placeholder(model))?;
+        let last = |name: &str| {
+            let name = name.trim_end_matches('/');
+            name.rsplit(['/', ':']).next().unwrap_or(name).to_ascii_lowercase()
+        };
+        let same = last(there) == last(measured) || served.is_some_and(|name| last(name) == last(measured));
+        (!same).then(|| {
+            let says = format!("this manifest serves {there}, and {measured} was measured");
+            Problem::new(&self.arguments(), says, "these arguments", "measure with this model")
+        })
+    }
+
+    fn gpus(&self) -> Option<Problem> {
+        let (text, span) = self.text(self.engine.seat.gpus.as_ref())?;
+        let (there, measured) = (text.parse::<usize>().ok()?, self.outcome.gpus.len());
+        (measured > 0 && there != measured).then(|| {
+            let says = format!("this manifest asks for {there} GPUs, and {measured} were there in the measurement");
+            Problem::new(&span, says, "another number", "measure on as many GPUs as the deployment gets")
+        })
+    }
+
+    /// Whether Kubernetes ends the engine before it serves.
+    fn start(&self) -> Option<Problem> {
+        let start = self.outcome.slowest_start?;
+        let probes = &self.engine.seat.probes;
+        let (kind, at) = ["startupProbe", "livenessProbe"]
+            .into_iter()
+            .find_map(|kind| Some((kind, probes.key(kind))).filter(|(_, at)| self.document.root().at(at).is_some()))?;
+        let number = |key: &str, default: f64| match self.document.root().at(&at.key(key)) {
+            Some(node) => node.text().and_then(|text| text.parse::<f64>().ok()),
+            None => Some(default),
+        };
+        // Kubernetes' own defaults.
+        let allowed =
+            number("initialDelaySeconds", 0.0)? + number("periodSeconds", 10.0)? * number("failureThreshold", 3.0)?;
+        (allowed < start.0).then(|| {
+            let span = self.document.root().at(&at).map_or(0..0, |node| node.span.start..node.span.start);
+            let says = format!(
+                "the {kind} gives the engine {}, and it took {start} to serve in the measurement",
+                Seconds(allowed)
+            );
+            let wanted = (start.0 * 1.5).ceil();
+            Problem::new(
+                &span,
+                says,
+                "here",
+                format!("allow {wanted:.0} s: initialDelaySeconds + periodSeconds x failureThreshold"),
+            )
+        })
+    }
+
+    fn memory(&self) -> Option<Problem> {
+        let (text, span) = self.text(self.engine.seat.memory.as_ref())?;
+        let (limit, used) = (quantity(text)?, self.outcome.host_memory? as f64);
+        (limit < used).then(|| {
+            let gib = used / f64::from(1_u32 << 30);
+            let says = format!("the limit of memory is {text}, and the engine held {gib:.1} GiB in the measurement");
+            Problem::new(&span, says, "less than was used", "raise it; page cache for the weights comes on top")
+        })
+    }
+
+    /// Arguments that were fixed in every trial and say something else here.
+    fn fixed_arguments(&self) -> Vec<Problem> {
+        /// What belongs to the place where an engine runs.
+        const OF_THE_PLACE: [&str; 9] = [
+            "model",
+            "host",
+            "port",
+            "served-model-name",
+            "api-key",
+            "profile",
+            "uvicorn-log-level",
+            "download-dir",
+            "seed",
+        ];
+        let fixed = &self.outcome.fixed_arguments;
+        let flags = fixed.iter().enumerate().filter_map(|(i, word)| {
+            let (name, glued) = word
+                .strip_prefix("--")?
+                .split_once('=')
+                .map_or_else(|| (word.trim_start_matches('-'), None), |(name, value)| (name, Some(value)));
+            let next = fixed.get(i + 1).filter(|next| !next.starts_with("--")).map(String::as_str);
+            Some((name.replace('_', "-"), glued.or(next)))
+        });
+        let told = |(name, value): &(String, Option<&str>)| {
+            !OF_THE_PLACE.contains(&name.as_str()) && value.is_none_or(|v| v != crate::settings::REDACTED)
+        };
+        let differs = |(name, value): (String, Option<&str>)| {
+            let stands = self.engine.words.iter().any(|w| {
+                w.strip_prefix("--").is_some_and(|w| w.split('=').next().unwrap_or(w).replace('_', "-") == name)
+            });
+            let measured = value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"));
+            let there = value_of(&self.engine.words, &name).filter(|_| value.is_some());
+            let says = match (stands, there, value) {
+                (false, ..) => format!("it was measured with {measured}, which is not here"),
+                (true, Some(there), Some(value)) if there != value => {
+                    format!("it was measured with {measured}, and here is {there}")
+                }
+                _ => return None,
+            };
+            Some(Problem::new(
+                &self.arguments(),
+                says,
+                "these arguments",
+                "the certified rate holds with that argument alone",
+            ))
+        };
+        flags.filter(told).filter_map(differs).collect()
+    }
+}
+
+/// A quantity of Kubernetes in bytes: `64Gi`, `500M`, `1e9`.
+fn quantity(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 12] = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("m", 1e-3),
+        ("", 1.0),
+    ];
+    UNITS.iter().find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_of_kubernetes() {
+        assert_eq!(quantity("64Gi"), Some(64.0 * 1_073_741_824.0));
+        assert_eq!(quantity("500M"), Some(5e8));
+        assert_eq!(quantity("1e9"), Some(1e9));
+        assert_eq!(quantity("lots"), None);
+    }
+}

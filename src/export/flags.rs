@@ -1,0 +1,307 @@
+//! Which flag a word names, in every spelling that the engine takes, and what has to change in a list of words.
+
+use std::collections::BTreeSet;
+
+use crate::engine::VLLM_FLAGS;
+use crate::space::Value;
+
+/// What to give the engine: a flag without its dashes, and its value; a switch is a truth value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The flag's full name, words joined by `-`.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+impl Setting {
+    /// The words that say it: `--name value`, `--name` or `--no-name`.
+    fn words(&self, glued: bool) -> Vec<String> {
+        match &self.value {
+            Value::Bool(on) => vec![switch(&self.name, *on)],
+            value if glued => vec![format!("--{}={value}", self.name)],
+            value => vec![format!("--{}", self.name), value.to_string()],
+        }
+    }
+
+    /// Whether a text means the value already: 0.90 is 0.9.
+    pub fn is(&self, text: &str) -> bool {
+        match (self.value.number(), text.parse::<f64>()) {
+            (Some(wanted), Ok(there)) => Value::Real(there).same(&Value::Real(wanted)),
+            _ => self.value.to_string() == text,
+        }
+    }
+}
+
+fn switch(name: &str, on: bool) -> String {
+    if on { format!("--{name}") } else { format!("--no-{name}") }
+}
+
+/// What a word says of a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Says<'w> {
+    /// It names another flag, or none.
+    Nothing,
+    /// It names the flag; the value glued to it, and whether it is `--no-…`.
+    Names { value: Option<&'w str>, negated: bool },
+    /// It is a beginning of the flag's name and of others: the engine would refuse it.
+    Ambiguous(Vec<String>),
+}
+
+/// The flags that an engine knows.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    known: BTreeSet<String>,
+    tuned: BTreeSet<String>,
+}
+
+impl Flags {
+    /// vLLM's, with some to be set.
+    pub fn of_vllm<'n>(tuned: impl IntoIterator<Item = &'n str>) -> Self {
+        Self::new(VLLM_FLAGS.lines()).tuning(tuned)
+    }
+
+    /// Of these names, without dashes.
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { known: names.into_iter().map(str::to_owned).collect(), tuned: BTreeSet::new() }
+    }
+
+    /// With those that shall be set.
+    fn tuning<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.tuned = names.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// Whether a flag shall be set.
+    pub fn tunes(&self, name: &str) -> bool {
+        self.tuned.contains(name)
+    }
+
+    /// Python's argparse as vLLM uses it: underscores are dashes, and a beginning that only one flag has names that flag.
+    fn says<'w>(&self, word: &'w str, setting: &Setting) -> Says<'w> {
+        let Some(body) = word.strip_prefix("--").filter(|body| !body.is_empty()) else { return Says::Nothing };
+        let (written, value) = body.split_once('=').map_or((body, None), |(flag, value)| (flag, Some(value)));
+        let written = written.replace('_', "-");
+        let (name, negation) = (&setting.name, format!("no-{}", setting.name));
+        if &written == name {
+            return Says::Names { value, negated: false };
+        }
+        let is_switch = matches!(setting.value, Value::Bool(_));
+        if written == negation && is_switch {
+            return Says::Names { value, negated: true };
+        }
+        if self.known.contains(&written) {
+            return Says::Nothing;
+        }
+        let mut meant: BTreeSet<&str> =
+            self.known.iter().map(String::as_str).filter(|known| known.starts_with(&written)).collect();
+        meant.extend([name.as_str()].into_iter().filter(|n| n.starts_with(&written)));
+        meant.extend([negation.as_str()].into_iter().filter(|n| is_switch && n.starts_with(&written)));
+        let ours = |n: &&str| *n == name || (is_switch && *n == negation);
+        match (meant.len(), meant.iter().find(|n| ours(n))) {
+            (1, Some(one)) => Says::Names { value, negated: *one != name },
+            (_, Some(_)) => Says::Ambiguous(meant.into_iter().map(str::to_owned).collect()),
+            (_, None) => Says::Nothing,
+        }
+    }
+}
+
+/// A word, as far as the plan needs to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'w> {
+    /// What it says.
+    pub text: &'w str,
+    /// Whether something else will stand there when the engine starts: a placeholder, a variable.
+    pub placeholder: bool,
+}
+
+/// A change of a list of words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The word at an index says something else.
+    Set(usize, String),
+    /// The word at an index goes.
+    Remove(usize),
+    /// Words are added, those of one flag together.
+    Append(Vec<String>),
+}
+
+/// Why a list of words cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The word that is in the way.
+    pub word: usize,
+    /// What is wrong.
+    pub says: String,
+    /// The remedy.
+    pub hint: String,
+}
+
+/// How a list of words says a setting: the words that name it, each with the word that holds its value.
+pub fn occurrences(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Result<Vec<usize>, Refused> {
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        match flags.says(word.text, setting) {
+            Says::Nothing => {}
+            Says::Names { .. } => found.push(index),
+            Says::Ambiguous(meant) => {
+                return Err(Refused {
+                    word: index,
+                    says: format!("`{}` begins {}, and the engine refuses it", word.text, meant.join(" and ")),
+                    hint: "write the flag in full".to_owned(),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What has to change so that words say a setting. Of several that name it the last one wins, and is kept; a value that is right already
+/// stays as it is written.
+///
+/// # Errors
+/// Where the value is a placeholder or missing.
+pub fn changes(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Result<Vec<Change>, Refused> {
+    let found = occurrences(words, setting, flags)?;
+    let Some((last, doubles)) = found.split_last() else {
+        return Ok(vec![Change::Append(setting.words(glued(words)))]);
+    };
+    let mut changes = Vec::new();
+    for &index in doubles {
+        changes.push(Change::Remove(index));
+        if holds_value(words, index, setting, flags) {
+            changes.push(Change::Remove(index + 1));
+        }
+    }
+    changes.extend(set(words, *last, setting, flags)?);
+    Ok(changes)
+}
+
+/// Whether the value of the flag at an index is the next word.
+fn holds_value(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> bool {
+    let separate =
+        words.get(index).is_some_and(|w| matches!(flags.says(w.text, setting), Says::Names { value: None, .. }));
+    let next = words.get(index + 1).is_some_and(|next| !next.text.starts_with("--"));
+    separate && next && !matches!(setting.value, Value::Bool(_))
+}
+
+fn set(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> Result<Option<Change>, Refused> {
+    let Some(word) = words.get(index) else { return Ok(None) };
+    let refused = |word, says, hint: &str| Err(Refused { word, says, hint: hint.to_owned() });
+    let placeholder = |word: usize, text: &str| {
+        let hint = "write a number there, or set the flag where the placeholder gets its value";
+        refused(word, format!("the value of `--{}` is the placeholder `{text}`", setting.name), hint)
+    };
+    match (flags.says(word.text, setting), &setting.value) {
+        (Says::Names { value: None, negated }, Value::Bool(on)) => {
+            Ok((negated == *on).then(|| Change::Set(index, switch(&setting.name, *on))))
+        }
+        (Says::Names { value: Some(_), .. }, Value::Bool(on)) => {
+            Ok(Some(Change::Set(index, switch(&setting.name, *on))))
+        }
+        (Says::Names { value: Some(text), .. }, _) if word.placeholder || is_placeholder(text) => {
+            placeholder(index, text)
+        }
+        (Says::Names { value: Some(text), .. }, value) => {
+            let flag = word.text.split('=').next().unwrap_or_default();
+            Ok((!setting.is(text)).then(|| Change::Set(index, format!("{flag}={value}"))))
+        }
+        (Says::Names { value: None, .. }, value) => match words.get(index + 1) {
+            Some(next) if next.placeholder || is_placeholder(next.text) => placeholder(index + 1, next.text),
+            Some(next) if !next.text.starts_with("--") => {
+                Ok((!setting.is(next.text)).then(|| Change::Set(index + 1, value.to_string())))
+            }
+            _ => refused(index, format!("`{}` has no value", word.text), "give it one, or delete it"),
+        },
+        (Says::Nothing | Says::Ambiguous(_), _) => Ok(None),
+    }
+}
+
+/// Whether a text stands for another one that is filled in later: `${x}`, `$(X)`, `{{ x }}`, `X_PLACEHOLDER`.
+pub fn is_placeholder(text: &str) -> bool {
+    text.contains("${")
+        || text.contains("$(")
+        || text.contains("{{")
+        || text.ends_with("_PLACEHOLDER")
+        || (text.starts_with('<') && text.ends_with('>'))
+        || text.starts_with('$') && text.len() > 1
+}
+
+/// Whether most flags with a value are written `--flag=value`.
+fn glued(words: &[Seen<'_>]) -> bool {
+    let flags = || words.iter().enumerate().filter(|(_, w)| w.text.starts_with("--"));
+    let joined = flags().filter(|(_, w)| w.text.contains('=')).count();
+    let apart = flags()
+        .filter(|(i, w)| !w.text.contains('=') && words.get(i + 1).is_some_and(|next| !next.text.starts_with('-')))
+        .count();
+    joined > apart
+}
+
+/// The words with changes made: what must be read from the manifest afterwards.
+pub fn changed(words: &[String], changes: &[Change]) -> Vec<String> {
+    let mut result: Vec<Option<String>> = words.iter().cloned().map(Some).collect();
+    let mut added = Vec::new();
+    for change in changes {
+        match change {
+            Change::Set(index, text) => result[*index] = Some(text.clone()),
+            Change::Remove(index) => result[*index] = None,
+            Change::Append(words) => added.extend(words.iter().cloned()),
+        }
+    }
+    result.into_iter().flatten().chain(added).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 6] = [
+        "max-num-seqs",
+        "max-num-batched-tokens",
+        "max-model-len",
+        "enable-prefix-caching",
+        "no-enable-prefix-caching",
+        "gpu-memory-utilization",
+    ];
+
+    fn after(line: &str, name: &str, value: Value) -> Result<String, Refused> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let seen: Vec<Seen> = words.iter().map(|w| Seen { text: w, placeholder: false }).collect();
+        let setting = Setting { name: name.to_owned(), value };
+        Ok(changed(&words, &changes(&seen, &setting, &Flags::new(KNOWN))?).join(" "))
+    }
+
+    #[test]
+    fn every_spelling_of_a_flag_is_found_and_kept() {
+        let seqs = |line| after(line, "max-num-seqs", Value::Int(64)).unwrap();
+        assert_eq!(seqs("m --max-num-seqs 8 --x"), "m --max-num-seqs 64 --x");
+        assert_eq!(seqs("m --max_num_seqs=8"), "m --max_num_seqs=64");
+        assert_eq!(seqs("m --max-num-s 8"), "m --max-num-s 64");
+        assert_eq!(seqs("m --max-num-seqs 8 -x --max-num-seqs=9"), "m -x --max-num-seqs=64");
+        assert_eq!(seqs("m --max-num-batched-tokens 8"), "m --max-num-batched-tokens 8 --max-num-seqs 64");
+        assert_eq!(seqs("--a=1 --b=2 --c 3"), "--a=1 --b=2 --c 3 --max-num-seqs=64");
+        assert_eq!(seqs("--max-num-seqs 064"), "--max-num-seqs 064");
+        assert_eq!(
+            after("--gpu-memory-utilization 0.90", "gpu-memory-utilization", Value::Real(0.9)).unwrap(),
+            "--gpu-memory-utilization 0.90"
+        );
+    }
+
+    #[test]
+    fn switches_have_two_names() {
+        let prefix = |line, on| after(line, "enable-prefix-caching", Value::Bool(on)).unwrap();
+        assert_eq!(prefix("m --enable-prefix-caching", false), "m --no-enable-prefix-caching");
+        assert_eq!(prefix("m --no-enable-prefix-caching x", true), "m --enable-prefix-caching x");
+        assert_eq!(prefix("m", true), "m --enable-prefix-caching");
+        assert_eq!(prefix("m --enable-prefix-caching", true), "m --enable-prefix-caching");
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        let seqs = |line| after(line, "max-num-seqs", Value::Int(64)).unwrap_err().says;
+        assert!(seqs("--max-num-seqs ${seqs}").contains("${seqs}"));
+        assert!(seqs("--max-num-seqs=SEQS_PLACEHOLDER").contains("placeholder"));
+        assert!(seqs("--max-num-seqs --x").contains("no value"));
+        assert!(seqs("--max-num 4").contains("max-num-batched-tokens and max-num-seqs"));
+    }
+}

@@ -1,0 +1,101 @@
+//! The change as a patch for Kustomize: merged by container name where Kubernetes knows the kind, operations of a JSON patch elsewhere,
+//! because Kustomize replaces the lists of kinds that it does not know.
+
+use serde_json::{Map, Value, json as object};
+
+use super::{NoSuchForm, json, json_patch, only_document};
+use crate::export::shapes::{Kind, shape};
+use crate::export::source::Source;
+use crate::export::write::Exported;
+use crate::export::yaml::{Node, Path, Step};
+
+/// A `Component` that patches the object, as YAML; empty where nothing changes.
+///
+/// # Errors
+/// Where a patch is no way to say it.
+pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchForm> {
+    let Some(root) = only_document(source, exported)? else { return Ok(String::new()) };
+    let text = |key: &str| root.at(&Path::default().key(key)).and_then(Node::text).unwrap_or_default();
+    let built_in = shape(root).is_some_and(|shape| shape.kind == Kind::BuiltIn);
+    let patch = if built_in { vec![merge(root, exported)] } else { json_patch(source, exported)? };
+    let patch = if built_in { patch[0].clone() } else { Value::Array(patch) };
+    let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+    let mut target = Map::new();
+    for (key, value) in
+        [("group", group), ("version", version), ("kind", text("kind")), ("name", text("metadata.name"))]
+    {
+        if !value.is_empty() {
+            target.insert(key.to_owned(), value.into());
+        }
+    }
+    let body = indented(&written(&patch, 0), 6);
+    Ok(format!(
+        "# A Kustomize component: list its folder under `components` of a kustomization.yaml.\n\
+         apiVersion: kustomize.config.k8s.io/v1alpha1\n\
+         kind: Component\n\
+         patches:\n\
+         \x20 - target:\n{}\n\x20   patch: |-\n{body}\n",
+        indented(&written(&Value::Object(target), 0), 6)
+    ))
+}
+
+/// The object with nothing but what changes; items of lists with their names, by which Kubernetes merges them.
+fn merge(root: &Node, exported: &Exported) -> Value {
+    let mut patch = object!({});
+    for key in ["apiVersion", "kind"] {
+        patch[key] = root.get(key).and_then(Node::text).unwrap_or_default().into();
+    }
+    patch["metadata"]["name"] = root.at(&Path::default().key("metadata.name")).and_then(Node::text).into();
+    for changed in &exported.changed {
+        let mut there = &mut patch;
+        let mut path = Path::default();
+        for step in &changed.path.0 {
+            path.0.push(step.clone());
+            there = match step {
+                Step::Key(key) => &mut there[key.as_str()],
+                Step::Item(_) => {
+                    let name = root.at(&path.key("name")).and_then(Node::text).unwrap_or_default();
+                    let list = there.as_array_mut().map(std::mem::take).unwrap_or_default();
+                    let known = list.iter().position(|item| item["name"] == name);
+                    let index = known.unwrap_or(list.len());
+                    let list = if known.is_some() { list } else { [list, vec![object!({"name": name})]].concat() };
+                    *there = Value::Array(list);
+                    &mut there[index]
+                }
+            };
+        }
+        *there = json(&changed.after);
+    }
+    patch
+}
+
+/// JSON as YAML: blocks, with quotes around every text that needs them.
+fn written(value: &Value, depth: usize) -> String {
+    use crate::export::render::scalar;
+    use crate::export::yaml::Style;
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            let entry = |(key, value): (&String, &Value)| match value {
+                Value::Object(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", written(value, depth + 1)),
+                Value::Array(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", written(value, depth + 1)),
+                _ => format!("{indent}{key}: {}", written(value, 0)),
+            };
+            entries.iter().map(entry).collect::<Vec<_>>().join("\n")
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let item = |item: &Value| {
+                let text = written(item, depth + 1);
+                format!("{indent}- {}", text.trim_start())
+            };
+            items.iter().map(item).collect::<Vec<_>>().join("\n")
+        }
+        Value::String(text) => scalar(text, Style::Plain, false),
+        other => other.to_string(),
+    }
+}
+
+fn indented(text: &str, by: usize) -> String {
+    let indent = " ".repeat(by);
+    text.lines().map(|line| format!("{indent}{line}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,150 @@
+//! Arguments in one text: the engine's command in a shell script, or an environment variable that a script splits into words.
+
+use std::ops::Range;
+
+use super::{Words, Written};
+use crate::export::flags::{Change, Seen, is_placeholder};
+use crate::export::source::Source;
+use crate::export::text::{Edit, Encoding, Layer, Piece, splice};
+use crate::export::words::{Word, commands, split};
+use crate::export::yaml::{Meaning, Node, Path, Style};
+
+/// The arguments in a scalar.
+pub struct Line<'m> {
+    /// The manifest.
+    file: &'m str,
+    node: &'m Node,
+    path: Path,
+    layer: Layer,
+    /// Every word of the engine's command, or of the variable.
+    words: Vec<Word>,
+    /// The first that may be an argument.
+    first: usize,
+    /// How many may be followed by new words; those behind a redirection may not.
+    until: usize,
+    /// Whether a shell reads quotes in it.
+    quotes: bool,
+}
+
+impl<'m> Line<'m> {
+    /// The engine's command in a script: the command at an index of [`commands`], its arguments from a word on.
+    pub fn script(source: &'m Source, node: &'m Node, path: Path, command: usize, first: usize) -> Option<Self> {
+        let layer = source.layer(node)?;
+        let command = commands(&layer.text).ok()?.into_iter().nth(command)?;
+        let until = command.words.len();
+        let words = command.words.into_iter().chain(command.behind).collect();
+        Some(Self { file: &source.text, node, path, layer, words, first, until, quotes: true })
+    }
+
+    /// A text that is split at white space, whole.
+    pub fn variable(source: &'m Source, node: &'m Node, path: Path) -> Option<Self> {
+        let layer = source.layer(node)?;
+        let words = split(&layer.text);
+        Some(Self { file: &source.text, node, path, until: words.len(), words, layer, first: 0, quotes: false })
+    }
+
+    /// A new text for a word in its own quotes; none where it would be split.
+    fn quoted(&self, text: &str, like: Encoding) -> Option<String> {
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+        let bare = !text.is_empty() && text.chars().all(safe);
+        match like {
+            _ if !self.quotes => (!text.is_empty() && !text.contains(char::is_whitespace)).then(|| text.to_owned()),
+            Encoding::DoubleQuoted if !text.contains(['$', '`', '!']) => {
+                Some(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+            }
+            Encoding::Plain if bare => Some(text.to_owned()),
+            _ => Some(format!("'{}'", text.replace('\'', r"'\''"))),
+        }
+    }
+
+    fn like(&self, word: &Word) -> Encoding {
+        match self.layer.text[word.range.clone()].chars().next() {
+            Some('\'') => Encoding::ShellQuoted,
+            Some('"') => Encoding::DoubleQuoted,
+            _ => Encoding::Plain,
+        }
+    }
+
+    /// What stands between a word and the one before it.
+    fn gap(&self, word: usize) -> Option<Range<usize>> {
+        Some(self.words.get(word.checked_sub(1)?)?.range.end..self.words.get(word)?.range.start)
+    }
+
+    /// What stands before most flags of this line: a space, or the end of a line and the indentation of the next.
+    fn separator(&self) -> Piece {
+        let gaps: Vec<Range<usize>> = (self.first.max(1)..self.until)
+            .filter(|word| self.words[*word].text().starts_with("--"))
+            .filter_map(|word| self.gap(word))
+            .collect();
+        // In a folded block a line end reads as a space: what counts is how it is written. Where flags begin lines, new ones do too.
+        let written = |gap: &Range<usize>| &self.file[self.layer.outer(gap)];
+        let on_lines: Vec<&Range<usize>> = gaps.iter().filter(|gap| written(gap).contains('\n')).collect();
+        let gaps: Vec<&Range<usize>> = if on_lines.is_empty() { gaps.iter().collect() } else { on_lines };
+        let alike = |gap: &Range<usize>| gaps.iter().filter(|other| written(other) == written(gap)).count();
+        let best = gaps.iter().rev().max_by_key(|gap| alike(gap));
+        best.map_or_else(|| Piece::Text(" ".to_owned()), |gap| Piece::Copy((*gap).clone()))
+    }
+
+    fn edits(&self, changes: &[Change]) -> Option<Vec<Edit>> {
+        let mut edits = Vec::new();
+        for change in changes {
+            match change {
+                Change::Set(word, text) => {
+                    let word = self.words.get(self.first + word)?;
+                    edits.push(Edit::replace(word.range.clone(), self.quoted(text, self.like(word))?));
+                }
+                Change::Remove(word) => {
+                    let range = self.words.get(self.first + word)?.range.clone();
+                    // The gap behind it goes with it: whoever overrides it stands there.
+                    let next = self.words.get(self.first + word + 1).map_or(range.end, |next| next.range.start);
+                    edits.push(Edit::replace(range.start..next, ""));
+                }
+                Change::Append(words) => {
+                    let at = match self.until.checked_sub(1) {
+                        Some(last) => self.words.get(last)?.range.end,
+                        None => self.layer.text.len(),
+                    };
+                    let mut pieces = Vec::new();
+                    for (i, word) in words.iter().enumerate() {
+                        match i {
+                            0 if self.until == 0 => {}
+                            0 => pieces.push(self.separator()),
+                            _ => pieces.push(Piece::Text(" ".to_owned())),
+                        }
+                        pieces.push(Piece::Text(self.quoted(word, Encoding::Plain)?));
+                    }
+                    edits.push(Edit { range: at..at, pieces });
+                }
+            }
+        }
+        Some(edits)
+    }
+}
+
+impl Words for Line<'_> {
+    fn place(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn seen(&self) -> Vec<Seen<'_>> {
+        let word = |word: &'_ Word| word.expands || is_placeholder(&self.layer.text[word.range.clone()]);
+        self.words.iter().skip(self.first).map(|w| Seen { text: w.text(), placeholder: word(w) }).collect()
+    }
+
+    fn span(&self, word: usize) -> Range<usize> {
+        self.words.get(self.first + word).map_or(self.node.span.clone(), |word| self.layer.outer(&word.range))
+    }
+
+    fn write(&self, changes: &[Change]) -> Option<Written> {
+        let edits = self.edits(changes)?;
+        let mut text = splice(&self.layer.text, &edits)?;
+        // The line ends that a block keeps at its end.
+        text.push_str(self.node.text()?.get(self.layer.text.len()..).unwrap_or_default());
+        let plain = self.node.style() == Some(Style::Plain);
+        let meaning = Meaning::Scalar { text, plain, tag: self.node.tag.clone() };
+        Some(Written {
+            edits: edits.iter().map(|edit| self.layer.lift(edit)).collect(),
+            meanings: vec![(self.path.clone(), meaning)],
+        })
+    }
+}

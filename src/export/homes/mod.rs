@@ -1,0 +1,41 @@
+//! The homes of arguments: a list of words, a line of a script or of an environment variable, keys of a mapping.
+
+pub mod keys;
+pub mod line;
+pub mod list;
+
+use std::ops::Range;
+
+use super::flags::{Change, Seen};
+use super::text::Edit;
+use super::yaml::{Meaning, Path};
+
+/// What has to be written, and what the manifest must mean afterwards.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Written {
+    /// Edits of the file.
+    pub edits: Vec<Edit>,
+    /// New values by their place in the document.
+    pub meanings: Vec<(Path, Meaning)>,
+}
+
+impl Written {
+    /// One more.
+    pub fn and(mut self, other: Self) -> Self {
+        self.edits.extend(other.edits);
+        self.meanings.extend(other.meanings);
+        self
+    }
+}
+
+/// A home that holds words as a command line does.
+pub trait Words {
+    /// Where it is, as a person finds it.
+    fn place(&self) -> String;
+    /// The words, from the first that may be an argument.
+    fn seen(&self) -> Vec<Seen<'_>>;
+    /// Where a word stands, in bytes of the file.
+    fn span(&self, word: usize) -> Range<usize>;
+    /// What makes the changes; none where this home's style has no way to write them.
+    fn write(&self, changes: &[Change]) -> Option<Written>;
+}

@@ -1,0 +1,454 @@
+//! Where an engine keeps its arguments: the homes of a seat, found by the words that start it.
+
+use super::flags::{Flags, Seen, is_placeholder};
+use super::homes::Words;
+use super::homes::line::Line;
+use super::homes::list::List;
+use super::shapes::{Engine, Seat};
+use super::source::Source;
+use super::words::{Command, commands};
+use super::yaml::{Meaning, Node, Path, is_special};
+use crate::problems::Problem;
+
+/// An engine in a manifest.
+pub struct Located<'m> {
+    /// The seat.
+    pub seat: Seat,
+    /// Which document it is in.
+    pub document: usize,
+    /// Which engine it is.
+    pub engine: Engine,
+    /// Where arguments may stand. New ones go to the first.
+    pub homes: Vec<Box<dyn Words + 'm>>,
+    /// Whether its words say that it is an engine; otherwise its image alone does.
+    pub sure: bool,
+    /// The words that start it, as far as they are known, for what they say besides.
+    pub words: Vec<String>,
+}
+
+/// A document of a manifest.
+#[derive(Clone, Copy)]
+pub struct Document<'m> {
+    /// The file.
+    pub source: &'m Source,
+    /// Its place among the documents.
+    pub index: usize,
+    /// What it means.
+    pub meaning: &'m Meaning,
+}
+
+impl<'m> Document<'m> {
+    /// Its root.
+    pub fn root(&self) -> &'m Node {
+        &self.source.documents[self.index]
+    }
+}
+
+/// Shells whose option `-c` takes a script.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
+
+/// One word of what a container starts.
+struct Started {
+    text: String,
+    /// Whether it is in `args`, and its place in its list.
+    in_args: bool,
+    index: usize,
+}
+
+/// The engine of a seat; none if nothing there looks like one.
+///
+/// # Errors
+/// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document, two engines in one script.
+pub fn locate<'m>(document: Document<'m>, seat: Seat, flags: &Flags) -> Result<Option<Located<'m>>, Problem> {
+    Finder { document, flags }.find(seat)
+}
+
+struct Finder<'m, 'f> {
+    document: Document<'m>,
+    flags: &'f Flags,
+}
+
+impl<'m> Finder<'m, '_> {
+    fn list(&self, path: &Path, first: usize) -> Option<Box<dyn Words + 'm>> {
+        let Document { source, meaning, .. } = self.document;
+        Some(Box::new(List::new(source, self.document.root(), meaning, path.clone(), first)?))
+    }
+
+    fn find(&self, seat: Seat) -> Result<Option<Located<'m>>, Problem> {
+        self.refuse_merged(&seat)?;
+        let started = self.started(&seat);
+        let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
+        let variables = self.variables(&seat);
+        let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text());
+        let mut found = match script_of(&texts) {
+            Some(script) => self.in_script(&seat, &started, script)?,
+            None => self.in_words(&seat, &started),
+        };
+        if found.is_none() && !variables.is_empty() {
+            found = Some(Found {
+                engine: Engine::Vllm,
+                homes: Vec::new(),
+                words: texts.iter().map(|t| (*t).to_owned()).collect(),
+            });
+        }
+        let sure = found.is_some() || seat.engine.is_some();
+        if found.is_none()
+            && let Some(engine) = seat.engine.or_else(|| of_image(image?))
+        {
+            let homes = seat.args.iter().filter_map(|args| self.list(args, 0)).collect();
+            found = Some(Found { engine, homes, words: texts.iter().map(|t| (*t).to_owned()).collect() });
+        }
+        let Some(mut found) = found else { return Ok(None) };
+        for (name, home) in variables {
+            // A preset that reads this variable may replace `args`.
+            if name == KSERVE_VARIABLE { found.homes.insert(0, home) } else { found.homes.push(home) }
+        }
+        self.refuse_shared(&seat)?;
+        let engine = seat.engine.unwrap_or(found.engine);
+        let Found { homes, words, .. } = found;
+        Ok(Some(Located { document: self.document.index, engine, homes, sure, words, seat }))
+    }
+
+    /// The words of `command` and `args`.
+    fn started(&self, seat: &Seat) -> Vec<Started> {
+        let mut words = Vec::new();
+        for (in_args, path) in [(false, &seat.command), (true, &seat.args)] {
+            if let Some(Meaning::List(items)) = path.as_ref().and_then(|path| self.document.meaning.at(path)) {
+                let texts = items.iter().enumerate().filter_map(|(index, item)| Some((index, item.text()?)));
+                words.extend(texts.map(|(index, text)| Started { text: text.to_owned(), in_args, index }));
+            }
+        }
+        words
+    }
+
+    /// Where no shell is in between.
+    fn in_words(&self, seat: &Seat, started: &[Started]) -> Option<Found<'m>> {
+        let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
+        let words = || texts.iter().map(|t| (*t).to_owned()).collect();
+        let args_there = seat.args.as_ref().is_some_and(|args| self.document.root().at(args).is_some());
+        let (engine, first) = match engine_in(&texts) {
+            Some(found) => found,
+            // The image's own entry point, recognised by the arguments that it is given.
+            None if seat.command.as_ref().is_none_or(|at| self.document.root().at(at).is_none())
+                && texts.iter().any(|text| self.is_engine_flag(text)) =>
+            {
+                (Engine::Vllm, 0)
+            }
+            None => return None,
+        };
+        let begins_in_args = started.get(first.saturating_sub(1)).is_some_and(|w| w.in_args);
+        let first_in = |in_args: bool| {
+            let first = started.get(first).filter(|w| w.in_args == in_args);
+            first.map_or_else(|| started.iter().filter(|w| w.in_args == in_args).count(), |w| w.index)
+        };
+        let in_command = || {
+            (!begins_in_args).then_some(())?;
+            let command = seat.command.as_ref().filter(|at| self.document.root().at(at).is_some())?;
+            self.list(command, first_in(false))
+        };
+        let in_args = || self.list(seat.args.as_ref()?, if begins_in_args { first_in(true) } else { 0 });
+        // Arguments stand in `args`, unless all of the command line is the command.
+        let homes = if args_there || in_command().is_none() { [in_args(), in_command()] } else { [in_command(), None] };
+        Some(Found { engine, homes: homes.into_iter().flatten().collect(), words: words() })
+    }
+
+    fn is_engine_flag(&self, word: &str) -> bool {
+        let name = word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"));
+        name.is_some_and(|name| ["model", "max-model-len"].contains(&name.as_str()) || self.flags.tunes(&name))
+    }
+
+    /// Where a shell runs a script.
+    fn in_script(&self, seat: &Seat, started: &[Started], script: usize) -> Result<Option<Found<'m>>, Problem> {
+        let Some(word) = started.get(script) else { return Ok(None) };
+        let Some(list) = (if word.in_args { &seat.args } else { &seat.command }) else { return Ok(None) };
+        let path = list.item(word.index);
+        let Some(node) = self.document.root().at(&path) else { return Ok(None) };
+        let looks_like_engine = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            engine_in(&words).is_some()
+        };
+        let refuse = |says: String, label: &str, hint: &str| Problem::new(&node.span, says, label, hint);
+        let parsed = match commands(&word.text) {
+            Ok(parsed) => parsed,
+            Err((_, what)) if looks_like_engine(&word.text) => {
+                let hint = "write the engine's arguments into `args` and use \"$@\" in the script, or edit it by hand";
+                return Err(refuse(format!("this script has {what}, which is not understood"), "this script", hint));
+            }
+            Err(_) => return Ok(None),
+        };
+        let texts = |command: &Command| -> Vec<String> {
+            command.words.iter().chain(&command.behind).map(|w| w.text().to_owned()).collect()
+        };
+        let engines: Vec<(usize, Engine, usize)> = parsed
+            .iter()
+            .enumerate()
+            .filter_map(|(i, command)| {
+                let words = texts(command);
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                engine_in(&words).map(|(engine, first)| (i, engine, first))
+            })
+            .collect();
+        let (command, engine, first) = match engines[..] {
+            [] => return Ok(None),
+            [one] => one,
+            [..] => {
+                let hint = "start each in a container of its own";
+                return Err(refuse("this script starts two engines".to_owned(), "this script", hint));
+            }
+        };
+        let Some(line) = Line::script(self.document.source, node, path, command, first) else {
+            let hint = "write it as a block (`|`) or in quotes";
+            let says = "this script is written in a way that cannot be edited without changing more".to_owned();
+            return Err(refuse(says, "this script", hint));
+        };
+        let takes_positional = parsed[command].words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
+        let mut homes: Vec<Box<dyn Words + 'm>> = vec![Box::new(line)];
+        let mut words = texts(&parsed[command]);
+        // Behind the script stands what it calls itself, and then what it calls "$@".
+        let positional = started.get(script + 2..).unwrap_or_default();
+        if takes_positional
+            && let Some(args) = &seat.args
+            && let Some(first) = positional.iter().find(|w| w.in_args)
+            && let Some(home) = self.list(args, first.index)
+        {
+            words.extend(positional.iter().map(|w| w.text.clone()));
+            homes.insert(0, home);
+        }
+        Ok(Some(Found { engine, homes, words }))
+    }
+
+    /// Environment variables that hold arguments.
+    fn variables(&self, seat: &Seat) -> Vec<(String, Box<dyn Words + 'm>)> {
+        let Document { source, .. } = self.document;
+        let root = self.document.root();
+        let mut found: Vec<(String, Box<dyn Words + 'm>)> = Vec::new();
+        for env in &seat.env {
+            let Some(node) = root.at(env) else { continue };
+            let listed = node.items().iter().enumerate().filter_map(|(i, item)| {
+                Some((item.get("name")?.text()?, item.get("value")?, env.item(i).key("value")))
+            });
+            let mapped = node
+                .entries()
+                .iter()
+                .filter_map(|(key, value)| Some((key.text()?, value, env.literal_key(key.text()?))));
+            for (name, value, path) in listed.chain(mapped) {
+                let text = value.text().unwrap_or_default();
+                let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
+                let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
+                if named
+                    && (says || name == KSERVE_VARIABLE || name == "VLLM_EXTRA_ARGS")
+                    && let Some(line) = Line::variable(source, value, path)
+                {
+                    found.push((name.to_owned(), Box::new(line)));
+                }
+            }
+        }
+        found
+    }
+
+    /// An engine whose arguments come through a merge key cannot be edited where it stands.
+    fn refuse_merged(&self, seat: &Seat) -> Result<(), Problem> {
+        let root = self.document.root();
+        let Some((owner, _)) = seat.args.as_ref().and_then(Path::parent) else { return Ok(()) };
+        let merge = root.at(&owner).and_then(|map| map.entries().iter().find(|(key, _)| key.text() == Some("<<")));
+        let (Some((key, _)), Some(merged)) = (merge, self.document.meaning.at(&owner.literal_key("<<"))) else {
+            return Ok(());
+        };
+        let sources = match merged {
+            Meaning::List(sources) => sources.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for name in ["args", "command"] {
+            let own = root.at(&owner.key(name)).is_some();
+            let words = sources.iter().filter_map(|source| source.get(name)).flat_map(|list| match list {
+                Meaning::List(items) => items.iter().filter_map(Meaning::text).collect(),
+                _ => Vec::new(),
+            });
+            let words: Vec<&str> = words.collect();
+            if !own && (engine_in(&words).is_some() || words.iter().any(|word| self.is_engine_flag(word))) {
+                let says = format!("{} comes from elsewhere, through the merge key `<<`", owner.key(name));
+                let hint = "write out the arguments of this container";
+                return Err(Problem::new(&key.span, says, "merged in here", hint));
+            }
+        }
+        Ok(())
+    }
+
+    /// What others share cannot be edited for one.
+    fn refuse_shared(&self, seat: &Seat) -> Result<(), Problem> {
+        let root = self.document.root();
+        for list in [&seat.command, &seat.args].into_iter().flatten() {
+            if let Some(node) = root.at(list)
+                && matches!(node.kind, super::yaml::Kind::Alias(_))
+            {
+                let hint = "write out the arguments of this container";
+                return Err(Problem::new(&node.span, format!("{list} is shared through an anchor"), "an alias", hint));
+            }
+            for item in root.at(list).map_or(&[][..], Node::items) {
+                if self.document.source.raw(item).contains("{{") {
+                    let hint = "render the template first, or set the arguments in the template's values";
+                    return Err(Problem::new(&item.span, format!("{list} holds a template"), "a template", hint));
+                }
+            }
+            // A template on a line of its own is a comment to the parser.
+            if let Some(node) = root.at(list) {
+                let source = self.document.source;
+                let text = &source.text[node.span.start..source.end(node)];
+                if let Some(at) = text.find("{{") {
+                    let start = node.span.start + at;
+                    let hint = "render the template first, or set the arguments in the template's values";
+                    return Err(Problem::new(
+                        &(start..start + 2),
+                        format!("{list} holds a template"),
+                        "a template",
+                        hint,
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The variable that KServe's preset puts behind `vllm serve`.
+const KSERVE_VARIABLE: &str = "VLLM_ADDITIONAL_ARGS";
+
+struct Found<'m> {
+    engine: Engine,
+    homes: Vec<Box<dyn Words + 'm>>,
+    words: Vec<String>,
+}
+
+/// Which word is a shell's script.
+fn script_of(words: &[&str]) -> Option<usize> {
+    let shell = words.iter().position(|word| SHELLS.contains(&basename(word)))?;
+    let options = words.iter().enumerate().skip(shell + 1);
+    for (index, word) in options {
+        let option = word.strip_prefix('-').filter(|o| !o.is_empty() && !o.starts_with('-'));
+        match option {
+            Some(letters) if letters.contains('c') => return Some(index + 1),
+            Some(_) => {}
+            // The value of `-o pipefail`.
+            None if words.get(index - 1).is_some_and(|w| w.ends_with('o') && w.starts_with('-')) => {}
+            None => return None,
+        }
+    }
+    None
+}
+
+fn basename(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+/// The engine that words start, and the first word that may be an argument.
+fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
+    for (i, word) in words.iter().enumerate() {
+        let next = words.get(i + 1).copied();
+        match (basename(word), next) {
+            ("vllm", Some("serve")) | ("autotune", Some("sim-engine")) => return Some((Engine::Vllm, i + 2)),
+            ("-m", Some(module)) => {
+                let vllm =
+                    module.starts_with("vllm.entrypoints") || ["dynamo.vllm", "huggingfaceserver"].contains(&module);
+                if vllm {
+                    return Some((Engine::Vllm, i + 2));
+                }
+                if module == "dynamo.trtllm" {
+                    return Some((Engine::TensorRtLlm, i + 2));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The engine that an image's name says is in it.
+fn of_image(image: &str) -> Option<Engine> {
+    let name = image.split(['@', ':']).next().unwrap_or(image);
+    let last = basename(name);
+    match last {
+        "vllm" | "vllm-openai" | "vllm-runtime" | "vllm-cpu" => Some(Engine::Vllm),
+        "tensorrtllm-runtime" => Some(Engine::TensorRtLlm),
+        _ => None,
+    }
+}
+
+/// A home at a place that the user pointed to.
+///
+/// # Errors
+/// Where something else than words stands there.
+pub fn point_to<'m>(document: Document<'m>, path: &Path) -> Result<Located<'m>, Problem> {
+    let (source, root) = (document.source, document.root());
+    let node = root.at(path);
+    let span = node.map_or(root.span.start..root.span.start, |n| n.span.clone());
+    let home: Option<Box<dyn Words + 'm>> = match node {
+        Some(node) if node.text().is_some_and(|text| !text.is_empty() && !is_special(text)) => {
+            line_at(source, node, path).map(|line| Box::new(line) as Box<dyn Words + 'm>)
+        }
+        _ => {
+            List::new(source, root, document.meaning, path.clone(), 0).map(|list| Box::new(list) as Box<dyn Words + 'm>)
+        }
+    };
+    let home = home.ok_or_else(|| {
+        let says = format!("{path} is neither a list of words nor a line of them");
+        Problem::new(&span, says, "this", "point to the list or the text that holds the engine's arguments")
+    })?;
+    let words = home.seen().iter().map(|w: &Seen| w.text.to_owned()).collect();
+    Ok(Located {
+        seat: Seat { name: path.to_string(), ..Seat::default() },
+        document: document.index,
+        engine: Engine::Vllm,
+        homes: vec![home],
+        sure: true,
+        words,
+    })
+}
+
+/// A script where one starts an engine, else words that a script splits.
+fn line_at<'m>(source: &'m Source, node: &'m Node, path: &Path) -> Option<Line<'m>> {
+    let engine = commands(node.text()?).ok().and_then(|commands| {
+        commands.iter().enumerate().find_map(|(i, command)| {
+            let words: Vec<&str> = command.words.iter().map(super::words::Word::text).collect();
+            Some((i, engine_in(&words)?.1))
+        })
+    });
+    match engine {
+        Some((command, first)) => Line::script(source, node, path.clone(), command, first),
+        None => Line::variable(source, node, path.clone()),
+    }
+}
+
+/// The value of a flag among words, wherever it stands: `--flag value` or `--flag=value`, underscores for dashes; the last one.
+pub fn value_of<'w>(words: &'w [String], flag: &str) -> Option<&'w str> {
+    let named = |word: &str| word.strip_prefix("--").map(|w| w.replace('_', "-"));
+    words.iter().enumerate().rev().find_map(|(i, word)| match word.split_once('=') {
+        Some((name, value)) => (named(name)? == flag).then_some(value),
+        None => (named(word)? == flag).then(|| words.get(i + 1).map(String::as_str)).flatten(),
+    })
+}
+
+/// The model that words name: behind `vllm serve`, or with `--model`.
+pub fn model_of(words: &[String]) -> Option<&str> {
+    let named = || ["model", "model-path", "model-id", "model-dir"].into_iter().find_map(|flag| value_of(words, flag));
+    let serve = words.iter().position(|w| w == "serve");
+    let positional = serve.and_then(|at| words.get(at + 1)).map(String::as_str).filter(|w| !w.starts_with('-'));
+    positional.or_else(named).filter(|model| !is_placeholder(model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_known_by_what_starts_them() {
+        let found = |line: &str| engine_in(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(found("exec /usr/bin/vllm serve m"), Some((Engine::Vllm, 3)));
+        assert_eq!(found("python3 -m dynamo.trtllm --x"), Some((Engine::TensorRtLlm, 3)));
+        assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
+        assert_eq!(found("vllm bench serve"), None);
+        assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));
+        assert_eq!(script_of(&["/bin/sh", "/run.sh", "-c"]), None);
+        assert_eq!(of_image("vllm/vllm-openai:v0.24.0"), Some(Engine::Vllm));
+        assert_eq!(of_image("lmcache/vllm-router:v1"), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! Where arguments come from, as annotations of the object that has them.
+
+use super::homes::Written;
+use super::locate::Document;
+use super::render::{Entry, insert_entry, scalar};
+use super::text::Edit;
+use super::yaml::{Kind, Meaning, Path, Style};
+
+/// Every annotation's prefix.
+pub const PREFIX: &str = "autotune/";
+
+/// Writes annotations into an object's metadata; those that are there already are replaced. None if it has no metadata.
+pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Option<Written> {
+    let (source, root) = (document.source, document.root());
+    let metadata = root.get("metadata").filter(|node| matches!(node.kind, Kind::Mapping { .. }))?;
+    let at = Path::default().key("metadata.annotations");
+    let entry = |(key, value): &(String, String)| (key.clone(), scalar(value, Style::Double, false));
+    let meaning = |value: &str| Meaning::quoted(value);
+    let there = metadata.get("annotations").filter(|node| !node.entries().is_empty());
+    let Some(map) = there else {
+        let entries: Vec<(String, String)> = annotations.iter().map(entry).collect();
+        let edit = insert_entry(source, root, metadata, "annotations", &Entry::Map(entries))?;
+        let all = annotations.iter().map(|(key, value)| (Meaning::plain(key.clone()), meaning(value))).collect();
+        return Some(Written { edits: vec![edit], meanings: vec![(at, Meaning::Map(all))] });
+    };
+    let mut written = Written::default();
+    let (mut added, mut flow) = (String::new(), String::new());
+    let indent: String = " ".repeat(source.column(&map.entries().first()?.0));
+    for (key, value) in annotations {
+        let path = at.literal_key(key);
+        match map.get(key) {
+            Some(node) if node.text() == Some(value) => continue,
+            Some(node) => {
+                let style = node.style().filter(|s| *s != Style::Plain).unwrap_or(Style::Double);
+                written.edits.push(Edit::replace(node.span.clone(), scalar(value, style, map.is_flow())));
+            }
+            None => {
+                let rendered = scalar(value, Style::Double, false);
+                added.push_str(&format!("{}{indent}{key}: {rendered}", source.line_end()));
+                flow.push_str(&format!(", {key}: {rendered}"));
+            }
+        }
+        written.meanings.push((path, meaning(value)));
+    }
+    if !added.is_empty() {
+        written.edits.push(match map.is_flow() {
+            true => Edit::insert(map.entries().last()?.1.span.end, flow),
+            false => Edit::insert(source.line_stop(source.end(map)), added),
+        });
+    }
+    Some(written)
+}

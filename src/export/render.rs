@@ -1,0 +1,261 @@
+//! New YAML in the style of its neighbours: scalars with their quotes, items of lists, entries of mappings.
+
+use super::source::Source;
+use super::text::Edit;
+use super::yaml::{Kind, Node, Style, dash, is_special};
+
+/// A scalar of one line that says a text, in a style where it can be kept, otherwise in quotes.
+pub fn scalar(text: &str, style: Style, in_flow: bool) -> String {
+    let one_line = !text.contains(['\n', '\r', '\t']) && !text.chars().any(char::is_control);
+    match style {
+        Style::Plain if plain_is_safe(text, in_flow) => text.to_owned(),
+        Style::Single if one_line => format!("'{}'", text.replace('\'', "''")),
+        Style::Plain if text.contains(['"', '\\']) && one_line => scalar(text, Style::Single, in_flow),
+        _ => {
+            // JSON's escapes are YAML's.
+            serde_json::to_string(text).unwrap_or_default()
+        }
+    }
+}
+
+/// Whether a text without quotes is read as that text by every reader.
+fn plain_is_safe(text: &str, in_flow: bool) -> bool {
+    let dashes = text.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
+    let first = text.starts_with(|c: char| !"-?:,[]{}#&*!|>'\"%@` ".contains(c)) || dashes;
+    let flow = !in_flow || !text.contains([',', '[', ']', '{', '}']);
+    !is_special(text)
+        && first
+        && flow
+        && !text.ends_with([' ', ':'])
+        && !text.contains(": ")
+        && !text.contains(" #")
+        && !text.chars().any(char::is_control)
+}
+
+/// Which quotes the items of a list prefer: those of most of its items of a kind; none if most have none.
+pub fn favourite(styles: impl Iterator<Item = Style>) -> Option<Style> {
+    let (mut plain, mut single, mut double) = (0, 0, 0);
+    for style in styles {
+        match style {
+            Style::Single => single += 1,
+            Style::Double => double += 1,
+            Style::Plain => plain += 1,
+            Style::Literal | Style::Folded => {}
+        }
+    }
+    let most = single.max(double).max(plain);
+    match most {
+        0 => None,
+        _ if plain == most => Some(Style::Plain),
+        _ if double == most => Some(Style::Double),
+        _ => Some(Style::Single),
+    }
+}
+
+/// The quotes for words that need some: those that the items have most, else "…".
+pub fn favourite_quotes(styles: impl Iterator<Item = Style>) -> Style {
+    favourite(styles.filter(|s| *s != Style::Plain)).unwrap_or(Style::Double)
+}
+
+/// White space as wide as what stands before a column in its line.
+pub fn indent_of(source: &Source, node: &Node) -> String {
+    let before = source.before(node.span.start);
+    before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
+}
+
+/// Items behind the last one of a list that has one; those of one flag together.
+pub fn append_items(source: &Source, list: &Node, groups: &[Vec<String>]) -> Option<Edit> {
+    let last = list.items().last()?;
+    if list.is_flow() {
+        let begins_line = |item: &Node| source.before(item.span.start).trim().is_empty();
+        let (outer, inner) = match list.items() {
+            [.., last] if begins_line(last) => {
+                let line = format!(",{}{}", source.line_end(), source.before(last.span.start));
+                let pairs = list.items().iter().any(|item| !begins_line(item));
+                (line.clone(), if pairs { ", ".to_owned() } else { line })
+            }
+            [.., before, last] => {
+                let between = &source.text[before.span.end..last.span.start];
+                let between = if between.trim() == "," && !between.contains('\n') { between } else { ", " };
+                (between.to_owned(), between.to_owned())
+            }
+            _ => (", ".to_owned(), ", ".to_owned()),
+        };
+        let text: String = groups.iter().map(|words| format!("{outer}{}", words.join(&inner))).collect();
+        return Some(Edit::insert(last.span.end, text));
+    }
+    let at = source.line_stop(source.end(last));
+    let start = format!("{}{}- ", source.line_end(), indent_of(source, list));
+    Some(Edit::insert(at, groups.iter().flatten().map(|item| format!("{start}{item}")).collect::<String>()))
+}
+
+/// Takes an item away, with its line and what is noted behind it.
+pub fn remove_item(source: &Source, list: &Node, index: usize) -> Option<Edit> {
+    let item = list.items().get(index)?;
+    if list.is_flow() {
+        // Something stands behind it: only those that others override are taken away.
+        let next = list.items().get(index + 1)?;
+        return Some(Edit::replace(item.span.start..next.span.start, ""));
+    }
+    let start = source.line_start(dash(&source.text, item)?);
+    let stop = source.line_stop(source.end(item));
+    let after = source.text[stop..].find('\n').map_or(stop, |end| stop + end + 1);
+    Some(Edit::replace(start..after, ""))
+}
+
+/// What a new entry of a mapping says.
+pub enum Entry {
+    /// A scalar, as it shall be written.
+    Scalar(String),
+    /// A list of scalars, as they shall be written.
+    List(Vec<String>),
+    /// A mapping of scalars: keys and values as they shall be written.
+    Map(Vec<(String, String)>),
+}
+
+impl Entry {
+    fn flow(&self) -> String {
+        match self {
+            Self::Scalar(text) => text.clone(),
+            Self::List(items) => format!("[{}]", items.join(", ")),
+            Self::Map(entries) => {
+                let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+                format!("{{{}}}", entries.join(", "))
+            }
+        }
+    }
+
+    /// What stands behind the key's colon.
+    fn block(&self, start: &str, list_indent: &str, step: &str) -> String {
+        match self {
+            Self::Scalar(text) => format!(" {text}"),
+            Self::List(items) => items.iter().map(|item| format!("{start}{list_indent}- {item}")).collect(),
+            Self::Map(entries) => entries.iter().map(|(key, value)| format!("{start}{step}{key}: {value}")).collect(),
+        }
+    }
+}
+
+/// A new entry behind the last one of a mapping, or in place of an empty value of its key.
+pub fn insert_entry(source: &Source, root: &Node, map: &Node, key: &str, entry: &Entry) -> Option<Edit> {
+    if let Some((_, value)) = map.entries().iter().find(|(k, _)| k.text() == Some(key)) {
+        return replace_value(source, root, map, value, entry);
+    }
+    let Kind::Mapping { entries, flow } = &map.kind else { return None };
+    match (entries.last(), flow) {
+        (Some((_, last)), true) => Some(Edit::insert(last.span.end, format!(", {key}: {}", entry.flow()))),
+        (None, _) => Some(Edit::replace(map.span.clone(), format!("{{{key}: {}}}", entry.flow()))),
+        (Some(_), false) => {
+            let start = format!("{}{}", source.line_end(), indent_of(source, map));
+            let body = entry.block(&start, list_indent(source, root), &step(source, root));
+            Some(Edit::insert(source.line_stop(source.end(map)), format!("{start}{key}:{body}")))
+        }
+    }
+}
+
+/// Writes an entry where nothing, `[]` or `{}` stands.
+fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: &Entry) -> Option<Edit> {
+    if !value.is_nothing() || map.is_flow() {
+        return Some(Edit::replace(value.span.clone(), entry.flow()));
+    }
+    // `key:` and a comment perhaps: the value begins on the next line.
+    let colon = value.span.start;
+    let start = format!("{}{}", source.line_end(), indent_of(source, map));
+    let body = entry.block(&start, list_indent(source, root), &step(source, root));
+    let at = if matches!(entry, Entry::Scalar(_)) { colon } else { source.line_stop(colon) };
+    Some(Edit::insert(at, body))
+}
+
+/// By how much the file indents a mapping in a mapping.
+fn step(source: &Source, root: &Node) -> String {
+    fn find(source: &Source, node: &Node) -> Option<usize> {
+        node.entries().iter().find_map(|(key, value)| match &value.kind {
+            Kind::Mapping { flow: false, .. } if !node.is_flow() => {
+                source.column(value).checked_sub(source.column(key)).filter(|step| *step > 0)
+            }
+            _ => find(source, value),
+        })
+    }
+    " ".repeat(find(source, root).unwrap_or(2))
+}
+
+/// By how much the file indents the dashes of a list under its key.
+fn list_indent(source: &Source, root: &Node) -> &'static str {
+    fn find(source: &Source, node: &Node) -> Option<usize> {
+        let below = |(key, value): &(Node, Node)| match &value.kind {
+            Kind::Sequence { flow: false, .. } => source.column(value).checked_sub(source.column(key)),
+            _ => find(source, value),
+        };
+        node.entries().iter().find_map(below).or_else(|| node.items().iter().find_map(|item| find(source, item)))
+    }
+    match find(source, root) {
+        Some(0) => "",
+        Some(4) => "    ",
+        _ => "  ",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text::splice;
+    use super::*;
+
+    #[test]
+    fn scalars_have_quotes_where_they_need_them() {
+        let plain = |text| scalar(text, Style::Plain, false);
+        assert_eq!(plain("--max-num-seqs"), "--max-num-seqs");
+        assert_eq!(plain("64"), "\"64\"");
+        assert_eq!(plain("{\"a\": 1}"), "'{\"a\": 1}'");
+        assert_eq!(plain("a: b"), "\"a: b\"");
+        assert_eq!(scalar("a,b", Style::Plain, true), "\"a,b\"");
+        assert_eq!(scalar("it's", Style::Single, false), "'it''s'");
+        assert_eq!(scalar("64", Style::Single, false), "'64'");
+    }
+
+    fn edited(text: &str, edit: impl Fn(&Source, &Node) -> Option<Edit>) -> String {
+        let source = Source::new(text).unwrap();
+        splice(text, &[edit(&source, &source.documents[0]).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn lists_grow_in_their_own_style() {
+        let grown = |text: &str| {
+            let words = vec!["y".to_owned(), "\"2\"".to_owned()];
+            edited(text, |s, root| append_items(s, root.get("a").unwrap(), &[words.clone()]))
+        };
+        assert_eq!(grown("a:\n- x # c\n# d\nb: 1\n"), "a:\n- x # c\n- y\n- \"2\"\n# d\nb: 1\n");
+        assert_eq!(
+            grown("a:\r\n  - |\r\n    x\r\n\r\nb: 1\r\n"),
+            "a:\r\n  - |\r\n    x\r\n  - y\r\n  - \"2\"\r\n\r\nb: 1\r\n"
+        );
+        assert_eq!(grown("a: [x]"), "a: [x, y, \"2\"]");
+        assert_eq!(grown("a: [\n  w,\n  x, # c\n]\n"), "a: [\n  w,\n  x,\n  y,\n  \"2\", # c\n]\n");
+        assert_eq!(grown("a: [\n  v, w,\n  x\n]\n"), "a: [\n  v, w,\n  x,\n  y, \"2\"\n]\n");
+        assert_eq!(grown("a:\n  - x"), "a:\n  - x\n  - y\n  - \"2\"");
+    }
+
+    #[test]
+    fn an_item_goes_with_its_line() {
+        let gone = |text: &str| edited(text, |s, root| remove_item(s, root.get("a").unwrap(), 0));
+        assert_eq!(gone("a:\n  # c\n  - x # d\n  - y\n"), "a:\n  # c\n  - y\n");
+        assert_eq!(gone("a: [x, y]\n"), "a: [y]\n");
+    }
+
+    #[test]
+    fn mappings_grow_in_their_own_style() {
+        let grown = |text: &str| {
+            edited(text, |s, root| {
+                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::Map(vec![("x".into(), "\"1\"".into())]))
+            })
+        };
+        assert_eq!(grown("m:\n    a: 1 # c\nn: 2\n"), "m:\n    a: 1 # c\n    k:\n        x: \"1\"\nn: 2\n");
+        assert_eq!(grown("m: {a: 1}\n"), "m: {a: 1, k: {x: \"1\"}}\n");
+        assert_eq!(grown("m:\n  k:  # c\n  a: 1\n"), "m:\n  k:  # c\n    x: \"1\"\n  a: 1\n");
+        assert_eq!(grown("m:\n  k: {}\n"), "m:\n  k: {x: \"1\"}\n");
+        let list = |text: &str| {
+            edited(text, |s, root| {
+                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::List(vec!["x".into(), "y".into()]))
+            })
+        };
+        assert_eq!(list("l:\n- 1\nm:\n  a: 1\n"), "l:\n- 1\nm:\n  a: 1\n  k:\n  - x\n  - y\n");
+    }
+}

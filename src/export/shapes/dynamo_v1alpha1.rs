@@ -1,0 +1,33 @@
+//! DynamoGraphDeployment of `nvidia.com/v1alpha1`: services by name, whose `extraPodSpec.mainContainer` is the engine.
+
+use super::{Kind, Seat, Shape, framework, is};
+use crate::export::yaml::{Node, Path};
+
+/// The row.
+pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1alpha1", recognises, seats, kind: Kind::Custom };
+
+/// Services that run no engine.
+const OTHERS: [&str; 2] = ["frontend", "planner"];
+
+fn recognises(root: &Node) -> bool {
+    is(root, "nvidia.com", Some("v1alpha1"), &["DynamoGraphDeployment"])
+}
+
+fn seats(root: &Node) -> Vec<Seat> {
+    let services = Path::default().key("spec.services");
+    let entries = root.at(&services).map_or(&[][..], Node::entries);
+    let seat = |(key, service): &(Node, Node)| {
+        let name = key.text()?;
+        let at = services.literal_key(name);
+        let kind = service.get("componentType").and_then(Node::text).unwrap_or_default();
+        let main = at.key("extraPodSpec.mainContainer");
+        (!OTHERS.contains(&kind) && root.at(&main).is_some()).then(|| Seat {
+            env: vec![main.key("env"), at.key("envs")],
+            gpus: Some(at.key("resources.limits.gpu")),
+            memory: Some(at.key("resources.limits.memory")),
+            engine: framework(root),
+            ..Seat::container(name, &main)
+        })
+    };
+    entries.iter().filter_map(seat).collect()
+}

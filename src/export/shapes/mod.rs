@@ -1,0 +1,143 @@
+//! The kinds of manifests, one a file: where in them engines sit.
+
+mod dynamo_v1alpha1;
+mod dynamo_v1beta1;
+mod inference_service;
+mod kubeai;
+mod leader_worker_set;
+mod llm_d;
+mod llm_inference_service;
+mod production_stack;
+mod vllm_runtime;
+mod workload;
+
+use super::homes::keys::Key;
+use super::yaml::{Node, Path};
+
+/// A kind of manifest.
+pub struct Shape {
+    /// Its name, as a person says it.
+    pub name: &'static str,
+    /// Whether a document is of this kind.
+    pub recognises: fn(&Node) -> bool,
+    /// Where engines may sit in it.
+    pub seats: fn(&Node) -> Vec<Seat>,
+    /// What else it is than a custom resource.
+    pub kind: Kind,
+}
+
+/// What tools know of a kind of manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Part of Kubernetes: Kustomize merges its containers by name.
+    BuiltIn,
+    /// A custom resource: Kustomize replaces its lists.
+    Custom,
+    /// Values of a Helm chart, which is no object of the cluster.
+    Values,
+}
+
+/// Every kind that is known. The first that recognises a document has it.
+pub const SHAPES: [Shape; 10] = [
+    workload::SHAPE,
+    dynamo_v1beta1::SHAPE,
+    dynamo_v1alpha1::SHAPE,
+    kubeai::SHAPE,
+    inference_service::SHAPE,
+    llm_inference_service::SHAPE,
+    leader_worker_set::SHAPE,
+    vllm_runtime::SHAPE,
+    production_stack::SHAPE,
+    llm_d::SHAPE,
+];
+
+/// The kind of a document.
+pub fn shape(root: &Node) -> Option<&'static Shape> {
+    SHAPES.iter().find(|shape| (shape.recognises)(root))
+}
+
+/// A place where an engine may sit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seat {
+    /// What a person calls it: the container, the component.
+    pub name: String,
+    /// The program, if the kind has a place for it.
+    pub command: Option<Path>,
+    /// Its arguments.
+    pub args: Option<Path>,
+    /// Environment variables: a list of `name` and `value`, or a mapping.
+    pub env: Vec<Path>,
+    /// Keys that stand for flags, and the mapping that they are counted from.
+    pub keys: &'static [Key],
+    /// The mapping of [`Seat::keys`].
+    pub keys_at: Path,
+    /// The image.
+    pub image: Option<Path>,
+    /// The number of GPUs.
+    pub gpus: Option<Path>,
+    /// The limit of host memory.
+    pub memory: Option<Path>,
+    /// The mapping that holds the probes.
+    pub probes: Path,
+    /// The model, where it is not an argument.
+    pub model: Option<Path>,
+    /// Whether an engine sits here whatever its words say.
+    pub engine: Option<Engine>,
+}
+
+/// A kind of engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// vLLM, by itself or under something that passes its flags on; the simulated engine takes the same ones.
+    Vllm,
+    /// TensorRT-LLM under Dynamo.
+    TensorRtLlm,
+}
+
+impl Seat {
+    /// A container of a pod.
+    pub fn container(name: impl Into<String>, at: &Path) -> Self {
+        Self {
+            name: name.into(),
+            command: Some(at.key("command")),
+            args: Some(at.key("args")),
+            env: vec![at.key("env")],
+            image: Some(at.key("image")),
+            gpus: Some(at.key("resources.limits").literal_key("nvidia.com/gpu")),
+            memory: Some(at.key("resources.limits.memory")),
+            probes: at.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The containers of a pod's specification.
+pub fn containers(root: &Node, pod: &Path) -> Vec<Seat> {
+    named(root, &pod.key("containers")).map(|(name, at)| Seat::container(name, &at)).collect()
+}
+
+/// The items of a list with their names.
+pub fn named<'n>(root: &'n Node, list: &Path) -> impl Iterator<Item = (String, Path)> + use<'n> {
+    let list = list.clone();
+    let items = root.at(&list).map_or(&[][..], Node::items);
+    items.iter().enumerate().map(move |(i, item)| {
+        let name = item.get("name").and_then(Node::text).map_or_else(|| i.to_string(), str::to_owned);
+        (name, list.item(i))
+    })
+}
+
+/// Whether a document is an object of a group and kind; `version` may be left open.
+fn is(root: &Node, group: &str, version: Option<&str>, kinds: &[&str]) -> bool {
+    let api = root.get("apiVersion").and_then(Node::text).unwrap_or_default();
+    let (its_group, its_version) = api.rsplit_once('/').unwrap_or(("", api));
+    let kind = root.get("kind").and_then(Node::text).unwrap_or_default();
+    its_group == group && version.is_none_or(|v| v == its_version) && kinds.contains(&kind)
+}
+
+/// The engine that `backendFramework` names.
+fn framework(root: &Node) -> Option<Engine> {
+    match root.at(&Path::default().key("spec.backendFramework"))?.text()? {
+        "trtllm" => Some(Engine::TensorRtLlm),
+        _ => None,
+    }
+}

@@ -1,0 +1,35 @@
+//! VLLMRuntime of the vLLM production stack's operator: keys for some flags, a list for all others.
+
+use super::{Engine, Kind, Seat, Shape, is};
+use crate::export::homes::keys::Key;
+use crate::export::yaml::{Node, Path};
+
+/// The row.
+pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, seats, kind: Kind::Custom };
+
+const KEYS: [Key; 3] = [
+    Key { flag: "max-num-seqs", path: "model.maxNumSeqs", text: false },
+    Key { flag: "max-model-len", path: "model.maxModelLen", text: false },
+    Key { flag: "gpu-memory-utilization", path: "vllmConfig.gpuMemoryUtilization", text: true },
+];
+
+fn recognises(root: &Node) -> bool {
+    is(root, "production-stack.vllm.ai", None, &["VLLMRuntime"])
+}
+
+fn seats(root: &Node) -> Vec<Seat> {
+    let spec = Path::default().key("spec");
+    let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or("runtime");
+    vec![Seat {
+        name: name.to_owned(),
+        args: Some(spec.key("vllmConfig.extraArgs")),
+        env: vec![spec.key("vllmConfig.env")],
+        keys: &KEYS,
+        keys_at: spec.clone(),
+        gpus: Some(spec.key("deploymentConfig.resources.gpu")),
+        memory: Some(spec.key("deploymentConfig.resources.memory")),
+        model: Some(spec.key("model.modelURL")),
+        engine: Some(Engine::Vllm),
+        ..Seat::default()
+    }]
+}

@@ -1,0 +1,23 @@
+//! What Kubernetes itself runs: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod.
+
+use super::{Kind, Shape, containers, is};
+use crate::export::yaml::{Node, Path};
+
+/// The row.
+pub const SHAPE: Shape =
+    Shape { name: "Kubernetes workload", recognises, seats: |root| containers(root, &pod(root)), kind: Kind::BuiltIn };
+
+fn recognises(root: &Node) -> bool {
+    is(root, "apps", None, &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])
+        || is(root, "batch", None, &["Job", "CronJob"])
+        || is(root, "", None, &["Pod"])
+}
+
+/// Where the pod's specification is.
+fn pod(root: &Node) -> Path {
+    Path::default().key(match root.get("kind").and_then(Node::text) {
+        Some("Pod") => "spec",
+        Some("CronJob") => "spec.jobTemplate.spec.template.spec",
+        _ => "spec.template.spec",
+    })
+}

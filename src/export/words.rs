@@ -1,0 +1,276 @@
+//! The words of a shell script, each with its place: enough of the POSIX grammar to find the engine's command and its arguments, and to
+//! leave all else alone.
+
+use std::ops::Range;
+
+use super::text::{Encoding, Layer};
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Word {
+    /// Where it stands, quotes included, in bytes of the script.
+    pub range: Range<usize>,
+    /// What the shell makes of it, expansions left as they are written; each byte with its place in the script.
+    pub layer: Layer,
+    /// Whether the shell would put something else in its place (`$x`, `$(…)`, backticks, `*`).
+    pub expands: bool,
+}
+
+impl Word {
+    /// What the shell makes of it.
+    pub fn text(&self) -> &str {
+        &self.layer.text
+    }
+}
+
+/// A simple command: its words, those behind a redirection left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Command {
+    /// Its words up to the first redirection.
+    pub words: Vec<Word>,
+    /// Words behind the first redirection, where the engine's flags could stand as well.
+    pub behind: Vec<Word>,
+}
+
+/// The simple commands of a script in their order, also those inside of groups and subshells.
+///
+/// # Errors
+/// What this reader does not understand, as a person says it, and where: a here-document, a quote without an end.
+pub fn commands(script: &str) -> Result<Vec<Command>, (usize, &'static str)> {
+    let mut reader = Reader { script, at: 0, done: Vec::new(), open: Command::default(), redirected: false };
+    reader.read()?;
+    Ok(reader.done)
+}
+
+struct Reader<'s> {
+    script: &'s str,
+    at: usize,
+    done: Vec<Command>,
+    open: Command,
+    redirected: bool,
+}
+
+impl Reader<'_> {
+    fn rest(&self) -> &str {
+        &self.script[self.at..]
+    }
+
+    fn end_command(&mut self) {
+        let command = std::mem::take(&mut self.open);
+        self.redirected = false;
+        if !command.words.is_empty() {
+            self.done.push(command);
+        }
+    }
+
+    fn read(&mut self) -> Result<(), (usize, &'static str)> {
+        while let Some(c) = self.rest().chars().next() {
+            match c {
+                ' ' | '\t' | '\r' => self.at += 1,
+                '\\' if self.line_continues() > 0 => self.at += self.line_continues(),
+                '\n' | ';' | '&' | '|' | '(' | ')' if !self.rest().starts_with("&>") => {
+                    self.end_command();
+                    self.at += 1;
+                }
+                '#' => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
+                '<' | '>' | '&' => self.redirection()?,
+                _ => {
+                    let word = self.word()?;
+                    // A number right before a redirection is its file descriptor.
+                    let descriptor =
+                        word.text().bytes().all(|b| b.is_ascii_digit()) && self.rest().starts_with(['<', '>']);
+                    if descriptor {
+                        self.redirection()?;
+                    } else if self.redirected {
+                        self.open.behind.push(word);
+                    } else {
+                        self.open.words.push(word);
+                    }
+                }
+            }
+        }
+        self.end_command();
+        Ok(())
+    }
+
+    /// How long an escaped line end is at this place; 0 if there is none.
+    fn line_continues(&self) -> usize {
+        ["\\\n", "\\\r\n"].into_iter().find(|e| self.rest().starts_with(e)).map_or(0, str::len)
+    }
+
+    fn redirection(&mut self) -> Result<(), (usize, &'static str)> {
+        if self.rest().starts_with("<<") && !self.rest().starts_with("<<<") {
+            return Err((self.at, "a here-document"));
+        }
+        let operator = self.rest().len() - self.rest().trim_start_matches(['<', '>', '&', '|']).len();
+        self.at += operator;
+        self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
+        if !self.rest().is_empty() && !self.rest().starts_with(['\n', ';', '|', ')']) {
+            self.word()?;
+        }
+        self.redirected = true;
+        Ok(())
+    }
+
+    fn word(&mut self) -> Result<Word, (usize, &'static str)> {
+        let start = self.at;
+        let encoding = match self.rest().chars().next() {
+            Some('\'') => Encoding::ShellQuoted,
+            Some('"') => Encoding::DoubleQuoted,
+            _ => Encoding::Plain,
+        };
+        let mut word = Word { range: start..start, layer: Layer::new(start, encoding), expands: false };
+        while let Some(c) = self.rest().chars().next() {
+            match c {
+                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
+                '\'' => {
+                    let end = self.rest()[1..].find('\'').ok_or((self.at, "a quote without an end"))?;
+                    let (from, to) = (self.at + 1, self.at + 1 + end);
+                    self.verbatim(&mut word, from..to);
+                    self.at = to + 1;
+                }
+                '"' => self.double_quoted(&mut word)?,
+                '\\' if self.line_continues() > 0 => self.at += self.line_continues(),
+                '\\' => self.escaped(&mut word),
+                '$' | '`' => self.expansion(&mut word)?,
+                _ => {
+                    word.expands |= matches!(c, '*' | '?' | '[') || (c == '~' && word.text().is_empty());
+                    self.verbatim(&mut word, self.at..self.at + c.len_utf8());
+                    self.at += c.len_utf8();
+                }
+            }
+        }
+        word.range.end = self.at;
+        Ok(word)
+    }
+
+    fn verbatim(&self, word: &mut Word, range: Range<usize>) {
+        let text = &self.script[range.clone()];
+        for (offset, c) in text.char_indices() {
+            let at = range.start + offset;
+            word.layer.push(c, at..at + c.len_utf8());
+        }
+    }
+
+    fn escaped(&mut self, word: &mut Word) {
+        if let Some(c) = self.rest()[1..].chars().next() {
+            word.layer.push(c, self.at..self.at + 1 + c.len_utf8());
+            self.at += c.len_utf8();
+        }
+        self.at += 1;
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+        let opened = self.at;
+        self.at += 1;
+        loop {
+            match self.rest().chars().next() {
+                None => return Err((opened, "a quote without an end")),
+                Some('"') => break,
+                Some('\\') if self.line_continues() > 0 => self.at += self.line_continues(),
+                Some('\\') if self.rest()[1..].starts_with(['$', '`', '"', '\\']) => self.escaped(word),
+                Some('$' | '`') => self.expansion(word)?,
+                Some(c) => {
+                    self.verbatim(word, self.at..self.at + c.len_utf8());
+                    self.at += c.len_utf8();
+                }
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// `$x`, `${x}`, `$(…)` or `` `…` ``, kept as written.
+    fn expansion(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+        let rest = self.rest();
+        let without_end = (self.at, "an expansion without an end");
+        let length = if let Some(inner) = rest.strip_prefix('`') {
+            inner.find('`').ok_or(without_end)? + 2
+        } else if rest.starts_with("${") {
+            balanced(rest, '{', '}').ok_or(without_end)?
+        } else if rest.starts_with("$(") {
+            balanced(rest, '(', ')').ok_or(without_end)?
+        } else {
+            1
+        };
+        // A dollar that nothing follows is a dollar.
+        word.expands |=
+            length > 1 || rest[1..].starts_with(|c: char| c.is_ascii_alphanumeric() || "_@*#?$!-".contains(c));
+        self.verbatim(word, self.at..self.at + length);
+        self.at += length;
+        Ok(())
+    }
+}
+
+/// The length of a text up to the bracket that closes its first one.
+fn balanced(text: &str, open: char, close: char) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        if c == open {
+            depth += 1;
+        } else if c == close {
+            depth -= 1;
+            if depth == 0 {
+                return Some(at + close.len_utf8());
+            }
+        }
+    }
+    None
+}
+
+/// The words of a text that is split at white space without a look at quotes, as `$EXTRA_ARGS` is.
+pub fn split(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    for part in text.split_inclusive(char::is_whitespace) {
+        let (start, word) = (at, part.trim_end_matches(char::is_whitespace));
+        at += part.len();
+        if word.is_empty() {
+            continue;
+        }
+        let mut layer = Layer::new(start, Encoding::Plain);
+        word.char_indices().for_each(|(i, c)| layer.push(c, start + i..start + i + c.len_utf8()));
+        words.push(Word { range: start..start + word.len(), layer, expands: word.contains('$') });
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(script: &str) -> Vec<Vec<String>> {
+        let commands = commands(script).unwrap();
+        commands.iter().map(|c| c.words.iter().map(|w| w.text().to_owned()).collect()).collect()
+    }
+
+    #[test]
+    fn commands_and_their_words_are_found() {
+        let script = "set -e # x\nexport A=\"b c\" && exec vllm serve m \\\n  --x 'a b' --y=\"q\\\"r\" 2>&1 | tee /tmp/l; (sleep 1)";
+        let expected = [
+            &["set", "-e"][..],
+            &["export", "A=b c"],
+            &["exec", "vllm", "serve", "m", "--x", "a b", "--y=q\"r"],
+            &["tee", "/tmp/l"],
+            &["sleep", "1"],
+        ];
+        assert_eq!(texts(script), expected);
+    }
+
+    #[test]
+    fn what_a_shell_would_replace_is_known() {
+        let script = "vllm $MODEL \"${A:-b c}\" $(nproc) 'no $x' \"$@\" *.json a\\$b cost$";
+        let commands = commands(script).unwrap();
+        let expands: Vec<bool> = commands[0].words.iter().map(|w| w.expands).collect();
+        assert_eq!(expands, [false, true, true, true, false, true, true, false, false]);
+        assert_eq!(&script[commands[0].words[2].range.clone()], "\"${A:-b c}\"");
+    }
+
+    #[test]
+    fn words_behind_a_redirection_are_kept_apart_and_here_documents_are_refused() {
+        let commands = commands("vllm serve m > /log --x 1").unwrap();
+        assert_eq!(commands[0].behind[0].text(), "--x");
+        assert!(super::commands("cat <<EOF\nx\nEOF").is_err());
+        assert!(super::commands("echo 'x").is_err());
+    }
+}
