@@ -21,4 +21,6 @@ pub mod write;
 pub mod yaml;
 
 #[cfg(test)]
+mod proptests;
+#[cfg(test)]
 mod tests;

@@ -64,29 +64,46 @@ pub fn indent_of(source: &Source, node: &Node) -> String {
 }
 
 /// Items behind the last one of a list that has one; those of one flag together.
-pub fn append_items(source: &Source, list: &Node, groups: &[Vec<String>]) -> Option<Edit> {
+pub fn append_items(source: &Source, list: &Node, groups: &[Vec<String>]) -> Option<Vec<Edit>> {
     let last = list.items().last()?;
     if list.is_flow() {
-        let begins_line = |item: &Node| source.before(item.span.start).trim().is_empty();
-        let (outer, inner) = match list.items() {
-            [.., last] if begins_line(last) => {
-                let line = format!(",{}{}", source.line_end(), source.before(last.span.start));
-                let pairs = list.items().iter().any(|item| !begins_line(item));
-                (line.clone(), if pairs { ", ".to_owned() } else { line })
-            }
-            [.., before, last] => {
-                let between = &source.text[before.span.end..last.span.start];
-                let between = if between.trim() == "," && !between.contains('\n') { between } else { ", " };
-                (between.to_owned(), between.to_owned())
-            }
-            _ => (", ".to_owned(), ", ".to_owned()),
-        };
-        let text: String = groups.iter().map(|words| format!("{outer}{}", words.join(&inner))).collect();
-        return Some(Edit::insert(last.span.end, text));
+        return Some(append_in_brackets(source, list, last, groups));
     }
     let at = source.line_stop(source.end(last));
     let start = format!("{}{}- ", source.line_end(), indent_of(source, list));
-    Some(Edit::insert(at, groups.iter().flatten().map(|item| format!("{start}{item}")).collect::<String>()))
+    Some(vec![Edit::insert(at, groups.iter().flatten().map(|item| format!("{start}{item}")).collect::<String>())])
+}
+
+fn append_in_brackets(source: &Source, list: &Node, last: &Node, groups: &[Vec<String>]) -> Vec<Edit> {
+    let begins_line = |item: &Node| source.before(item.span.start).trim().is_empty();
+    let on_its_line = |item: &&Node| source.line_start(item.span.start) == source.line_start(last.span.start);
+    let first_of_line = list.items().iter().find(on_its_line).filter(|first| begins_line(first));
+    let Some(first) = first_of_line else {
+        let comma = match list.items() {
+            [.., before, last] => Some(&source.text[before.span.end..last.span.start]),
+            _ => None,
+        };
+        let comma = comma.filter(|text| text.trim() == "," && !text.contains('\n')).unwrap_or(", ");
+        let text: String = groups.iter().flatten().map(|item| format!("{comma}{item}")).collect();
+        return vec![Edit::insert(last.span.end, text)];
+    };
+    // Lines of their own, each flag with its value where others have theirs on one line.
+    let line = format!("{}{}", source.line_end(), source.before(first.span.start));
+    let pairs = list.items().iter().any(|item| !begins_line(item));
+    let inner = if pairs { ", ".to_owned() } else { format!(",{line}") };
+    let lines: Vec<String> = groups.iter().map(|words| format!("{line}{}", words.join(&inner))).collect();
+    let behind = &source.text[last.span.end..list.span.end.saturating_sub(1)];
+    match (behind.contains('\n'), behind.trim_start().starts_with(',')) {
+        // What is noted behind the last item stays behind it.
+        (true, true) => {
+            let text: String = lines.iter().map(|line| format!("{line},")).collect();
+            vec![Edit::insert(source.line_stop(last.span.end), text)]
+        }
+        (true, false) => {
+            vec![Edit::insert(last.span.end, ","), Edit::insert(source.line_stop(last.span.end), lines.join(","))]
+        }
+        (false, _) => vec![Edit::insert(last.span.end, format!(",{}", lines.join(",")))],
+    }
 }
 
 /// Takes an item away, with its line and what is noted behind it.
@@ -220,7 +237,9 @@ mod tests {
     fn lists_grow_in_their_own_style() {
         let grown = |text: &str| {
             let words = vec!["y".to_owned(), "\"2\"".to_owned()];
-            edited(text, |s, root| append_items(s, root.get("a").unwrap(), &[words.clone()]))
+            let source = Source::new(text).unwrap();
+            let list = source.documents[0].get("a").unwrap();
+            splice(text, &append_items(&source, list, &[words]).unwrap()).unwrap()
         };
         assert_eq!(grown("a:\n- x # c\n# d\nb: 1\n"), "a:\n- x # c\n- y\n- \"2\"\n# d\nb: 1\n");
         assert_eq!(
@@ -228,7 +247,8 @@ mod tests {
             "a:\r\n  - |\r\n    x\r\n  - y\r\n  - \"2\"\r\n\r\nb: 1\r\n"
         );
         assert_eq!(grown("a: [x]"), "a: [x, y, \"2\"]");
-        assert_eq!(grown("a: [\n  w,\n  x, # c\n]\n"), "a: [\n  w,\n  x,\n  y,\n  \"2\", # c\n]\n");
+        assert_eq!(grown("a: [\n  w,\n  x, # c\n]\n"), "a: [\n  w,\n  x, # c\n  y,\n  \"2\",\n]\n");
+        assert_eq!(grown("a: [\n  w,\n  x]\n"), "a: [\n  w,\n  x,\n  y,\n  \"2\"]\n");
         assert_eq!(grown("a: [\n  v, w,\n  x\n]\n"), "a: [\n  v, w,\n  x,\n  y, \"2\"\n]\n");
         assert_eq!(grown("a:\n  - x"), "a:\n  - x\n  - y\n  - \"2\"");
     }

@@ -9,6 +9,7 @@
 
 mod bench;
 mod calibrate;
+mod export;
 mod failures;
 mod kills;
 mod rehearse;

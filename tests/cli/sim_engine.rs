@@ -24,14 +24,14 @@ fn failing(flags: &[&str]) -> (Option<i32>, String) {
 }
 
 /// An engine that serves on a port of its own choice.
-struct Engine {
+pub struct Engine {
     process: Child,
     log: BufReader<ChildStderr>,
     port: u16,
 }
 
 impl Engine {
-    fn start(flags: &[&str]) -> Self {
+    pub fn start(flags: &[&str]) -> Self {
         let mut process = command(flags).spawn().unwrap();
         let log = BufReader::new(process.stderr.take().unwrap());
         let mut engine = Self { process, log, port: 0 };
@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// The status of a GET; None where nobody answers.
-    fn status(&self, path: &str) -> Option<u16> {
+    pub fn status(&self, path: &str) -> Option<u16> {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         write!(connection, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();

@@ -14,6 +14,7 @@ fn the_help_is_as_people_know_it() {
         (&["--help"][..], "help.txt"),
         (&["bench", "--help"], "help-bench.txt"),
         (&["calibrate", "--help"], "help-calibrate.txt"),
+        (&["export", "--help"], "help-export.txt"),
     ] {
         let help = String::from_utf8(run(arguments).stdout).unwrap();
         let path = project().join("tests/data").join(file);

@@ -88,11 +88,13 @@ impl<'m> List<'m> {
             }
         }
         if !added.is_empty() {
-            edits.push(match (self.items(), &self.owner) {
-                ([_, ..], _) => append_items(self.source, self.node?, &added)?,
-                ([], Some((map, key))) => insert_entry(self.source, self.root, map, key, &Entry::List(added.concat()))?,
+            match (self.items(), &self.owner) {
+                ([_, ..], _) => edits.extend(append_items(self.source, self.node?, &added)?),
+                ([], Some((map, key))) => {
+                    edits.push(insert_entry(self.source, self.root, map, key, &Entry::List(added.concat()))?);
+                }
                 ([], None) => return None,
-            });
+            }
         }
         Some(edits)
     }
