@@ -38,3 +38,4 @@ for what, holds in checks.items():
     print("ok  " if holds else "FAIL", what)
 sys.exit(0 if all(checks.values()) else 1)
 PY
+tests/real/exported_starts_vllm.sh "$out/run"

@@ -7,6 +7,6 @@ pub fn diff(name: &str, before: &str, after: &str) -> String {
     TextDiff::from_lines(before, after)
         .unified_diff()
         .context_radius(3)
-        .header(&format!("a/{name}"), &format!("b/{name}"))
+        .header(&format!("a/{}", name.trim_start_matches('/')), &format!("b/{}", name.trim_start_matches('/')))
         .to_string()
 }
