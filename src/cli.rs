@@ -42,6 +42,14 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Write the winning arguments into your own manifest, and change nothing else
     Export(Box<ExportArgs>),
+    /// Tune in a cluster: borrow the GPU of a Deployment, and give it back
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Give a Deployment its scale back that a run in the cluster left borrowed
+    Restore(TargetArgs),
+    /// Copy this program to a file (what the worker's init container does)
+    #[command(hide = true)]
+    Install(InstallArgs),
     /// Print the JSON schema of the space file
     Schema,
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
@@ -159,6 +167,64 @@ pub enum Form {
     JsonPatch,
 }
 
+/// The subcommands of `autotune job`.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Scale the target down, tune on its node in its own image, and scale it back
+    Run(Box<JobRunArgs>),
+}
+
+/// What is borrowed from.
+#[derive(Debug, Args)]
+#[group(id = "target", required = true, multiple = false, args = ["deployment", "statefulset"])]
+pub struct TargetArgs {
+    /// The Deployment that holds the GPU
+    #[arg(long, value_name = "NAME")]
+    pub deployment: Option<String>,
+    /// The StatefulSet that holds the GPU
+    #[arg(long, value_name = "NAME")]
+    pub statefulset: Option<String>,
+    /// Its namespace [default: that of the kubeconfig, or of this pod]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+/// The flags of a run in a cluster.
+#[derive(Debug, Args)]
+pub struct JobRunArgs {
+    /// What is borrowed from
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// The space file; its engine's command runs in the target's own image
+    #[arg(long, value_name = "FILE")]
+    pub space: PathBuf,
+    /// An image that holds this program as /autotune
+    #[arg(long, value_name = "IMAGE", env = "AUTOTUNE_IMAGE")]
+    pub image: String,
+    /// The container that is the engine [default: the only one, or the only one with a GPU]
+    #[arg(long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was
+    #[arg(long, value_name = "CLAIM")]
+    pub results: Option<String>,
+    /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What is changed of the space file
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Say what would happen, and touch nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// The flags of the copy.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// The file
+    pub to: PathBuf,
+}
+
 /// The flags of a calibration.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
@@ -221,6 +287,9 @@ pub struct RunArgs {
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
+    /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub termination_log: Option<PathBuf>,
 }
 
 /// The flags of `autotune bench`.

@@ -7,6 +7,7 @@ pub mod access;
 pub mod calibration;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod commands;
 pub mod engine;
 pub mod export;

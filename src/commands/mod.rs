@@ -4,6 +4,7 @@ mod bench;
 mod calibrate;
 mod check;
 mod export;
+mod job;
 mod rehearse;
 mod run;
 
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, JobCommand};
+use crate::journal::Status;
 use crate::progress::{Plain, Silent, Sink, Terminal};
 use crate::settings::{EngineKind, Plan, WorkloadKind, WorkloadPlan, parse, schema};
 use crate::twin::Profile;
@@ -37,6 +39,17 @@ pub mod exit {
     pub const INTERRUPTED: u8 = 5;
     /// Not certified: the budget ended, or no rate held on fresh traffic.
     pub const UNCERTIFIED: u8 = 6;
+}
+
+/// The exit code of an answer.
+fn code_of(status: Status) -> u8 {
+    match status {
+        Status::Certified => exit::FOUND,
+        Status::Uncertified => exit::UNCERTIFIED,
+        Status::NotReachable => exit::NOT_REACHABLE,
+        Status::NeverStarted => exit::NEVER_STARTED,
+        Status::Interrupted => exit::INTERRUPTED,
+    }
 }
 
 /// What went wrong, with the exit code that says so.
@@ -69,6 +82,9 @@ pub fn main() -> u8 {
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),
+        Some(Command::Job(JobCommand::Run(args))) => job::run(&args),
+        Some(Command::Restore(args)) => job::restore(&args),
+        Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
         Some(Command::Guardian(args)) => {

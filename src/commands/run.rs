@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    Failed, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile, sink,
+    Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
+    simulated_profile, sink,
 };
 use crate::cli::RunArgs;
-use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT, Status};
+use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::Event;
 use crate::report;
 use crate::rig::{RealRig, Workplace};
@@ -45,8 +46,8 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         if !args.quiet {
             complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
         }
-        let code = code_of(conclusion);
-        finish(&out, &opened.journal)?;
+        let code = code_of(conclusion.status);
+        finish(&out, &opened.journal, args.termination_log.as_deref())?;
         return Ok(code);
     }
     let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
@@ -78,8 +79,8 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     drop(sink);
     match ended {
         Ended::Concluded(conclusion) => {
-            finish(&out, &journal)?;
-            Ok(code_of(&conclusion))
+            finish(&out, &journal, args.termination_log.as_deref())?;
+            Ok(code_of(conclusion.status))
         }
         Ended::Interrupted => {
             report::write(&out, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
@@ -151,20 +152,15 @@ async fn clean_up(journal: &Journal) -> usize {
     swept
 }
 
-fn finish(out: &Path, journal: &Journal) -> Result<(), Failed> {
+fn finish(out: &Path, journal: &Journal, termination_log: Option<&Path>) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
-    print(&report::summary(&report::outcome(journal), out));
-    Ok(())
-}
-
-fn code_of(conclusion: &Conclusion) -> u8 {
-    match conclusion.status {
-        Status::Certified => exit::FOUND,
-        Status::Uncertified => exit::UNCERTIFIED,
-        Status::NotReachable => exit::NOT_REACHABLE,
-        Status::NeverStarted => exit::NEVER_STARTED,
-        Status::Interrupted => exit::INTERRUPTED,
+    let outcome = report::outcome(journal);
+    print(&report::summary(&outcome, out));
+    if let Some(log) = termination_log {
+        std::fs::write(log, report::last_words(&outcome))
+            .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
     }
+    Ok(())
 }
 
 fn default_out(space: &Path) -> PathBuf {

@@ -16,7 +16,7 @@ use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use calibration::calibration;
-pub use outcome::{Answer, Outcome, VERSION, outcome};
+pub use outcome::{Answer, Outcome, VERSION, last_words, outcome};
 pub use rehearsal::rehearsal;
 pub use summary::summary;
 pub use summary_calibration::summary_calibration;

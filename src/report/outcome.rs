@@ -97,6 +97,28 @@ pub struct Answer {
     pub seen: Option<DirectlySeen>,
 }
 
+/// The most that Kubernetes keeps of a container's termination log, in bytes.
+const LAST_WORDS: usize = 4_096;
+
+/// The outcome in so few bytes that a container can leave it as its termination message: what is least missed goes first.
+pub fn last_words(outcome: &Outcome) -> String {
+    let mut outcome = outcome.clone();
+    let shorten: [fn(&mut Outcome); 4] = [
+        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| a.seen = None),
+        |o| o.left_out.clear(),
+        |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
+        |o| o.fixed_arguments.clear(),
+    ];
+    let mut shorten = shorten.into_iter();
+    loop {
+        let text = serde_json::to_string(&outcome).unwrap_or_default();
+        match (text.len() > LAST_WORDS, shorten.next()) {
+            (true, Some(shorter)) => shorter(&mut outcome),
+            _ => return text,
+        }
+    }
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();

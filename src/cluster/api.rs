@@ -1,0 +1,230 @@
+//! The API server: objects as JSON, and patience while it is away.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+
+use crate::clock;
+
+/// The API server may be away for so long before a step fails.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The first pause before a step is tried again; each next one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why the cluster did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// No way to find or trust the cluster.
+    #[error("no cluster: {0}; is KUBECONFIG set, or does this run in a pod with a service account?")]
+    NoCluster(String),
+    /// The server said no.
+    #[error("{what}: the API server says: {message} ({code})")]
+    Refused {
+        /// The status code.
+        code: u16,
+        /// What was asked.
+        what: String,
+        /// Its words.
+        message: String,
+    },
+    /// The server was away for longer than the patience.
+    #[error("{what}: the API server is away: {why}")]
+    Away {
+        /// What was asked.
+        what: String,
+        /// What went wrong last.
+        why: String,
+    },
+    /// What is there is not as it must be; the sentence says what to do.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl ClusterError {
+    /// Whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+
+    /// Whether the object is there already, or was changed by somebody else.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, .. })
+    }
+}
+
+/// A namespace of a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: kube::Client,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// How a patch is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Json,
+    MergePatch,
+}
+
+impl Content {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::MergePatch => "application/merge-patch+json",
+        }
+    }
+}
+
+/// Who changes objects, as `kubectl get --show-managed-fields` names it.
+const MANAGER: &str = "autotune";
+
+impl Cluster {
+    /// The cluster of the kubeconfig or of the pod's service account; its own namespace unless another is named.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn connect(namespace: Option<&str>) -> Result<Self, ClusterError> {
+        // Two TLS libraries in a program have none of them chosen by itself; ours is chosen where it is not yet.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let config = kube::Config::infer().await.map_err(|e| ClusterError::NoCluster(e.to_string()))?;
+        let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
+        let client = kube::Client::try_from(config).map_err(|e| ClusterError::NoCluster(e.to_string()))?;
+        Ok(Self { client, namespace })
+    }
+
+    /// The path of a kind in the namespace: `api` is `api/v1` or `apis/GROUP/VERSION`.
+    fn path(&self, api: &str, plural: &str, rest: &str) -> String {
+        format!("/{api}/namespaces/{}/{plural}{rest}", self.namespace)
+    }
+
+    /// An object.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn get(&self, api: &str, plural: &str, name: &str) -> Result<Value, ClusterError> {
+        self.call(Method::GET, &self.path(api, plural, &format!("/{name}")), None).await
+    }
+
+    /// An object, if it is there.
+    ///
+    /// # Errors
+    /// Those of the server but for its absence.
+    pub async fn find(&self, api: &str, plural: &str, name: &str) -> Result<Option<Value>, ClusterError> {
+        match self.get(api, plural, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The objects of a kind with these labels, `a=b,c=d`; all of them without.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn list(&self, api: &str, plural: &str, labels: &str) -> Result<Vec<Value>, ClusterError> {
+        let query = if labels.is_empty() { String::new() } else { format!("?labelSelector={}", escaped(labels)) };
+        let mut list = self.call(Method::GET, &self.path(api, plural, &query), None).await?;
+        Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// Makes an object. One of ours that is there already is as good.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<Value, ClusterError> {
+        let path = self.path(api, plural, &format!("?fieldManager={MANAGER}"));
+        self.call(Method::POST, &path, Some((Content::Json, object))).await
+    }
+
+    /// Replaces an object that nobody changed since it was read.
+    ///
+    /// # Errors
+    /// Those of the server; a conflict where somebody did.
+    pub async fn replace(&self, api: &str, plural: &str, name: &str, object: &Value) -> Result<Value, ClusterError> {
+        let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
+        self.call(Method::PUT, &path, Some((Content::Json, object))).await
+    }
+
+    /// Merges fields into an object; `name` may go on to a subresource.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn merge(&self, api: &str, plural: &str, name: &str, fields: &Value) -> Result<Value, ClusterError> {
+        let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
+        self.call(Method::PATCH, &path, Some((Content::MergePatch, fields))).await
+    }
+
+    /// Deletes an object and what it owns, if it is there.
+    ///
+    /// # Errors
+    /// Those of the server but for its absence.
+    pub async fn delete(&self, api: &str, plural: &str, name: &str) -> Result<(), ClusterError> {
+        let path = self.path(api, plural, &format!("/{name}?propagationPolicy=Background"));
+        match self.call(Method::DELETE, &path, None).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the server whether we may do something in the namespace.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn may(&self, attributes: Value) -> Result<bool, ClusterError> {
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = self.call(Method::POST, path, Some((Content::Json, &review))).await?;
+        Ok(answer["status"]["allowed"].as_bool().unwrap_or(false))
+    }
+
+    /// The last lines of a container's log; nothing where it cannot be had.
+    pub async fn last_line(&self, pod: &str, container: &str) -> Option<String> {
+        let path = self.path("api/v1", "pods", &format!("/{pod}/log?container={container}&tailLines=1"));
+        let request = http::Request::get(path).body(Vec::new()).ok()?;
+        let text = self.client.request_text(request).await.ok()?;
+        text.lines().last().map(str::to_owned)
+    }
+
+    /// One request, tried again while the server is away or overwhelmed.
+    async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
+        let what = format!("{method} {}", path.split('?').next().unwrap_or(path));
+        let (begun, mut pause) = (clock::now(), FIRST_PAUSE);
+        loop {
+            let mut request = http::Request::builder().method(method.clone()).uri(path);
+            let mut bytes = Vec::new();
+            if let Some((content, value)) = body {
+                request = request.header(http::header::CONTENT_TYPE, content.name());
+                bytes = value.to_string().into_bytes();
+            }
+            let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;
+            let why = match self.client.request::<Value>(request).await {
+                Ok(value) => return Ok(value),
+                Err(kube::Error::Api(status)) if !(status.code >= 500 || status.code == 429) => {
+                    return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
+                }
+                Err(error) => error.to_string(),
+            };
+            if begun.elapsed() > PATIENCE {
+                return Err(ClusterError::Away { what, why });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// A label selector in a query.
+fn escaped(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
+    text.chars()
+        .map(|c| if plain(c) { c.to_string() } else { c.to_string().bytes().map(|b| format!("%{b:02X}")).collect() })
+        .collect()
+}

@@ -1,0 +1,181 @@
+//! The worker: a Job made of the target's own pod, with our program in the engine's place.
+
+use serde_json::{Map, Value, json};
+
+use super::api::ClusterError;
+use super::target::{Kind, Target};
+
+/// Where our things are in the worker's container.
+const HOME: &str = "/autotune";
+/// The label by which everything of a run is found.
+pub const LABEL: &str = "autotune/target";
+/// A worker that fails for reasons of the cluster is tried so many times again.
+const RETRIES: u32 = 3;
+/// The engine needs a while to end.
+const GRACE_SECONDS: u64 = 120;
+
+/// What a worker is made of besides its target.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The name of the Job and of the ConfigMap with the space file.
+    pub name: String,
+    /// The container that is the engine; the only one, or the only one with a GPU, unless named.
+    pub container: Option<String>,
+    /// An image that holds our program as `/autotune`.
+    pub image: String,
+    /// A PersistentVolumeClaim for journal and results; without one they last as long as the pod.
+    pub claim: Option<String>,
+    /// Seconds after which Kubernetes ends the Job whatever happens.
+    pub deadline_seconds: u64,
+    /// More words for our command line, such as `--budget 45m`.
+    pub words: Vec<String>,
+}
+
+/// The Job.
+///
+/// # Errors
+/// If it is not clear which container is the engine.
+pub fn worker(target: &Target, order: &Order) -> Result<Value, ClusterError> {
+    let template = &target.object["spec"]["template"];
+    let mut pod = template["spec"].as_object().cloned().unwrap_or_default();
+    let engine = engine(target, order.container.as_deref())?;
+    let mut volumes = list(&pod, "volumes");
+    volumes.extend(claimed(target));
+    volumes.push(json!({"name": "autotune-program", "emptyDir": {}}));
+    volumes.push(json!({"name": "autotune-space", "configMap": {"name": order.name}}));
+    volumes.push(json!({"name": "autotune-scratch", "emptyDir": {}}));
+    volumes.push(match &order.claim {
+        Some(claim) => json!({"name": "autotune-results", "persistentVolumeClaim": {"claimName": claim}}),
+        None => json!({"name": "autotune-results", "emptyDir": {}}),
+    });
+    let mut before = vec![installer(order, &engine)];
+    // A sidecar among them would never end, and the Job with it.
+    before.extend(list(&pod, "initContainers").into_iter().filter(|c| c["restartPolicy"] != "Always"));
+    // What belongs to the service and not to the engine: its name, its spread, how it is restarted.
+    for key in
+        ["hostname", "subdomain", "topologySpreadConstraints", "readinessGates", "nodeName", "activeDeadlineSeconds"]
+    {
+        pod.remove(key);
+    }
+    let grace = pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(0).max(GRACE_SECONDS);
+    pod.insert("terminationGracePeriodSeconds".into(), grace.into());
+    pod.insert("restartPolicy".into(), "Never".into());
+    pod.insert("volumes".into(), volumes.into());
+    pod.insert("initContainers".into(), before.into());
+    pod.insert("containers".into(), json!([tuner(engine, order)]));
+    let labels = json!({LABEL: target.name, "app.kubernetes.io/name": "autotune-worker"});
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": order.name, "labels": labels},
+        "spec": {
+            "backoffLimit": RETRIES,
+            "activeDeadlineSeconds": order.deadline_seconds,
+            "podFailurePolicy": {"rules": [
+                // Our own final words (see the exit codes of the README): trying again changes nothing.
+                {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]},
+            "template": {
+                // Not the target's labels: no Service may send traffic here, and no controller count this pod as its own.
+                "metadata": {"labels": labels, "annotations": annotations(&template["metadata"]["annotations"])},
+                "spec": pod,
+            },
+        },
+    }))
+}
+
+fn list(object: &Map<String, Value>, key: &str) -> Vec<Value> {
+    object.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The container that is the engine.
+fn engine(target: &Target, named: Option<&str>) -> Result<Value, ClusterError> {
+    let containers = target.object["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    let name = |c: &Value| c["name"].as_str().unwrap_or_default().to_owned();
+    let gpus = |c: &&Value| {
+        c["resources"]["limits"].as_object().is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))
+    };
+    let with_gpu: Vec<&Value> = containers.iter().filter(gpus).collect();
+    let found = match (named, &containers[..], &with_gpu[..]) {
+        (Some(named), ..) => containers.iter().find(|c| name(c) == named),
+        (None, [only], _) => Some(only),
+        (None, _, [only]) => Some(*only),
+        _ => None,
+    };
+    found.cloned().ok_or_else(|| {
+        let names: Vec<String> = containers.iter().map(name).collect();
+        let title = target.title();
+        ClusterError::Wrong(format!(
+            "{title} has the containers {}: say which is the engine with --container",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Copies our program to where the engine's image can run it.
+fn installer(order: &Order, engine: &Value) -> Value {
+    let mut container = json!({
+        "name": "autotune-install",
+        "image": order.image,
+        "command": ["/autotune", "install", format!("{HOME}/bin/autotune")],
+        "volumeMounts": [{"name": "autotune-program", "mountPath": format!("{HOME}/bin")}],
+    });
+    // Policies that the engine's container satisfies, ours must too.
+    if let Some(context) = engine.get("securityContext") {
+        container["securityContext"] = context.clone();
+    }
+    container
+}
+
+/// The engine's container with our program in its place: image, environment, volumes, resources and security stay.
+fn tuner(mut engine: Value, order: &Order) -> Value {
+    if let Some(container) = engine.as_object_mut() {
+        for key in
+            ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports", "stdin", "tty", "restartPolicy"]
+        {
+            container.remove(key);
+        }
+    }
+    let log = engine["terminationMessagePath"].as_str().unwrap_or("/dev/termination-log").to_owned();
+    let mut words: Vec<String> =
+        ["--space", "/autotune/space/space.toml", "--out", "/autotune/results/run", "--resume"]
+            .map(str::to_owned)
+            .to_vec();
+    words.extend(["--termination-log".to_owned(), log]);
+    words.extend(order.words.iter().cloned());
+    engine["name"] = "autotune".into();
+    engine["command"] = json!([format!("{HOME}/bin/autotune")]);
+    engine["args"] = words.into();
+    engine["terminationMessagePolicy"] = "File".into();
+    let mut env = engine["env"].as_array().cloned().unwrap_or_default();
+    // The root file system may be read-only.
+    env.retain(|variable| variable["name"] != "TMPDIR");
+    env.push(json!({"name": "TMPDIR", "value": format!("{HOME}/scratch")}));
+    engine["env"] = env.into();
+    let mut mounts = engine["volumeMounts"].as_array().cloned().unwrap_or_default();
+    for (volume, folder) in [("program", "bin"), ("space", "space"), ("results", "results"), ("scratch", "scratch")] {
+        mounts.push(json!({"name": format!("autotune-{volume}"), "mountPath": format!("{HOME}/{folder}")}));
+    }
+    engine["volumeMounts"] = mounts.into();
+    engine
+}
+
+/// The claims of a StatefulSet's first pod, which its containers mount by name.
+fn claimed(target: &Target) -> Vec<Value> {
+    let claims = target.object["spec"]["volumeClaimTemplates"].as_array().cloned().unwrap_or_default();
+    let volume = |claim: &Value| {
+        let name = claim["metadata"]["name"].as_str()?;
+        Some(json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-{}-0", target.name)}}))
+    };
+    if target.kind == Kind::StatefulSet { claims.iter().filter_map(volume).collect() } else { Vec::new() }
+}
+
+/// The pod's annotations without those by which others scrape it, and with those that keep service meshes away.
+fn annotations(of_target: &Value) -> Value {
+    let mut kept = of_target.as_object().cloned().unwrap_or_default();
+    kept.retain(|key, _| !key.starts_with("prometheus.io/") && !key.starts_with("kubectl.kubernetes.io/"));
+    kept.insert("sidecar.istio.io/inject".to_owned(), "false".into());
+    kept.insert("linkerd.io/inject".to_owned(), "disabled".into());
+    Value::Object(kept)
+}
