@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use super::cost::Prices;
 use super::foresight::{Foresight, Outlook};
 use super::pairing::{Engine, Lesson, Pairing};
+use super::session::NEVER_CUT;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
 use crate::load::{read_records, write_records};
@@ -16,6 +17,7 @@ use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
+use crate::twin::StepCosts;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
@@ -190,6 +192,7 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What ends a session.
     pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, BenchError> {
         self.stop().await?;
+        self.pairing.dismiss();
         self.trials += 1;
         let trial = self.trials;
         let mut attempt = 1;
@@ -393,8 +396,15 @@ impl<'a, R: Rig> Bench<'a, R> {
         let (trial, probe) = (current.trial, told.probe);
         self.pairing.hear(&told.verdict);
         told.lesson.iter().for_each(|lesson| self.pairing.note(lesson));
-        let taught = told.lesson.as_ref().filter(|_| !current.purpose.certifies());
-        let due = taught.is_some_and(|lesson| self.pairing.learn(lesson));
+        let due = match &told.lesson {
+            // What a burst shows is no evidence for a rate.
+            Some(lesson) if current.purpose.certifies() && told.ask.slack < NEVER_CUT => {
+                self.pairing.witness(lesson);
+                false
+            }
+            Some(lesson) => self.pairing.learn(lesson),
+            None => false,
+        };
         current.told.push(told);
         let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
             Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
@@ -433,6 +443,21 @@ impl<'a, R: Rig> Bench<'a, R> {
                 told.verdict = verdict;
             }
         }
+    }
+
+    /// The steps of the engine by all that is known of them, what certifies included.
+    pub(super) fn in_hindsight(&self) -> Option<StepCosts> {
+        self.pairing.in_hindsight()
+    }
+
+    /// Fits the twin as well as it can be before it judges what is certified.
+    pub(super) fn fit_well(&mut self) {
+        self.pairing.fit_well();
+    }
+
+    /// The most requests that were seen streamed at the same time.
+    pub(super) fn largest_batch(&self) -> u32 {
+        self.pairing.largest()
     }
 
     /// What may be expected of points, with those prices.

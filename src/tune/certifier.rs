@@ -20,6 +20,8 @@ const SLOPE: f64 = 1.2;
 const LEAST_SLOPE: f64 = 0.3;
 /// Below a rate that surely failed, the limit is looked for by this factor.
 const BELOW_FAILURE: f64 = 0.93;
+/// How well the rate is known from which on an engine does not endure: the twins of one engine, by different probes, differ by about so much.
+const OF_A_CEILING: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
 /// Rates are found to this step of their logarithm ...
@@ -51,6 +53,8 @@ pub(super) struct Certifier {
     /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
     failed: Vec<f64>,
+    /// The log rate above which the engine does not endure, where that is near.
+    ceiling: Option<f64>,
 }
 
 /// What is proved so far.
@@ -89,11 +93,17 @@ impl Certifier {
         }
     }
 
+    /// No rate above this one is certified, whatever was seen; none takes back what was said before.
+    pub(super) fn bound(&mut self, ceiling: Option<Rate>) {
+        self.ceiling = ceiling.map(|rate| rate.0.ln());
+    }
+
     /// One-sided confidence that every promise holds at that rate.
     fn confidence(&self, log_rate: f64) -> f64 {
         // A promise of which nothing was seen is not kept.
         let unseen = self.evidence.iter().any(Vec::is_empty);
-        if unseen || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
+        let bound = self.ceiling.is_some_and(|ceiling| log_rate > ceiling);
+        if unseen || bound || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
             return 0.0;
         }
         (0..self.evidence.len()).fold(1.0, |least, l| {
@@ -148,7 +158,8 @@ impl Certifier {
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
         let rate = down(Rate(safe.min(highest).exp()));
-        let error = (limit - self.highest(0.84)?).max(1e-4);
+        let by_promises = limit - self.highest(0.84)?;
+        let error = by_promises.max(if self.ceiling.is_some() { OF_A_CEILING } else { 1e-4 });
         Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 

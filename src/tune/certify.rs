@@ -48,6 +48,13 @@ impl<R: Rig> Session<'_, R> {
             self.left_out(format!("{what}: the engine runs out of memory when every place of its batch is taken"));
             return Ok(placed);
         }
+        if !self.stressed(&placed.point, estimate).await? {
+            self.left_out(format!(
+                "{what}: the engine does not survive the batches that hours of this traffic come to"
+            ));
+            return Ok(placed);
+        }
+        self.bench.fit_well();
         let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());
         let (mut rate, mut ended) = (round(estimate * BEGIN), format!("{TRIES} probes"));
         for attempt in 0..TRIES {
@@ -60,6 +67,9 @@ impl<R: Rig> Session<'_, R> {
                 Ok(verdict) => {
                     certifier.hear(rate, &verdict, self.curves(&placed.point, rate));
                     heard.push((rate, verdict));
+                    certifier.bound(None);
+                    let ceiling = certifier.proof().and_then(|proof| self.ceiling(&placed.point, proof.rate));
+                    certifier.bound(ceiling);
                 }
                 Err(diagnosis) => {
                     ended = diagnosis.says;

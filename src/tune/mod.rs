@@ -7,6 +7,7 @@ mod bench;
 mod certifier;
 mod certify;
 mod cost;
+mod endurance;
 mod foresight;
 mod memory;
 mod pairing;

@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 
 use crate::load::RequestRecord;
 use crate::order::median;
-use crate::rig::{CacheUse, ProbeAsk, Ready};
+use crate::rig::{self, CacheUse, ProbeAsk, Ready};
 use crate::settings::{Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, StepCosts, fit, refit};
+use crate::twin::{
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit,
+};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
@@ -29,6 +31,11 @@ const MOST_PROBES: usize = 8;
 const EFFORT: Effort = Effort::QUICK;
 #[cfg(test)]
 const EFFORT: Effort = Effort::LEAST;
+/// And once, before it is decided what is certified.
+#[cfg(not(test))]
+const THOROUGH: Effort = Effort::FULL;
+#[cfg(test)]
+const THOROUGH: Effort = Effort::LEAST;
 /// The label of the seed of the long traffic.
 const HOURS: u64 = 5;
 /// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
@@ -87,6 +94,21 @@ impl Engine {
             ..self.bounds
         };
         Self { bounds, reused_by }
+    }
+
+    /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
+    pub(super) fn in_blocks(&self, costs: &StepCosts) -> Option<rig::Engine> {
+        let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
+        let flags = EngineFlags {
+            max_num_seqs: limits.max_num_seqs,
+            max_num_batched_tokens: limits.max_num_batched_tokens,
+            gpu_memory_utilization: 1.0,
+            max_model_len: u32::MAX,
+            kv_cache_memory_bytes: None,
+            prefix_caching: self.reuses(),
+        };
+        let (borne, foreign) = (u32::MAX, Foreign::NONE);
+        Some(rig::Engine { costs: *costs, flags, limits, borne, noise: None, factor: 1.0, foreign })
     }
 
     /// What bounds its scheduler.
@@ -162,6 +184,8 @@ pub(super) struct Pairing {
     hours: Hours,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
+    /// The probes of the launch that certifies: in no fit that judges.
+    witnesses: Vec<Probe>,
     /// What was asked last, and how fast answers came.
     latest: Option<(ProbeAsk, AnswerPace)>,
     /// How many fits there were.
@@ -217,6 +241,32 @@ impl Pairing {
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
+    /// Keeps a probe that certifies.
+    pub(super) fn witness(&mut self, lesson: &Lesson) {
+        self.witnesses.push(lesson.probe.clone());
+    }
+
+    /// Forgets what certified an engine that is gone.
+    pub(super) fn dismiss(&mut self) {
+        self.witnesses.clear();
+    }
+
+    /// The steps by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
+    pub(super) fn in_hindsight(&self) -> Option<StepCosts> {
+        let known = self.fit.as_ref()?;
+        if self.witnesses.is_empty() {
+            return Some(known.costs);
+        }
+        let latest = self.witnesses.iter().rev().chain(self.probes.iter().rev());
+        let probes: Vec<Probe> = latest.take(MOST_PROBES).cloned().collect();
+        Some(refit(&probes, known, EFFORT).map_or(known.costs, |fit| fit.costs))
+    }
+
+    /// The most requests that were seen streamed at the same time.
+    pub(super) fn largest(&self) -> u32 {
+        self.largest
+    }
+
     /// Takes a lesson; whether it is time to fit.
     pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
         self.probes.push_back(lesson.probe.clone());
@@ -238,6 +288,15 @@ impl Pairing {
         self.fit = Some(fit.ok()?);
         self.fits += 1;
         self.fit.as_ref()
+    }
+
+    /// Fits again with the effort of an answer that stays: a quick fit goes downhill, and never finds a stair that a burst has just shown.
+    pub(super) fn fit_well(&mut self) {
+        let probes = self.probes.make_contiguous();
+        if let Some(fit) = self.fit.as_ref().and_then(|earlier| refit(probes, earlier, THOROUGH).ok()) {
+            self.fit = Some(fit);
+            self.fits += 1;
+        }
     }
 
     /// Takes over a fit to all that was learnt so far, from the journal.
