@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::cost::Prices;
 use super::foresight::{Foresight, Outlook};
-use super::pairing::{Engine, Lesson, Pairing};
+use super::pairing::{Engine, Hindsight, Lesson, Pairing};
 use super::session::NEVER_CUT;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
@@ -17,7 +17,6 @@ use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::twin::StepCosts;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
@@ -192,7 +191,6 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What ends a session.
     pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, BenchError> {
         self.stop().await?;
-        self.pairing.dismiss();
         self.trials += 1;
         let trial = self.trials;
         let mut attempt = 1;
@@ -399,10 +397,10 @@ impl<'a, R: Rig> Bench<'a, R> {
         let due = match &told.lesson {
             // What a burst shows is no evidence for a rate.
             Some(lesson) if current.purpose.certifies() && told.ask.slack < NEVER_CUT => {
-                self.pairing.witness(lesson);
+                self.pairing.witness(trial, lesson, told.verdict.complete);
                 false
             }
-            Some(lesson) => self.pairing.learn(lesson),
+            Some(lesson) => self.pairing.learn(trial, lesson),
             None => false,
         };
         current.told.push(told);
@@ -445,9 +443,14 @@ impl<'a, R: Rig> Bench<'a, R> {
         }
     }
 
-    /// The steps of the engine by all that is known of them, what certifies included.
-    pub(super) fn in_hindsight(&self) -> Option<StepCosts> {
+    /// The engine by all that is known of it, what certifies included.
+    pub(super) fn in_hindsight(&self) -> Option<Hindsight> {
         self.pairing.in_hindsight()
+    }
+
+    /// Another point is certified from here on.
+    pub(super) fn dismiss_witnesses(&mut self) {
+        self.pairing.dismiss();
     }
 
     /// Fits the twin as well as it can be before it judges what is certified.

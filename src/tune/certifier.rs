@@ -6,6 +6,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::launches::Launches;
 use crate::search::round;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
@@ -55,6 +56,8 @@ pub(super) struct Certifier {
     failed: Vec<f64>,
     /// The log rate above which the engine does not endure, where that is near.
     ceiling: Option<f64>,
+    /// How the launches of the engine differ.
+    launches: Launches,
 }
 
 /// What is proved so far.
@@ -93,6 +96,16 @@ impl Certifier {
         }
     }
 
+    /// What is known of other launches.
+    pub(super) fn launched(&mut self, launches: Launches) {
+        self.launches = launches;
+    }
+
+    /// Whether another probe should be of another launch, since these differ.
+    pub(super) fn wants_launches(&self) -> bool {
+        self.launches.differ()
+    }
+
     /// No rate above this one is certified, whatever was seen; none takes back what was said before.
     pub(super) fn bound(&mut self, ceiling: Option<Rate>) {
         self.ceiling = ceiling.map(|rate| rate.0.ln());
@@ -123,7 +136,15 @@ impl Certifier {
             sum += weight * (e.margin + way);
             freedom += e.freedom;
         }
-        (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH), freedom)
+        let (margin, error) = (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH));
+        if !self.launches.differ() {
+            return (margin, error, freedom);
+        }
+        // A slower engine is one that gets more requests while it takes a step, and takes longer for each.
+        let Launches { slower, error: doubt, freedom: of_launches } = self.launches;
+        let slowed = |by: f64| by + self.way(l, log_rate, log_rate + by);
+        let doubt = slowed(slower + doubt) - slowed(slower);
+        (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
     }
 
     /// How much the margin changes from one rate to another.
@@ -171,7 +192,8 @@ impl Certifier {
     /// Whether another probe of this engine would tell little: by now its launch is the larger doubt, or the evidence is as close as asked for.
     pub(super) fn done(&self, precision: f64) -> bool {
         let by_probes = |l: &Vec<Evidence>| 1.0 / l.iter().map(|e| e.error.powi(-2)).sum::<f64>().sqrt();
-        let exhausted = self.evidence.iter().all(|l| l.is_empty() || by_probes(l) <= OF_A_LAUNCH);
+        let exhausted =
+            !self.launches.differ() && self.evidence.iter().all(|l| l.is_empty() || by_probes(l) <= OF_A_LAUNCH);
         self.precise(precision) || (exhausted && self.proof().is_some())
     }
 
@@ -333,6 +355,38 @@ mod tests {
         certifier.hear(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
         let proof = certifier.proof().unwrap();
         assert!((10.0..10.1).contains(&proof.limit.0) && proof.rate.0 == 9.5, "{proof:?}");
+    }
+
+    #[test]
+    fn nothing_is_certified_above_a_ceiling_and_its_error_is_stated() {
+        let mut certifier = Certifier::default();
+        (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
+        assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
+        certifier.bound(Some(Rate(9.01)));
+        let proof = certifier.proof().unwrap();
+        assert_eq!(proof.rate, Rate(9.0));
+        assert!((proof.limit.0 - 9.01).abs() < 0.01 && proof.error >= OF_A_CEILING && certifier.precise(0.03));
+        certifier.bound(Some(Rate(f64::MIN_POSITIVE)));
+        assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
+        certifier.bound(None);
+        assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
+    }
+
+    #[test]
+    fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
+        let proof = |launches: Launches| {
+            let mut certifier = Certifier::default();
+            (0..4).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.02), steep()));
+            certifier.launched(launches);
+            (certifier.proof().unwrap(), certifier.wants_launches())
+        };
+        let (alike, content) = proof(Launches::default());
+        let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0 });
+        let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0 });
+        assert!(!content && more);
+        assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
+        // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.
+        assert!((lucky.limit.0 / alike.limit.0 - (-0.15_f64).exp()).abs() < 0.01, "{lucky:?} {alike:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod certify;
 mod cost;
 mod endurance;
 mod foresight;
+mod launches;
 mod memory;
 mod pairing;
 mod session;

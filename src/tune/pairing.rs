@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::launches::Launches;
 use crate::load::RequestRecord;
 use crate::order::median;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
@@ -170,11 +171,22 @@ impl Lesson {
     }
 }
 
+/// The engine as all probes together show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hindsight {
+    /// Its steps.
+    pub(super) costs: StepCosts,
+    /// How its launches differ.
+    pub(super) launches: Launches,
+}
+
 /// The twin, and what it was taught.
 #[derive(Default)]
 pub(super) struct Pairing {
     /// The latest probes.
     probes: VecDeque<Probe>,
+    /// The trials that they are of.
+    trials: VecDeque<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
     lessons: usize,
@@ -184,8 +196,10 @@ pub(super) struct Pairing {
     hours: Hours,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
-    /// The probes of the launch that certifies: in no fit that judges.
-    witnesses: Vec<Probe>,
+    /// The probes that certify what is being certified, with their trials: in no fit that judges.
+    witnesses: Vec<(u32, Probe)>,
+    /// The trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not among them.
+    driven: Vec<u32>,
     /// What was asked last, and how fast answers came.
     latest: Option<(ProbeAsk, AnswerPace)>,
     /// How many fits there were.
@@ -241,25 +255,26 @@ impl Pairing {
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
-    /// Keeps a probe that certifies.
-    pub(super) fn witness(&mut self, lesson: &Lesson) {
-        self.witnesses.push(lesson.probe.clone());
+    /// Keeps a probe of a trial that certifies, and whether it ran to its end.
+    pub(super) fn witness(&mut self, trial: u32, lesson: &Lesson, complete: bool) {
+        self.witnesses.push((trial, lesson.probe.clone()));
+        self.driven.extend(complete.then_some(trial));
     }
 
-    /// Forgets what certified an engine that is gone.
+    /// Forgets what certified something else.
     pub(super) fn dismiss(&mut self) {
         self.witnesses.clear();
+        self.driven.clear();
     }
 
-    /// The steps by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
-    pub(super) fn in_hindsight(&self) -> Option<StepCosts> {
+    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
+    pub(super) fn in_hindsight(&self) -> Option<Hindsight> {
         let known = self.fit.as_ref()?;
-        if self.witnesses.is_empty() {
-            return Some(known.costs);
-        }
-        let latest = self.witnesses.iter().rev().chain(self.probes.iter().rev());
-        let probes: Vec<Probe> = latest.take(MOST_PROBES).cloned().collect();
-        Some(refit(&probes, known, EFFORT).map_or(known.costs, |fit| fit.costs))
+        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
+        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(self.witnesses.iter().cloned()).unzip();
+        let fit = refit(&probes, known, EFFORT).ok()?;
+        let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
+        Some(Hindsight { costs: fit.costs, launches: Launches::of(slower, |trial| self.driven.contains(&trial)) })
     }
 
     /// The most requests that were seen streamed at the same time.
@@ -267,11 +282,13 @@ impl Pairing {
         self.largest
     }
 
-    /// Takes a lesson; whether it is time to fit.
-    pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
+    /// Takes a lesson of a trial; whether it is time to fit.
+    pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
         self.probes.push_back(lesson.probe.clone());
+        self.trials.push_back(trial);
         if self.probes.len() > MOST_PROBES {
             self.probes.pop_front();
+            self.trials.pop_front();
         }
         self.lessons += 1;
         2 * self.lessons >= 3 * self.tried
