@@ -1,4 +1,7 @@
 //! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough.
+//!
+//! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
+//! launches that are slower than this one (`launches`).
 
 use super::bench::BenchError;
 use super::certifier::{Certifier, Curve};
