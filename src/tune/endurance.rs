@@ -69,7 +69,7 @@ pub(super) fn endure(
     let mut breaches = Breaches::of(plan);
     let served = engine.serve(traffic, &mut breaches, seed).ok()?;
     let running = served.telemetry.peak_running.unwrap_or(0.0) as u32;
-    Some(Reach { endures: !breaches.by_far(), running })
+    Some(Reach { endures: !breaches.by_far(breaches.counted), running })
 }
 
 impl<R: Rig> Session<'_, R> {
@@ -113,42 +113,44 @@ impl<R: Rig> Session<'_, R> {
     }
 }
 
-/// A promise with the latency that breaks it by far, how many requests may have such, and how many have.
+/// A promise with the latency that breaks it by far, the share of requests that may have such, and how many have.
 struct Breach {
     metric: Metric,
     beyond: f64,
-    allowed: f64,
+    share: f64,
     found: f64,
 }
 
 /// Counts the latencies that are far beyond their limits.
 struct Breaches {
     promises: Vec<Breach>,
+    /// Requests after the warming.
+    counted: f64,
     /// When each request was due, and its first and last token; infinite before they come.
     flights: Vec<(f64, Answered, u32)>,
 }
 
 impl Breaches {
     fn of(plan: &Plan) -> Self {
-        let counted = f64::from(REQUESTS) * (1.0 - WARMING);
-        let breach =
-            |metric, quantile: f64, beyond| Breach { metric, beyond, allowed: (1.0 - quantile) * counted, found: 0.0 };
+        let breach = |metric, quantile: f64, beyond| Breach { metric, beyond, share: 1.0 - quantile, found: 0.0 };
         let mut promises: Vec<Breach> =
             plan.slo.iter().map(|l| breach(l.metric, l.quantile, l.at_most.0 * QUEUE_GROWS.exp())).collect();
         if !promises_waiting(plan) {
             promises.push(breach(Metric::Ttft, ENDLESS.0, ENDLESS.1));
         }
-        Self { promises, flights: Vec::with_capacity(REQUESTS as usize) }
+        Self { promises, counted: 0.0, flights: Vec::with_capacity(REQUESTS as usize) }
     }
 
-    fn by_far(&self) -> bool {
-        self.promises.iter().any(|p| p.found > p.allowed)
+    /// Whether a promise is broken by far when so many requests count.
+    fn by_far(&self, among: f64) -> bool {
+        self.promises.iter().any(|p| p.found > p.share * among)
     }
 
     fn count(&mut self, id: u32, (due, answer, output): (f64, Answered, u32)) {
         if f64::from(id) < WARMING * f64::from(REQUESTS) {
             return;
         }
+        self.counted += 1.0;
         for promise in &mut self.promises {
             let latency = match promise.metric {
                 Metric::Ttft => Some(answer.first - due),
@@ -184,7 +186,7 @@ impl Books for Breaches {
     }
 
     fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
-        if self.by_far() { Err(false) } else { Ok(()) }
+        if self.by_far(f64::from(REQUESTS)) { Err(false) } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The twin of a session: fitted to its probes as they come, and asked what each verdict would be over hours of traffic.
 //!
-//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from, but for bursts and in hindsight: where it can
-//! only lower what is certified. The fit is refreshed as the number of
-//! probes grows by half: the first words come early, and the engine does not wait for arithmetic after every probe.
+//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from, but in hindsight: where it can only lower what
+//! is certified. The fit is refreshed as the number of probes grows by half: the first words come early, and the engine does not wait for
+//! arithmetic after every probe.
 
 use std::collections::VecDeque;
 
