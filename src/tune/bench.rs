@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use super::cost::Prices;
 use super::foresight::{Foresight, Outlook};
-use super::pairing::{Engine, Lesson, Pairing};
+use super::pairing::{Engine, Hindsight, Lesson, Pairing};
+use super::session::NEVER_CUT;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
 use crate::load::{read_records, write_records};
@@ -393,8 +394,15 @@ impl<'a, R: Rig> Bench<'a, R> {
         let (trial, probe) = (current.trial, told.probe);
         self.pairing.hear(&told.verdict);
         told.lesson.iter().for_each(|lesson| self.pairing.note(lesson));
-        let taught = told.lesson.as_ref().filter(|_| !current.purpose.certifies());
-        let due = taught.is_some_and(|lesson| self.pairing.learn(lesson));
+        let due = match &told.lesson {
+            // What a burst shows is no evidence for a rate.
+            Some(lesson) if current.purpose.certifies() && told.ask.slack < NEVER_CUT => {
+                self.pairing.witness(trial, lesson, told.verdict.complete);
+                false
+            }
+            Some(lesson) => self.pairing.learn(trial, lesson),
+            None => false,
+        };
         current.told.push(told);
         let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
             Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
@@ -433,6 +441,26 @@ impl<'a, R: Rig> Bench<'a, R> {
                 told.verdict = verdict;
             }
         }
+    }
+
+    /// The engine by all that is known of it, what certifies included.
+    pub(super) fn in_hindsight(&self) -> Option<Hindsight> {
+        self.pairing.in_hindsight()
+    }
+
+    /// Another point is certified from here on.
+    pub(super) fn dismiss_witnesses(&mut self) {
+        self.pairing.dismiss();
+    }
+
+    /// Fits the twin as well as it can be before it judges what is certified.
+    pub(super) fn fit_well(&mut self) {
+        self.pairing.fit_well();
+    }
+
+    /// The most requests that were seen streamed at the same time.
+    pub(super) fn largest_batch(&self) -> u32 {
+        self.pairing.largest()
     }
 
     /// What may be expected of points, with those prices.

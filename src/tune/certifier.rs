@@ -6,6 +6,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::launches::Launches;
 use crate::search::round;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
@@ -20,6 +21,8 @@ const SLOPE: f64 = 1.2;
 const LEAST_SLOPE: f64 = 0.3;
 /// Below a rate that surely failed, the limit is looked for by this factor.
 const BELOW_FAILURE: f64 = 0.93;
+/// How well the rate is known from which on an engine does not endure: the twins of one engine, by different probes, differ by about so much.
+const OF_A_CEILING: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
 /// Rates are found to this step of their logarithm ...
@@ -51,6 +54,10 @@ pub(super) struct Certifier {
     /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
     failed: Vec<f64>,
+    /// The log rate above which the engine does not endure, where that is near.
+    ceiling: Option<f64>,
+    /// How the launches of the engine differ.
+    launches: Launches,
 }
 
 /// What is proved so far.
@@ -89,11 +96,27 @@ impl Certifier {
         }
     }
 
+    /// What is known of other launches.
+    pub(super) fn launched(&mut self, launches: Launches) {
+        self.launches = launches;
+    }
+
+    /// Whether another probe should be of another launch, since these differ.
+    pub(super) fn wants_launches(&self) -> bool {
+        self.launches.differ()
+    }
+
+    /// No rate above this one is certified, whatever was seen; none takes back what was said before.
+    pub(super) fn bound(&mut self, ceiling: Option<Rate>) {
+        self.ceiling = ceiling.map(|rate| rate.0.ln());
+    }
+
     /// One-sided confidence that every promise holds at that rate.
     fn confidence(&self, log_rate: f64) -> f64 {
         // A promise of which nothing was seen is not kept.
         let unseen = self.evidence.iter().any(Vec::is_empty);
-        if unseen || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
+        let bound = self.ceiling.is_some_and(|ceiling| log_rate > ceiling);
+        if unseen || bound || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
             return 0.0;
         }
         (0..self.evidence.len()).fold(1.0, |least, l| {
@@ -113,7 +136,15 @@ impl Certifier {
             sum += weight * (e.margin + way);
             freedom += e.freedom;
         }
-        (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH), freedom)
+        let (margin, error) = (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH));
+        if !self.launches.differ() {
+            return (margin, error, freedom);
+        }
+        // A slower engine is one that gets more requests while it takes a step, and takes longer for each.
+        let Launches { slower, error: doubt, freedom: of_launches } = self.launches;
+        let slowed = |by: f64| by + self.way(l, log_rate, log_rate + by);
+        let doubt = slowed(slower + doubt) - slowed(slower);
+        (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
     }
 
     /// How much the margin changes from one rate to another.
@@ -148,7 +179,8 @@ impl Certifier {
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
         let rate = down(Rate(safe.min(highest).exp()));
-        let error = (limit - self.highest(0.84)?).max(1e-4);
+        let by_promises = limit - self.highest(0.84)?;
+        let error = by_promises.max(if self.ceiling.is_some() { OF_A_CEILING } else { 1e-4 });
         Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 
@@ -160,7 +192,8 @@ impl Certifier {
     /// Whether another probe of this engine would tell little: by now its launch is the larger doubt, or the evidence is as close as asked for.
     pub(super) fn done(&self, precision: f64) -> bool {
         let by_probes = |l: &Vec<Evidence>| 1.0 / l.iter().map(|e| e.error.powi(-2)).sum::<f64>().sqrt();
-        let exhausted = self.evidence.iter().all(|l| l.is_empty() || by_probes(l) <= OF_A_LAUNCH);
+        let exhausted =
+            !self.launches.differ() && self.evidence.iter().all(|l| l.is_empty() || by_probes(l) <= OF_A_LAUNCH);
         self.precise(precision) || (exhausted && self.proof().is_some())
     }
 
@@ -322,6 +355,38 @@ mod tests {
         certifier.hear(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
         let proof = certifier.proof().unwrap();
         assert!((10.0..10.1).contains(&proof.limit.0) && proof.rate.0 == 9.5, "{proof:?}");
+    }
+
+    #[test]
+    fn nothing_is_certified_above_a_ceiling_and_its_error_is_stated() {
+        let mut certifier = Certifier::default();
+        (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
+        assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
+        certifier.bound(Some(Rate(9.01)));
+        let proof = certifier.proof().unwrap();
+        assert_eq!(proof.rate, Rate(9.0));
+        assert!((proof.limit.0 - 9.01).abs() < 0.01 && proof.error >= OF_A_CEILING && certifier.precise(0.03));
+        certifier.bound(Some(Rate(f64::MIN_POSITIVE)));
+        assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
+        certifier.bound(None);
+        assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
+    }
+
+    #[test]
+    fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
+        let proof = |launches: Launches| {
+            let mut certifier = Certifier::default();
+            (0..4).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.02), steep()));
+            certifier.launched(launches);
+            (certifier.proof().unwrap(), certifier.wants_launches())
+        };
+        let (alike, content) = proof(Launches::default());
+        let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0 });
+        let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0 });
+        assert!(!content && more);
+        assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
+        // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.
+        assert!((lucky.limit.0 / alike.limit.0 - (-0.15_f64).exp()).abs() < 0.01, "{lucky:?} {alike:?}");
     }
 
     #[test]

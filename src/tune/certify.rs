@@ -1,7 +1,11 @@
 //! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough.
+//!
+//! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
+//! launches that are slower than this one (`launches`).
 
 use super::bench::BenchError;
 use super::certifier::{Certifier, Curve};
+use super::pairing::Hindsight;
 use super::session::{CONTENT, Session};
 use crate::journal::{DirectlySeen, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
@@ -39,6 +43,7 @@ impl<R: Rig> Session<'_, R> {
             self.left_out(format!("{what}: the budget ended"));
             return Ok(placed);
         }
+        self.bench.dismiss_witnesses();
         if let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
             self.left_out(format!("{what}: {}", diagnosis.says));
             return Ok(placed);
@@ -48,11 +53,24 @@ impl<R: Rig> Session<'_, R> {
             self.left_out(format!("{what}: the engine runs out of memory when every place of its batch is taken"));
             return Ok(placed);
         }
+        if !self.stressed(&placed.point, estimate).await? {
+            self.left_out(format!(
+                "{what}: the engine does not survive the batches that hours of this traffic come to"
+            ));
+            return Ok(placed);
+        }
+        self.bench.fit_well();
         let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());
         let (mut rate, mut ended) = (round(estimate * BEGIN), format!("{TRIES} probes"));
         for attempt in 0..TRIES {
-            if attempt > 0 && !self.affords(self.prices().certify, certifications) {
+            let again = attempt > 0 && certifier.wants_launches();
+            let price = if again { self.prices().launch + self.prices().certify } else { self.prices().certify };
+            if attempt > 0 && !self.affords(price, certifications) {
                 "the budget".clone_into(&mut ended);
+                break;
+            }
+            if again && let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
+                ended = diagnosis.says;
                 break;
             }
             match self.bench.probe(self.fresh(rate, attempt), Certainty::CERTIFIED).await? {
@@ -60,6 +78,7 @@ impl<R: Rig> Session<'_, R> {
                 Ok(verdict) => {
                     certifier.hear(rate, &verdict, self.curves(&placed.point, rate));
                     heard.push((rate, verdict));
+                    self.doubt(&placed.point, &mut certifier);
                 }
                 Err(diagnosis) => {
                     ended = diagnosis.says;
@@ -93,6 +112,20 @@ impl<R: Rig> Session<'_, R> {
             seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
             ..placed
         })
+    }
+
+    /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
+    /// come back from a burst.
+    fn doubt(&mut self, point: &Point, certifier: &mut Certifier) {
+        let Some(Hindsight { costs, launches }) = self.bench.in_hindsight() else { return };
+        certifier.launched(launches);
+        certifier.bound(None);
+        let Some(ceiling) = certifier.proof().and_then(|proof| self.ceiling(point, &costs, proof.rate)) else { return };
+        certifier.bound(Some(ceiling));
+        self.note(&format!(
+            "nothing above {} is certified: a burst may come from which the engine does not recover",
+            round(ceiling)
+        ));
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline.

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 
 use super::cost::Prices;
+use super::endurance::{Reach, endure};
 use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
 use crate::engine::MEMORY_KNOB;
 use crate::search::Expectation;
 use crate::settings::{Limit, Metric, Plan};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, FastReplay, Strain};
+use crate::twin::{Bounds, FastReplay, StepCosts, Strain};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::Long;
 use crate::workload::{Material, Outline};
@@ -78,6 +79,14 @@ pub(super) struct Foresight<'a> {
     pub(super) prices: Prices,
     /// The point of the engine that runs.
     pub(super) running: Option<&'a Point>,
+}
+
+impl Foresight<'_> {
+    /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
+    /// there is no twin.
+    pub(super) fn reach(&self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Reach> {
+        endure(self.plan, (self.material, self.seed), &self.outlook.engine(point)?, costs, rate)
+    }
 }
 
 impl Expectation for Foresight<'_> {

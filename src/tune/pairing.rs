@@ -1,16 +1,20 @@
 //! The twin of a session: fitted to its probes as they come, and asked what each verdict would be over hours of traffic.
 //!
-//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from. The fit is refreshed as the number of
-//! probes grows by half: the first words come early, and the engine does not wait for arithmetic after every probe.
+//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from, but in hindsight: where it can only lower what
+//! is certified. The fit is refreshed as the number of probes grows by half: the first words come early, and the engine does not wait for
+//! arithmetic after every probe.
 
 use std::collections::VecDeque;
 
+use super::launches::Launches;
 use crate::load::RequestRecord;
 use crate::order::median;
-use crate::rig::{CacheUse, ProbeAsk, Ready};
+use crate::rig::{self, CacheUse, ProbeAsk, Ready};
 use crate::settings::{Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Observed, Probe, Sent, StepCosts, fit, refit};
+use crate::twin::{
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit,
+};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
@@ -29,6 +33,11 @@ const MOST_PROBES: usize = 8;
 const EFFORT: Effort = Effort::QUICK;
 #[cfg(test)]
 const EFFORT: Effort = Effort::LEAST;
+/// And once, before it is decided what is certified.
+#[cfg(not(test))]
+const THOROUGH: Effort = Effort::FULL;
+#[cfg(test)]
+const THOROUGH: Effort = Effort::LEAST;
 /// The label of the seed of the long traffic.
 const HOURS: u64 = 5;
 /// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
@@ -87,6 +96,21 @@ impl Engine {
             ..self.bounds
         };
         Self { bounds, reused_by }
+    }
+
+    /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
+    pub(super) fn in_blocks(&self, costs: &StepCosts) -> Option<rig::Engine> {
+        let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
+        let flags = EngineFlags {
+            max_num_seqs: limits.max_num_seqs,
+            max_num_batched_tokens: limits.max_num_batched_tokens,
+            gpu_memory_utilization: 1.0,
+            max_model_len: u32::MAX,
+            kv_cache_memory_bytes: None,
+            prefix_caching: self.reuses(),
+        };
+        let (borne, foreign) = (u32::MAX, Foreign::NONE);
+        Some(rig::Engine { costs: *costs, flags, limits, borne, noise: None, factor: 1.0, foreign })
     }
 
     /// What bounds its scheduler.
@@ -148,11 +172,22 @@ impl Lesson {
     }
 }
 
+/// The engine as all probes together show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hindsight {
+    /// Its steps.
+    pub(super) costs: StepCosts,
+    /// How its launches differ.
+    pub(super) launches: Launches,
+}
+
 /// The twin, and what it was taught.
 #[derive(Default)]
 pub(super) struct Pairing {
     /// The latest probes.
     probes: VecDeque<Probe>,
+    /// The trials that they are of.
+    trials: VecDeque<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
     lessons: usize,
@@ -162,6 +197,10 @@ pub(super) struct Pairing {
     hours: Hours,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
+    /// The probes that certify what is being certified, with their trials: in no fit that judges.
+    witnesses: Vec<(u32, Probe)>,
+    /// The trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not among them.
+    driven: Vec<u32>,
     /// What was asked last, and how fast answers came.
     latest: Option<(ProbeAsk, AnswerPace)>,
     /// How many fits there were.
@@ -217,11 +256,40 @@ impl Pairing {
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
-    /// Takes a lesson; whether it is time to fit.
-    pub(super) fn learn(&mut self, lesson: &Lesson) -> bool {
+    /// Keeps a probe of a trial that certifies, and whether it ran to its end.
+    pub(super) fn witness(&mut self, trial: u32, lesson: &Lesson, complete: bool) {
+        self.witnesses.push((trial, lesson.probe.clone()));
+        self.driven.extend(complete.then_some(trial));
+    }
+
+    /// Forgets what certified something else.
+    pub(super) fn dismiss(&mut self) {
+        self.witnesses.clear();
+        self.driven.clear();
+    }
+
+    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
+    pub(super) fn in_hindsight(&self) -> Option<Hindsight> {
+        let known = self.fit.as_ref()?;
+        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
+        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(self.witnesses.iter().cloned()).unzip();
+        let fit = refit(&probes, known, EFFORT).ok()?;
+        let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
+        Some(Hindsight { costs: fit.costs, launches: Launches::of(slower, |trial| self.driven.contains(&trial)) })
+    }
+
+    /// The most requests that were seen streamed at the same time.
+    pub(super) fn largest(&self) -> u32 {
+        self.largest
+    }
+
+    /// Takes a lesson of a trial; whether it is time to fit.
+    pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
         self.probes.push_back(lesson.probe.clone());
+        self.trials.push_back(trial);
         if self.probes.len() > MOST_PROBES {
             self.probes.pop_front();
+            self.trials.pop_front();
         }
         self.lessons += 1;
         2 * self.lessons >= 3 * self.tried
@@ -238,6 +306,15 @@ impl Pairing {
         self.fit = Some(fit.ok()?);
         self.fits += 1;
         self.fit.as_ref()
+    }
+
+    /// Fits again with the effort of an answer that stays: a quick fit goes downhill, and never finds a stair that a burst has just shown.
+    pub(super) fn fit_well(&mut self) {
+        let probes = self.probes.make_contiguous();
+        if let Some(fit) = self.fit.as_ref().and_then(|earlier| refit(probes, earlier, THOROUGH).ok()) {
+            self.fit = Some(fit);
+            self.fits += 1;
+        }
     }
 
     /// Takes over a fit to all that was learnt so far, from the journal.

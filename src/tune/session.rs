@@ -26,7 +26,7 @@ const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.
 const MOST_STRETCH: f64 = 3.0;
 /// Violations that a probe bears which shall run to its end, whatever it shows.
-const NEVER_CUT: f64 = 1e9;
+pub(super) const NEVER_CUT: f64 = 1e9;
 
 /// Labels of independent seeds.
 const ARRIVALS: u64 = 1;

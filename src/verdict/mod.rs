@@ -172,7 +172,7 @@ impl Window {
 }
 
 /// A quantile over hours beyond the limit by so much in its logarithm is no slower engine, but a queue that grows.
-const QUEUE_GROWS: f64 = 0.7;
+pub(crate) const QUEUE_GROWS: f64 = 0.7;
 /// Our own delays void a probe when their p99 exceeds this share of the tightest limit that they add to ...
 const DELAY_SHARE: f64 = 0.1;
 /// ... but never below this many seconds, which every sound limit forgives.
