@@ -154,6 +154,13 @@ pub fn insert_entry(source: &Source, root: &Node, map: &Node, key: &str, entry: 
 
 /// Writes an entry where nothing, `[]` or `{}` stands.
 fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: &Entry) -> Option<Edit> {
+    let inside = source.raw(value).strip_prefix(['[', '{']).is_some_and(|inside| inside.contains('#'));
+    if inside {
+        // What is noted between the brackets stays.
+        let flow = entry.flow();
+        let items = flow.strip_prefix(['[', '{']).and_then(|flow| flow.strip_suffix([']', '}']))?;
+        return Some(Edit::insert(value.span.start + 1, items));
+    }
     if !value.is_nothing() || map.is_flow() {
         return Some(Edit::replace(value.span.clone(), entry.flow()));
     }
@@ -220,7 +227,7 @@ mod tests {
     fn lists_grow_in_their_own_style() {
         let grown = |text: &str| {
             let words = vec!["y".to_owned(), "\"2\"".to_owned()];
-            edited(text, |s, root| append_items(s, root.get("a").unwrap(), &[words.clone()]))
+            edited(text, |s, root| append_items(s, root.get("a").unwrap(), std::slice::from_ref(&words)))
         };
         assert_eq!(grown("a:\n- x # c\n# d\nb: 1\n"), "a:\n- x # c\n- y\n- \"2\"\n# d\nb: 1\n");
         assert_eq!(
