@@ -50,7 +50,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         Form::Diff => print(&forms::diff(&name, &before, &done.text)),
         Form::Kustomize => print(&forms::kustomize(&source()?, &done).map_err(form)?),
         Form::JsonPatch => {
-            let operations = forms::json_patch(&source()?, &done).map_err(form)?;
+            let operations = forms::json_patch(&source()?, &done, forms::Target::Cluster).map_err(form)?;
             print(&format!("{}\n", serde_json::to_string_pretty(&operations).map_err(Failed::own)?));
         }
     }

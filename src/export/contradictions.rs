@@ -117,7 +117,8 @@ impl<'m> Seen<'_, 'm> {
         let probes = &self.engine.seat.probes;
         let (kind, at) = ["startupProbe", "livenessProbe"]
             .into_iter()
-            .find_map(|kind| Some((kind, probes.key(kind))).filter(|(_, at)| self.document.root().at(at).is_some()))?;
+            .map(|kind| (kind, probes.key(kind)))
+            .find(|(_, at)| self.document.root().at(at).is_some_and(|probe| !probe.is_null()))?;
         let number = |key: &str, default: f64| match self.document.root().at(&at.key(key)) {
             Some(node) => node.text().and_then(|text| text.parse::<f64>().ok()),
             None => Some(default),
@@ -151,6 +152,25 @@ impl<'m> Seen<'_, 'm> {
         })
     }
 
+    /// Every word of every home, short names of flags in full.
+    fn words(&self) -> Vec<String> {
+        const SHORT: [(&str, &str); 5] = [
+            ("-tp", "--tensor-parallel-size"),
+            ("-pp", "--pipeline-parallel-size"),
+            ("-dp", "--data-parallel-size"),
+            ("-q", "--quantization"),
+            ("-O", "--compilation-config"),
+        ];
+        let of_homes = self.engine.homes.iter().flat_map(|home| home.seen()).map(|word| word.text.to_owned());
+        let in_full = |word: String| {
+            let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+            let known = SHORT.iter().find(|(short, _)| *short == name);
+            let value = value.map_or_else(String::new, |value| format!("={value}"));
+            known.map(|(_, long)| format!("{long}{value}")).unwrap_or(word)
+        };
+        self.engine.words.iter().cloned().chain(of_homes).map(in_full).collect()
+    }
+
     /// Arguments that were fixed in every trial and say something else here.
     fn fixed_arguments(&self) -> Vec<Problem> {
         /// What belongs to the place where an engine runs.
@@ -177,15 +197,18 @@ impl<'m> Seen<'_, 'm> {
         let told = |(name, value): &(String, Option<&str>)| {
             !OF_THE_PLACE.contains(&name.as_str()) && value.is_none_or(|v| v != crate::settings::REDACTED)
         };
+        let words = self.words();
         let differs = |(name, value): (String, Option<&str>)| {
-            let stands = self.engine.words.iter().any(|w| {
+            let stands = words.iter().any(|w| {
                 w.strip_prefix("--").is_some_and(|w| w.split('=').next().unwrap_or(w).replace('_', "-") == name)
             });
             let measured = value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"));
-            let there = value_of(&self.engine.words, &name).filter(|_| value.is_some());
-            let says = match (stands, there, value) {
+            let key = self.engine.seat.keys.iter().find(|key| key.flag == name);
+            let key = key.and_then(|key| self.node(Some(&self.engine.seat.keys_at.key(key.path)))?.text());
+            let there = value_of(&words, &name).or(key).filter(|_| value.is_some());
+            let says = match (stands || key.is_some(), there, value) {
                 (false, ..) => format!("it was measured with {measured}, which is not here"),
-                (true, Some(there), Some(value)) if there != value => {
+                (true, Some(there), Some(value)) if !same_value(there, value) && !is_placeholder(there) => {
                     format!("it was measured with {measured}, and here is {there}")
                 }
                 _ => return None,
@@ -199,6 +222,12 @@ impl<'m> Seen<'_, 'm> {
         };
         flags.filter(told).filter_map(differs).collect()
     }
+}
+
+/// Whether two values of a flag are the same: 0.90 is 0.9.
+fn same_value(a: &str, b: &str) -> bool {
+    let numbers = || Some(a.parse::<f64>().ok()?.total_cmp(&b.parse::<f64>().ok()?).is_eq());
+    a == b || numbers() == Some(true)
 }
 
 /// A quantity of Kubernetes in bytes: `64Gi`, `500M`, `1e9`.

@@ -142,6 +142,13 @@ pub fn occurrences(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Resu
     let mut found = Vec::new();
     for (index, word) in words.iter().enumerate() {
         match flags.says(word.text, setting) {
+            Says::Nothing if joined(word.text, setting, flags) => {
+                return Err(Refused {
+                    word: index,
+                    says: format!("`{}` is one word to the engine, which knows no such flag", word.text),
+                    hint: "write the flag and its value as two words".to_owned(),
+                });
+            }
             Says::Nothing => {}
             Says::Names { .. } => found.push(index),
             Says::Ambiguous(meant) => {
@@ -154,6 +161,15 @@ pub fn occurrences(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Resu
         }
     }
     Ok(found)
+}
+
+/// Whether a word is flags and values in one: `"--max-num-seqs 64"`.
+fn joined(word: &str, setting: &Setting, flags: &Flags) -> bool {
+    let mut parts = word.split_whitespace();
+    let begins = |first: &str| first.starts_with("--") && !first.contains('=');
+    parts.next().is_some_and(begins)
+        && word.contains(char::is_whitespace)
+        && word.split_whitespace().any(|part| flags.says(part, setting) != Says::Nothing)
 }
 
 /// What has to change so that words say a setting. Of several that name it the last one wins, and is kept; a value that is right already
@@ -201,6 +217,9 @@ fn set(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> Re
         }
         (Says::Names { value: Some(text), .. }, _) if word.placeholder || is_placeholder(text) => {
             placeholder(index, text)
+        }
+        (Says::Names { value: Some(""), .. }, _) => {
+            refused(index, format!("`{}` has no value", word.text), "give it one, or delete it")
         }
         (Says::Names { value: Some(text), .. }, value) => {
             let flag = word.text.split('=').next().unwrap_or_default();
@@ -302,6 +321,7 @@ mod tests {
         assert!(seqs("--max-num-seqs ${seqs}").contains("${seqs}"));
         assert!(seqs("--max-num-seqs=SEQS_PLACEHOLDER").contains("placeholder"));
         assert!(seqs("--max-num-seqs --x").contains("no value"));
+        assert!(seqs("--max-num-seqs= 5").contains("no value"));
         assert!(seqs("--max-num 4").contains("max-num-batched-tokens and max-num-seqs"));
     }
 }

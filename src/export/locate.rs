@@ -78,27 +78,45 @@ impl<'m> Finder<'m, '_> {
         self.refuse_merged(&seat)?;
         let started = self.started(&seat);
         let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
-        let variables = self.variables(&seat);
+        let mut variables = self.variables(&seat);
         let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text());
-        let mut found = match script_of(&texts) {
+        let script = script_of(&texts);
+        let mut found = match script {
             Some(script) => self.in_script(&seat, &started, script)?,
             None => self.in_words(&seat, &started),
         };
+        let words = || texts.iter().map(|t| (*t).to_owned()).collect();
+        // Where the words start the engine themselves, a variable counts that they mention.
+        let starts_itself = found.as_ref().is_some_and(|found| found.named);
+        let preset = seat.engine.is_some();
+        variables.retain(|(name, _)| {
+            !starts_itself || (preset && name == KSERVE_VARIABLE) || texts.iter().any(|text| mentions(text, name))
+        });
+        let of_image = image.and_then(of_image);
+        let engine = seat.engine.or(of_image);
+        let tells = |text: &str| text.split_whitespace().any(|word| self.is_tuned_flag(word));
+        let tells = texts.iter().any(|text| tells(text))
+            || variables.iter().any(|(_, home)| home.seen().iter().any(|word| tells(word.text)));
         if found.is_none() && !variables.is_empty() {
-            found = Some(Found {
-                engine: Engine::Vllm,
-                homes: Vec::new(),
-                words: texts.iter().map(|t| (*t).to_owned()).collect(),
-            });
+            found = Some(Found { engine: Engine::Vllm, homes: Vec::new(), words: words(), named: false });
         }
-        let sure = found.is_some() || seat.engine.is_some();
         if found.is_none()
-            && let Some(engine) = seat.engine.or_else(|| of_image(image?))
+            && let Some(engine) = engine
         {
+            // Behind a script, more words are no arguments of what it starts.
+            if let Some(word) = script.and_then(|script| started.get(script)) {
+                return Err(self.not_understood(&seat, word));
+            }
+            // Another program than the image's own takes no flags that it did not take before.
+            if seat.engine.is_none() && !tells && self.has_command(&seat) {
+                return Ok(None);
+            }
             let homes = seat.args.iter().filter_map(|args| self.list(args, 0)).collect();
-            found = Some(Found { engine, homes, words: texts.iter().map(|t| (*t).to_owned()).collect() });
+            found = Some(Found { engine, homes, words: words(), named: false });
         }
         let Some(mut found) = found else { return Ok(None) };
+        // `--model` alone is a flag of many programs.
+        let sure = found.named || engine.is_some() || tells;
         for (name, home) in variables {
             // A preset that reads this variable may replace `args`.
             if name == KSERVE_VARIABLE { found.homes.insert(0, home) } else { found.homes.push(home) }
@@ -107,6 +125,20 @@ impl<'m> Finder<'m, '_> {
         let engine = seat.engine.unwrap_or(found.engine);
         let Found { homes, words, .. } = found;
         Ok(Some(Located { document: self.document.index, engine, homes, sure, words, seat }))
+    }
+
+    fn has_command(&self, seat: &Seat) -> bool {
+        let command = seat.command.as_ref().and_then(|at| self.document.root().at(at));
+        command.is_some_and(|node| !(node.is_null() || node.is_flow() && node.items().is_empty()))
+    }
+
+    /// A script that starts an engine in a way that cannot be followed.
+    fn not_understood(&self, seat: &Seat, word: &Started) -> Problem {
+        let list = if word.in_args { &seat.args } else { &seat.command };
+        let node = list.as_ref().and_then(|list| self.document.root().at(&list.item(word.index)));
+        let hint = "start the engine by its name in the script (vllm serve …), or point to its arguments with --path";
+        let says = format!("it is not clear how this script of {} starts the engine", seat.name);
+        Problem::new(&node.map_or(0..0, |node| node.span.clone()), says, "this script", hint)
     }
 
     /// The words of `command` and `args`.
@@ -125,14 +157,13 @@ impl<'m> Finder<'m, '_> {
     fn in_words(&self, seat: &Seat, started: &[Started]) -> Option<Found<'m>> {
         let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
         let words = || texts.iter().map(|t| (*t).to_owned()).collect();
-        let args_there = seat.args.as_ref().is_some_and(|args| self.document.root().at(args).is_some());
-        let (engine, first) = match engine_in(&texts) {
-            Some(found) => found,
+        let args_there =
+            seat.args.as_ref().and_then(|args| self.document.root().at(args)).is_some_and(|args| !args.is_null());
+        let (engine, first, named) = match engine_in(&texts) {
+            Some((engine, first)) => (engine, first, true),
             // The image's own entry point, recognised by the arguments that it is given.
-            None if seat.command.as_ref().is_none_or(|at| self.document.root().at(at).is_none())
-                && texts.iter().any(|text| self.is_engine_flag(text)) =>
-            {
-                (Engine::Vllm, 0)
+            None if !self.has_command(seat) && texts.iter().any(|text| self.is_engine_flag(text)) => {
+                (Engine::Vllm, 0, false)
             }
             None => return None,
         };
@@ -149,12 +180,16 @@ impl<'m> Finder<'m, '_> {
         let in_args = || self.list(seat.args.as_ref()?, if begins_in_args { first_in(true) } else { 0 });
         // Arguments stand in `args`, unless all of the command line is the command.
         let homes = if args_there || in_command().is_none() { [in_args(), in_command()] } else { [in_command(), None] };
-        Some(Found { engine, homes: homes.into_iter().flatten().collect(), words: words() })
+        Some(Found { engine, homes: homes.into_iter().flatten().collect(), words: words(), named })
+    }
+
+    /// Whether a word is a flag that shall be set, or one that no other program has.
+    fn is_tuned_flag(&self, word: &str) -> bool {
+        flag_of(word).is_some_and(|name| name == "max-model-len" || self.flags.tunes(&name))
     }
 
     fn is_engine_flag(&self, word: &str) -> bool {
-        let name = word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"));
-        name.is_some_and(|name| ["model", "max-model-len"].contains(&name.as_str()) || self.flags.tunes(&name))
+        flag_of(word).is_some_and(|name| name == "model") || self.is_tuned_flag(word)
     }
 
     /// Where a shell runs a script.
@@ -165,7 +200,7 @@ impl<'m> Finder<'m, '_> {
         let Some(node) = self.document.root().at(&path) else { return Ok(None) };
         let looks_like_engine = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();
-            engine_in(&words).is_some()
+            engine_at(&words).is_some()
         };
         let refuse = |says: String, label: &str, hint: &str| Problem::new(&node.span, says, label, hint);
         let parsed = match commands(&word.text) {
@@ -189,7 +224,7 @@ impl<'m> Finder<'m, '_> {
             })
             .collect();
         let (command, engine, first) = match engines[..] {
-            [] => return Ok(None),
+            [] => return Ok(self.in_positional(seat, started, script, &parsed)),
             [one] => one,
             [..] => {
                 let hint = "start each in a container of its own";
@@ -214,7 +249,26 @@ impl<'m> Finder<'m, '_> {
             words.extend(positional.iter().map(|w| w.text.clone()));
             homes.insert(0, home);
         }
-        Ok(Some(Found { engine, homes, words }))
+        Ok(Some(Found { engine, homes, words, named: true }))
+    }
+
+    /// Where a script ends in `exec "$@"`, and the words behind it start the engine.
+    fn in_positional(&self, seat: &Seat, started: &[Started], script: usize, parsed: &[Command]) -> Option<Found<'m>> {
+        let runs = |command: &Command| {
+            let texts: Vec<&str> = command.words.iter().map(super::words::Word::text).collect();
+            matches!(texts[..], ["$@" | "${@}"] | ["exec", "$@" | "${@}"])
+        };
+        parsed.iter().any(runs).then_some(())?;
+        let positional = started.get(script + 2..)?;
+        let texts: Vec<&str> = positional.iter().map(|w| w.text.as_str()).collect();
+        let (engine, first) = engine_in(&texts)?;
+        // The last words are arguments: new ones go behind them.
+        let last = positional.last()?;
+        let list = if last.in_args { &seat.args } else { &seat.command };
+        let first = positional.get(first).map_or(last.index + 1, |w| w.index);
+        (positional.iter().all(|w| w.in_args == last.in_args)).then_some(())?;
+        let words = texts.iter().map(|t| (*t).to_owned()).collect();
+        Some(Found { engine, homes: vec![self.list(list.as_ref()?, first)?], words, named: true })
     }
 
     /// Environment variables that hold arguments.
@@ -304,9 +358,42 @@ impl<'m> Finder<'m, '_> {
                         hint,
                     ));
                 }
+                if let Some(at) = self.template_behind(list, node) {
+                    let hint = "render the template first, or set the arguments in the template's values";
+                    let says = format!("a template adds to {list}, perhaps what is set here");
+                    return Err(Problem::new(&(at..at + 2), says, "a template", hint));
+                }
             }
         }
         Ok(())
+    }
+}
+
+impl Finder<'_, '_> {
+    /// A template on a line behind a list that writes more items of it, as `toYaml` does.
+    fn template_behind(&self, list: &Path, node: &Node) -> Option<usize> {
+        const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "block", "/*", "$"];
+        let source = self.document.source;
+        let block = matches!(node.kind, super::yaml::Kind::Sequence { flow: false, .. });
+        let owner = self.document.root().at(&list.parent()?.0).filter(|_| block || node.is_nothing())?;
+        let key = source.column(owner);
+        let unindented = block && source.column(node) == key;
+        let mut at = source.line_stop(if block { source.end(node) } else { node.span.start });
+        for line in source.text[at..].split_inclusive('\n').skip(1) {
+            at = source.text[at..].find('\n').map_or(at, |end| at + end + 1);
+            let words = line.trim();
+            if words.is_empty() || words.starts_with('#') {
+                continue;
+            }
+            let inside = words.strip_prefix("{{").filter(|_| words.ends_with("}}"))?.trim_start_matches(['-', ' ']);
+            if CONTROL.iter().any(|control| inside.starts_with(control)) {
+                continue;
+            }
+            let indent = inside.split("indent").nth(1).and_then(|after| after.split_whitespace().next()?.parse().ok());
+            let column = indent.unwrap_or(line.len() - line.trim_start().len());
+            return (column > key || (column == key && unindented)).then(|| at + line.len() - line.trim_start().len());
+        }
+        None
     }
 }
 
@@ -317,6 +404,22 @@ struct Found<'m> {
     engine: Engine,
     homes: Vec<Box<dyn Words + 'm>>,
     words: Vec<String>,
+    /// Whether words start it by its name; otherwise the image's own entry point does.
+    named: bool,
+}
+
+/// The flag that a word names, in full.
+fn flag_of(word: &str) -> Option<String> {
+    word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"))
+}
+
+/// Whether a text mentions a variable: `$NAME`, `${NAME}` or `$(NAME)`.
+fn mentions(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].trim_end_matches(['{', '(']);
+        let ends = !text[at + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        before.ends_with('$') && ends
+    })
 }
 
 /// Which word is a shell's script.
@@ -328,8 +431,9 @@ fn script_of(words: &[&str]) -> Option<usize> {
         match option {
             Some(letters) if letters.contains('c') => return Some(index + 1),
             Some(_) => {}
-            // The value of `-o pipefail`.
-            None if words.get(index - 1).is_some_and(|w| w.ends_with('o') && w.starts_with('-')) => {}
+            None if word.starts_with("--") && word.len() > 2 || word.starts_with('+') => {}
+            // The value of `-o pipefail` or `-O extglob`.
+            None if words.get(index - 1).is_some_and(|w| w.ends_with(['o', 'O']) && w.starts_with(['-', '+'])) => {}
             None => return None,
         }
     }
@@ -340,8 +444,15 @@ fn basename(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The engine that words start, and the first word that may be an argument.
+/// The engine that words start, and the first word that may be an argument; not where they only speak of it.
 fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
+    const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
+    let (engine, first) = engine_at(words)?;
+    let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)));
+    (!speaks).then_some((engine, first))
+}
+
+fn engine_at(words: &[&str]) -> Option<(Engine, usize)> {
     for (i, word) in words.iter().enumerate() {
         let next = words.get(i + 1).copied();
         match (basename(word), next) {
@@ -446,8 +557,16 @@ mod tests {
         assert_eq!(found("python3 -m dynamo.trtllm --x"), Some((Engine::TensorRtLlm, 3)));
         assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
         assert_eq!(found("vllm bench serve"), None);
+        assert_eq!(found("echo now vllm serve m"), None);
         assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));
+        assert_eq!(script_of(&["bash", "--norc", "-O", "extglob", "+x", "-c", "x"]), Some(6));
         assert_eq!(script_of(&["/bin/sh", "/run.sh", "-c"]), None);
+        assert!(
+            mentions("vllm $A_ARGS", "A_ARGS")
+                && mentions("x ${A_ARGS:-}", "A_ARGS")
+                && mentions("$(A_ARGS)", "A_ARGS")
+        );
+        assert!(!mentions("vllm $A_ARGS2 A_ARGS", "A_ARGS"));
         assert_eq!(of_image("vllm/vllm-openai:v0.24.0"), Some(Engine::Vllm));
         assert_eq!(of_image("lmcache/vllm-router:v1"), None);
     }

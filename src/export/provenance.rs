@@ -6,6 +6,8 @@ use super::render::{Entry, insert_entry, scalar};
 use super::text::Edit;
 use super::yaml::{Kind, Meaning, Path, Style};
 
+/// Where annotations stand.
+pub const ANNOTATIONS: &str = "metadata.annotations";
 /// Every annotation's prefix.
 pub const PREFIX: &str = "autotune/";
 
@@ -13,9 +15,13 @@ pub const PREFIX: &str = "autotune/";
 pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Option<Written> {
     let (source, root) = (document.source, document.root());
     let metadata = root.get("metadata").filter(|node| matches!(node.kind, Kind::Mapping { .. }))?;
-    let at = Path::default().key("metadata.annotations");
+    let at = Path::default().key(ANNOTATIONS);
     let entry = |(key, value): &(String, String)| (key.clone(), scalar(value, Style::Double, false));
     let meaning = |value: &str| Meaning::quoted(value);
+    // Those of an alias are another object's as well.
+    if metadata.get("annotations").is_some_and(|node| matches!(node.kind, Kind::Alias(_))) {
+        return None;
+    }
     let there = metadata.get("annotations").filter(|node| !node.entries().is_empty());
     let Some(map) = there else {
         let entries: Vec<(String, String)> = annotations.iter().map(entry).collect();
@@ -30,6 +36,8 @@ pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Opt
         let path = at.literal_key(key);
         match map.get(key) {
             Some(node) if node.text() == Some(value) => continue,
+            // A block begins above its text.
+            Some(node) if matches!(node.style(), Some(Style::Literal | Style::Folded)) => return None,
             Some(node) => {
                 let style = node.style().filter(|s| *s != Style::Plain).unwrap_or(Style::Double);
                 written.edits.push(Edit::replace(node.span.clone(), scalar(value, style, map.is_flow())));

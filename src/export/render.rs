@@ -171,6 +171,13 @@ pub fn insert_entry(source: &Source, root: &Node, map: &Node, key: &str, entry: 
 
 /// Writes an entry where nothing, `[]` or `{}` stands.
 fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: &Entry) -> Option<Edit> {
+    let inside = source.raw(value).strip_prefix(['[', '{']).is_some_and(|inside| inside.contains('#'));
+    if inside {
+        // What is noted between the brackets stays.
+        let flow = entry.flow();
+        let items = flow.strip_prefix(['[', '{']).and_then(|flow| flow.strip_suffix([']', '}']))?;
+        return Some(Edit::insert(value.span.start + 1, items));
+    }
     if !value.is_nothing() || map.is_flow() {
         return Some(Edit::replace(value.span.clone(), entry.flow()));
     }

@@ -230,6 +230,14 @@ impl Reader<'_> {
         let mut pending: Option<Range<usize>> = None;
         let (mut joinable, mut empty) = (false, 0_usize);
         let mut at = self.span.start - indent.len();
+        // Empty lines above the first text belong to it.
+        while let Some(above) = self.text[..at].strip_suffix('\n') {
+            let start = above.rfind('\n').map_or(0, |end| end + 1);
+            if !above[start..].trim().is_empty() || start == 0 {
+                break;
+            }
+            at = start;
+        }
         for line in self.text[at..self.span.end].split_inclusive('\n') {
             let start = at;
             at += line.len();
@@ -310,6 +318,7 @@ mod tests {
             ("a: \"vllm \\\n  --x\n  64\"\n", "a: \"vllm \\\n  --x\n  128\"\n"),
             ("a: >-\n  vllm serve m\n  --x 64\n  2>&1\n# c\n", "a: >-\n  vllm serve m\n  --x 128\n  2>&1\n# c\n"),
             ("a: >\n  one\n    more --x 64\n\n  two\n\n\nb: 1\n", "a: >\n  one\n    more --x 128\n\n  two\n\n\nb: 1\n"),
+            ("a: |\n\n  \n  one --x 64\n", "a: |\n\n  \n  one --x 128\n"),
             ("a: |\r\n    é \\\r\n      --x 64\r\n", "a: |\r\n    é \\\r\n      --x 128\r\n"),
         ];
         for (before, after) in cases {

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
+use super::contradictions::Measured;
 use super::flags::{Flags, Setting};
-use super::forms::diff;
+use super::forms::{Target, diff, json_patch, kustomize};
+use super::locate::{Document, Located};
+use super::source::Source;
 use super::write::{Exported, Wanted, export};
+use crate::report::Outcome;
 use crate::space::Value;
 
 fn folder() -> PathBuf {
@@ -139,4 +143,274 @@ fn placeholders_in_scripts_are_seen_and_kept() {
     let line = "exec vllm serve ${MODEL} --port $${PORT:-80} --gpu-memory-utilization 0.93 --max-num-batched-tokens 4096 --max-num-seqs 96 && true\n";
     assert!(done.text.contains(line), "{}", done.text);
     assert_eq!(done.changed.iter().filter(|c| c.after.text() == Some(line)).count(), 1);
+}
+
+/// A pod with an engine's image; what more it says stands at the depth of a container's keys.
+fn pod(container: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - name: engine\n    image: vllm/vllm-openai:v0.24.0\n{container}"
+    )
+}
+
+fn scripted(script: &str) -> String {
+    let lines: String = script.lines().map(|line| format!("      {line}\n")).collect();
+    pod(&format!("    command: [sh, -c]\n    args:\n    - |\n{lines}"))
+}
+
+fn refusal(text: &str) -> String {
+    exported(text, &wanted(&[])).map(|done| diff("m", text, &done.text)).unwrap_err()
+}
+
+fn text_of(text: &str) -> String {
+    exported(text, &wanted(&[])).unwrap_or_else(|e| panic!("{text}\n{e}")).text
+}
+
+#[test]
+fn arguments_never_go_where_the_engine_does_not_see_them() {
+    // Words behind a script are no arguments of what it starts.
+    for script in ["eval \"vllm serve m\"", "C=\"vllm serve m\"\nexec $C", "/start.sh", "\"$(which vllm)\" serve m"] {
+        let folded = scripted(script).replace("- |\n", "- >-\n");
+        for text in [scripted(script), folded] {
+            assert!(refusal(&text).contains("not clear how this script of engine starts the engine"), "{text}");
+        }
+    }
+    // Another program in the engine's image.
+    for command in ["[sleep, infinity]", "[vllm, bench, serve, --model, m]", "[/start.sh]"] {
+        assert!(refusal(&pod(&format!("    command: {command}\n"))).contains("no engine was found"), "{command}");
+    }
+    // A sidecar with a flag that many programs have.
+    for sidecar in ["args: [--model, x]", "env: [{name: BENCH_ARGS, value: --model x}]"] {
+        let text = pod(&format!("    args: [Qwen/Q]\n  - name: loader\n    image: my/loader\n    {sidecar}\n"));
+        let done = exported(&text, &wanted(&[])).unwrap();
+        assert_eq!(done.engines, ["engine"]);
+        assert!(done.text.contains(sidecar), "{}", done.text);
+    }
+    // A variable that nobody reads.
+    let variable = "    env: [{name: VLLM_ARGS, value: --max-num-seqs 4}]\n";
+    for text in [scripted("vllm serve m") + variable, pod("    command: [vllm, serve, m]\n") + variable] {
+        let done = text_of(&text);
+        assert!(done.contains("value: --max-num-seqs 4}") && done.contains("96"), "{done}");
+    }
+    let done = text_of(&(scripted("vllm serve m ${VLLM_ARGS}") + variable));
+    assert!(done.contains("value: --max-num-seqs 96}"), "{done}");
+}
+
+#[test]
+fn shells_are_followed_to_the_engine() {
+    for shell in ["[bash, --login, -c]", "[bash, -O, extglob, +x, -c]", "[tini, --, bash, -euo, pipefail, -c]"] {
+        let text = scripted("exec vllm serve m --max-num-seqs 4").replace("[sh, -c]", shell);
+        assert!(text_of(&text).contains("exec vllm serve m --max-num-seqs 96 --gpu-memory"), "{shell}");
+    }
+    let ends = |script: &str, line: &str| {
+        let done = text_of(&scripted(script));
+        assert!(done.contains(line), "{line} is missing in\n{done}");
+    };
+    let new = "--gpu-memory-utilization 0.93 --max-num-batched-tokens 4096 --max-num-seqs 96";
+    ends("echo now vllm serve starts\nvllm serve m", &format!("serve starts\n      vllm serve m {new}\n"));
+    ends("vllm serve --config <(cat c) --port 1 > >(tee l)", &format!("<(cat c) --port 1 {new} > >(tee l)\n"));
+    // A backslash at the end of a script escapes nothing.
+    ends("vllm serve m \\\n  --x y \\", "--x y \\\n        --gpu-memory-utilization 0.93 \\\n");
+    ends("vllm serve m --max-num-seqs 96 \\\n  --x y \\", "4096 \\\n");
+    // What two redirections stand between stays between them.
+    ends(
+        "vllm serve m --max-num-seqs 5 > /l --max-num-seqs 6 2> /e --max-num-seqs 7",
+        "4096 > /l  2> /e --max-num-seqs 96\n",
+    );
+    // The words behind a script that runs them.
+    let behind = "    - --\n    - vllm\n    - serve\n    - --max-num-seqs\n    - \"4\"\n";
+    assert!(text_of(&(scripted("setup; exec \"$@\"") + behind)).contains("    - \"96\"\n"));
+    let behind = "    - --\n    - --max-num-seqs\n    - \"4\"\n";
+    assert!(text_of(&(scripted("vllm serve m \"$@\"") + behind)).contains("    - \"96\"\n    - --gpu-memory"));
+}
+
+#[test]
+fn words_that_the_engine_would_not_understand_are_refused() {
+    let list = |args: &str| refusal(&pod(&format!("    args: [--model, m, {args}]\n")));
+    assert!(list("\"--max-num-seqs 64\"").contains("one word to the engine"));
+    assert!(list("\"--x y --max-num-seqs 64\"").contains("one word to the engine"));
+    assert!(list("\"--max-num-seqs=\", \"5\"").contains("has no value"));
+    assert!(refusal(&scripted("vllm serve m \"--max-num-seqs 64\"")).contains("one word to the engine"));
+}
+
+#[test]
+fn lists_that_are_not_there_yet_are_made_and_notes_stay() {
+    for (before, after) in [
+        ("    args: null # c\n", "    args: [--gpu-memory-utilization, \"0.93\", "),
+        ("    args: ~\n", "    args: [--gpu-memory-utilization, \"0.93\", "),
+        ("    args: # c\n    # d\n    env: []\n", "    args: # c\n    - --gpu-memory-utilization\n"),
+        ("    args: [ # c\n    ]\n", "    args: [--gpu-memory-utilization, \"0.93\", "),
+    ] {
+        let done = text_of(&pod(before));
+        assert!(done.contains(after) && done.matches("# c").count() == before.matches("# c").count(), "{done}");
+    }
+}
+
+#[test]
+fn annotations_of_an_alias_are_not_lost() {
+    let text =
+        pod("    args: [--model, m]\n").replace("  name: p\n", "  name: p\n  labels: &l {a: b}\n  annotations: *l\n");
+    assert!(refusal(&text).contains("--no-annotations"));
+}
+
+#[test]
+fn templates_that_write_arguments_are_refused() {
+    let items = "    args:\n      - --model\n      - m\n";
+    for (text, refused) in [
+        ("    args:\n      {{- toYaml .Values.args | nindent 6 }}\n".to_owned(), true),
+        (format!("{items}      {{{{- toYaml .Values.more | nindent 6 }}}}\n"), true),
+        (format!("{items}{{{{- toYaml .Values.more | nindent 6 }}}}\n"), true),
+        (format!("{items}    {{{{- include \"x.env\" . | nindent 4 }}}}\n"), false),
+        (
+            format!(
+                "{items}    {{{{- with .Values.env }}}}\n    env:\n      {{{{- toYaml . | nindent 6 }}}}\n    {{{{- end }}}}\n"
+            ),
+            false,
+        ),
+    ] {
+        let done = exported(&pod(&text), &wanted(&[])).map(|done| done.text);
+        assert_eq!(done.is_err(), refused, "{text}{done:?}");
+        assert!(done.err().is_none_or(|says| says.contains("template")));
+    }
+}
+
+#[test]
+fn patches_leave_what_others_wrote() {
+    let text = pod("    args: [--model, m]\n");
+    let text = text.replace("  containers:\n", "  containers:\n  - name: proxy\n    image: nginx\n");
+    let done = exported(&text, &wanted(&[])).unwrap();
+    let source = Source::new(text.clone()).unwrap();
+    let paths = |target| -> Vec<String> {
+        let operations = json_patch(&source, &done, target).unwrap();
+        operations.iter().filter_map(|o| Some(o["path"].as_str()?.to_owned())).collect()
+    };
+    // The object in the cluster has annotations of its own.
+    assert!(paths(Target::Cluster).contains(&"/metadata/annotations/autotune~1version".to_owned()));
+    assert!(!paths(Target::Cluster).contains(&"/metadata/annotations".to_owned()));
+    assert!(paths(Target::File).contains(&"/metadata/annotations".to_owned()));
+    // Kustomize keeps the order of containers that a patch names.
+    let component = kustomize(&source, &done).unwrap();
+    assert!(component.find("- name: proxy") < component.find(" name: engine"), "{component}");
+    assert!(component.contains("- name: proxy"), "{component}");
+    // A list of words is replaced as a whole: the shell before the script stays.
+    let text = pod("    command:\n    - sh\n    - -c\n    - vllm serve m\n");
+    let component = kustomize(&Source::new(text.clone()).unwrap(), &exported(&text, &wanted(&[])).unwrap()).unwrap();
+    assert!(component.contains("- sh\n              - -c\n              - vllm serve m --gpu"), "{component}");
+    let nameless = text.replace("name: p\n", "name: ${NAME}\n");
+    let done = exported(&nameless, &wanted(&[])).unwrap();
+    assert!(json_patch(&Source::new(nameless).unwrap(), &done, Target::Cluster).is_err());
+}
+
+/// What is said of a manifest beside an outcome that differs from a plain one in some keys.
+fn contradictions(text: &str, of: &serde_json::Value) -> Vec<String> {
+    let mut outcome = serde_json::json!({
+        "version": 1, "status": "certified", "because": "", "simulated": false, "gpus": [], "space_file": "s", "seed": 1,
+        "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0}, "left_out": [],
+    });
+    for (key, value) in of.as_object().unwrap() {
+        outcome[key] = value.clone();
+    }
+    let outcome: Outcome = serde_json::from_value(outcome).unwrap();
+    let measured = Measured { outcome: &outcome };
+    let visit = |document: Document<'_>, engine: &Located<'_>| measured.contradictions(document, engine);
+    let done = export("m.yaml", text, &wanted(&[]), &flags(), &visit).unwrap_or_else(|e| panic!("{}", e.render()));
+    done.notes.into_iter().map(|note| note.message).collect()
+}
+
+#[test]
+fn another_image_than_the_measured_one_is_named() {
+    let says = |image: &str| {
+        let text = pod("    args: [--model, m]\n").replace("vllm/vllm-openai:v0.24.0", image);
+        contradictions(&text, &serde_json::json!({"engine_version": "0.24.0"})).join("\n")
+    };
+    for moving in ["", ":latest", ":nightly", ":latest-cu129", ":x86_64-latest"] {
+        assert!(says(&format!("vllm/vllm-openai{moving}")).contains("the image's tag moves"), "{moving}");
+    }
+    assert!(says("registry:5000/vllm/vllm-openai").contains("the image's tag moves"));
+    for other in ["v0.24.1", "v0.25.0-cu129", "0.9"] {
+        assert!(says(&format!("registry:5000/x/vllm-openai:{other}")).contains("0.24.0 was measured"), "{other}");
+    }
+    for same in [
+        "vllm/vllm-openai:v0.24.0",
+        "vllm/vllm-openai:v0.24.0-cu129",
+        "vllm/vllm-openai@sha256:aa",
+        "vllm/vllm-openai:latest@sha256:aa",
+        "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1",
+        "${IMAGE}",
+        "vllm/vllm-openai:${TAG}",
+    ] {
+        assert_eq!(says(same), "", "{same}");
+    }
+}
+
+#[test]
+fn another_model_than_the_measured_one_is_named() {
+    let says = |words: &str, model: &str| {
+        let text = scripted(&format!("vllm serve {words}"));
+        contradictions(&text, &serde_json::json!({"model": model})).join("\n")
+    };
+    assert!(says("Qwen/Qwen3-8B", "Qwen/Qwen3-4B").contains("serves Qwen/Qwen3-8B, and Qwen/Qwen3-4B was measured"));
+    assert!(says("--model=/models/a", "b").contains("serves /models/a"));
+    for (words, model) in [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("/models/qwen3-8b/", "Qwen/Qwen3-8B"),
+        ("--port 80 --model hf://Qwen/Qwen3-8B", "Qwen3-8B"),
+        ("Qwen/Qwen3-8B --served-model-name chat", "chat"),
+        ("$MODEL", "Qwen/Qwen3-8B"),
+    ] {
+        assert_eq!(says(words, model), "", "{words}");
+    }
+}
+
+#[test]
+fn other_gpus_and_too_little_memory_or_time_are_named() {
+    let of = serde_json::json!({"gpus": ["H100", "H100"], "host_memory": 8_u64 << 30, "slowest_start": 120.0});
+    let says = |container: &str| contradictions(&pod(&format!("    args: [--model, m]\n{container}")), &of);
+    let limits = |limits: &str| says(&format!("    resources: {{limits: {{{limits}}}}}\n"));
+    assert!(limits("nvidia.com/gpu: 4")[0].contains("asks for 4 GPUs, and 2 were there"));
+    assert!(limits("memory: 4Gi")[0].contains("the limit of memory is 4Gi, and the engine held 8.0 GiB"));
+    for fits in
+        ["nvidia.com/gpu: \"2\"", "memory: 8Gi", "memory: 9e9", "nvidia.com/gpu: ${GPUS}", "memory: {{ .m }}", "cpu: 1"]
+    {
+        assert_eq!(limits(fits), Vec::<String>::new(), "{fits}");
+    }
+    let startup = says("    startupProbe: {periodSeconds: 10, failureThreshold: 6}\n");
+    assert!(startup[0].contains("the startupProbe gives the engine 60"), "{startup:?}");
+    // Kubernetes' own defaults are three failures ten seconds apart.
+    let liveness = says("    livenessProbe: {initialDelaySeconds: 60}\n");
+    assert!(liveness[0].contains("the livenessProbe gives the engine 90"), "{liveness:?}");
+    for fits in [
+        "    startupProbe: {periodSeconds: 10, failureThreshold: 12}\n    livenessProbe: {periodSeconds: 1}\n",
+        "    livenessProbe: {initialDelaySeconds: 90}\n",
+        "    readinessProbe: {periodSeconds: 1}\n",
+        "    startupProbe: null\n",
+        "    startupProbe:\n",
+        "    startupProbe: {failureThreshold: ${FAILURES}}\n",
+    ] {
+        assert_eq!(says(fits), Vec::<String>::new(), "{fits}");
+    }
+}
+
+#[test]
+fn arguments_that_were_fixed_and_differ_are_named() {
+    let fixed = serde_json::json!({"fixed_arguments": [
+        "--tensor-parallel-size", "2", "--enforce-eager", "--swap-space=0.5", "--port", "8000", "--max-model-len", "4096",
+    ]});
+    let says = |args: &str| contradictions(&scripted(&format!("vllm serve m {args}")), &fixed);
+    let all = "--tensor-parallel-size=2 --enforce-eager --swap-space 0.50 --max_model_len 4096";
+    assert_eq!(says(all), Vec::<String>::new());
+    assert_eq!(says(&all.replace("--tensor-parallel-size=", "-tp ")), Vec::<String>::new());
+    assert_eq!(says(&all.replace("0.50", "$SPACE")), Vec::<String>::new());
+    assert!(says(&all.replace("=2", "=4"))[0].contains("measured with --tensor-parallel-size 2, and here is 4"));
+    assert!(says(&all.replace("--enforce-eager ", ""))[0].contains("--enforce-eager, which is not here"));
+    // In a variable that the script reads.
+    let text = scripted("vllm serve m $VLLM_ARGS") + &format!("    env: [{{name: VLLM_ARGS, value: '{all}'}}]\n");
+    assert_eq!(contradictions(&text, &fixed), Vec::<String>::new());
+    // As a key of its own.
+    let runtime = std::fs::read_to_string(folder().join("vllmruntime.yaml")).unwrap();
+    let length = |there: &str| {
+        let of = serde_json::json!({"fixed_arguments": ["--max-model-len", there]});
+        contradictions(&runtime, &of).into_iter().filter(|note| note.contains("max-model-len")).count()
+    };
+    let there = runtime.split("maxModelLen: ").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!((length(there), length("17")), (0, 1));
 }

@@ -73,6 +73,10 @@ impl Reader<'_> {
                     self.at += 1;
                 }
                 '#' => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
+                '<' | '>' if self.substitutes() => {
+                    let word = self.word()?;
+                    if self.redirected { self.open.behind.push(word) } else { self.open.words.push(word) }
+                }
                 '<' | '>' | '&' => self.redirection()?,
                 _ => {
                     let word = self.word()?;
@@ -95,15 +99,25 @@ impl Reader<'_> {
 
     /// How long an escaped line end is at this place; 0 if there is none.
     fn line_continues(&self) -> usize {
+        // The line end behind the last backslash belongs to the block that the script stands in.
+        if self.rest() == "\\" {
+            return 1;
+        }
         ["\\\n", "\\\r\n"].into_iter().find(|e| self.rest().starts_with(e)).map_or(0, str::len)
+    }
+
+    /// Whether `<(…)` or `>(…)` stands here: a word that the shell puts a file's name in place of.
+    fn substitutes(&self) -> bool {
+        self.rest().starts_with("<(") || self.rest().starts_with(">(")
     }
 
     fn redirection(&mut self) -> Result<(), (usize, &'static str)> {
         if self.rest().starts_with("<<") && !self.rest().starts_with("<<<") {
             return Err((self.at, "a here-document"));
         }
-        let operator = self.rest().len() - self.rest().trim_start_matches(['<', '>', '&', '|']).len();
-        self.at += operator;
+        while self.rest().starts_with(['<', '>', '&', '|']) && !self.substitutes() {
+            self.at += 1;
+        }
         self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
         if !self.rest().is_empty() && !self.rest().starts_with(['\n', ';', '|', ')']) {
             self.word()?;
@@ -122,6 +136,12 @@ impl Reader<'_> {
         let mut word = Word { range: start..start, layer: Layer::new(start, encoding), expands: false };
         while let Some(c) = self.rest().chars().next() {
             match c {
+                '<' | '>' if self.substitutes() && self.at == start => {
+                    let length = balanced(self.rest(), '(', ')').ok_or((self.at, "an expansion without an end"))?;
+                    word.expands = true;
+                    self.verbatim(&mut word, self.at..self.at + length);
+                    self.at += length;
+                }
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
                 '\'' => {
                     let end = self.rest()[1..].find('\'').ok_or((self.at, "a quote without an end"))?;
@@ -202,11 +222,22 @@ impl Reader<'_> {
     }
 }
 
-/// The length of a text up to the bracket that closes its first one.
+/// The length of a text up to the bracket that closes its first one; within `(…)`, brackets in quotes are text.
 fn balanced(text: &str, open: char, close: char) -> Option<usize> {
-    let mut depth = 0;
+    let (mut depth, mut quote, mut escaped) = (0, None, false);
     for (at, c) in text.char_indices() {
-        if c == open {
+        if open == '(' && std::mem::take(&mut escaped) {
+            continue;
+        }
+        if open == '(' && c == '\\' && quote != Some('\'') {
+            escaped = true;
+        } else if quote == Some(c) {
+            quote = None;
+        } else if quote.is_some() {
+            continue;
+        } else if open == '(' && ['\'', '"'].contains(&c) {
+            quote = Some(c);
+        } else if c == open {
             depth += 1;
         } else if c == close {
             depth -= 1;
@@ -270,6 +301,11 @@ mod tests {
     fn words_behind_a_redirection_are_kept_apart_and_here_documents_are_refused() {
         let commands = commands("vllm serve m > /log --x 1").unwrap();
         assert_eq!(commands[0].behind[0].text(), "--x");
+        let substituted = super::commands("vllm serve --config <(cat c) --x 1 > >(tee l) 2>&1").unwrap();
+        assert_eq!(texts("vllm serve --config <(cat c) --x 1 > >(tee l) 2>&1")[0][3], "<(cat c)");
+        assert_eq!((substituted.len(), substituted[0].words.len()), (1, 6));
+        assert_eq!(texts("vllm serve m \\\n  --x \\"), [["vllm", "serve", "m", "--x"]]);
+        assert_eq!(texts("X=$(echo \")\" 'it)' \\) )\nvllm serve m")[1], ["vllm", "serve", "m"]);
         assert!(super::commands("cat <<EOF\nx\nEOF").is_err());
         assert!(super::commands("echo 'x").is_err());
     }

@@ -196,6 +196,12 @@ impl Node {
         matches!(self.kind, Kind::Sequence { flow: true, .. } | Kind::Mapping { flow: true, .. })
     }
 
+    /// Whether it is nothing, or `null` as a word.
+    pub fn is_null(&self) -> bool {
+        let word = |text: &str| ["", "~", "null", "Null", "NULL"].contains(&text);
+        matches!(&self.kind, Kind::Scalar { text, style: Style::Plain } if word(text)) && self.tag.is_none()
+    }
+
     /// Whether nothing is written there: `key:` and then the next line.
     pub fn is_nothing(&self) -> bool {
         self.span.is_empty() && matches!(self.kind, Kind::Scalar { .. })
@@ -317,14 +323,23 @@ impl Builder<'_> {
 }
 
 fn first_dash(text: &str, node: &Node) -> Option<usize> {
-    let first = node.items().first().filter(|first| !node.is_flow() && first.span.start == node.span.start)?;
-    dash(text, first)
+    node.items().first().filter(|_| !node.is_flow())?;
+    let rest = text.get(node.span.start..)?;
+    // The parser said where the dash is.
+    if rest.starts_with('-') && rest[1..].starts_with(char::is_whitespace) {
+        return None;
+    }
+    dash_before(text, node.span.start)
 }
 
 /// The dash of a list's item, where its line begins with it.
 pub fn dash(text: &str, item: &Node) -> Option<usize> {
-    let start = text[..item.span.start].rfind('\n').map_or(0, |end| end + 1);
-    let line = text.get(start..item.span.start)?;
+    dash_before(text, item.span.start)
+}
+
+fn dash_before(text: &str, at: usize) -> Option<usize> {
+    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..at)?;
     let indent = line.len() - line.trim_start().len();
     line[indent..].starts_with('-').then_some(start + indent)
 }

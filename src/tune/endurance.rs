@@ -26,8 +26,9 @@ const HOURS: u64 = 6;
 
 /// A rate is certified where the twin endures one that is so many times as high. Two parts: 10⁶ requests meet rarer bursts than those of a
 /// replay, which is worth 3 % of the rate (simulated engines with their true steps at and above limits by 10⁶ requests, `benches/search`:
-/// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about as much.
-const CLEAR: f64 = 1.06;
+/// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about 5 %. With 1.06,
+/// about one certified rate in thirty of that benchmark lay more than 3 % above its truth, with this one in fifty.
+const CLEAR: f64 = 1.08;
 /// A batch that exceeds what was ever measured by less than this factor is as good as measured.
 const AS_MEASURED: f64 = 1.1;
 /// More requests at once are never sent to see what a large batch does.

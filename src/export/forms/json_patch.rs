@@ -3,15 +3,25 @@
 use serde_json::{Value, json as object};
 
 use super::{NoSuchForm, json, only_document, pointer};
+use crate::export::provenance::ANNOTATIONS;
 use crate::export::source::Source;
 use crate::export::write::Exported;
 use crate::export::yaml::{Meaning, Node, Path, Step, meaning};
+
+/// What a patch is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The object in the cluster, which has annotations that the file does not: `kubectl apply` and controllers keep their own there.
+    Cluster,
+    /// The object as the file has it.
+    File,
+}
 
 /// The operations; none where nothing changes.
 ///
 /// # Errors
 /// Where a patch is no way to say it.
-pub fn json_patch(source: &Source, exported: &Exported) -> Result<Vec<Value>, NoSuchForm> {
+pub fn json_patch(source: &Source, exported: &Exported, target: Target) -> Result<Vec<Value>, NoSuchForm> {
     let Some(root) = only_document(source, exported)? else { return Ok(Vec::new()) };
     let before = meaning(root).ok_or(NoSuchForm::Nameless)?;
     let mut operations: Vec<Value> = Vec::new();
@@ -20,6 +30,17 @@ pub fn json_patch(source: &Source, exported: &Exported) -> Result<Vec<Value>, No
             if !operations.contains(&test) {
                 operations.push(test);
             }
+        }
+        // To add the mapping would take away the annotations that others made; where there are none, adding to it fails instead.
+        if target == Target::Cluster
+            && changed.path == Path::default().key(ANNOTATIONS)
+            && let Meaning::Map(entries) = &changed.after
+        {
+            operations.extend(entries.iter().filter_map(|(key, value)| {
+                let path = pointer(&changed.path.literal_key(key.text()?));
+                Some(object!({"op": "add", "path": path, "value": json(value)}))
+            }));
+            continue;
         }
         operations.extend(parents(&before, &changed.path));
         let operation = if changed.before.is_some() { "replace" } else { "add" };

@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Value, json as object};
 
-use super::{NoSuchForm, json, json_patch, only_document};
+use super::{NoSuchForm, Target, json, json_patch, only_document};
 use crate::export::shapes::{Kind, shape};
 use crate::export::source::Source;
 use crate::export::write::Exported;
-use crate::export::yaml::{Node, Path, Step};
+use crate::export::yaml::{Meaning, Node, Path, Step, meaning};
 
 /// A `Component` that patches the object, as YAML; empty where nothing changes.
 ///
@@ -17,7 +17,9 @@ pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchF
     let Some(root) = only_document(source, exported)? else { return Ok(String::new()) };
     let text = |key: &str| root.at(&Path::default().key(key)).and_then(Node::text).unwrap_or_default();
     let built_in = shape(root).is_some_and(|shape| shape.kind == Kind::BuiltIn);
-    let patch = if built_in { vec![merge(root, exported)] } else { json_patch(source, exported)? };
+    let before = meaning(root).ok_or(NoSuchForm::Nameless)?;
+    let patch =
+        if built_in { vec![merge(root, &before, exported)] } else { json_patch(source, exported, Target::File)? };
     let patch = if built_in { patch[0].clone() } else { Value::Array(patch) };
     let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
     let mut target = Map::new();
@@ -39,8 +41,9 @@ pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchF
     ))
 }
 
-/// The object with nothing but what changes; items of lists with their names, by which Kubernetes merges them.
-fn merge(root: &Node, exported: &Exported) -> Value {
+/// The object with nothing but what changes; items of lists with their names, by which Kubernetes merges them. Kustomize puts the items of a
+/// patch first: those that stand before an item that changes are named as well, so that all keep their places.
+fn merge(root: &Node, before: &Meaning, exported: &Exported) -> Value {
     let mut patch = object!({});
     for key in ["apiVersion", "kind"] {
         patch[key] = root.get(key).and_then(Node::text).unwrap_or_default().into();
@@ -50,17 +53,26 @@ fn merge(root: &Node, exported: &Exported) -> Value {
         let mut there = &mut patch;
         let mut path = Path::default();
         for step in &changed.path.0 {
+            let above = path.clone();
             path.0.push(step.clone());
             there = match step {
                 Step::Key(key) => &mut there[key.as_str()],
-                Step::Item(_) => {
-                    let name = root.at(&path.key("name")).and_then(Node::text).unwrap_or_default();
-                    let list = there.as_array_mut().map(std::mem::take).unwrap_or_default();
-                    let known = list.iter().position(|item| item["name"] == name);
-                    let index = known.unwrap_or(list.len());
-                    let list = if known.is_some() { list } else { [list, vec![object!({"name": name})]].concat() };
+                Step::Item(index) => {
+                    let mut list = there.as_array_mut().map(std::mem::take).unwrap_or_default();
+                    match before.at(&above) {
+                        // A list of words has no names to merge by, and is replaced.
+                        Some(Meaning::List(words)) if words.iter().all(|word| word.text().is_some()) => {
+                            list.extend(words.iter().skip(list.len()).map(json));
+                        }
+                        _ => {
+                            for index in list.len()..=*index {
+                                let name = above.item(index).key("name");
+                                list.push(object!({"name": root.at(&name).and_then(Node::text).unwrap_or_default()}));
+                            }
+                        }
+                    }
                     *there = Value::Array(list);
-                    &mut there[index]
+                    &mut there[*index]
                 }
             };
         }

@@ -5,9 +5,10 @@ mod json_patch;
 mod kustomize;
 
 pub use diff::diff;
-pub use json_patch::json_patch;
+pub use json_patch::{Target, json_patch};
 pub use kustomize::kustomize;
 
+use super::flags::is_placeholder;
 use super::shapes::{Kind, shape};
 use super::source::Source;
 use super::write::Exported;
@@ -39,12 +40,19 @@ fn only_document<'s>(source: &'s Source, exported: &Exported) -> Result<Option<&
             let named = ["kind", "apiVersion"].iter().all(|key| root.get(key).is_some());
             match shape(root) {
                 Some(shape) if shape.kind == Kind::Values => Err(NoSuchForm::Values),
-                _ if !named || root.at(&Path::default().key("metadata.name")).is_none() => Err(NoSuchForm::Nameless),
+                _ if !named || !root.at(&Path::default().key("metadata.name")).is_some_and(is_name) => {
+                    Err(NoSuchForm::Nameless)
+                }
                 _ => Ok(Some(root)),
             }
         }
         ref several => Err(NoSuchForm::Objects(several.len())),
     }
+}
+
+/// Whether a name is known: a placeholder gets another one later.
+fn is_name(node: &Node) -> bool {
+    node.text().is_some_and(|name| !name.is_empty() && !is_placeholder(name))
 }
 
 /// A place as RFC 6901 writes it.

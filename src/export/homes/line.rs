@@ -95,9 +95,10 @@ impl<'m> Line<'m> {
                 }
                 Change::Remove(word) => {
                     let range = self.words.get(self.first + word)?.range.clone();
-                    // The gap behind it goes with it: whoever overrides it stands there.
+                    // The gap behind it goes with it: whoever overrides it stands there. A redirection in the gap stays.
                     let next = self.words.get(self.first + word + 1).map_or(range.end, |next| next.range.start);
-                    edits.push(Edit::replace(range.start..next, ""));
+                    let blank = self.layer.text[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
+                    edits.push(Edit::replace(range.start..if blank { next } else { range.end }, ""));
                 }
                 Change::Append(words) => {
                     let at = match self.until.checked_sub(1) {

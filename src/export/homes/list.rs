@@ -30,7 +30,7 @@ impl<'m> List<'m> {
             Some((above, crate::export::yaml::Step::Key(key))) => root.at(&above).map(|map| (map, key.clone())),
             _ => None,
         };
-        let node = root.at(&path).filter(|node| !node.is_nothing());
+        let node = root.at(&path).filter(|node| !node.is_null());
         let words = match (node.map(|n| &n.kind), before.at(&path)) {
             (None, _) => Vec::new(),
             (Some(Kind::Sequence { .. }), Some(Meaning::List(items))) => {

@@ -17,8 +17,24 @@
 #   X_PLACEHOLDER                     x-placeholder
 #   a line that is {{ ... }} alone    dropped        (Helm: if, end, include)
 #   {{ ... }} within a line           1 after "replicas:" or "...Threshold:", else x
+# validate.sh --render FILE prints such a copy and asks nobody.
 # Exit status: 0 all checked files taken, 1 one or more refused, 2 wrong use.
 set -euo pipefail
+render() {
+  sed -E \
+    -e '/^[[:space:]]*\{\{[^}]*\}\}[[:space:]]*$/d' \
+    -e 's/^([[:space:]]*(replicas|[A-Za-z]*Threshold):[[:space:]]*)\{\{[^}]*\}\}/\11/' \
+    -e 's/\{\{[^}]*\}\}/x/g' \
+    -e 's/^([[:space:]]*replicas:[[:space:]]*)(\$\{[a-z0-9_]+\}|[A-Z0-9_]+_PLACEHOLDER)/\11/' \
+    -e 's/\$\$\{/\x01/g' \
+    -e ':a; s/\$\{([a-z0-9-]*)_([a-z0-9_-]*)\}/${\1-\2}/; ta' \
+    -e 's/\$\{([a-z][a-z0-9-]*)\}/\1/g' \
+    -e 's/\x01/${/g' \
+    -e ':b; s/([A-Z0-9]+)_([A-Z0-9_]*PLACEHOLDER)/\L\1-\2/; tb' \
+    -e 's/-PLACEHOLDER/-placeholder/g' "$1"
+}
+
+if [ "${1-}" = --render ] && [ $# -eq 2 ]; then render "$2"; exit; fi
 : "${KUBECONFIG:?set KUBECONFIG to a throwaway cluster}"
 [ $# -gt 0 ] || { echo "usage: $0 DIR|FILE..." >&2; exit 2; }
 command -v kubectl >/dev/null || { echo "kubectl is not in PATH" >&2; exit 2; }
@@ -34,20 +50,6 @@ serves() { # APIVERSION KIND
   [ "$1" = "${1#*/}" ] && path=/api/$1
   [ -f "$list" ] || kubectl get --raw "$path" 2>/dev/null | grep -o '"kind":"[^"]*"' > "$list" || true
   grep -qxF "\"kind\":\"$2\"" "$list"
-}
-
-render() {
-  sed -E \
-    -e '/^[[:space:]]*\{\{[^}]*\}\}[[:space:]]*$/d' \
-    -e 's/^([[:space:]]*(replicas|[A-Za-z]*Threshold):[[:space:]]*)\{\{[^}]*\}\}/\11/' \
-    -e 's/\{\{[^}]*\}\}/x/g' \
-    -e 's/^([[:space:]]*replicas:[[:space:]]*)(\$\{[a-z0-9_]+\}|[A-Z0-9_]+_PLACEHOLDER)/\11/' \
-    -e 's/\$\$\{/\x01/g' \
-    -e ':a; s/\$\{([a-z0-9-]*)_([a-z0-9_-]*)\}/${\1-\2}/; ta' \
-    -e 's/\$\{([a-z][a-z0-9-]*)\}/\1/g' \
-    -e 's/\x01/${/g' \
-    -e ':b; s/([A-Z0-9]+)_([A-Z0-9_]*PLACEHOLDER)/\L\1-\2/; tb' \
-    -e 's/-PLACEHOLDER/-placeholder/g' "$1"
 }
 
 # "apiVersion kind" of each document of a rendered file, read at column 0

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# What `autotune export` prints, against a real API server and Kustomize: for each fixture the exported file is one that the server takes, and
+# the JSON patch and the Kustomize component lead to the same object as that file.
+#   KUBECONFIG=FILE tests/real/manifests.sh [AUTOTUNE]     from anywhere; AUTOTUNE is target/debug/autotune if nothing else is said
+# Needs kubectl, python3 and a throwaway cluster, in which it makes the namespaces and objects of the fixtures, and takes the objects away
+# again; nodes are not needed. Install the CRDs of custom kinds first, and they are checked too; kinds that the server does not know are named
+# and skipped. FIXTURES="a b" checks those alone. Exit status: 0 all agree, 1 one or more do not.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/../.." && pwd)
+: "${KUBECONFIG:?set KUBECONFIG to a throwaway cluster}"
+autotune=${1:-$here/target/debug/autotune}
+fixtures=$here/tests/data/manifests
+for needed in kubectl python3 "$autotune"; do
+  command -v "$needed" >/dev/null || { echo "$needed is missing" >&2; exit 2; }
+done
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+cat > "$tmp/outcome.json" <<'J'
+{"version": 1, "status": "certified", "because": "a fixture", "simulated": true, "model": "sim-model", "engine_version": "0.32.0+sim",
+ "gpus": [], "limits": {"tpot_p99": 0.007, "ttft_p99": 0.15}, "finished": 1795310770.4, "space_file": "space.toml", "seed": 1,
+ "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0}, "left_out": [],
+ "best": {"parameters": {"gpu-memory-utilization": 0.94, "max-num-batched-tokens": 256, "max-num-seqs": 16}, "arguments": [],
+          "certified_rate": 80.7, "confidence": 0.95}}
+J
+
+# kubectl prints several objects one behind the other.
+cat > "$tmp/as-list.py" <<'P'
+import json, sys
+text, decoder, objects, at = sys.stdin.read(), json.JSONDecoder(), [], 0
+while text[at:].strip():
+    at += len(text[at:]) - len(text[at:].lstrip())
+    value, at = decoder.raw_decode(text, at)
+    objects += value["items"] if value["kind"] == "List" else [value]
+json.dump({"items": objects}, sys.stdout)
+P
+# What is compared of the objects that kubectl prints: all that a user wrote, and our annotations; KEEP prints the others instead.
+cat > "$tmp/essence.py" <<'P'
+import json, os, re, sys
+objects = json.loads(os.popen(f"{sys.executable} {os.path.dirname(__file__)}/as-list.py").read())["items"]
+mine = lambda key: key.startswith("autotune/") != bool(os.environ.get("KEEP"))
+def plain(x):
+    # What a server makes up anew for each object.
+    if isinstance(x, dict): return {k: plain(v) for k, v in x.items() if not k.endswith("controller-uid")}
+    if isinstance(x, list): return [plain(v) for v in x]
+    return re.sub("^kube-api-access-.*", "kube-api-access", x) if isinstance(x, str) else x
+said = {}
+for o in map(plain, objects):
+    notes = {k: v for k, v in (o["metadata"].get("annotations") or {}).items() if mine(k)}
+    rest = {k: v for k, v in o.items() if k not in ("metadata", "status")}
+    said[f'{o["kind"]} {o["metadata"]["name"]}'] = {"annotations": notes} if os.environ.get("KEEP") else {"annotations": notes, **rest}
+name = os.environ.get("ONLY")
+print(json.dumps({k: v for k, v in said.items() if not name or k == name}, indent=1, sort_keys=True))
+P
+
+# Kinds of a file that the server stores in another version without a converter: it would leave out what that version does not know.
+cat > "$tmp/stored.py" <<'P'
+import json, sys
+crds, asked = json.load(open(sys.argv[1]))["items"], json.load(sys.stdin)
+for o in asked.get("items", [asked]):
+    group, _, version = o["apiVersion"].rpartition("/")
+    for crd in (c["spec"] for c in crds):
+        stored = next(v["name"] for v in crd["versions"] if v["storage"])
+        converts = crd.get("conversion", {}).get("strategy", "None") != "None"
+        if (crd["group"], crd["names"]["kind"]) == (group, o["kind"]) and stored != version and not converts:
+            print(f'{o["kind"]} {version} is stored as {stored} here, and nothing converts it')
+P
+kubectl get crd -o json > "$tmp/crds.json"
+
+export_as() { # FORM FILE
+  "$autotune" export --outcome "$tmp" --manifest "$2" --form "$1" "${containers[@]}" 2> "$tmp/said"
+}
+same() { # WHAT A B
+  if diff -u "$2" "$3" > "$tmp/diff"; then line+=", $1 agrees"; else line+=", $1 DIFFERS"; bad=1; fi
+}
+
+agree=0 differ=0 skipped=0
+for fixture in "$fixtures"/*.yaml; do
+  name=$(basename "$fixture" .yaml)
+  [[ -z ${FIXTURES:-} || " $FIXTURES " == *" $name "* ]] || continue
+  case $name in
+    dgd-v1alpha1-disagg) containers=(--container VllmDecodeWorker) ;;
+    dgd-v1beta1-disagg) containers=(--container prefill --container decode) ;;
+    llminferenceservice-args) containers=(--container main --container prefill) ;;
+    values-llm-d) containers=(--container decode) ;;
+    *) containers=() ;;
+  esac
+  line="" bad=0
+  work=$tmp/$name
+  mkdir -p "$work/base" "$work/component"
+  export_as file "$fixture" > "$work/$name.yaml" || { echo "FAILED   $name: $(cat "$tmp/said")"; differ=$((differ+1)); continue; }
+  taken=$("$fixtures/validate.sh" "$work/$name.yaml") || bad=1
+  case $taken in
+    ok*) line+="the file is taken" ;;
+    skip*) echo "skip     $name: ${taken#*: }" | head -1; skipped=$((skipped+1)); continue ;;
+    *) line+="the file is REFUSED: $taken" ;;
+  esac
+
+  # Patches are of what is in the cluster: placeholders become values before.
+  original=$work/base/original.yaml exported=$work/exported.yaml
+  "$fixtures/validate.sh" --render "$fixture" > "$original"
+  export_as file "$original" > "$exported"
+  stored=$(kubectl create --dry-run=client -o json -f "$original" | python3 "$tmp/as-list.py" | python3 "$tmp/stored.py" "$tmp/crds.json" | sort -u)
+  if [ -n "$stored" ]; then echo "part     $name: $line; no patch tried: $stored"; skipped=$((skipped+1)); continue; fi
+  kubectl delete --ignore-not-found -f "$original" >/dev/null
+  kubectl create --dry-run=server -o json -f "$exported" | python3 "$tmp/essence.py" > "$work/wanted.json"
+
+  if export_as kustomize "$original" > "$work/component/kustomization.yaml"; then
+    printf '%s\n' 'resources: [original.yaml]' 'components: [../component]' > "$work/base/kustomization.yaml"
+    kubectl kustomize "$work/base" > "$work/kustomized.yaml" || bad=1
+    kubectl create --dry-run=server -o json -f "$work/kustomized.yaml" | python3 "$tmp/essence.py" > "$work/kustomized.json" || bad=1
+    same "the component" "$work/wanted.json" "$work/kustomized.json"
+    [ "$bad" = 0 ] || cat "$tmp/diff"
+  else
+    line+=", no component ($(grep ^error: "$tmp/said"))"
+  fi
+
+  if export_as json-patch "$original" > "$work/patch.json"; then
+    # The component names its target.
+    of_target() { sed -n "/^  - target:/,/^    patch:/s/^      $1: //p" "$work/component/kustomization.yaml"; }
+    kind=$(of_target kind) object=$(of_target name) group=$(of_target group)
+    export ONLY="$kind $object"
+    python3 "$tmp/essence.py" < <(kubectl create --dry-run=server -o json -f "$exported") > "$work/wanted.json"
+    kubectl apply -f "$original" >/dev/null 2>&1
+    namespace=$(kubectl get -o json -f "$original" | ONLY="" python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+for i in o.get("items", [o]):
+    if i["kind"] == sys.argv[1] and i["metadata"]["name"] == sys.argv[2]: print(i["metadata"].get("namespace", "default"))' "$kind" "$object")
+    patch() { kubectl patch "$@" --type=json -p "$(cat "$work/patch.json")" -o json; }
+    case $kind in
+      Pod|Job)
+        # The server lets nobody change a running one: the patch is tried on the file.
+        kubectl get -o json "$kind" "$object" -n "$namespace" > "$work/live.json"
+        patch -f "$work/live.json" --local > "$work/patched.out"
+        kubectl delete -f "$original" --force >/dev/null 2>&1
+        python3 "$tmp/essence.py" < "$work/patched.out" > "$work/patched.json"
+        python3 - "$work/wanted.json" "$work/patched.json" <<'P'
+import json, sys
+# What the server fills in by itself as the object lives is no matter of the patch.
+for file in sys.argv[1:]:
+    said = json.load(open(file))
+    for o in said.values():
+        o["spec"].pop("selector", None); o["spec"].get("template", {}).pop("metadata", None)
+        for pod in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            for key in ("volumes", "tolerations", "nodeName", "serviceAccount", "serviceAccountName"): pod.pop(key, None)
+            for c in pod.get("containers", []): c.pop("volumeMounts", None)
+    json.dump(said, open(file, "w"), indent=1, sort_keys=True)
+P
+        ;;
+      *)
+        # Of the version that the file has: paths in another one are other paths.
+        resource=$kind${group:+.$(of_target version).$group}
+        kubectl get "$resource" "$object" -n "$namespace" -o json > "$work/live.json"
+        patch "$resource" "$object" -n "$namespace" --dry-run=server > "$work/patched.out" || bad=1
+        kubectl delete -f "$original" >/dev/null
+        python3 "$tmp/essence.py" < "$work/patched.out" > "$work/patched.json" || bad=1
+        ;;
+    esac
+    same "the patch" "$work/wanted.json" "$work/patched.json"
+    [ "$bad" = 0 ] || cat "$tmp/diff"
+    KEEP=1 python3 "$tmp/essence.py" < "$work/live.json" > "$work/others"
+    KEEP=1 python3 "$tmp/essence.py" < "$work/patched.out" > "$work/others-after"
+    same "every other annotation" "$work/others" "$work/others-after"
+    unset ONLY
+  else
+    line+=", no patch ($(grep ^error: "$tmp/said"))"
+  fi
+  if [ "$bad" = 0 ]; then agree=$((agree+1)); echo "ok       $name: $line"; else differ=$((differ+1)); echo "WRONG    $name: $line"; fi
+done
+echo "$agree agree, $differ do not, $skipped skipped or in part"
+[ "$differ" -eq 0 ]
