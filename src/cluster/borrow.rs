@@ -26,9 +26,9 @@ pub fn own_name(target: &str) -> String {
 ///
 /// # Errors
 /// Those of the server, and pods that do not go.
-pub async fn take(cluster: &Cluster, target: &Target, tell: &dyn Fn(&str)) -> Result<(), ClusterError> {
+pub async fn take(cluster: &Cluster, target: &Target, run: &str, tell: &dyn Fn(&str)) -> Result<(), ClusterError> {
     let original = target.original.unwrap_or(target.replicas);
-    target.note(cluster, Some(original)).await?;
+    target.note(cluster, Some((original, run))).await?;
     target.scale(cluster, 0).await?;
     tell(&format!("{} scaled from {} to 0; waiting until its pods are gone", target.title(), target.replicas));
     let begun = clock::now();
@@ -70,12 +70,11 @@ pub async fn give_back(cluster: &Cluster, target: &Target, tell: &dyn Fn(&str)) 
     }
     cluster.delete("api/v1", "configmaps", &name).await?;
     // As it stands now: somebody may have changed it meanwhile.
-    let Some(object) = cluster.find(APPS, target.kind.plural(), &target.name).await? else {
+    if cluster.find(APPS, target.kind.plural(), &target.name).await?.is_none() {
         tell(&format!("{} is gone; there is nothing to restore", target.title()));
         return Ok(());
-    };
+    }
     let now = Target::read(cluster, target.kind, &target.name).await?;
-    drop(object);
     let Some(original) = now.original else { return Ok(()) };
     if now.replicas == 0 {
         now.scale(cluster, original).await?;

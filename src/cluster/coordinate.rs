@@ -37,6 +37,8 @@ pub struct Request {
 pub struct Plan {
     /// The target as it stands.
     pub target: Target,
+    /// The name of the run.
+    pub run: String,
     /// The worker.
     pub job: Value,
 }
@@ -71,8 +73,11 @@ its minReplicas and maxReplicas aside",
             target.title()
         )));
     }
-    let job = worker(&target, &request.order)?;
-    Ok(Plan { target, job })
+    // A run that did not come to its end goes on under its name.
+    let begun = target.original.and(target.run.clone());
+    let run = begun.unwrap_or_else(|| request.order.run.clone());
+    let job = worker(&target, &Order { run: run.clone(), ..request.order.clone() })?;
+    Ok(Plan { target, run, job })
 }
 
 /// Does what was planned. Whatever happens, also when the future is told to `stop`, the target gets its scale back.
@@ -137,7 +142,7 @@ async fn borrowed(
     cluster.delete(BATCH, "jobs", own).await?;
     cluster.delete("api/v1", "configmaps", own).await?;
     cluster.create("api/v1", "configmaps", &space).await?;
-    take(cluster, &plan.target, tell).await?;
+    take(cluster, &plan.target, &plan.run, tell).await?;
     create_worker(cluster, &plan.job).await?;
     tell(&format!("the worker is Job {own}"));
     follow(cluster, own, &request.target, tell).await

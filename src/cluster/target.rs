@@ -6,6 +6,8 @@ use super::api::{Cluster, ClusterError};
 
 /// The annotation that keeps a target's scale while it is borrowed.
 pub const ORIGINAL: &str = "autotune/original-replicas";
+/// The annotation that names the run, and with it the folder of its journal, while a target is borrowed.
+const RUN: &str = "autotune/run";
 /// The API group of what can be borrowed from.
 pub(super) const APPS: &str = "apis/apps/v1";
 /// That of what scales others.
@@ -49,6 +51,8 @@ pub struct Target {
     pub replicas: u64,
     /// How many it wanted before an earlier run that did not end, by its annotation.
     pub original: Option<u64>,
+    /// The name of that run, whose journal the next worker goes on with.
+    pub run: Option<String>,
     /// The whole object.
     pub object: Value,
 }
@@ -73,6 +77,7 @@ impl Target {
             // Absent means one.
             replicas: object["spec"]["replicas"].as_u64().unwrap_or(1),
             original,
+            run: object["metadata"]["annotations"][RUN].as_str().map(str::to_owned),
             object,
         })
     }
@@ -134,13 +139,14 @@ impl Target {
         cluster.merge(APPS, self.kind.plural(), &format!("{}/scale", self.name), &fields).await.map(drop)
     }
 
-    /// Notes the original scale, or takes the note away.
+    /// Notes the original scale and the run, or takes the notes away.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn note(&self, cluster: &Cluster, original: Option<u64>) -> Result<(), ClusterError> {
-        let value = original.map_or(Value::Null, |n| n.to_string().into());
-        let fields = serde_json::json!({"metadata": {"annotations": {ORIGINAL: value}}});
+    pub async fn note(&self, cluster: &Cluster, borrowed: Option<(u64, &str)>) -> Result<(), ClusterError> {
+        let (original, run) =
+            borrowed.map_or((Value::Null, Value::Null), |(n, run)| (n.to_string().into(), run.into()));
+        let fields = serde_json::json!({"metadata": {"annotations": {ORIGINAL: original, RUN: run}}});
         cluster.merge(APPS, self.kind.plural(), &self.name, &fields).await.map(drop)
     }
 }

@@ -21,6 +21,8 @@ pub struct Order {
     pub name: String,
     /// The container that is the engine; the only one, or the only one with a GPU, unless named.
     pub container: Option<String>,
+    /// The name of the run, the same for every worker of it: the folder of its journal.
+    pub run: String,
     /// An image that holds our program as `/autotune`.
     pub image: String,
     /// A PersistentVolumeClaim for journal and results; without one they last as long as the pod.
@@ -138,11 +140,9 @@ fn tuner(mut engine: Value, order: &Order) -> Value {
         }
     }
     let log = engine["terminationMessagePath"].as_str().unwrap_or("/dev/termination-log").to_owned();
-    let mut words: Vec<String> =
-        ["--space", "/autotune/space/space.toml", "--out", "/autotune/results/run", "--resume"]
-            .map(str::to_owned)
-            .to_vec();
-    words.extend(["--termination-log".to_owned(), log]);
+    let (space, out) = (format!("{HOME}/space/space.toml"), format!("{HOME}/results/{}", order.run));
+    let words = ["--space", &space, "--out", &out, "--resume", "--termination-log", &log];
+    let mut words: Vec<String> = words.map(str::to_owned).to_vec();
     words.extend(order.words.iter().cloned());
     engine["name"] = "autotune".into();
     engine["command"] = json!([format!("{HOME}/bin/autotune")]);
@@ -178,4 +178,86 @@ fn annotations(of_target: &Value) -> Value {
     kept.insert("sidecar.istio.io/inject".to_owned(), "false".into());
     kept.insert("linkerd.io/inject".to_owned(), "disabled".into());
     Value::Object(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::export::{forms::json, source::Source, yaml::meaning};
+
+    fn order() -> Order {
+        Order {
+            name: "autotune-x".into(),
+            container: None,
+            run: "20261122-100000".into(),
+            image: "autotune:1".into(),
+            claim: Some("results".into()),
+            deadline_seconds: 7_200,
+            words: vec!["--budget".into(), "900s".into()],
+        }
+    }
+
+    fn target(name: &str) -> Target {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifests");
+        let source = Source::new(std::fs::read_to_string(folder.join(name)).unwrap()).unwrap();
+        let objects = source.documents.iter().map(|root| json(&meaning(root).unwrap()));
+        let object = objects.into_iter().find(|o| o["spec"]["template"].is_object()).unwrap();
+        let kind = if object["kind"] == "StatefulSet" { Kind::StatefulSet } else { Kind::Deployment };
+        Target {
+            kind,
+            name: object["metadata"]["name"].as_str().unwrap().into(),
+            replicas: 1,
+            original: None,
+            run: None,
+            object,
+        }
+    }
+
+    /// What a worker keeps of five different targets stands in files that were read by a person.
+    #[test]
+    fn workers_keep_what_the_engine_needs_and_nothing_of_the_service() {
+        for name in [
+            "deployment-args",
+            "deployment-command",
+            "deployment-equals",
+            "deployment-flow-multiline",
+            "statefulset-shell-folded",
+        ] {
+            let job = worker(&target(&format!("{name}.yaml")), &order()).unwrap();
+            let shown = serde_json::to_string_pretty(&job).unwrap() + "\n";
+            let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/workers/{name}.json"));
+            if std::env::var_os("UPDATE").is_some() {
+                std::fs::write(&golden, &shown).unwrap();
+            }
+            assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
+            let pod = &job["spec"]["template"];
+            assert!(
+                pod["metadata"]["labels"]
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .all(|key| key.contains("autotune") || key.contains("name"))
+            );
+            for key in ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+                assert!(pod["spec"]["containers"][0].get(key).is_none(), "{name}: {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn which_container_is_the_engine_must_be_clear() {
+        let mut target = target("deployment-args.yaml");
+        let containers = &mut target.object["spec"]["template"]["spec"]["containers"];
+        let second = json!({"name": "proxy", "image": "p"});
+        containers.as_array_mut().unwrap().push(second);
+        assert!(worker(&target, &order()).is_ok(), "the one with a GPU");
+        let named = Order { container: Some("proxy".into()), ..order() };
+        let job = worker(&target, &named).unwrap();
+        assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["image"], "p");
+        target.object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+        let says = worker(&target, &order()).unwrap_err().to_string();
+        assert!(says.contains("vllm, proxy") && says.contains("--container"), "{says}");
+    }
 }

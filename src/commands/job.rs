@@ -59,6 +59,7 @@ pub(super) fn run(args: &JobRunArgs) -> Result<u8, Failed> {
         order: Order {
             name: own_name(name),
             container: args.container.clone(),
+            run: jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string(),
             image: args.image.clone(),
             claim: args.results.clone(),
             deadline_seconds: (budget.as_secs_f64() * DEADLINE) as u64 + 3_600,

@@ -103,10 +103,15 @@ impl<'m> Seen<'_, 'm> {
     }
 
     fn gpus(&self) -> Option<Problem> {
+        // A machine may have more GPUs than the engine used; what was fixed for every trial says how many it did.
+        let parallel = |flag: &str| value_of(&self.outcome.fixed_arguments, flag).map_or(Ok(1), str::parse::<usize>);
+        let used = parallel("tensor-parallel-size").ok()?
+            * parallel("pipeline-parallel-size").ok()?
+            * parallel("data-parallel-size").ok()?;
         let (text, span) = self.text(self.engine.seat.gpus.as_ref())?;
-        let (there, measured) = (text.parse::<usize>().ok()?, self.outcome.gpus.len());
-        (measured > 0 && there != measured).then(|| {
-            let says = format!("this manifest asks for {there} GPUs, and {measured} were there in the measurement");
+        let there = text.parse::<usize>().ok()?;
+        (!self.outcome.gpus.is_empty() && there != used).then(|| {
+            let says = format!("this manifest asks for {there} GPUs, and the engine that was measured used {used}");
             Problem::new(&span, says, "another number", "measure on as many GPUs as the deployment gets")
         })
     }

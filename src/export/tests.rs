@@ -363,10 +363,15 @@ fn another_model_than_the_measured_one_is_named() {
 
 #[test]
 fn other_gpus_and_too_little_memory_or_time_are_named() {
-    let of = serde_json::json!({"gpus": ["H100", "H100"], "host_memory": 8_u64 << 30, "slowest_start": 120.0});
-    let says = |container: &str| contradictions(&pod(&format!("    args: [--model, m]\n{container}")), &of);
+    let of = serde_json::json!({
+        "gpus": ["H100", "H100", "H100", "H100"], "fixed_arguments": ["--tensor-parallel-size", "2"],
+        "host_memory": 8_u64 << 30, "slowest_start": 120.0,
+    });
+    let says = |container: &str| {
+        contradictions(&pod(&format!("    args: [--model, m, --tensor-parallel-size, \"2\"]\n{container}")), &of)
+    };
     let limits = |limits: &str| says(&format!("    resources: {{limits: {{{limits}}}}}\n"));
-    assert!(limits("nvidia.com/gpu: 4")[0].contains("asks for 4 GPUs, and 2 were there"));
+    assert!(limits("nvidia.com/gpu: 4")[0].contains("asks for 4 GPUs, and the engine that was measured used 2"));
     assert!(limits("memory: 4Gi")[0].contains("the limit of memory is 4Gi, and the engine held 8.0 GiB"));
     for fits in
         ["nvidia.com/gpu: \"2\"", "memory: 8Gi", "memory: 9e9", "nvidia.com/gpu: ${GPUS}", "memory: {{ .m }}", "cpu: 1"]

@@ -213,6 +213,7 @@ mod tests {
             gpus: Vec::new(),
             burst_rate: Rate(1.0),
             answer_time: Seconds(1.0),
+            host_memory: None,
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();
         endure(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, Rate(rate)).unwrap()

@@ -15,6 +15,7 @@ fn the_help_is_as_people_know_it() {
         (&["bench", "--help"], "help-bench.txt"),
         (&["calibrate", "--help"], "help-calibrate.txt"),
         (&["export", "--help"], "help-export.txt"),
+        (&["job", "run", "--help"], "help-job-run.txt"),
     ] {
         let help = String::from_utf8(run(arguments).stdout).unwrap();
         let path = project().join("tests/data").join(file);

@@ -34,6 +34,7 @@ is() { local got; got=$(eval "$2"); [ "$got" = "$1" ] || { echo "got: $got"; ret
 replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
 ours() { kubectl get jobs,configmaps,leases -o name | grep autotune- || true; }
 note() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/original-replicas}'; }
+named() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/run}'; }
 serving() { kubectl rollout status deployment chat --timeout=60s > /dev/null; }
 job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
 run() { "${job[@]}" "$@"; }
@@ -91,7 +92,7 @@ code=0; run > "$out/run.log" 2>&1 || code=$?
 check "a documented exit code" test "$code" = 0 -o "$code" = 6
 check "the outcome came back" python3 -c "import json,sys; o=json.load(open('$out/answer/outcome.json')); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
 check "the scale came back" is 1 replicas
-check "no note is left on the target" is "" note
+check "no note is left on the target" is "" "note; named"
 check "nothing of ours is left" is "" ours
 check "the service serves again" serving
 [ "$failed" = 0 ] || { cat "$out/run.log"; tail -40 "$out/kubelet.log"; }

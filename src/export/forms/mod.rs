@@ -65,7 +65,7 @@ fn pointer(path: &Path) -> String {
 }
 
 /// A value as JSON, as Kubernetes reads YAML.
-fn json(meaning: &Meaning) -> serde_json::Value {
+pub fn json(meaning: &Meaning) -> serde_json::Value {
     match meaning {
         Meaning::Scalar { text, plain: true, tag: None } => match text.as_str() {
             "" | "~" | "null" => serde_json::Value::Null,
