@@ -22,6 +22,11 @@ pub fn own_name(target: &str) -> String {
     format!("autotune-{}", short.trim_end_matches(['-', '.']))
 }
 
+/// The name of the ConfigMap that keeps the outcome of the last run on a target.
+pub fn outcome_name(target: &str) -> String {
+    own_name(target) + "-outcome"
+}
+
 /// Notes the scale, and scales the target down. What it says goes to `tell`.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError};
-use super::borrow::{LOOK, give_back, own_name, take};
+use super::borrow::{LOOK, give_back, outcome_name, own_name, take};
 use super::lease::Lease;
 use super::rights::{check, needed};
 use super::target::{Kind, Target};
@@ -57,7 +57,7 @@ pub struct Ended {
 /// What is in the way, and what to do about it.
 pub async fn plan(cluster: &Cluster, request: &Request) -> Result<Plan, ClusterError> {
     let own = own_name(&request.target);
-    check(cluster, &needed(request.kind, &request.target, &own)).await?;
+    check(cluster, &needed(request.kind, &request.target, &own, &outcome_name(&request.target))).await?;
     let target = Target::read(cluster, request.kind, &request.target).await?;
     target.selector()?;
     if let Some(scaler) = target.scaled_by(cluster).await? {
@@ -145,7 +145,32 @@ async fn borrowed(
     take(cluster, &plan.target, &plan.run, tell).await?;
     create_worker(cluster, &plan.job).await?;
     tell(&format!("the worker is Job {own}"));
-    follow(cluster, own, &request.target, tell).await
+    let ended = follow(cluster, own, &request.target, tell).await?;
+    if let Some(outcome) = &ended.outcome {
+        keep_outcome(cluster, &request.target, outcome, tell).await?;
+    }
+    Ok(ended)
+}
+
+/// Leaves the outcome in the cluster, for whoever reads it after this coordinator's pod is gone.
+async fn keep_outcome(
+    cluster: &Cluster,
+    target: &str,
+    outcome: &Outcome,
+    tell: &dyn Fn(&str),
+) -> Result<(), ClusterError> {
+    let name = outcome_name(target);
+    let text = serde_json::to_string_pretty(outcome).unwrap_or_default();
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {LABEL: target}},
+        "data": {"outcome.json": text},
+    });
+    cluster.delete("api/v1", "configmaps", &name).await?;
+    cluster.create("api/v1", "configmaps", &object).await?;
+    tell(&format!("the outcome is in ConfigMap {name}"));
+    Ok(())
 }
 
 /// Makes the Job; one of that name may still be on its way out.

@@ -26,8 +26,8 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// What a run on a target does, `own` being the name of its own objects.
-pub fn needed(kind: Kind, target: &str, own: &str) -> Vec<Right> {
+/// What a run on a target does, `own` being the name of its own objects, `outcome` that of the ConfigMap with what it found.
+pub fn needed(kind: Kind, target: &str, own: &str, outcome: &str) -> Vec<Right> {
     let right = |verb, group, resource: &str, name: Option<&str>| Right {
         verb,
         group,
@@ -49,6 +49,7 @@ pub fn needed(kind: Kind, target: &str, own: &str) -> Vec<Right> {
         rights.push(right("delete", group, resource, Some(own)));
     }
     rights.push(right("update", "coordination.k8s.io", "leases", Some(own)));
+    rights.push(right("delete", "", "configmaps", Some(outcome)));
     rights
 }
 

@@ -85,7 +85,7 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
         for (index, Written { edits: new, meanings }) in written {
             edits.extend(new);
             for (path, after) in meanings {
-                record(&mut changed, &meanings_of(&documents, index), &mut expected, index, path, after)
+                record(&mut changed, documents[index].meaning, &mut expected, index, path, after)
                     .ok_or_else(|| cannot_be_written(&place))?;
             }
         }
@@ -110,7 +110,7 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     let whole = splice(text, &edits).ok_or_else(|| cannot_be_written(&(0..0)))?;
     let proved = Source::new(whole.clone())
         .ok()
-        .and_then(|after| meanings_all(&after))
+        .and_then(|after| self::meanings(&after))
         .is_some_and(|after| after.len() == expected.len() && after.iter().zip(&expected).all(|(a, b)| a.same(b)));
     if !proved {
         let place = engines.first().and_then(|e| e.homes.first()).map_or(0..0, |home| home.span(0));
@@ -121,16 +121,8 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     Ok(Exported { text: whole, changed, notes, engines })
 }
 
-fn meanings_of(documents: &[Document<'_>], index: usize) -> Meaning {
-    documents[index].meaning.clone()
-}
-
 fn meanings(source: &Source) -> Option<Vec<Meaning>> {
     source.documents.iter().map(meaning).collect()
-}
-
-fn meanings_all(source: &Source) -> Option<Vec<Meaning>> {
-    meanings(source)
 }
 
 /// Notes a change and makes it in what is expected; none if there is no such place.

@@ -38,7 +38,7 @@ fn the_committed_schema_is_that_of_the_program() {
 
 #[test]
 fn every_committed_space_file_is_valid_and_forecast() {
-    for folder in ["search-spaces", "tests/real"] {
+    for folder in ["search-spaces", "tests/real", "jobs"] {
         for entry in std::fs::read_dir(project().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "toml") {

@@ -32,7 +32,8 @@ check() { # WHAT COMMAND...
 }
 is() { local got; got=$(eval "$2"); [ "$got" = "$1" ] || { echo "got: $got"; return 1; }; }
 replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
-ours() { kubectl get jobs,configmaps,leases -o name | grep autotune- || true; }
+# The outcome stays.
+ours() { kubectl get jobs,configmaps,leases -o name | grep autotune- | grep -v outcome || true; }
 note() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/original-replicas}'; }
 named() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/run}'; }
 serving() { kubectl rollout status deployment chat --timeout=60s > /dev/null; }
@@ -91,6 +92,7 @@ echo "== the whole way"
 code=0; run > "$out/run.log" 2>&1 || code=$?
 check "a documented exit code" test "$code" = 0 -o "$code" = 6
 check "the outcome came back" python3 -c "import json,sys; o=json.load(open('$out/answer/outcome.json')); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
+check "and stays in the cluster" is certified "kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c 'import json,sys; print(dict(certified=1, uncertified=1).get(json.load(sys.stdin)[\"status\"]) and \"certified\")'"
 check "the scale came back" is 1 replicas
 check "no note is left on the target" is "" "note; named"
 check "nothing of ours is left" is "" ours
@@ -126,26 +128,19 @@ check "nothing of ours is left" is "" ours
 check "restoring twice does nothing" "$AUTOTUNE" restore --deployment chat
 check "the service serves again" serving
 
-echo "== each right is needed"
+echo "== each right is needed: the Role of jobs/"
 kubectl create serviceaccount tuner > /dev/null
+kubectl kustomize jobs | kubectl create --dry-run=client -o json -f - > "$out/jobs.json"
 role() { # the number of the rule that is left out; 0 leaves out none
-  python3 - "$1" <<'PY' | kubectl apply -f - > /dev/null
+  python3 - "$1" "$out/jobs.json" <<'PY' | kubectl apply -f - > /dev/null
 import json, sys
-without = int(sys.argv[1])
-own = ["autotune-chat"]
-rules = [
-    (["apps"], ["deployments"], ["get", "patch"], ["chat"]),
-    (["apps"], ["deployments/scale"], ["patch"], ["chat"]),
-    ([""], ["pods"], ["list"], None),
-    ([""], ["configmaps"], ["create"], None),
-    ([""], ["configmaps"], ["get", "delete"], own),
-    (["batch"], ["jobs"], ["create"], None),
-    (["batch"], ["jobs"], ["get", "delete"], own),
-    (["coordination.k8s.io"], ["leases"], ["create"], None),
-    (["coordination.k8s.io"], ["leases"], ["get", "update", "delete"], own),
-]
-kept = [r for i, r in enumerate(rules, 1) if i != without]
-rules = [{"apiGroups": g, "resources": r, "verbs": v, **({"resourceNames": n} if n else {})} for g, r, v, n in kept]
+decoder, text, at, objects = json.JSONDecoder(), open(sys.argv[2]).read(), 0, []
+while text[at:].strip():
+    value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
+    objects += value["items"] if value["kind"] == "List" else [value]
+[rules] = [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["name"] == "autotune"]
+assert len(rules) == 9, rules
+rules = [r for i, r in enumerate(rules, 1) if i != int(sys.argv[1])]
 meta = {"name": "tuner", "namespace": "default"}
 print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": rules},
@@ -154,7 +149,6 @@ print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [
      "subjects": [{"kind": "ServiceAccount", "name": "tuner", "namespace": "default"}]}]}))
 PY
 }
-admin=$KUBECONFIG
 as_tuner() { KUBECONFIG=$out/tuner.kubeconfig "$@"; }
 role 0
 tests/real/kube/run.sh sa-kubeconfig default tuner "$KUBE" > "$out/tuner.kubeconfig"
@@ -171,10 +165,18 @@ check "with all of them it runs" test "$code" = 0 -o "$code" = 6
 check "the scale came back" is 1 replicas
 check "other objects are refused by the server" bash -c "! KUBECONFIG=$out/tuner.kubeconfig kubectl scale deployment other --replicas=0 2> /dev/null"
 
+kubectl create namespace llm > /dev/null
+check "jobs/ is what the server takes" bash -c "kubectl kustomize jobs | kubectl apply --dry-run=server --validate=strict -f -"
+
 echo "== somebody else scales the target"
 serving
 kubectl autoscale deployment chat --min=1 --max=3 --cpu=50% > /dev/null 2>&1 || kubectl autoscale deployment chat --min=1 --max=3 --cpu-percent=50 > /dev/null
 code=0; run > "$out/hpa.log" 2>&1 || code=$?
 check "an autoscaler is noticed before anything is touched" grep -q "HorizontalPodAutoscaler chat" "$out/hpa.log"
 check "the scale is as it was" is 1 replicas
+
+echo "== exported manifests, which nobody runs: the kubelet is stopped"
+kill "${pids[1]}"; wait "${pids[1]}" || true
+unset "pids[1]"
+tests/real/manifests.sh "$AUTOTUNE"
 exit "$failed"

@@ -10,7 +10,6 @@
 mod long;
 mod pairs;
 mod quantile;
-mod rate;
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -24,7 +23,6 @@ pub use long::Long;
 use long::SLOWER;
 pub use pairs::Measured;
 use pairs::{Block, Pairs, jackknife, quantiles};
-pub use rate::{LimitRate, limit_rate};
 
 /// The twin must explain at least this share of the variance for its word to count.
 const EXPLAINED_ENOUGH: f64 = 0.5;
