@@ -121,6 +121,8 @@ fn installer(order: &Order, engine: &Value) -> Value {
         "name": "autotune-install",
         "image": order.image,
         "command": ["/autotune", "install", format!("{HOME}/bin/autotune")],
+        // A quota may ask every container for them.
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
         "volumeMounts": [{"name": "autotune-program", "mountPath": format!("{HOME}/bin")}],
     });
     // Policies that the engine's container satisfies, ours must too.

@@ -13,7 +13,7 @@ use crate::cluster::target::Kind;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
-use crate::settings::WorkloadKind;
+use crate::settings::{Secrets, WorkloadKind};
 use crate::units::Seconds;
 
 /// Kubernetes ends a worker that takes so many times its budget, and an hour more.
@@ -47,6 +47,12 @@ pub(super) fn run(args: &JobRunArgs) -> Result<u8, Failed> {
     if !matches!(plan.workload.kind, WorkloadKind::Random(_) | WorkloadKind::Conversations(_)) {
         return Err(Failed::usage(
             "error: a workload with a file cannot go into the cluster yet: use `random` or `conversations`",
+        ));
+    }
+    if !Secrets::of(&plan).is_empty() {
+        return Err(Failed::usage(
+            "error: the space file holds a secret (engine.env or engine.args), and a ConfigMap is no place for one: the worker has the \
+environment of the target's container, so let that take it from a Secret",
         ));
     }
     args.overrides.apply(&mut plan);

@@ -33,6 +33,11 @@ impl Secrets {
         Self::new(env.chain(args))
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The text without them.
     pub fn redact(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
