@@ -143,7 +143,7 @@ pub struct ExportArgs {
     /// Which container, component or service was measured, where several may be it; several times for several
     #[arg(long, value_name = "NAME")]
     pub container: Vec<String>,
-    /// Where the arguments stand, if they are not found: spec.template.spec.containers[0].args
+    /// Where the arguments stand, if they are not found: `spec.template.spec.containers[0].args`
     #[arg(long, value_name = "PATH", conflicts_with = "container")]
     pub path: Option<Path>,
     /// Export a best point that was never certified, and say so in the annotations
