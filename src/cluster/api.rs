@@ -130,10 +130,10 @@ impl Cluster {
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Makes an object. One of ours that is there already is as good.
+    /// Makes an object.
     ///
     /// # Errors
-    /// Those of the server.
+    /// Those of the server; a conflict where one of that name is there, also our own if the server's first answer was lost.
     pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<Value, ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}"));
         self.call(Method::POST, &path, Some((Content::Json, object))).await

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::api::{Cluster, ClusterError};
-use super::target::{APPS, Target};
+use super::target::{APPS, Target, has_ended};
 use super::worker::LABEL;
 use crate::clock;
 
-const BATCH: &str = "apis/batch/v1";
+/// The API group of Jobs.
+pub(super) const BATCH: &str = "apis/batch/v1";
 /// Between two looks at the cluster.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 /// Pods that hold a GPU have so long to go.
@@ -67,8 +66,7 @@ pub async fn give_back(cluster: &Cluster, target: &Target, tell: &dyn Fn(&str)) 
     // The GPU is not free before the worker is gone.
     while begun.elapsed() < PODS_GO {
         let pods = cluster.list("api/v1", "pods", &worker).await?;
-        let alive = |pod: &Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        if !pods.iter().any(alive) {
+        if pods.iter().all(has_ended) {
             break;
         }
         tokio::time::sleep(LOOK).await;

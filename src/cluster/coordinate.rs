@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError};
-use super::borrow::{LOOK, give_back, outcome_name, own_name, take};
+use super::borrow::{BATCH, LOOK, give_back, outcome_name, own_name, take};
 use super::lease::Lease;
 use super::rights::{check, needed};
 use super::target::{Kind, Target};
@@ -15,7 +15,6 @@ use crate::clock;
 use crate::report::Outcome;
 use crate::units::Seconds;
 
-const BATCH: &str = "apis/batch/v1";
 /// A worker pod has so long to begin: images of engines are large, and nodes may have to come.
 const BEGINS_WITHIN: Duration = Duration::from_secs(1_800);
 
@@ -98,7 +97,11 @@ pub async fn run(
         failed = keep(cluster, &lease) => Err(failed),
         () = stop => Err(ClusterError::Wrong("stopped before the end".to_owned())),
     };
-    let given_back = give_back(cluster, &plan.target, tell).await;
+    // The worker may take minutes to end, longer than a lease that nobody renews.
+    let given_back = tokio::select! {
+        done = give_back(cluster, &plan.target, tell) => done,
+        failed = keep(cluster, &lease) => Err(failed),
+    };
     let released = lease.release(cluster).await;
     if let Err(error) = given_back.and(released) {
         let by_hand = format!(

@@ -40,6 +40,11 @@ impl Kind {
     }
 }
 
+/// Whether a pod holds nothing any more.
+pub(super) fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
 /// A target as it stands in the cluster.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -109,8 +114,7 @@ impl Target {
     /// Those of the server.
     pub async fn pods(&self, cluster: &Cluster) -> Result<Vec<Value>, ClusterError> {
         let pods = cluster.list("api/v1", "pods", &self.selector()?).await?;
-        let ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        Ok(pods.into_iter().filter(|pod| !ended(pod)).collect())
+        Ok(pods.into_iter().filter(|pod| !has_ended(pod)).collect())
     }
 
     /// Whoever else would scale it meanwhile, by name.

@@ -256,20 +256,6 @@ fn glued(words: &[Seen<'_>]) -> bool {
     joined > apart
 }
 
-/// The words with changes made: what must be read from the manifest afterwards.
-pub fn changed(words: &[String], changes: &[Change]) -> Vec<String> {
-    let mut result: Vec<Option<String>> = words.iter().cloned().map(Some).collect();
-    let mut added = Vec::new();
-    for change in changes {
-        match change {
-            Change::Set(index, text) => result[*index] = Some(text.clone()),
-            Change::Remove(index) => result[*index] = None,
-            Change::Append(words) => added.extend(words.iter().cloned()),
-        }
-    }
-    result.into_iter().flatten().chain(added).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,6 +268,20 @@ mod tests {
         "no-enable-prefix-caching",
         "gpu-memory-utilization",
     ];
+
+    /// The words with changes made.
+    fn changed(words: &[String], changes: &[Change]) -> Vec<String> {
+        let mut result: Vec<Option<String>> = words.iter().cloned().map(Some).collect();
+        let mut added = Vec::new();
+        for change in changes {
+            match change {
+                Change::Set(index, text) => result[*index] = Some(text.clone()),
+                Change::Remove(index) => result[*index] = None,
+                Change::Append(words) => added.extend(words.iter().cloned()),
+            }
+        }
+        result.into_iter().flatten().chain(added).collect()
+    }
 
     fn after(line: &str, name: &str, value: Value) -> Result<String, Refused> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -53,16 +53,16 @@ fn args_txt(arguments: &[String]) -> String {
         match lines.last_mut() {
             Some(line) if !word.starts_with("--") && line.starts_with("--") && !line.contains(' ') => {
                 line.push(' ');
-                line.push_str(&quoted(word));
+                line.push_str(&shell_quoted(word));
             }
-            _ => lines.push(quoted(word)),
+            _ => lines.push(shell_quoted(word)),
         }
     }
     lines.join(" \\\n") + "\n"
 }
 
 /// A word as a POSIX shell reads it back.
-fn quoted(word: &str) -> String {
+pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -8,6 +8,7 @@ use crate::export::source::Source;
 use crate::export::text::{Edit, Encoding, Layer, Piece, splice};
 use crate::export::words::{Word, commands, split};
 use crate::export::yaml::{Meaning, Node, Path, Style};
+use crate::report::shell_quoted;
 
 /// The arguments in a scalar.
 pub struct Line<'m> {
@@ -45,14 +46,12 @@ impl<'m> Line<'m> {
 
     /// A new text for a word in its own quotes; none where it would be split.
     fn quoted(&self, text: &str, like: Encoding) -> Option<String> {
-        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        let bare = !text.is_empty() && text.chars().all(safe);
         match like {
             _ if !self.quotes => (!text.is_empty() && !text.contains(char::is_whitespace)).then(|| text.to_owned()),
             Encoding::DoubleQuoted if !text.contains(['$', '`', '!']) => {
                 Some(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
             }
-            Encoding::Plain if bare => Some(text.to_owned()),
+            Encoding::Plain => Some(shell_quoted(text)),
             _ => Some(format!("'{}'", text.replace('\'', r"'\''"))),
         }
     }
