@@ -176,7 +176,7 @@ pub enum JobCommand {
 
 /// What is borrowed from.
 #[derive(Debug, Args)]
-#[group(id = "target", required = true, multiple = false, args = ["deployment", "statefulset"])]
+#[group(id = "target", required = true, multiple = false, args = ["deployment", "statefulset", "dynamo_graph", "kubeai_model", "leader_worker_set"])]
 pub struct TargetArgs {
     /// The Deployment that holds the GPU
     #[arg(long, value_name = "NAME")]
@@ -184,9 +184,37 @@ pub struct TargetArgs {
     /// The StatefulSet that holds the GPU
     #[arg(long, value_name = "NAME")]
     pub statefulset: Option<String>,
+    /// The DynamoGraphDeployment with a component that holds the GPU; its other components stay
+    #[arg(long, value_name = "NAME")]
+    pub dynamo_graph: Option<String>,
+    /// The Model of KubeAI that holds the GPU; its autoscalingDisabled must be true
+    #[arg(long, value_name = "NAME")]
+    pub kubeai_model: Option<String>,
+    /// The LeaderWorkerSet that holds the GPU; its groups must be of size 1
+    #[arg(long, value_name = "NAME")]
+    pub leader_worker_set: Option<String>,
+    /// The component of the graph [default: the only one that runs an engine]
+    #[arg(long, value_name = "NAME", requires = "dynamo_graph")]
+    pub component: Option<String>,
     /// Its namespace [default: that of the kubeconfig, or of this pod]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
+}
+
+impl TargetArgs {
+    /// The kind, as the flag spells it, and the name.
+    pub fn chosen(&self) -> (&'static str, &str) {
+        let flags = [
+            ("deployment", &self.deployment),
+            ("statefulset", &self.statefulset),
+            ("dynamo-graph", &self.dynamo_graph),
+            ("kubeai-model", &self.kubeai_model),
+            ("leader-worker-set", &self.leader_worker_set),
+        ];
+        let chosen = flags.into_iter().find_map(|(flag, name)| Some((flag, name.as_deref()?)));
+        // clap asks for one of them.
+        chosen.unwrap_or_default()
+    }
 }
 
 /// The flags of a run in a cluster.
@@ -195,7 +223,7 @@ pub struct JobRunArgs {
     /// What is borrowed from
     #[command(flatten)]
     pub target: TargetArgs,
-    /// The space file; its engine's command runs in the target's own image
+    /// The space file; its engine's command runs in the target's own image. A workload's file goes with it into a ConfigMap
     #[arg(long, value_name = "FILE")]
     pub space: PathBuf,
     /// An image that holds this program as /autotune
@@ -207,6 +235,18 @@ pub struct JobRunArgs {
     /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was
     #[arg(long, value_name = "CLAIM")]
     pub results: Option<String>,
+    /// Give the target its scale back with the certified arguments in it (server-side apply), and the former ones if it does not get ready
+    #[arg(long)]
+    pub apply: bool,
+    /// With --apply: take over arguments that another field manager owns, such as kubectl-client-side-apply
+    #[arg(long, requires = "apply")]
+    pub force_conflicts: bool,
+    /// Pods of the target that stay and serve; the worker needs the GPU of one that goes
+    #[arg(long, value_name = "PODS", default_value_t = 0)]
+    pub keep_replicas: u64,
+    /// How long pods may take to go, and the worker to begin
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::settings::duration)]
+    pub patience: Duration,
     /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! The API server: objects as JSON, and patience while it is away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -7,8 +8,12 @@ use serde_json::Value;
 
 use crate::clock;
 
-/// The API server may be away for so long before a step fails.
+/// The API server may be away for so long before a step of a run fails ...
 const PATIENCE: Duration = Duration::from_secs(600);
+/// ... and for so long before a run begins: a wrong address should be said at once.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// Who waits for longer than this is told why.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The first pause before a step is tried again; each next one is twice as long, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -54,19 +59,44 @@ impl ClusterError {
     }
 }
 
-/// A namespace of a cluster.
+/// Where sentences about what happens go.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A namespace of a cluster, and who hears what happens there.
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
     /// The namespace.
     pub namespace: String,
+    patience: Duration,
+    tell: Tell,
 }
 
-/// How a patch is meant.
+/// A change of an object, as one of the kinds of patches that every API server takes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// Fields that are merged; lists are replaced (RFC 7396).
+    Merge(Value),
+    /// Operations on places (RFC 6902).
+    Operations(Value),
+}
+
+/// How a server-side apply is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Apply {
+    /// Whether fields that somebody else manages are taken over.
+    pub force: bool,
+    /// Whether the server only says what it would do.
+    pub dry_run: bool,
+}
+
+/// How a request's body is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Json,
     MergePatch,
+    JsonPatch,
+    Apply,
 }
 
 impl Content {
@@ -74,25 +104,40 @@ impl Content {
         match self {
             Self::Json => "application/json",
             Self::MergePatch => "application/merge-patch+json",
+            Self::JsonPatch => "application/json-patch+json",
+            // JSON is YAML.
+            Self::Apply => "application/apply-patch+yaml",
         }
     }
 }
 
 /// Who changes objects, as `kubectl get --show-managed-fields` names it.
-const MANAGER: &str = "autotune";
+pub const MANAGER: &str = "autotune";
+/// The annotation by which we know an object as the one that we asked for when the server's answer was lost.
+const REQUEST: &str = "autotune/request";
 
 impl Cluster {
     /// The cluster of the kubeconfig or of the pod's service account; its own namespace unless another is named.
     ///
     /// # Errors
     /// If there is none.
-    pub async fn connect(namespace: Option<&str>) -> Result<Self, ClusterError> {
+    pub async fn connect(namespace: Option<&str>, tell: Tell) -> Result<Self, ClusterError> {
         // Two TLS libraries in a program have none of them chosen by itself; ours is chosen where it is not yet.
         drop(rustls::crypto::ring::default_provider().install_default());
         let config = kube::Config::infer().await.map_err(|e| ClusterError::NoCluster(e.to_string()))?;
         let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
         let client = kube::Client::try_from(config).map_err(|e| ClusterError::NoCluster(e.to_string()))?;
-        Ok(Self { client, namespace })
+        Ok(Self { client, namespace, patience: FIRST_PATIENCE, tell })
+    }
+
+    /// The same cluster for a run, which waits while the API server is away.
+    pub fn patient(&self) -> Self {
+        Self { patience: PATIENCE, ..self.clone() }
+    }
+
+    /// Says what happens.
+    pub fn tell(&self, says: &str) {
+        (self.tell)(says);
     }
 
     /// The path of a kind in the namespace: `api` is `api/v1` or `apis/GROUP/VERSION`.
@@ -133,10 +178,21 @@ impl Cluster {
     /// Makes an object.
     ///
     /// # Errors
-    /// Those of the server; a conflict where one of that name is there, also our own if the server's first answer was lost.
+    /// Those of the server; a conflict where another one of that name is there.
     pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<Value, ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}"));
-        self.call(Method::POST, &path, Some((Content::Json, object))).await
+        let mut object = object.clone();
+        let request = format!("{}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
+        object["metadata"]["annotations"][REQUEST] = request.as_str().into();
+        match self.call(Method::POST, &path, Some((Content::Json, &object))).await {
+            Err(error) if error.is_conflict() => {
+                // An answer that was lost on its way makes the second attempt meet what the first one made.
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let there = self.find(api, plural, name).await?;
+                there.filter(|there| there["metadata"]["annotations"][REQUEST] == request.as_str()).ok_or(error)
+            }
+            done => done,
+        }
     }
 
     /// Replaces an object that nobody changed since it was read.
@@ -148,13 +204,43 @@ impl Cluster {
         self.call(Method::PUT, &path, Some((Content::Json, object))).await
     }
 
-    /// Merges fields into an object; `name` may go on to a subresource.
+    /// Changes an object; `name` may go on to a subresource.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn merge(&self, api: &str, plural: &str, name: &str, fields: &Value) -> Result<Value, ClusterError> {
+    pub async fn patch(&self, api: &str, plural: &str, name: &str, patch: &Patch) -> Result<Value, ClusterError> {
         let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
-        self.call(Method::PATCH, &path, Some((Content::MergePatch, fields))).await
+        let body = match patch {
+            Patch::Merge(fields) => (Content::MergePatch, fields),
+            Patch::Operations(operations) => (Content::JsonPatch, operations),
+        };
+        self.call(Method::PATCH, &path, Some(body)).await
+    }
+
+    /// Says which fields of an object shall have which values, and is their manager from then on (server-side apply).
+    ///
+    /// # Errors
+    /// Those of the server; a conflict, with the fields and who manages them, where somebody else does and this is not forced.
+    pub async fn apply(
+        &self,
+        api: &str,
+        plural: &str,
+        name: &str,
+        fields: &Value,
+        Apply { force, dry_run }: Apply,
+    ) -> Result<Value, ClusterError> {
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}&force={force}{dry_run}"));
+        self.call(Method::PATCH, &path, Some((Content::Apply, fields))).await
+    }
+
+    /// Leaves an event, as `kubectl describe` shows them; nothing depends on its success.
+    pub async fn event(&self, event: &Value) {
+        let path = self.path("api/v1", "events", "");
+        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
+        if let Ok(request) = request.body(event.to_string().into_bytes()) {
+            drop(self.client.request::<Value>(request).await);
+        }
     }
 
     /// Deletes an object and what it owns, if it is there.
@@ -196,7 +282,7 @@ impl Cluster {
     /// One request, tried again while the server is away or overwhelmed.
     async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
         let what = format!("{method} {}", path.split('?').next().unwrap_or(path));
-        let (begun, mut pause) = (clock::now(), FIRST_PAUSE);
+        let (begun, mut pause, mut said) = (clock::now(), FIRST_PAUSE, false);
         loop {
             let mut request = http::Request::builder().method(method.clone()).uri(path);
             let mut bytes = Vec::new();
@@ -206,14 +292,24 @@ impl Cluster {
             }
             let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;
             let why = match self.client.request::<Value>(request).await {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    if said {
+                        self.tell(&format!("the API server is back after {:.0} s", begun.elapsed().as_secs_f64()));
+                    }
+                    return Ok(value);
+                }
                 Err(kube::Error::Api(status)) if !(status.code >= 500 || status.code == 429) => {
                     return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
                 }
                 Err(error) => error.to_string(),
             };
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > self.patience {
                 return Err(ClusterError::Away { what, why });
+            }
+            if !said && begun.elapsed() > SILENCE {
+                said = true;
+                let minutes = self.patience.as_secs() / 60;
+                self.tell(&format!("the API server is away ({why}); trying again for {minutes} minutes"));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -2,23 +2,38 @@
 
 use std::time::Duration;
 
-use super::api::{Cluster, ClusterError};
-use super::target::{APPS, Target, has_ended};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::api::{Apply, Cluster, ClusterError, Patch};
+use super::events::{Step, say};
+use super::target::{Borrowed, Target, Which, has_ended};
 use super::worker::LABEL;
 use crate::clock;
+use crate::units::Seconds;
 
-/// The API group of Jobs.
+/// The API of Jobs.
 pub(super) const BATCH: &str = "apis/batch/v1";
+/// The API of ConfigMaps, pods and events.
+pub(super) const CORE: &str = "api/v1";
 /// Between two looks at the cluster.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
-/// Pods that hold a GPU have so long to go.
-const PODS_GO: Duration = Duration::from_secs(600);
+/// The worker's pod, which has its own grace, has so long to go before the target is scaled up beside it.
+const WORKER_GOES: Duration = Duration::from_secs(600);
+/// The key of our ConfigMap under which the arguments stand as they were, from before they are changed until the new ones are proved.
+const UNDO: &str = "undo.json";
+/// How a run's name tells when it began.
+const BEGUN: &str = "%Y%m%d-%H%M%S";
+
+/// A name that fits where at most 63 characters do: a pod's name is its Job's and six more.
+pub(super) fn short_name(target: &str) -> &str {
+    let end = target.char_indices().nth(44).map_or(target.len(), |(at, _)| at);
+    target[..end].trim_end_matches(['-', '.'])
+}
 
 /// The name of everything that a run on a target makes.
 pub fn own_name(target: &str) -> String {
-    // A pod's name is the Job's and six more characters, and at most 63.
-    let short: String = target.chars().take(44).collect();
-    format!("autotune-{}", short.trim_end_matches(['-', '.']))
+    format!("autotune-{}", short_name(target))
 }
 
 /// The name of the ConfigMap that keeps the outcome of the last run on a target.
@@ -26,64 +41,165 @@ pub fn outcome_name(target: &str) -> String {
     own_name(target) + "-outcome"
 }
 
-/// Notes the scale, and scales the target down. What it says goes to `tell`.
+/// The name of a run that begins now.
+pub fn run_name(now: Timestamp) -> String {
+    now.strftime(BEGUN).to_string()
+}
+
+/// How long ago a run began, by its name.
+fn since(run: &str, now: Timestamp) -> Option<Seconds> {
+    let begun = jiff::civil::DateTime::strptime(BEGUN, run).ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(Seconds(now.duration_since(begun.timestamp()).as_secs_f64().max(0.0)))
+}
+
+/// Notes the scale, scales the target down, and waits until its pods hold no GPU any more.
 ///
 /// # Errors
 /// Those of the server, and pods that do not go.
-pub async fn take(cluster: &Cluster, target: &Target, run: &str, tell: &dyn Fn(&str)) -> Result<(), ClusterError> {
-    let original = target.original.unwrap_or(target.replicas);
-    target.note(cluster, Some((original, run))).await?;
-    target.scale(cluster, 0).await?;
-    tell(&format!("{} scaled from {} to 0; waiting until its pods are gone", target.title(), target.replicas));
+pub async fn take(
+    cluster: &Cluster,
+    target: &Target,
+    borrowed: &Borrowed,
+    patience: Duration,
+) -> Result<(), ClusterError> {
+    target.note(cluster, Some(borrowed)).await?;
+    target.scale(cluster, borrowed.kept).await?;
+    let says = format!(
+        "{} is scaled from {} to {} for the run {}; waiting until its pods are gone",
+        target.title(),
+        borrowed.original,
+        borrowed.kept,
+        borrowed.run
+    );
+    say(cluster, target, Step::Borrowed, &says).await;
     let begun = clock::now();
     loop {
-        let left = target.pods(cluster).await?;
-        if left.is_empty() {
-            tell(&format!("its pods are gone after {:.0} s", begun.elapsed().as_secs_f64()));
+        let pods = target.pods(cluster).await?;
+        let is_going = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_string();
+        let going: Vec<&Value> = pods.iter().filter(is_going).collect();
+        let staying = (pods.len() - going.len()) as u64;
+        if going.is_empty() && staying <= borrowed.kept {
+            cluster.tell(&format!("its pods are gone after {}", Seconds(begun.elapsed().as_secs_f64())));
             return Ok(());
         }
-        if begun.elapsed() > PODS_GO {
-            let names: Vec<&str> = left.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
+        if begun.elapsed() > patience {
+            let late = if going.is_empty() { pods.iter().collect() } else { going };
+            let names: Vec<&str> = late.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
             return Err(ClusterError::Wrong(format!(
-                "{} did not go within {} minutes; `kubectl describe pod` says why",
+                "{} did not go within {} (--patience); `kubectl describe pod` says why",
                 names.join(", "),
-                PODS_GO.as_secs() / 60
+                Seconds(patience.as_secs_f64())
             )));
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Ends the worker, and gives the target its scale back; nothing to do is done at once.
+/// Ends the worker. The GPU is free when its pods are gone.
 ///
 /// # Errors
-/// Those of the server: then the annotation stays, and the next attempt goes on from there.
-pub async fn give_back(cluster: &Cluster, target: &Target, tell: &dyn Fn(&str)) -> Result<(), ClusterError> {
-    let name = own_name(&target.name);
-    let worker = format!("{LABEL}={}", target.name);
-    cluster.delete(BATCH, "jobs", &name).await?;
-    let begun = clock::now();
-    // The GPU is not free before the worker is gone.
-    while begun.elapsed() < PODS_GO {
-        let pods = cluster.list("api/v1", "pods", &worker).await?;
+/// Those of the server.
+pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
+    cluster.delete(BATCH, "jobs", &own_name(target)).await?;
+    let (begun, labels) = (clock::now(), format!("{LABEL}={}", short_name(target)));
+    while begun.elapsed() < WORKER_GOES {
+        let pods = cluster.list(CORE, "pods", &labels).await?;
         if pods.iter().all(has_ended) {
-            break;
+            return Ok(());
         }
         tokio::time::sleep(LOOK).await;
     }
-    cluster.delete("api/v1", "configmaps", &name).await?;
-    // As it stands now: somebody may have changed it meanwhile.
-    if cluster.find(APPS, target.kind.plural(), &target.name).await?.is_none() {
-        tell(&format!("{} is gone; there is nothing to restore", target.title()));
-        return Ok(());
+    cluster.tell("the worker's pod does not go; the target's pods wait for its GPU");
+    Ok(())
+}
+
+/// Keeps the arguments as they were, so that whoever comes next can bring them back; or keeps them no more.
+///
+/// # Errors
+/// Those of the server.
+pub async fn keep_undo(cluster: &Cluster, target: &str, fields: Option<&Value>) -> Result<(), ClusterError> {
+    let patch = Patch::Merge(json!({"data": {UNDO: fields.map(Value::to_string)}}));
+    cluster.patch(CORE, "configmaps", &own_name(target), &patch).await.map(drop)
+}
+
+/// The arguments as they were, where the new ones are not proved yet.
+///
+/// # Errors
+/// Those of the server.
+pub async fn kept_undo(cluster: &Cluster, target: &str) -> Result<Option<Value>, ClusterError> {
+    let own = cluster.find(CORE, "configmaps", &own_name(target)).await?;
+    Ok(own.and_then(|own| serde_json::from_str(own["data"][UNDO].as_str()?).ok()))
+}
+
+/// Ends the worker, brings back arguments that were not proved, and gives the target its scale back; what is done already is left alone.
+///
+/// # Errors
+/// Those of the server: then the annotation stays, and the next attempt goes on from there.
+pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterError> {
+    end_worker(cluster, &which.name).await?;
+    let Some(target) = Target::find(cluster, which).await? else {
+        cluster.tell(&format!("{} {} is gone; there is nothing to restore", which.kind.name, which.name));
+        return forget(cluster, &which.name).await;
+    };
+    if let Some(undo) = kept_undo(cluster, &which.name).await? {
+        let force = Apply { force: true, dry_run: false };
+        cluster.apply(&target.api(), target.kind.plural, &target.name, &undo, force).await?;
+        say(cluster, &target, Step::RolledBack, &format!("{} has its former arguments again", target.title())).await;
     }
-    let now = Target::read(cluster, target.kind, &target.name).await?;
-    let Some(original) = now.original else { return Ok(()) };
-    if now.replicas == 0 {
-        now.scale(cluster, original).await?;
-        tell(&format!("{} scaled back to {original}", now.title()));
-    } else if now.replicas != original {
-        tell(&format!("{} was scaled to {} meanwhile, and stays there", now.title(), now.replicas));
+    release(cluster, &target).await
+}
+
+/// Gives the target its scale back, and takes away what was noted.
+///
+/// # Errors
+/// Those of the server: then the annotation stays, and the next attempt goes on from there.
+pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
+    if let Some(Borrowed { original, kept, run }) = &target.borrowed {
+        scale_back(cluster, target).await?;
+        let took = since(run, Timestamp::now()).filter(|_| target.replicas == *kept);
+        let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
+        if let Some(took) = took {
+            cluster.tell(&format!("{} had served {fewer} for {took} when it was scaled back", target.title()));
+        }
     }
-    now.note(cluster, None).await
+    // The arguments as they were go before the note: whoever finds the note must not find arguments of an older run.
+    forget(cluster, &target.name).await?;
+    if target.borrowed.is_some() { target.note(cluster, None).await } else { Ok(()) }
+}
+
+/// Asks for the pods that a borrowed target had, unless somebody else has decided meanwhile.
+///
+/// # Errors
+/// Those of the server.
+pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
+    let Some(Borrowed { original, kept, .. }) = &target.borrowed else { return Ok(()) };
+    if target.replicas == *kept {
+        target.scale(cluster, *original).await?;
+        let says = format!("{} is scaled back to {original}", target.title());
+        say(cluster, target, Step::GivenBack, &says).await;
+    } else if target.replicas != *original {
+        let says = format!("{} was scaled to {} meanwhile, and stays there", target.title(), target.replicas);
+        say(cluster, target, Step::GivenBack, &says).await;
+    }
+    Ok(())
+}
+
+async fn forget(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
+    cluster.delete(CORE, "configmaps", &own_name(target)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_and_tell_the_time() {
+        let long = "a-deployment-with-a-name-that-is-much-longer-than-most-people-would-ever-choose";
+        assert_eq!(own_name(long).len(), "autotune-".len() + 44);
+        assert_eq!(own_name("chat"), "autotune-chat");
+        let begun: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
+        let later: Timestamp = "2026-11-22T10:12:30Z".parse().unwrap();
+        assert_eq!(since(&run_name(begun), later), Some(Seconds(750.0)));
+        assert_eq!(since("by hand", later), None);
+    }
 }

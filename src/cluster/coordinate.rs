@@ -1,85 +1,157 @@
-//! One run from the outside: borrow the GPU, let the worker tune, collect its outcome, give the GPU back.
+//! One run from the outside: borrow the GPU, let the worker tune, give the GPU back, with better arguments if that is asked for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::api::{Cluster, ClusterError};
-use super::borrow::{BATCH, LOOK, give_back, outcome_name, own_name, take};
+use super::api::{Apply, Cluster, ClusterError, Patch};
+use super::apply::{change, likely_change};
+use super::borrow::{
+    BATCH, CORE, end_worker, give_back, keep_undo, kept_undo, outcome_name, own_name, release, scale_back, short_name,
+    take,
+};
+use super::events::{Step, say};
+use super::follow::{Ended, Watch, follow};
 use super::lease::Lease;
-use super::rights::{check, needed};
-use super::target::{Kind, Target};
-use super::worker::{LABEL, Order, worker};
-use crate::clock;
+use super::owners::{gitops, obstacle};
+use super::rights::{check, needed, scaling_right};
+use super::rollout::{Rollout, serves};
+use super::target::{Borrowed, Target, Which};
+use super::template::template;
+use super::worker::{LABEL, Order, RUN, TEMPLATE, digest, worker};
+use crate::export::render::yaml;
 use crate::report::Outcome;
-use crate::units::Seconds;
+use crate::settings::Plan as Session;
 
-/// A worker pod has so long to begin: images of engines are large, and nodes may have to come.
-const BEGINS_WITHIN: Duration = Duration::from_secs(1_800);
+/// Pods of an engine that the worker never started have so long to become ready.
+const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
+/// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
+const SLOWER: f64 = 4.0;
 
 /// What a run is asked for.
 pub struct Request {
-    /// The target's kind.
-    pub kind: Kind,
-    /// The target's name.
-    pub target: String,
-    /// The space file.
-    pub space: String,
+    /// The target.
+    pub which: Which,
+    /// The files of the ConfigMap: the space file, and the workload's.
+    pub files: BTreeMap<String, String>,
     /// What the worker is made of.
     pub order: Order,
     /// Who we are, as others read it in the Lease.
     pub holder: String,
+    /// How many pods of the target stay.
+    pub keep: u64,
+    /// Whether the target gets the arguments, and whether fields of other managers are taken over for that.
+    pub apply: Option<bool>,
+    /// How long pods may take to go, and the worker to begin.
+    pub patience: Duration,
 }
 
 /// What a run would do.
 pub struct Plan {
     /// The target as it stands.
     pub target: Target,
-    /// The name of the run.
-    pub run: String,
-    /// The worker.
-    pub job: Value,
+    /// What will be noted on it.
+    pub borrowed: Borrowed,
+    /// The worker; none where that of an earlier coordinator is still there.
+    pub job: Option<Value>,
+    /// The tool that keeps the target as a repository says.
+    pub gitops: Option<&'static str>,
 }
 
-/// How the worker ended.
-pub struct Ended {
-    /// What it found; none where it did not come to say so.
-    pub outcome: Option<Outcome>,
-    /// Why there is none.
-    pub because: String,
+/// What became of the arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arguments {
+    /// Nobody asked for a change, or there is nothing to change.
+    Left,
+    /// They were changed, and the target serves with them.
+    Applied,
+    /// They are for the user to apply: a patch, and why.
+    Patch(String, String),
+    /// They were changed, and changed back: why.
+    RolledBack(String),
+}
+
+/// How a run ended.
+pub struct Done {
+    /// What the worker found; none where it did not come to say so.
+    pub ended: Ended,
+    /// What became of the arguments.
+    pub arguments: Arguments,
 }
 
 /// Looks at everything without touching anything.
 ///
 /// # Errors
 /// What is in the way, and what to do about it.
-pub async fn plan(cluster: &Cluster, request: &Request) -> Result<Plan, ClusterError> {
-    let own = own_name(&request.target);
-    check(cluster, &needed(request.kind, &request.target, &own, &outcome_name(&request.target))).await?;
-    let target = Target::read(cluster, request.kind, &request.target).await?;
+pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Result<Plan, ClusterError> {
+    let name = &request.which.name;
+    check(cluster, &needed(&request.which, request.apply.is_some())).await?;
+    let target = Target::read(cluster, &request.which).await?;
+    check(cluster, &scaling_right(&target).into_iter().collect::<Vec<_>>()).await?;
     target.selector()?;
-    if let Some(scaler) = target.scaled_by(cluster).await? {
+    if let Some(why) = obstacle(cluster, &target).await? {
+        return Err(ClusterError::Wrong(why));
+    }
+    if target.original() == 0 {
+        return Err(ClusterError::Wrong(format!("{} is scaled to 0: there is no GPU to borrow", target.title())));
+    }
+    if request.keep >= target.original() {
         return Err(ClusterError::Wrong(format!(
-            "the HorizontalPodAutoscaler {scaler} scales {}, and would scale it up in mid-run: delete it for the time of the run, or set \
-its minReplicas and maxReplicas aside",
-            target.title()
+            "{} has {} pods, so keeping {} of them frees no GPU",
+            target.title(),
+            target.original(),
+            request.keep
         )));
     }
-    if target.replicas == 0 && target.original.is_none() {
-        return Err(ClusterError::Wrong(format!(
-            "{} is scaled to 0 already: there is no GPU to borrow",
-            target.title()
-        )));
+    let gitops = gitops(&target);
+    if let (Some(force), None, None) = (request.apply, gitops, &target.borrowed) {
+        rehearse_apply(cluster, &target, request, session, force).await?;
     }
-    // A run that did not come to its end goes on under its name.
-    let begun = target.original.and(target.run.clone());
-    let run = begun.unwrap_or_else(|| request.order.run.clone());
-    let job = worker(&target, &Order { run: run.clone(), ..request.order.clone() })?;
-    Ok(Plan { target, run, job })
+    // A run that did not come to its end goes on under its name, and with its worker.
+    let new = || Borrowed { original: target.replicas, kept: request.keep, run: request.order.run.clone() };
+    let borrowed = target.borrowed.clone().unwrap_or_else(new);
+    let there = match target.borrowed {
+        Some(_) => cluster.find(BATCH, "jobs", &own_name(name)).await?,
+        None => None,
+    };
+    let goes_on = there.is_some_and(|job| job["metadata"]["annotations"][RUN] == borrowed.run.as_str());
+    let has_ended = target.borrowed.is_some() && kept_outcome(cluster, name, &borrowed.run).await?.is_some();
+    let job = if goes_on || has_ended {
+        None
+    } else {
+        let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
+        Some(worker(&target, &template(cluster, &target).await?, &order)?)
+    };
+    Ok(Plan { target, borrowed, job, gitops })
 }
 
-/// Does what was planned. Whatever happens, also when the future is told to `stop`, the target gets its scale back.
+/// Asks the server what it would say of new arguments, while that costs nothing.
+async fn rehearse_apply(
+    cluster: &Cluster,
+    target: &Target,
+    request: &Request,
+    session: &Session,
+    force: bool,
+) -> Result<(), ClusterError> {
+    let Some(likely) = likely_change(target, request.order.container.as_deref(), session)? else { return Ok(()) };
+    send(cluster, target, &likely.fields, Apply { force, dry_run: true }).await
+}
+
+/// Server-side apply, with a remedy for conflicts.
+async fn send(cluster: &Cluster, target: &Target, fields: &Value, how: Apply) -> Result<(), ClusterError> {
+    match cluster.apply(&target.api(), target.kind.plural, &target.name, fields, how).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_conflict() => Err(ClusterError::Wrong(format!(
+            "{} cannot be given new arguments: {error}. --force-conflicts takes these fields over, and without --apply the arguments go \
+into your own manifest with `autotune export`",
+            target.title()
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Does what was planned. Whatever happens, also when `stop` ends, the target gets its scale back.
 ///
 /// # Errors
 /// What went wrong; if giving back is what failed, that, with the way to do it by hand.
@@ -88,195 +160,236 @@ pub async fn run(
     plan: &Plan,
     request: &Request,
     stop: impl Future<Output = ()>,
-    tell: &dyn Fn(&str),
-) -> Result<Ended, ClusterError> {
-    let own = own_name(&request.target);
-    let lease = Lease::take(cluster, &own, &request.holder, Timestamp::now()).await?;
-    let ended = tokio::select! {
-        ended = borrowed(cluster, plan, request, &own, tell) => ended,
-        failed = keep(cluster, &lease) => Err(failed),
+) -> Result<Done, ClusterError> {
+    let cluster = &cluster.patient();
+    let lease = Lease::take(cluster, &own_name(&request.which.name), &request.holder).await?;
+    let done = tokio::select! {
+        done = borrowed(cluster, plan, request) => done,
+        // Whoever has it now gives the GPU back.
+        lost = keep(cluster, &lease) => return Err(lost),
         () = stop => Err(ClusterError::Wrong("stopped before the end".to_owned())),
     };
     // The worker may take minutes to end, longer than a lease that nobody renews.
     let given_back = tokio::select! {
-        done = give_back(cluster, &plan.target, tell) => done,
-        failed = keep(cluster, &lease) => Err(failed),
+        given_back = give_back(cluster, &request.which) => given_back,
+        lost = keep(cluster, &lease) => return Err(lost),
     };
     let released = lease.release(cluster).await;
     if let Err(error) = given_back.and(released) {
-        let by_hand = format!(
-            "autotune restore --{} {} -n {}",
-            request.kind.name().to_lowercase(),
-            request.target,
-            cluster.namespace
-        );
-        return Err(ClusterError::Wrong(format!(
-            "{} was not given back ({error}); `{by_hand}` does it",
-            plan.target.title()
-        )));
+        let Which { kind, name, part } = &request.which;
+        let part = part.as_ref().map_or(String::new(), |part| format!(" --component {part}"));
+        let by_hand = format!("autotune restore --{} {name}{part} -n {}", kind.flag, cluster.namespace);
+        let title = plan.target.title();
+        return Err(ClusterError::Wrong(format!("{title} was not given back ({error}); `{by_hand}` does it")));
     }
-    ended
+    done
 }
 
 /// Renews the lease for ever.
 async fn keep(cluster: &Cluster, lease: &Lease) -> ClusterError {
     loop {
         tokio::time::sleep(Duration::from_secs(super::lease::SECONDS.unsigned_abs() / 4)).await;
-        if let Err(error) = lease.renew(cluster, Timestamp::now()).await {
+        if let Err(error) = lease.renew(cluster).await {
             return error;
         }
     }
 }
 
-async fn borrowed(
+async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<Done, ClusterError> {
+    let (target, name) = (&plan.target, &request.which.name);
+    let (own, made) = (own_name(name), plan.job.is_some());
+    if let Some(job) = &plan.job {
+        // What an earlier run left would be in the way. The worker is made first and waits: what a server or a policy refuses is refused
+        // before the service is touched.
+        cluster.delete(BATCH, "jobs", &own).await?;
+        cluster.delete(CORE, "configmaps", &own).await?;
+        cluster.create(CORE, "configmaps", &config_map(&own, request, &plan.borrowed, json!(request.files))).await?;
+        create_worker(cluster, job).await?;
+    }
+    let ended = match kept_outcome(cluster, name, &plan.borrowed.run).await?.filter(|_| !made) {
+        Some(outcome) => {
+            cluster.tell("the outcome of this run is there already");
+            Ended { outcome: Some(outcome), because: String::new() }
+        }
+        None => {
+            if !made {
+                cluster.tell(&format!("the run {} goes on with its worker, Job {own}", plan.borrowed.run));
+            }
+            take(cluster, target, &plan.borrowed, request.patience).await?;
+            cluster.patch(BATCH, "jobs", &own, &Patch::Merge(json!({"spec": {"suspend": false}}))).await?;
+            say(cluster, target, Step::Tuning, &format!("the worker is Job {own}")).await;
+            let mut watch = Watch::new(&request.which, &plan.borrowed, made_from(cluster, &own).await?);
+            let ended = follow(cluster, &mut watch, request.patience).await?;
+            if let Some(outcome) = &ended.outcome {
+                say(cluster, target, Step::Tuned, &outcome.because).await;
+                keep_outcome(cluster, request, &plan.borrowed, outcome).await?;
+            }
+            ended
+        }
+    };
+    let arguments = match (&ended.outcome, request.apply) {
+        (Some(outcome), Some(force)) => set_arguments(cluster, plan, request, outcome, force).await?,
+        _ => Arguments::Left,
+    };
+    Ok(Done { ended, arguments })
+}
+
+/// The digest of what the worker was made from.
+async fn made_from(cluster: &Cluster, own: &str) -> Result<String, ClusterError> {
+    let job = cluster.get(BATCH, "jobs", own).await?;
+    Ok(job["metadata"]["annotations"][TEMPLATE].as_str().unwrap_or_default().to_owned())
+}
+
+/// Changes the arguments, scales up, and waits until the target serves with them; otherwise brings the former ones back.
+async fn set_arguments(
     cluster: &Cluster,
     plan: &Plan,
     request: &Request,
-    own: &str,
-    tell: &dyn Fn(&str),
-) -> Result<Ended, ClusterError> {
-    let space = json!({
+    outcome: &Outcome,
+    force: bool,
+) -> Result<Arguments, ClusterError> {
+    let (name, own) = (&request.which.name, own_name(&request.which.name));
+    let edited = match cluster.find(BATCH, "jobs", &own).await? {
+        Some(job) => job["metadata"]["annotations"][TEMPLATE].as_str().map(str::to_owned),
+        None => None,
+    };
+    end_worker(cluster, name).await?;
+    let target = Target::read(cluster, &request.which).await?;
+    let change = match change(&target, request.order.container.as_deref(), outcome) {
+        Ok(Some(change)) => change,
+        // An earlier coordinator changed them, and did not come to prove them.
+        Ok(None) if kept_undo(cluster, name).await?.is_some() => return prove(cluster, request, outcome).await,
+        Ok(None) => {
+            cluster.tell(&format!("{} has these arguments already", target.title()));
+            return Ok(Arguments::Left);
+        }
+        Err(why) => return Ok(Arguments::Patch(String::new(), why.to_string())),
+    };
+    if !change.warnings.is_empty() {
+        cluster.tell(&change.warnings);
+    }
+    let for_the_user = |why: String| Arguments::Patch(yaml(&change.fields, 0) + "\n", why);
+    if let Some(tool) = plan.gitops {
+        let why = format!("{tool} keeps {} as a repository says, so the change belongs there", target.title());
+        return Ok(for_the_user(why));
+    }
+    if edited.is_some_and(|before| before != digest(&target)) {
+        let why = format!("{} was edited while the worker measured what it was before", target.title());
+        return Ok(for_the_user(why));
+    }
+    cluster.tell(&change.diff);
+    keep_undo(cluster, name, Some(&change.undo)).await?;
+    if let Err(refused) = send(cluster, &target, &change.fields, Apply { force, dry_run: false }).await {
+        keep_undo(cluster, name, None).await?;
+        return match refused {
+            ClusterError::Wrong(_) | ClusterError::Refused { .. } => Ok(for_the_user(refused.to_string())),
+            away => Err(away),
+        };
+    }
+    prove(cluster, request, outcome).await
+}
+
+/// Scales up with the new arguments, and waits whether the target serves with them. If not, giving back brings the former ones back.
+async fn prove(cluster: &Cluster, request: &Request, outcome: &Outcome) -> Result<Arguments, ClusterError> {
+    let which = &request.which;
+    let target = Target::read(cluster, which).await?;
+    say(cluster, &target, Step::Applied, &format!("{} has new arguments", target.title())).await;
+    scale_back(cluster, &target).await?;
+    let slowest = outcome.slowest_start.map_or(Duration::ZERO, |start| Duration::from_secs_f64(start.0 * SLOWER));
+    match serves(cluster, which, slowest.max(request.patience)).await? {
+        Rollout::Ready => {
+            cluster.tell(&format!("{} serves with its new arguments", target.title()));
+            // From here on the new arguments stay.
+            release(cluster, &Target::read(cluster, which).await?).await?;
+            Ok(Arguments::Applied)
+        }
+        Rollout::Failed(why) => Ok(Arguments::RolledBack(why)),
+    }
+}
+
+/// Waits until a target that was given back serves again; whether it does.
+///
+/// # Errors
+/// Those of the server.
+pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, ClusterError> {
+    match serves(cluster, which, STARTS_WITHIN).await? {
+        Rollout::Ready => {
+            cluster.tell(&format!("{} {} serves again", which.kind.name, which.name));
+            Ok(true)
+        }
+        Rollout::Failed(why) => {
+            cluster.tell(&format!("{} {} does not serve yet: {why}", which.kind.name, which.name));
+            Ok(false)
+        }
+    }
+}
+
+/// A ConfigMap of a run.
+fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -> Value {
+    let labels = json!({LABEL: short_name(&request.which.name)});
+    json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": own, "labels": {LABEL: request.target}},
-        "data": {"space.toml": request.space},
-    });
-    // What an earlier run left would be in the way.
-    cluster.delete(BATCH, "jobs", own).await?;
-    cluster.delete("api/v1", "configmaps", own).await?;
-    cluster.create("api/v1", "configmaps", &space).await?;
-    take(cluster, &plan.target, &plan.run, tell).await?;
-    create_worker(cluster, &plan.job).await?;
-    tell(&format!("the worker is Job {own}"));
-    let ended = follow(cluster, own, &request.target, tell).await?;
-    if let Some(outcome) = &ended.outcome {
-        keep_outcome(cluster, &request.target, outcome, tell).await?;
-    }
-    Ok(ended)
+        "metadata": {"name": name, "labels": labels, "annotations": {RUN: borrowed.run}},
+        "data": data,
+    })
 }
 
 /// Leaves the outcome in the cluster, for whoever reads it after this coordinator's pod is gone.
 async fn keep_outcome(
     cluster: &Cluster,
-    target: &str,
+    request: &Request,
+    borrowed: &Borrowed,
     outcome: &Outcome,
-    tell: &dyn Fn(&str),
 ) -> Result<(), ClusterError> {
-    let name = outcome_name(target);
+    let name = outcome_name(&request.which.name);
     let text = serde_json::to_string_pretty(outcome).unwrap_or_default();
-    let object = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": {LABEL: target}},
-        "data": {"outcome.json": text},
-    });
-    cluster.delete("api/v1", "configmaps", &name).await?;
-    cluster.create("api/v1", "configmaps", &object).await?;
-    tell(&format!("the outcome is in ConfigMap {name}"));
+    cluster.delete(CORE, "configmaps", &name).await?;
+    let object = config_map(&name, request, borrowed, json!({"outcome.json": text}));
+    cluster.create(CORE, "configmaps", &object).await?;
+    cluster.tell(&format!("the outcome is in ConfigMap {name}"));
     Ok(())
+}
+
+/// The outcome of this run, if it was kept.
+async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
+    let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
+    let kept = kept.filter(|kept| kept["metadata"]["annotations"][RUN] == run);
+    Ok(kept.and_then(|kept| serde_json::from_str(kept["data"]["outcome.json"].as_str()?).ok()))
 }
 
 /// Makes the Job; one of that name may still be on its way out.
 async fn create_worker(cluster: &Cluster, job: &Value) -> Result<(), ClusterError> {
-    let begun = clock::now();
+    let begun = crate::clock::now();
     loop {
         match cluster.create(BATCH, "jobs", job).await {
-            Ok(_) => return Ok(()),
             Err(error) if error.is_conflict() && begun.elapsed() < Duration::from_secs(60) => {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(super::borrow::LOOK).await;
             }
-            Err(error) => return Err(error),
+            made => return made.map(drop),
         }
     }
 }
 
-/// Watches the worker until it has ended, and reads what it says at its end.
-async fn follow(cluster: &Cluster, own: &str, target: &str, tell: &dyn Fn(&str)) -> Result<Ended, ClusterError> {
-    let (begun, mut began, mut said) = (clock::now(), false, String::new());
-    loop {
-        let job = cluster.get(BATCH, "jobs", own).await?;
-        let pods = cluster.list("api/v1", "pods", &format!("{LABEL}={target}")).await?;
-        let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
-        if let Some(says) = newest.and_then(standing)
-            && says != said
-        {
-            tell(&says);
-            said = says;
-        }
-        let phase = newest.and_then(|pod| pod["status"]["phase"].as_str());
-        began |= matches!(phase, Some("Running" | "Succeeded" | "Failed"));
-        if phase == Some("Running")
-            && let Some(pod) = newest.and_then(|pod| pod["metadata"]["name"].as_str())
-            && let Some(line) = cluster.last_line(pod, "autotune").await
-            && line != said
-        {
-            tell(&line);
-            said = line;
-        }
-        let condition = |name: &str| {
-            let all = job["status"]["conditions"].as_array();
-            all.and_then(|all| all.iter().find(|c| c["type"] == name && c["status"] == "True"))
-        };
-        if condition("Complete").is_some() || condition("Failed").is_some() {
-            let message = newest.and_then(last_words).unwrap_or_default();
-            let outcome = serde_json::from_str::<Outcome>(&message).ok();
-            let why = condition("Failed").and_then(|c| c["message"].as_str()).unwrap_or_default();
-            let because = if message.is_empty() || outcome.is_some() { why.to_owned() } else { message };
-            return Ok(Ended { outcome, because });
-        }
-        if !began && begun.elapsed() > BEGINS_WITHIN {
-            let waited = Seconds(BEGINS_WITHIN.as_secs_f64());
-            return Err(ClusterError::Wrong(format!("the worker did not begin within {waited}: {said}")));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// What keeps a pod from running, or that it runs.
-fn standing(pod: &Value) -> Option<String> {
-    let name = pod["metadata"]["name"].as_str()?;
-    let statuses = ["initContainerStatuses", "containerStatuses"].map(|key| pod["status"][key].as_array());
-    let waiting = statuses.into_iter().flatten().flatten().find_map(|status| {
-        let waiting = &status["state"]["waiting"];
-        let reason = waiting["reason"].as_str().filter(|r| !["PodInitializing", "ContainerCreating"].contains(r))?;
-        Some(format!("{reason} {}", waiting["message"].as_str().unwrap_or_default()))
-    });
-    let unscheduled = || {
-        let conditions = pod["status"]["conditions"].as_array()?;
-        let scheduled = conditions.iter().find(|c| c["type"] == "PodScheduled" && c["status"] == "False")?;
-        Some(format!("not scheduled: {}", scheduled["message"].as_str().unwrap_or_default()))
-    };
-    match pod["status"]["phase"].as_str()? {
-        "Pending" => waiting.or_else(unscheduled).map(|why| format!("pod {name} waits: {}", why.trim_end())),
-        "Running" => None,
-        phase => Some(format!("pod {name}: {phase}")),
-    }
-}
-
-/// The termination message of a worker's pod.
-fn last_words(pod: &Value) -> Option<String> {
-    let statuses = pod["status"]["containerStatuses"].as_array()?;
-    let ours = statuses.iter().find(|status| status["name"] == "autotune")?;
-    ours["state"]["terminated"]["message"].as_str().map(str::to_owned)
-}
-
-/// Gives a target back that an earlier run left borrowed.
+/// Gives a target back that an earlier run left borrowed, and takes away what it left.
 ///
 /// # Errors
 /// Those of the server; a run that is still at it.
-pub async fn restore(
-    cluster: &Cluster,
-    kind: Kind,
-    name: &str,
-    holder: &str,
-    tell: &dyn Fn(&str),
-) -> Result<(), ClusterError> {
-    let target = Target::read(cluster, kind, name).await?;
-    if target.original.is_none() {
-        tell(&format!("{} is not borrowed: nothing to restore", target.title()));
+pub async fn restore(cluster: &Cluster, which: &Which, holder: &str) -> Result<(), ClusterError> {
+    let own = own_name(&which.name);
+    let target = Target::find(cluster, which).await?;
+    let borrowed = target.as_ref().is_some_and(|target| target.borrowed.is_some());
+    let left =
+        cluster.find(BATCH, "jobs", &own).await?.is_some() || cluster.find(CORE, "configmaps", &own).await?.is_some();
+    if !borrowed && !left {
+        cluster.tell(&format!("{} {} is not borrowed: nothing to restore", which.kind.name, which.name));
         return Ok(());
     }
-    let lease = Lease::take(cluster, &own_name(name), holder, Timestamp::now()).await?;
-    give_back(cluster, &target, tell).await?;
+    let cluster = &cluster.patient();
+    let lease = Lease::take(cluster, &own, holder).await?;
+    tokio::select! {
+        given_back = give_back(cluster, which) => given_back?,
+        lost = keep(cluster, &lease) => return Err(lost),
+    }
     lease.release(cluster).await
 }

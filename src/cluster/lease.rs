@@ -1,13 +1,20 @@
 //! Who is at a target: a Lease, so that two runs never meet.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError};
+use super::borrow::LOOK;
+use crate::clock;
 
 const COORDINATION: &str = "apis/coordination.k8s.io/v1";
 /// A holder that has not renewed for so long is gone.
 pub(super) const SECONDS: i64 = 60;
+
+/// By more than this, the clocks of two machines do not differ.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
 
 /// A lease that is held.
 #[derive(Clone, Debug)]
@@ -17,44 +24,67 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lease of a target; one whose holder is gone is taken over.
+    /// Takes the lease of a target. One whose holder does not renew it is taken over, after as long as a lease lasts: whether the holder
+    /// lives is seen by its renewals and not by its clock, which may differ from ours.
     ///
     /// # Errors
-    /// Who holds it, and for how long already.
-    pub async fn take(cluster: &Cluster, name: &str, holder: &str, now: Timestamp) -> Result<Self, ClusterError> {
+    /// Who holds it.
+    pub async fn take(cluster: &Cluster, name: &str, holder: &str) -> Result<Self, ClusterError> {
         let lease = Self { name: name.to_owned(), holder: holder.to_owned() };
-        for _ in 0..2 {
-            match cluster.find(COORDINATION, "leases", name).await? {
-                None => match cluster.create(COORDINATION, "leases", &lease.object(now, None)).await {
+        let mut seen: Option<(Value, std::time::Instant)> = None;
+        loop {
+            let now = Timestamp::now();
+            let Some(there) = cluster.find(COORDINATION, "leases", name).await? else {
+                match cluster.create(COORDINATION, "leases", &lease.object(now, None)).await {
                     Ok(_) => return Ok(lease),
-                    Err(error) if error.is_conflict() => {}
+                    Err(error) if error.is_conflict() => continue,
                     Err(error) => return Err(error),
-                },
-                Some(there) => {
-                    if let Some(holder) = held_by_another(&there, holder, now) {
-                        return Err(ClusterError::Wrong(format!(
-                            "{holder} is at it (lease {name}); wait for its end, or end it and wait a minute"
-                        )));
-                    }
-                    match cluster.replace(COORDINATION, "leases", name, &lease.object(now, Some(&there))).await {
-                        Ok(_) => return Ok(lease),
-                        Err(error) if error.is_conflict() => {}
-                        Err(error) => return Err(error),
-                    }
                 }
+            };
+            if let Some(other) = held_by_another(&there, holder, now) {
+                match &seen {
+                    None => {
+                        cluster.tell(&format!(
+                            "{other} holds the lease {name}; waiting up to {} s to see whether it still lives",
+                            lasts(&there).as_secs()
+                        ));
+                        seen = Some((there, clock::now()));
+                    }
+                    Some((first, _)) if first["spec"] != there["spec"] => {
+                        return Err(ClusterError::Wrong(format!("{other} is at it (lease {name}); wait for its end")));
+                    }
+                    Some((_, since)) if since.elapsed() > lasts(&there) => {
+                        match cluster.replace(COORDINATION, "leases", name, &lease.object(now, Some(&there))).await {
+                            Ok(_) => return Ok(lease),
+                            Err(error) if error.is_conflict() => seen = None,
+                            Err(error) => return Err(error),
+                        }
+                    }
+                    Some(_) => {}
+                }
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            match cluster.replace(COORDINATION, "leases", name, &lease.object(now, Some(&there))).await {
+                Ok(_) => return Ok(lease),
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Wrong(format!("somebody else takes the lease {name} at the same moment; try again")))
     }
 
     /// Says that the holder still lives.
     ///
     /// # Errors
     /// If somebody else has taken it over.
-    pub async fn renew(&self, cluster: &Cluster, now: Timestamp) -> Result<(), ClusterError> {
-        let there = cluster.get(COORDINATION, "leases", &self.name).await?;
-        if let Some(holder) = held_by_another(&there, &self.holder, now) {
-            return Err(ClusterError::Wrong(format!("{holder} has taken over (lease {})", self.name)));
+    pub async fn renew(&self, cluster: &Cluster) -> Result<(), ClusterError> {
+        let (there, now) = (cluster.get(COORDINATION, "leases", &self.name).await?, Timestamp::now());
+        if there["spec"]["holderIdentity"] != self.holder.as_str() {
+            let holder = there["spec"]["holderIdentity"].as_str().unwrap_or("somebody else");
+            return Err(ClusterError::Wrong(format!(
+                "{holder} has taken over (lease {}), and gives the GPU back",
+                self.name
+            )));
         }
         match cluster.replace(COORDINATION, "leases", &self.name, &self.object(now, Some(&there))).await {
             // The next renewal will see who it was.
@@ -90,13 +120,17 @@ impl Lease {
     }
 }
 
-/// Who else holds a lease and has renewed it lately.
+/// How long a lease lasts without a renewal.
+fn lasts(lease: &Value) -> Duration {
+    Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(SECONDS.unsigned_abs()))
+}
+
+/// Who else holds a lease and may live; one that was not renewed for hours is dead by any clock.
 fn held_by_another(lease: &Value, us: &str, now: Timestamp) -> Option<String> {
     let spec = &lease["spec"];
     let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty() && *holder != us)?;
     let renewed: Timestamp = spec["renewTime"].as_str()?.parse().ok()?;
-    let lasts = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or(SECONDS));
-    (now.duration_since(renewed) < lasts).then(|| holder.to_owned())
+    (now.duration_since(renewed) < CLOCKS_DIFFER).then(|| holder.to_owned())
 }
 
 #[cfg(test)]
@@ -109,8 +143,8 @@ mod tests {
         let lease = Lease { name: "l".into(), holder: "a".into() }.object(now, None);
         assert_eq!(lease["spec"]["renewTime"], "2026-11-22T10:00:00.000000Z");
         let later = |seconds| now + SignedDuration::from_secs(seconds);
-        assert_eq!(held_by_another(&lease, "b", later(59)), Some("a".to_owned()));
-        assert_eq!(held_by_another(&lease, "b", later(60)), None);
+        assert_eq!(held_by_another(&lease, "b", later(3_599)), Some("a".to_owned()));
+        assert_eq!(held_by_another(&lease, "b", later(3_600)), None);
         assert_eq!(held_by_another(&lease, "a", later(1)), None);
     }
 }

@@ -1,14 +1,22 @@
-//! Kubernetes: the Deployment that holds the GPU is scaled down, a worker Job tunes on its node, and the service comes back.
+//! Kubernetes: the object that holds the GPU is scaled down, a worker Job tunes on its node, and the service comes back, or a better one.
 //!
 //! The coordinator is anybody with the rights of [`rights`]: a terminal, or a Job without a GPU. What has to survive it stands in the cluster:
-//! the original scale in an annotation of the target, who is at it in a Lease. [`borrow`] gives back whatever an earlier coordinator left.
+//! the original scale in annotations of the target ([`target`]), who is at it in a Lease, the worker and what undoes a change in objects of
+//! our own. [`plan`](coordinate::plan) looks, [`run`](coordinate::run) does, and [`borrow`] gives back whatever an earlier coordinator left.
 
 pub mod api;
+pub mod apply;
 pub mod borrow;
 pub mod coordinate;
+mod events;
+pub mod follow;
+pub mod kinds;
 mod lease;
-mod rights;
+mod owners;
+pub mod rights;
+pub mod rollout;
 pub mod target;
+mod template;
 pub mod worker;
 
 pub use api::{Cluster, ClusterError};

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::api::{Cluster, ClusterError};
-use super::target::Kind;
+use super::borrow::{outcome_name, own_name};
+use super::kinds::Scaled;
+use super::target::{Target, Which};
 
 /// One right: who may do what to which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,31 +28,45 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// What a run on a target does, `own` being the name of its own objects, `outcome` that of the ConfigMap with what it found.
-pub fn needed(kind: Kind, target: &str, own: &str, outcome: &str) -> Vec<Right> {
-    let right = |verb, group, resource: &str, name: Option<&str>| Right {
-        verb,
-        group,
-        resource: resource.to_owned(),
-        name: name.map(str::to_owned),
-    };
-    let scale = format!("{}/scale", kind.plural());
-    let mut rights = vec![
-        right("get", "apps", kind.plural(), Some(target)),
-        right("patch", "apps", kind.plural(), Some(target)),
-        right("patch", "apps", &scale, Some(target)),
-        right("list", "", "pods", None),
-    ];
+fn right(verb: &'static str, group: &'static str, resource: &str, name: Option<&str>) -> Right {
+    Right { verb, group, resource: resource.to_owned(), name: name.map(str::to_owned) }
+}
+
+/// What a run on a target does, and whether it `applies` arguments at its end.
+pub fn needed(Which { kind, name, part }: &Which, applies: bool) -> Vec<Right> {
+    let (own, outcome) = (own_name(name), outcome_name(name));
+    let mut rights =
+        vec![right("get", kind.group, kind.plural, Some(name)), right("patch", kind.group, kind.plural, Some(name))];
+    // As if the object said nothing special of its scale.
+    let scaled = Scaled { name, part: part.as_deref().unwrap_or_default(), object: &serde_json::Value::Null };
+    if (kind.scaling)(&scaled, 0).subresource {
+        rights.push(right("patch", kind.group, &format!("{}/scale", kind.plural), Some(name)));
+    }
+    rights.push(right("list", "", "pods", None));
     let owned = [("", "configmaps"), ("batch", "jobs"), ("coordination.k8s.io", "leases")];
     for (group, resource) in owned {
         // Creation cannot be limited to a name: the object is not there yet.
         rights.push(right("create", group, resource, None));
-        rights.push(right("get", group, resource, Some(own)));
-        rights.push(right("delete", group, resource, Some(own)));
+        rights.push(right("get", group, resource, Some(&own)));
+        rights.push(right("delete", group, resource, Some(&own)));
     }
-    rights.push(right("update", "coordination.k8s.io", "leases", Some(own)));
-    rights.push(right("delete", "", "configmaps", Some(outcome)));
+    rights.push(right("update", "coordination.k8s.io", "leases", Some(&own)));
+    // The worker waits until the GPU is free.
+    rights.push(right("patch", "batch", "jobs", Some(&own)));
+    rights.push(right("get", "", "configmaps", Some(&outcome)));
+    rights.push(right("delete", "", "configmaps", Some(&outcome)));
+    if applies {
+        rights.push(right("patch", "", "configmaps", Some(&own)));
+    }
     rights
+}
+
+/// The right to scale a target whose scale is another object's; none where it is its own.
+pub fn scaling_right(target: &Target) -> Option<Right> {
+    let scaling = (target.kind.scaling)(&target.scaled(), 0);
+    let resource = if scaling.subresource { format!("{}/scale", scaling.plural) } else { scaling.plural.to_owned() };
+    let is_foreign = scaling.plural != target.kind.plural;
+    is_foreign.then(|| right("patch", target.kind.group, &resource, Some(&scaling.name)))
 }
 
 /// Asks the server for each right.

@@ -1,43 +1,26 @@
-//! What is borrowed from: a Deployment or StatefulSet, its scale, its pods.
+//! What is borrowed from: an object as it stands, its scale, its pods, and what we noted on it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::api::{Cluster, ClusterError};
+use super::api::{Cluster, ClusterError, Patch};
+use super::kinds::{Kind, Scaled};
 
 /// The annotation that keeps a target's scale while it is borrowed.
-pub const ORIGINAL: &str = "autotune/original-replicas";
+const ORIGINAL: &str = "autotune/original-replicas";
+/// The annotation that says how many pods a target keeps meanwhile.
+const KEPT: &str = "autotune/kept-replicas";
 /// The annotation that names the run, and with it the folder of its journal, while a target is borrowed.
 const RUN: &str = "autotune/run";
-/// The API group of what can be borrowed from.
-pub(super) const APPS: &str = "apis/apps/v1";
-/// That of what scales others.
-const AUTOSCALING: &str = "apis/autoscaling/v2";
 
-/// A kind that can be borrowed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A Deployment.
-    Deployment,
-    /// A StatefulSet.
-    StatefulSet,
-}
-
-impl Kind {
-    /// As manifests spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-        }
-    }
-
-    /// As the API spells it.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployments",
-            Self::StatefulSet => "statefulsets",
-        }
-    }
+/// What stands on a target while it is borrowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Borrowed {
+    /// How many pods it had asked for.
+    pub original: u64,
+    /// How many it keeps.
+    pub kept: u64,
+    /// The run: when it began, and the name of its journal's folder.
+    pub run: String,
 }
 
 /// Whether a pod holds nothing any more.
@@ -45,19 +28,36 @@ pub(super) fn has_ended(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
+/// A condition of an object that is true.
+pub(super) fn condition<'o>(object: &'o Value, name: &str) -> Option<&'o Value> {
+    let all = object["status"]["conditions"].as_array()?;
+    all.iter().find(|condition| condition["type"] == name && condition["status"] == "True")
+}
+
+/// Which target.
+#[derive(Clone, Debug)]
+pub struct Which {
+    /// Its kind.
+    pub kind: &'static Kind,
+    /// Its name.
+    pub name: String,
+    /// Which part of it, where it has several.
+    pub part: Option<String>,
+}
+
 /// A target as it stands in the cluster.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: &'static Kind,
     /// Its name.
     pub name: String,
+    /// The part of it that is meant, where its kind has parts.
+    pub part: Option<String>,
     /// How many pods it wants now.
     pub replicas: u64,
-    /// How many it wanted before an earlier run that did not end, by its annotation.
-    pub original: Option<u64>,
-    /// The name of that run, whose journal the next worker goes on with.
-    pub run: Option<String>,
+    /// What an earlier run that did not end noted on it.
+    pub borrowed: Option<Borrowed>,
     /// The whole object.
     pub object: Value,
 }
@@ -66,30 +66,72 @@ impl Target {
     /// Reads a target.
     ///
     /// # Errors
-    /// Those of the server; its absence with the namespace that was looked in.
-    pub async fn read(cluster: &Cluster, kind: Kind, name: &str) -> Result<Self, ClusterError> {
-        let object = cluster.find(APPS, kind.plural(), name).await?.ok_or_else(|| {
-            let place = &cluster.namespace;
-            ClusterError::Wrong(format!(
-                "there is no {} {name} in the namespace {place}; -n names another",
-                kind.name()
-            ))
-        })?;
-        let original = object["metadata"]["annotations"][ORIGINAL].as_str().and_then(|text| text.parse().ok());
-        Ok(Self {
-            kind,
-            name: name.to_owned(),
-            // Absent means one.
-            replicas: object["spec"]["replicas"].as_u64().unwrap_or(1),
-            original,
-            run: object["metadata"]["annotations"][RUN].as_str().map(str::to_owned),
-            object,
+    /// Those of the server; its absence with the namespace that was looked in; a part that it does not have.
+    pub async fn read(cluster: &Cluster, which: &Which) -> Result<Self, ClusterError> {
+        let Which { kind, name, part } = which;
+        Self::find(cluster, which).await?.ok_or_else(|| {
+            let (place, kind) = (&cluster.namespace, kind.name);
+            let part = part.as_ref().map_or(String::new(), |part| format!(" with a component {part}"));
+            ClusterError::Wrong(format!("there is no {kind} {name}{part} in the namespace {place}; -n names another"))
         })
     }
 
-    /// `Deployment chat`.
+    /// Reads a target that may be gone.
+    ///
+    /// # Errors
+    /// Those of the server; a part that it does not have.
+    pub async fn find(cluster: &Cluster, Which { kind, name, part }: &Which) -> Result<Option<Self>, ClusterError> {
+        for version in kind.versions {
+            if let Some(object) = cluster.find(&format!("apis/{}/{version}", kind.group), kind.plural, name).await? {
+                return Self::of(kind, object, part.as_deref()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The target that an object is.
+    ///
+    /// # Errors
+    /// A part that it does not have.
+    pub fn of(kind: &'static Kind, object: Value, part: Option<&str>) -> Result<Self, ClusterError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let part =
+            (kind.part)(&object, part).map_err(|why| ClusterError::Wrong(format!("{} {name} {why}", kind.name)))?;
+        let noted = |key: &str| object["metadata"]["annotations"][key].as_str();
+        let number = |key: &str| noted(key).and_then(|text| text.parse().ok());
+        let borrowed = number(ORIGINAL).map(|original| Borrowed {
+            original,
+            kept: number(KEPT).unwrap_or(0),
+            run: noted(RUN).unwrap_or_default().to_owned(),
+        });
+        let mut target = Self { kind, name, part, replicas: 0, borrowed, object };
+        target.replicas = (kind.replicas)(&target.scaled());
+        Ok(target)
+    }
+
+    /// Which target this is.
+    pub fn which(&self) -> Which {
+        Which { kind: self.kind, name: self.name.clone(), part: self.part.clone() }
+    }
+
+    pub(super) fn scaled(&self) -> Scaled<'_> {
+        Scaled { name: &self.name, part: self.part.as_deref().unwrap_or_default(), object: &self.object }
+    }
+
+    /// `Deployment chat`, `DynamoGraphDeployment graph (Worker)`.
     pub fn title(&self) -> String {
-        format!("{} {}", self.kind.name(), self.name)
+        let part = self.part.as_ref().map_or(String::new(), |part| format!(" ({part})"));
+        format!("{} {}{part}", self.kind.name, self.name)
+    }
+
+    /// The group and version by which the object was read, as a path of the API.
+    pub(super) fn api(&self) -> String {
+        format!("apis/{}", self.object["apiVersion"].as_str().unwrap_or_default())
+    }
+
+    /// How many pods it wants when nobody borrows from it.
+    pub fn original(&self) -> u64 {
+        self.borrowed.as_ref().map_or(self.replicas, |borrowed| borrowed.original)
     }
 
     /// The labels of its pods, as a selector.
@@ -97,15 +139,10 @@ impl Target {
     /// # Errors
     /// A selector that is more than labels.
     pub fn selector(&self) -> Result<String, ClusterError> {
-        let selector = &self.object["spec"]["selector"];
-        let only_labels = selector["matchExpressions"].as_array().is_none_or(Vec::is_empty);
-        let labels = selector["matchLabels"].as_object().filter(|labels| only_labels && !labels.is_empty());
-        let labels = labels.ok_or_else(|| {
+        let labels = (self.kind.labels)(&self.scaled()).ok_or_else(|| {
             ClusterError::Wrong(format!("{} selects its pods by expressions, which is not supported", self.title()))
         })?;
-        let pairs: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-        Ok(pairs.join(","))
+        Ok(labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
     }
 
     /// Its pods that still hold something: those that have not ended.
@@ -117,40 +154,34 @@ impl Target {
         Ok(pods.into_iter().filter(|pod| !has_ended(pod)).collect())
     }
 
-    /// Whoever else would scale it meanwhile, by name.
-    ///
-    /// # Errors
-    /// Those of the server but for a missing right: then nobody is known.
-    pub async fn scaled_by(&self, cluster: &Cluster) -> Result<Option<String>, ClusterError> {
-        let scalers = match cluster.list(AUTOSCALING, "horizontalpodautoscalers", "").await {
-            Ok(scalers) => scalers,
-            Err(ClusterError::Refused { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let ours = |scaler: &&Value| {
-            let target = &scaler["spec"]["scaleTargetRef"];
-            target["kind"] == self.kind.name() && target["name"] == self.name.as_str()
-        };
-        Ok(scalers.iter().find(ours).and_then(|s| s["metadata"]["name"].as_str().map(str::to_owned)))
-    }
-
     /// Asks for so many pods.
     ///
     /// # Errors
     /// Those of the server.
     pub async fn scale(&self, cluster: &Cluster, replicas: u64) -> Result<(), ClusterError> {
-        let fields = serde_json::json!({"spec": {"replicas": replicas}});
-        cluster.merge(APPS, self.kind.plural(), &format!("{}/scale", self.name), &fields).await.map(drop)
+        let scaling = (self.kind.scaling)(&self.scaled(), replicas);
+        let name = if scaling.subresource { format!("{}/scale", scaling.name) } else { scaling.name };
+        // An adapter of scale has the group of its target, and one version.
+        let api = if scaling.plural == self.kind.plural { self.api() } else { self.adapter_api() };
+        cluster.patch(&api, scaling.plural, &name, &scaling.patch).await.map(drop)
     }
 
-    /// Notes the original scale and the run, or takes the notes away.
+    fn adapter_api(&self) -> String {
+        format!("apis/{}/{}", self.kind.group, self.kind.versions.last().copied().unwrap_or_default())
+    }
+
+    /// Notes what is borrowed, or takes the note away.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn note(&self, cluster: &Cluster, borrowed: Option<(u64, &str)>) -> Result<(), ClusterError> {
-        let (original, run) =
-            borrowed.map_or((Value::Null, Value::Null), |(n, run)| (n.to_string().into(), run.into()));
-        let fields = serde_json::json!({"metadata": {"annotations": {ORIGINAL: original, RUN: run}}});
-        cluster.merge(APPS, self.kind.plural(), &self.name, &fields).await.map(drop)
+    pub async fn note(&self, cluster: &Cluster, borrowed: Option<&Borrowed>) -> Result<(), ClusterError> {
+        let notes = match borrowed {
+            Some(Borrowed { original, kept, run }) => {
+                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run})
+            }
+            None => json!({ORIGINAL: null, KEPT: null, RUN: null}),
+        };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
+        cluster.patch(&self.api(), self.kind.plural, &self.name, &patch).await.map(drop)
     }
 }

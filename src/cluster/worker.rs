@@ -3,12 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use super::api::ClusterError;
-use super::target::{Kind, Target};
+use super::borrow::short_name;
+use super::target::Target;
 
 /// Where our things are in the worker's container.
 const HOME: &str = "/autotune";
 /// The label by which everything of a run is found.
 pub const LABEL: &str = "autotune/target";
+/// The annotation of a worker with the digest of what it was made from.
+pub const TEMPLATE: &str = "autotune/template";
+/// The annotation of a worker that names its run.
+pub const RUN: &str = "autotune/run";
 /// A worker that fails for reasons of the cluster is tried so many times again.
 const RETRIES: u32 = 3;
 /// The engine needs a while to end.
@@ -17,8 +22,10 @@ const GRACE_SECONDS: u64 = 120;
 /// What a worker is made of besides its target.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// The name of the Job and of the ConfigMap with the space file.
+    /// The name of the Job and of the ConfigMap with the files.
     pub name: String,
+    /// The keys of the ConfigMap and where they go in the worker's folder `space`: the space file, and the workload's.
+    pub files: Vec<(String, String)>,
     /// The container that is the engine; the only one, or the only one with a GPU, unless named.
     pub container: Option<String>,
     /// The name of the run, the same for every worker of it: the folder of its journal.
@@ -33,23 +40,23 @@ pub struct Order {
     pub words: Vec<String>,
 }
 
-/// The Job.
+/// The Job, which waits (`suspend`) until the GPU is free; `template` is what the target's pods are made of.
 ///
 /// # Errors
 /// If it is not clear which container is the engine.
-pub fn worker(target: &Target, order: &Order) -> Result<Value, ClusterError> {
-    let template = &target.object["spec"]["template"];
+pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value, ClusterError> {
     let mut pod = template["spec"].as_object().cloned().unwrap_or_default();
-    let engine = engine(target, order.container.as_deref())?;
+    let engine = engine(target, template, order.container.as_deref())?;
     let mut volumes = list(&pod, "volumes");
-    volumes.extend(claimed(target));
     volumes.push(json!({"name": "autotune-program", "emptyDir": {}}));
-    volumes.push(json!({"name": "autotune-space", "configMap": {"name": order.name}}));
+    let items: Vec<Value> = order.files.iter().map(|(key, path)| json!({"key": key, "path": path})).collect();
+    volumes.push(json!({"name": "autotune-space", "configMap": {"name": order.name, "items": items}}));
     volumes.push(json!({"name": "autotune-scratch", "emptyDir": {}}));
     volumes.push(match &order.claim {
         Some(claim) => json!({"name": "autotune-results", "persistentVolumeClaim": {"claimName": claim}}),
         None => json!({"name": "autotune-results", "emptyDir": {}}),
     });
+    let is_of_service = target.kind.is_of_service;
     let mut before = vec![installer(order, &engine)];
     // A sidecar among them would never end, and the Job with it.
     before.extend(list(&pod, "initContainers").into_iter().filter(|c| c["restartPolicy"] != "Always"));
@@ -64,13 +71,14 @@ pub fn worker(target: &Target, order: &Order) -> Result<Value, ClusterError> {
     pod.insert("restartPolicy".into(), "Never".into());
     pod.insert("volumes".into(), volumes.into());
     pod.insert("initContainers".into(), before.into());
-    pod.insert("containers".into(), json!([tuner(engine, order)]));
-    let labels = json!({LABEL: target.name, "app.kubernetes.io/name": "autotune-worker"});
+    pod.insert("containers".into(), json!([tuner(engine, is_of_service, order)]));
+    let labels = json!({LABEL: short_name(&target.name), "app.kubernetes.io/name": "autotune-worker"});
     Ok(json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": order.name, "labels": labels},
+        "metadata": {"name": order.name, "labels": labels, "annotations": {RUN: order.run, TEMPLATE: digest(target)}},
         "spec": {
+            "suspend": true,
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": order.deadline_seconds,
             "podFailurePolicy": {"rules": [
@@ -87,13 +95,32 @@ pub fn worker(target: &Target, order: &Order) -> Result<Value, ClusterError> {
     }))
 }
 
+/// By which it is seen whether a target was edited in mid-run: all that it asks for but its scale.
+pub fn digest(target: &Target) -> String {
+    let mut spec = target.object["spec"].clone();
+    forget_scale(&mut spec);
+    let digest = ring::digest::digest(&ring::digest::SHA256, spec.to_string().as_bytes());
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn forget_scale(value: &mut Value) {
+    match value {
+        Value::Object(entries) => {
+            entries.remove("replicas");
+            entries.values_mut().for_each(forget_scale);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_scale),
+        _ => {}
+    }
+}
+
 fn list(object: &Map<String, Value>, key: &str) -> Vec<Value> {
     object.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 /// The container that is the engine.
-fn engine(target: &Target, named: Option<&str>) -> Result<Value, ClusterError> {
-    let containers = target.object["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+pub(super) fn engine(target: &Target, template: &Value, named: Option<&str>) -> Result<Value, ClusterError> {
+    let containers = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
     let name = |c: &Value| c["name"].as_str().unwrap_or_default().to_owned();
     let gpus = |c: &&Value| {
         c["resources"]["limits"].as_object().is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))
@@ -133,7 +160,7 @@ fn installer(order: &Order, engine: &Value) -> Value {
 }
 
 /// The engine's container with our program in its place: image, environment, volumes, resources and security stay.
-fn tuner(mut engine: Value, order: &Order) -> Value {
+fn tuner(mut engine: Value, is_of_service: fn(&str) -> bool, order: &Order) -> Value {
     if let Some(container) = engine.as_object_mut() {
         for key in
             ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports", "stdin", "tty", "restartPolicy"]
@@ -152,7 +179,7 @@ fn tuner(mut engine: Value, order: &Order) -> Value {
     engine["terminationMessagePolicy"] = "File".into();
     let mut env = engine["env"].as_array().cloned().unwrap_or_default();
     // The root file system may be read-only.
-    env.retain(|variable| variable["name"] != "TMPDIR");
+    env.retain(|variable| variable["name"].as_str().is_none_or(|name| name != "TMPDIR" && !is_of_service(name)));
     env.push(json!({"name": "TMPDIR", "value": format!("{HOME}/scratch")}));
     engine["env"] = env.into();
     let mut mounts = engine["volumeMounts"].as_array().cloned().unwrap_or_default();
@@ -161,16 +188,6 @@ fn tuner(mut engine: Value, order: &Order) -> Value {
     }
     engine["volumeMounts"] = mounts.into();
     engine
-}
-
-/// The claims of a StatefulSet's first pod, which its containers mount by name.
-fn claimed(target: &Target) -> Vec<Value> {
-    let claims = target.object["spec"]["volumeClaimTemplates"].as_array().cloned().unwrap_or_default();
-    let volume = |claim: &Value| {
-        let name = claim["metadata"]["name"].as_str()?;
-        Some(json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-{}-0", target.name)}}))
-    };
-    if target.kind == Kind::StatefulSet { claims.iter().filter_map(volume).collect() } else { Vec::new() }
 }
 
 /// The pod's annotations without those by which others scrape it, and with those that keep service meshes away.
@@ -187,11 +204,13 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::cluster::kinds::KINDS;
     use crate::export::{forms::json, source::Source, yaml::meaning};
 
     fn order() -> Order {
         Order {
             name: "autotune-x".into(),
+            files: vec![("space.toml".into(), "space.toml".into())],
             container: None,
             run: "20261122-100000".into(),
             image: "autotune:1".into(),
@@ -205,16 +224,12 @@ mod tests {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifests");
         let source = Source::new(std::fs::read_to_string(folder.join(name)).unwrap()).unwrap();
         let objects = source.documents.iter().map(|root| json(&meaning(root).unwrap()));
-        let object = objects.into_iter().find(|o| o["spec"]["template"].is_object()).unwrap();
-        let kind = if object["kind"] == "StatefulSet" { Kind::StatefulSet } else { Kind::Deployment };
-        Target {
-            kind,
-            name: object["metadata"]["name"].as_str().unwrap().into(),
-            replicas: 1,
-            original: None,
-            run: None,
-            object,
-        }
+        let kind = |object: &Value| KINDS.into_iter().find(|kind| object["kind"] == kind.name);
+        objects.into_iter().find_map(|object| Target::of(kind(&object)?, object, None).ok()).unwrap()
+    }
+
+    fn made(target: &Target, order: &Order) -> Result<Value, ClusterError> {
+        worker(target, &(target.kind.template)(&target.scaled()).unwrap(), order)
     }
 
     /// What a worker keeps of five different targets stands in files that were read by a person.
@@ -227,7 +242,7 @@ mod tests {
             "deployment-flow-multiline",
             "statefulset-shell-folded",
         ] {
-            let job = worker(&target(&format!("{name}.yaml")), &order()).unwrap();
+            let job = made(&target(&format!("{name}.yaml")), &order()).unwrap();
             let shown = serde_json::to_string_pretty(&job).unwrap() + "\n";
             let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/workers/{name}.json"));
             if std::env::var_os("UPDATE").is_some() {
@@ -254,12 +269,12 @@ mod tests {
         let containers = &mut target.object["spec"]["template"]["spec"]["containers"];
         let second = json!({"name": "proxy", "image": "p"});
         containers.as_array_mut().unwrap().push(second);
-        assert!(worker(&target, &order()).is_ok(), "the one with a GPU");
+        assert!(made(&target, &order()).is_ok(), "the one with a GPU");
         let named = Order { container: Some("proxy".into()), ..order() };
-        let job = worker(&target, &named).unwrap();
+        let job = made(&target, &named).unwrap();
         assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["image"], "p");
         target.object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
-        let says = worker(&target, &order()).unwrap_err().to_string();
+        let says = made(&target, &order()).unwrap_err().to_string();
         assert!(says.contains("vllm, proxy") && says.contains("--container"), "{says}");
     }
 }

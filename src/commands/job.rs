@@ -1,29 +1,37 @@
 //! `autotune job run` and `autotune restore`: tuning in a cluster, on a GPU that is borrowed and given back.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobRunArgs, TargetArgs};
-use crate::cluster::borrow::own_name;
-use crate::cluster::coordinate::{self, Ended, Request};
-use crate::cluster::target::Kind;
+use crate::cluster::apply::secrets;
+use crate::cluster::borrow::{own_name, run_name};
+use crate::cluster::coordinate::{self, Arguments, Done, Request};
+use crate::cluster::kinds::KINDS;
+use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
-use crate::settings::{Secrets, WorkloadKind};
+use crate::settings::{Plan, Secrets};
 use crate::units::Seconds;
 
 /// Kubernetes ends a worker that takes so many times its budget, and an hour more.
 const DEADLINE: f64 = 2.0;
+/// The key of the space file in the worker's ConfigMap.
+const SPACE: &str = "space.toml";
+/// A ConfigMap holds 1 MiB, keys and metadata included.
+const CONFIG_MAP: usize = 1_000_000;
 
-fn target(args: &TargetArgs) -> (Kind, &str) {
-    match (&args.deployment, &args.statefulset) {
-        (Some(name), _) => (Kind::Deployment, name),
-        (None, name) => (Kind::StatefulSet, name.as_deref().unwrap_or_default()),
-    }
+fn which(args: &TargetArgs) -> Result<Which, Failed> {
+    let (flag, name) = args.chosen();
+    let kind = KINDS.into_iter().find(|kind| kind.flag == flag);
+    let kind = kind.ok_or_else(|| Failed::usage("error: say which object holds the GPU, such as --deployment NAME"))?;
+    Ok(Which { kind, name: name.to_owned(), part: args.component.clone() })
 }
 
 fn failed(error: ClusterError) -> Failed {
@@ -39,58 +47,114 @@ fn holder() -> String {
     format!("autotune on {host}, process {}", std::process::id())
 }
 
+fn connect(args: &TargetArgs) -> impl Future<Output = Result<Cluster, Failed>> {
+    async { Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed) }
+}
+
 /// Borrows, tunes, gives back; the exit code is that of the worker's answer.
 pub(super) fn run(args: &JobRunArgs) -> Result<u8, Failed> {
-    let (kind, name) = target(&args.target);
-    let mut plan = read_plan(&args.space)?;
-    read_corpus(&plan, &args.space)?;
-    if !matches!(plan.workload.kind, WorkloadKind::Random(_) | WorkloadKind::Conversations(_)) {
-        return Err(Failed::usage(
-            "error: a workload with a file cannot go into the cluster yet: use `random` or `conversations`",
-        ));
-    }
-    if !Secrets::of(&plan).is_empty() {
+    let which = which(&args.target)?;
+    let mut session = read_plan(&args.space)?;
+    let files = files(&session, &args.space)?;
+    if !Secrets::of(&session).is_empty() {
         return Err(Failed::usage(
             "error: the space file holds a secret (engine.env or engine.args), and a ConfigMap is no place for one: the worker has the \
 environment of the target's container, so let that take it from a Secret",
         ));
     }
-    args.overrides.apply(&mut plan);
-    let space = std::fs::read_to_string(&args.space).map_err(Failed::own)?;
-    let budget = plan.budget.gpu_time;
+    args.overrides.apply(&mut session);
+    let budget = session.budget.gpu_time;
+    let name = which.name.clone();
     let request = Request {
-        kind,
-        target: name.to_owned(),
-        space,
         order: Order {
-            name: own_name(name),
+            name: own_name(&name),
+            files: files.iter().map(|(key, (path, _))| (key.clone(), path.clone())).collect(),
             container: args.container.clone(),
-            run: jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string(),
+            run: run_name(jiff::Timestamp::now()),
             image: args.image.clone(),
             claim: args.results.clone(),
             deadline_seconds: (budget.as_secs_f64() * DEADLINE) as u64 + 3_600,
             words: words(args),
         },
+        which,
+        files: files.into_iter().map(|(key, (_, text))| (key, text)).collect(),
         holder: holder(),
+        keep: args.keep_replicas,
+        apply: args.apply.then_some(args.force_conflicts),
+        patience: args.patience,
     };
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(name));
+    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
     runtime()?.block_on(async {
-        let cluster = Cluster::connect(args.target.namespace.as_deref()).await.map_err(failed)?;
-        let plan = coordinate::plan(&cluster, &request).await.map_err(failed)?;
-        let (title, replicas) = (plan.target.title(), plan.target.original.unwrap_or(plan.target.replicas));
-        complain(&format!(
-            "{title} in {} will be scaled from {replicas} to 0 and serve nothing for about {} of tuning and the start of its pods; then it is scaled back",
-            cluster.namespace,
-            Seconds::from(budget)
-        ));
+        let cluster = connect(&args.target).await?;
+        let plan = coordinate::plan(&cluster, &request, &session).await.map_err(failed)?;
+        announce(&cluster, &plan, &request, Seconds::from(budget));
         if args.dry_run {
-            print(&format!("{}\n", serde_json::to_string_pretty(&plan.job).map_err(Failed::own)?));
+            if let Some(job) = &plan.job {
+                let shown = serde_json::to_string_pretty(job).map_err(Failed::own)?;
+                print(&format!("{}\n", secrets(job).redact(&shown)));
+            }
             complain("nothing was touched; this is the worker that would run");
             return Ok(exit::FOUND);
         }
-        let ended = coordinate::run(&cluster, &plan, &request, stopped(), &complain).await.map_err(failed)?;
-        finish(ended, &out)
+        let done = coordinate::run(&cluster, &plan, &request, stopped()).await.map_err(failed)?;
+        let code = finish(&done, &out)?;
+        coordinate::serves_again(&cluster, &request.which).await.map_err(failed)?;
+        Ok(code)
     })
+}
+
+/// Says what will happen.
+fn announce(cluster: &Cluster, plan: &coordinate::Plan, request: &Request, budget: Seconds) {
+    let (title, original) = (plan.target.title(), plan.borrowed.original);
+    let meanwhile = match plan.borrowed.kept {
+        0 => "serve nothing".to_owned(),
+        kept => format!("serve with {kept} of {original} pods"),
+    };
+    let after = if request.apply.is_some() { "with the best arguments that were certified" } else { "as it was" };
+    complain(&format!(
+        "{title} in {} will be scaled from {original} to {} and {meanwhile} for about {budget} of tuning and the start of its pods; then it \
+is scaled back {after}",
+        cluster.namespace, plan.borrowed.kept
+    ));
+    if let Some(tool) = plan.gitops {
+        let patch = if request.apply.is_some() { "; the new arguments come as a patch for the repository" } else { "" };
+        complain(&format!(
+            "{tool} keeps {title} as a repository says: if it also heals the scale by itself, pause it for the time of the run{patch}"
+        ));
+    }
+}
+
+/// The files of the worker's ConfigMap by their keys: where each goes beside the space file, and what it holds.
+fn files(session: &Plan, space: &Path) -> Result<BTreeMap<String, (String, String)>, Failed> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|e| Failed::usage(format!("error: failed to read {} as text: {e}", path.display())))
+    };
+    let mut files = BTreeMap::from([(SPACE.to_owned(), (SPACE.to_owned(), read(space)?))]);
+    if let Some(file) = session.workload.kind.file() {
+        if file.is_absolute() {
+            complain(&format!("the workload's file {} is looked for in the worker's container", file.display()));
+            return Ok(files);
+        }
+        read_corpus(session, space)?;
+        if file.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(Failed::usage(format!(
+                "error: the workload's file {} is above the space file's folder and cannot travel beside it: put it next to the space file",
+                file.display()
+            )));
+        }
+        let plain: PathBuf = file.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let there = space.parent().unwrap_or(Path::new("")).join(file);
+        files.insert("workload".to_owned(), (plain.display().to_string(), read(&there)?));
+    }
+    let size: usize = files.values().map(|(_, text)| text.len()).sum();
+    if size > CONFIG_MAP {
+        return Err(Failed::usage(format!(
+            "error: the workload's file is too large for a ConfigMap ({size} bytes of at most {CONFIG_MAP}): put it on a volume that the \
+target mounts, and give its absolute path there in workload.file"
+        )));
+    }
+    Ok(files)
 }
 
 /// What of the command line the worker has to know.
@@ -114,28 +178,46 @@ async fn stopped() {
 }
 
 /// Keeps what the worker found, and says it.
-fn finish(ended: Ended, out: &Path) -> Result<u8, Failed> {
-    let Some(outcome) = ended.outcome else {
-        let because = if ended.because.is_empty() { "it left no outcome".to_owned() } else { ended.because };
+fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
+    let Some(outcome) = &ended.outcome else {
+        let because = if ended.because.is_empty() { "it left no outcome" } else { &ended.because };
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
     std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     let json = serde_json::to_string_pretty(&outcome).map_err(Failed::own)? + "\n";
     report::replace(&out.join("outcome.json"), json.as_bytes()).map_err(Failed::own)?;
-    print(&summary(&outcome, out));
-    complain(&format!(
-        "autotune export --outcome {} --manifest YOUR.yaml writes these arguments into your manifest",
-        out.display()
-    ));
+    print(&summary(outcome, out));
+    match arguments {
+        Arguments::Applied => {
+            complain("the target has these arguments now; write them into your manifest too: autotune export --help")
+        }
+        Arguments::Left => complain(&format!(
+            "autotune export --outcome {} --manifest YOUR.yaml writes these arguments into your manifest",
+            out.display()
+        )),
+        Arguments::Patch(patch, why) => {
+            complain(&format!("the arguments were not applied: {why}"));
+            if !patch.is_empty() {
+                let file = out.join("patch.yaml");
+                report::replace(&file, patch.as_bytes()).map_err(Failed::own)?;
+                complain(&format!("{} holds the fields that change", file.display()));
+            }
+        }
+        Arguments::RolledBack(why) => {
+            return Err(Failed::own(format!(
+                "error: the target did not become ready with the new arguments, and has its former ones again: {why}"
+            )));
+        }
+    }
     Ok(code_of(outcome.status))
 }
 
 /// Gives back what an earlier run left borrowed.
 pub(super) fn restore(args: &TargetArgs) -> Result<u8, Failed> {
-    let (kind, name) = target(args);
+    let which = which(args)?;
     runtime()?.block_on(async {
-        let cluster = Cluster::connect(args.namespace.as_deref()).await.map_err(failed)?;
-        coordinate::restore(&cluster, kind, name, &holder(), &complain).await.map_err(failed)?;
+        let cluster = connect(args).await?;
+        coordinate::restore(&cluster, &which, &holder()).await.map_err(failed)?;
         Ok(exit::FOUND)
     })
 }

@@ -18,7 +18,7 @@ use clap::Parser;
 use crate::cli::{Cli, Command, JobCommand};
 use crate::journal::Status;
 use crate::progress::{Plain, Silent, Sink, Terminal};
-use crate::settings::{EngineKind, Plan, WorkloadKind, WorkloadPlan, parse, schema};
+use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
 use crate::twin::Profile;
 use crate::twin::server::DEFAULT_PROFILE;
 use crate::workload::Corpus;
@@ -152,12 +152,7 @@ fn read_corpus(plan: &Plan, space: &Path) -> Result<Corpus, Failed> {
 
 /// What the workload's file holds and what of it is left out, in a line.
 fn corpus_says(workload: &WorkloadPlan, corpus: &Corpus) -> Option<String> {
-    let file = match &workload.kind {
-        WorkloadKind::Random(_) | WorkloadKind::Conversations(_) => return None,
-        WorkloadKind::Sharegpt(kind) => &kind.file,
-        WorkloadKind::Jsonl(kind) => &kind.file,
-        WorkloadKind::Trace(kind) => &kind.file,
-    };
+    let file = workload.kind.file()?;
     let left_out = corpus.left_out().map_or(String::new(), |left_out| format!(", {left_out}"));
     Some(format!("{} requests in {}{left_out}", corpus.items(), file.display()))
 }

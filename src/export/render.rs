@@ -1,5 +1,7 @@
 //! New YAML in the style of its neighbours: scalars with their quotes, items of lists, entries of mappings.
 
+use serde_json::Value;
+
 use super::source::Source;
 use super::text::Edit;
 use super::yaml::{Kind, Node, Style, dash, is_special};
@@ -215,6 +217,33 @@ fn list_indent(source: &Source, root: &Node) -> &'static str {
         Some(0) => "",
         Some(4) => "    ",
         _ => "  ",
+    }
+}
+
+/// JSON as YAML, so many levels deep: blocks, with quotes around every text that needs them.
+pub fn yaml(value: &Value, depth: usize) -> String {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            let entry = |(key, value): (&String, &Value)| {
+                let key = scalar(key, Style::Plain, false);
+                match value {
+                    Value::Object(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", yaml(value, depth + 1)),
+                    Value::Array(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", yaml(value, depth + 1)),
+                    _ => format!("{indent}{key}: {}", yaml(value, 0)),
+                }
+            };
+            entries.iter().map(entry).collect::<Vec<_>>().join("\n")
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let item = |item: &Value| {
+                let text = yaml(item, depth + 1);
+                format!("{indent}- {}", text.trim_start())
+            };
+            items.iter().map(item).collect::<Vec<_>>().join("\n")
+        }
+        Value::String(text) => scalar(text, Style::Plain, false),
+        other => other.to_string(),
     }
 }
 

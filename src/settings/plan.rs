@@ -3,7 +3,7 @@
 //! A plan is made by [`super::parse`] alone. It serialises to canonical JSON, which is the identity of a journal.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -174,6 +174,18 @@ pub enum WorkloadKind {
     Jsonl(JsonlPlan),
     /// Lengths, times and shared blocks of recorded traffic.
     Trace(TracePlan),
+}
+
+impl WorkloadKind {
+    /// The file that it reads, as the space file names it; none where it draws all by itself.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Random(_) | Self::Conversations(_) => None,
+            Self::Sharegpt(kind) => Some(&kind.file),
+            Self::Jsonl(kind) => Some(&kind.file),
+            Self::Trace(kind) => Some(&kind.file),
+        }
+    }
 }
 
 /// Independent requests with drawn lengths.

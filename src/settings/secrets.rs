@@ -21,16 +21,29 @@ impl Secrets {
 
     /// Those that a plan holds in `engine.env`, `engine.args` and `engine.command`.
     pub fn of(plan: &Plan) -> Self {
-        let env = plan.engine.env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
-        let words: Vec<&String> = plan.engine.command.iter().chain(&plan.engine.args).collect();
+        let env = plan.engine.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let words: Vec<&str> = plan.engine.command.iter().chain(&plan.engine.args).map(String::as_str).collect();
+        Self::among(env, &words)
+    }
+
+    /// Those among environment variables, by name and value, and the words of a command line.
+    pub fn among<'t>(env: impl IntoIterator<Item = (&'t str, &'t str)>, words: &[&str]) -> Self {
+        let env = env.into_iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned());
         let args = words.iter().enumerate().filter_map(|(i, word)| {
             let flag = word.strip_prefix("--")?;
             match flag.split_once('=') {
                 Some((name, value)) => is_secret(name).then(|| value.to_owned()),
-                None => is_secret(flag).then(|| words.get(i + 1).map(|v| (*v).clone()))?,
+                None => is_secret(flag).then(|| words.get(i + 1).map(|value| (*value).to_owned()))?,
             }
         });
         Self::new(env.chain(args))
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
     }
 
     /// Whether there are none.

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json as object};
 
 use super::{NoSuchForm, Target, json, json_patch, only_document};
+use crate::export::render::yaml;
 use crate::export::shapes::{Kind, shape};
 use crate::export::source::Source;
 use crate::export::write::Exported;
@@ -30,14 +31,14 @@ pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchF
             target.insert(key.to_owned(), value.into());
         }
     }
-    let body = indented(&written(&patch, 0), 6);
+    let body = indented(&yaml(&patch, 0), 6);
     Ok(format!(
         "# A Kustomize component: list its folder under `components` of a kustomization.yaml.\n\
          apiVersion: kustomize.config.k8s.io/v1alpha1\n\
          kind: Component\n\
          patches:\n\
          \x20 - target:\n{}\n\x20   patch: |-\n{body}\n",
-        indented(&written(&Value::Object(target), 0), 6)
+        indented(&yaml(&Value::Object(target), 0), 6)
     ))
 }
 
@@ -79,32 +80,6 @@ fn merge(root: &Node, before: &Meaning, exported: &Exported) -> Value {
         *there = json(&changed.after);
     }
     patch
-}
-
-/// JSON as YAML: blocks, with quotes around every text that needs them.
-fn written(value: &Value, depth: usize) -> String {
-    use crate::export::render::scalar;
-    use crate::export::yaml::Style;
-    let indent = "  ".repeat(depth);
-    match value {
-        Value::Object(entries) if !entries.is_empty() => {
-            let entry = |(key, value): (&String, &Value)| match value {
-                Value::Object(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", written(value, depth + 1)),
-                Value::Array(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", written(value, depth + 1)),
-                _ => format!("{indent}{key}: {}", written(value, 0)),
-            };
-            entries.iter().map(entry).collect::<Vec<_>>().join("\n")
-        }
-        Value::Array(items) if !items.is_empty() => {
-            let item = |item: &Value| {
-                let text = written(item, depth + 1);
-                format!("{indent}- {}", text.trim_start())
-            };
-            items.iter().map(item).collect::<Vec<_>>().join("\n")
-        }
-        Value::String(text) => scalar(text, Style::Plain, false),
-        other => other.to_string(),
-    }
 }
 
 fn indented(text: &str, by: usize) -> String {

@@ -1,0 +1,262 @@
+//! The winning arguments in the live object: what server-side apply is given, what undoes it, and what a person reads of it.
+
+use serde_json::{Value, json};
+
+use super::api::ClusterError;
+use super::target::Target;
+use crate::export::contradictions::Measured;
+use crate::export::flags::{Flags, Setting};
+use crate::export::forms::{self, diff};
+use crate::export::render::yaml;
+use crate::export::source::Source;
+use crate::export::winner::{annotations, settings, winner};
+use crate::export::write::{Exported, Visit, Wanted, export};
+use crate::export::yaml::{Path, Step, meaning};
+use crate::problems::Problems;
+use crate::report::Outcome;
+use crate::settings::{Plan, Secrets};
+use crate::space::Parameter;
+
+/// What of an object's metadata is its owner's; the rest is the server's.
+const OF_OWNER: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+/// The annotation in which `kubectl apply` keeps the whole object a second time.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A change of arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The fields that change, with what identifies them: what server-side apply takes.
+    pub fields: Value,
+    /// The same fields as they were.
+    pub undo: Value,
+    /// The change as a diff of the object, without its secrets.
+    pub diff: String,
+    /// What a person should know, one warning after another.
+    pub warnings: String,
+}
+
+/// The change that gives a target the best arguments of an outcome; none where it has them already.
+///
+/// # Errors
+/// That there is no certified point, or why the object cannot be changed.
+pub fn change(target: &Target, container: Option<&str>, outcome: &Outcome) -> Result<Option<Change>, ClusterError> {
+    let best = winner(outcome, false).map_err(|why| ClusterError::Wrong(why.to_string()))?;
+    let text = serde_json::to_string(outcome).unwrap_or_default();
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let said = annotations(outcome, best, &format!("sha256:{hex}"));
+    let measured = Measured { outcome };
+    written(target, container, (settings(best), said), &|document, engine| measured.contradictions(document, engine))
+}
+
+/// A change like the one to come, for the server to judge before anything is measured: each parameter with a value that it may get.
+///
+/// # Errors
+/// Why the object cannot be changed.
+pub fn likely_change(target: &Target, container: Option<&str>, plan: &Plan) -> Result<Option<Change>, ClusterError> {
+    let all = |value: fn(&[crate::space::Value]) -> Option<&crate::space::Value>| {
+        let setting = |parameter: &Parameter| {
+            Some(Setting { name: parameter.name.clone(), value: value(&parameter.values)?.clone() })
+        };
+        let settings = plan.space.parameters.iter().filter_map(setting).collect();
+        written(target, container, (settings, Vec::new()), &|_, _| Vec::new())
+    };
+    // One of both differs from what is there.
+    match all(<[_]>::last)? {
+        None => all(<[_]>::first),
+        change => Ok(change),
+    }
+}
+
+/// What of an object must not be said: values of variables and arguments that are named like secrets.
+pub fn secrets(object: &Value) -> Secrets {
+    let text = Value::as_str;
+    match object {
+        Value::Array(items) => {
+            // A shell's line is words as well.
+            let words: Vec<&str> = items.iter().filter_map(text).flat_map(str::split_whitespace).collect();
+            items.iter().fold(Secrets::among([], &words), |all, item| all.and(secrets(item)))
+        }
+        Value::Object(entries) => {
+            let variable = entries.get("name").and_then(text).zip(entries.get("value").and_then(text));
+            let mapped = entries.iter().filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
+            // Whose value is another object's name is no secret: `secretName`, `secretKeyRef`.
+            let mapped = mapped.filter(|(key, _)| key.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+            let own = Secrets::among(variable.into_iter().chain(mapped), &[]);
+            entries.values().fold(own, |all, value| all.and(secrets(value)))
+        }
+        _ => Secrets::default(),
+    }
+}
+
+/// The object without what the server put into it.
+fn of_owner(target: &Target) -> Value {
+    let meta = &target.object["metadata"];
+    let mut kept = json!({});
+    for key in OF_OWNER {
+        if !meta[key].is_null() {
+            kept[key] = meta[key].clone();
+        }
+    }
+    if let Some(annotations) = kept["annotations"].as_object_mut() {
+        annotations.remove(LAST_APPLIED);
+    }
+    let object = &target.object;
+    json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": kept, "spec": object["spec"]})
+}
+
+fn written(
+    target: &Target,
+    container: Option<&str>,
+    (settings, annotations): (Vec<Setting>, Vec<(String, String)>),
+    visit: Visit<'_>,
+) -> Result<Option<Change>, ClusterError> {
+    let before = yaml(&of_owner(target), 0) + "\n";
+    let flags = Flags::of_vllm(settings.iter().map(|s| s.name.as_str()));
+    let containers = target.part.iter().cloned().chain(container.map(str::to_owned)).collect();
+    let wanted = Wanted { settings, annotations, containers, path: None };
+    let name = target.title();
+    let done = export(&name, &before, &wanted, &flags, visit).map_err(|e| ClusterError::Wrong(e.render()))?;
+    if done.changed.is_empty() {
+        return Ok(None);
+    }
+    let warnings = if done.notes.is_empty() {
+        String::new()
+    } else {
+        Problems::new(&name, &before, done.notes.clone()).render_as_warnings()
+    };
+    let diff = secrets(&target.object["spec"]).redact(&diff(&name, &before, &done.text));
+    let (old, new) = (json_of(&before)?, json_of(&done.text)?);
+    Ok(Some(Change { fields: fields(&new, &done), undo: fields(&old, &done), diff, warnings }))
+}
+
+fn json_of(text: &str) -> Result<Value, ClusterError> {
+    let source = Source::new(text).map_err(|wrong| ClusterError::Wrong(wrong.says))?;
+    let whole = source.documents.first().and_then(meaning);
+    Ok(whole.as_ref().map(forms::json).unwrap_or_default())
+}
+
+/// What changes, as it stands in one version of the object.
+fn fields(whole: &Value, done: &Exported) -> Value {
+    let mut fields = json!({
+        "apiVersion": whole["apiVersion"],
+        "kind": whole["kind"],
+        "metadata": {"name": whole["metadata"]["name"]},
+    });
+    for Path(steps) in done.changed.iter().map(|changed| &changed.path) {
+        name_field(&mut fields, whole, steps);
+    }
+    fields
+}
+
+/// Takes over the value at the end of a path. What is not there is not named: server-side apply takes away what its manager named before
+/// and nobody else manages. A list whose items have no names is taken as a whole, because it is replaced as one.
+fn name_field(fields: &mut Value, whole: &Value, path: &[Step]) {
+    match path {
+        [] => *fields = whole.clone(),
+        [Step::Key(key), rest @ ..] => {
+            let Some(below) = whole.get(key) else { return };
+            let mut named = fields[key.as_str()].take();
+            name_field(&mut named, below, rest);
+            if named.is_null() {
+                fields.as_object_mut().map(|fields| fields.remove(key));
+            } else {
+                fields[key.as_str()] = named;
+            }
+        }
+        [Step::Item(index), rest @ ..] => {
+            let items = whole.as_array().map(Vec::as_slice).unwrap_or_default();
+            if !items.iter().all(|item| item["name"].is_string()) {
+                *fields = whole.clone();
+                return;
+            }
+            let Some(item) = items.get(*index) else { return };
+            let mut named = fields.as_array_mut().map(std::mem::take).unwrap_or_default();
+            let at = named.iter().position(|there| there["name"] == item["name"]).unwrap_or(named.len());
+            if at == named.len() {
+                named.push(json!({"name": item["name"]}));
+            }
+            name_field(&mut named[at], item, rest);
+            *fields = named.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::kinds::KINDS;
+    use crate::space::Value as Number;
+
+    fn change_of(kind: &str, object: Value, part: Option<&str>) -> Change {
+        let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap();
+        let target = Target::of(kind, object, part).unwrap();
+        let settings = vec![Setting { name: "max-num-seqs".into(), value: Number::Int(256) }];
+        let said = vec![("autotune/certified-rate".to_owned(), "2 req/s".to_owned())];
+        written(&target, None, (settings, said), &|_, _| Vec::new()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn fields_are_those_that_change_and_what_identifies_them() {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "chat", "uid": "u", "resourceVersion": "7", "managedFields": [{"manager": "kubectl"}]},
+            "spec": {"replicas": 0, "template": {"metadata": {"labels": {"app": "chat"}}, "spec": {"containers": [
+                {"name": "proxy", "image": "p"},
+                {"name": "engine", "image": "vllm:1", "command": ["vllm", "serve", "m"], "args": ["--max-num-seqs", "64", "--port=8000"]},
+            ]}}},
+            "status": {"replicas": 0},
+        });
+        let change = change_of("Deployment", object, None);
+        let args = |seqs: &str| json!([{"name": "engine", "args": ["--max-num-seqs", seqs, "--port=8000"]}]);
+        let wanted = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "chat", "annotations": {"autotune/certified-rate": "2 req/s"}},
+            "spec": {"template": {"spec": {"containers": args("256")}}},
+        });
+        assert_eq!(change.fields, wanted);
+        let undo = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"},
+            "spec": {"template": {"spec": {"containers": args("64")}}},
+        });
+        assert_eq!(change.undo, undo, "the annotation goes, because nobody else manages it");
+        assert!(change.diff.contains("+              - \"256\"") || change.diff.contains("256"), "{}", change.diff);
+    }
+
+    #[test]
+    fn secrets_of_an_object_are_not_said() {
+        let object = json!({"containers": [{
+            "command": ["sh", "-c", "vllm serve m --api-key hush-1"],
+            "args": ["--hf-token=hush-2", "--max-num-batched-tokens", "2048"],
+            "env": [{"name": "HF_TOKEN", "value": "hush-3"}, {"name": "HOME", "value": "/root"}],
+        }], "env": {"API_KEY": "hush-4", "SHELL": "sh"}, "volumes": [{"secret": {"secretName": "open"}}]});
+        let said = secrets(&object).redact(&object.to_string());
+        assert!(!said.contains("hush"), "{said}");
+        for innocent in ["2048", "/root", "open", "serve"] {
+            assert!(said.contains(innocent), "{innocent}: {said}");
+        }
+    }
+
+    #[test]
+    fn components_and_lists_of_words_are_named_as_their_kinds_merge_them() {
+        let graph = json!({
+            "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": {"name": "graph"},
+            "spec": {"components": [
+                {"name": "Frontend", "type": "frontend"},
+                {"name": "Worker", "type": "worker", "podTemplate": {"spec": {"containers": [
+                    {"name": "main", "command": ["python3", "-m", "dynamo.vllm"], "args": ["--model", "m"]},
+                ]}}},
+            ]},
+        });
+        let change = change_of("DynamoGraphDeployment", graph, None);
+        let wanted = json!([{"name": "Worker", "podTemplate": {"spec": {"containers": [
+            {"name": "main", "args": ["--model", "m", "--max-num-seqs", "256"]},
+        ]}}}]);
+        assert_eq!(change.fields["spec"]["components"], wanted);
+        let model = json!({
+            "apiVersion": "kubeai.org/v1", "kind": "Model", "metadata": {"name": "llama"},
+            "spec": {"engine": "VLLM", "url": "hf://m", "args": ["--max-num-seqs=64"], "autoscalingDisabled": true},
+        });
+        assert_eq!(change_of("Model", model, None).fields["spec"], json!({"args": ["--max-num-seqs=256"]}));
+    }
+}

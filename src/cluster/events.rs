@@ -1,0 +1,70 @@
+//! What a colleague wants to see in `kubectl describe` of the target: the steps of a run, as events.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::api::{Cluster, MANAGER};
+use super::target::Target;
+
+/// A step of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The GPU was taken.
+    Borrowed,
+    /// The worker tunes.
+    Tuning,
+    /// Somebody else changed the target meanwhile.
+    Disturbed,
+    /// The worker ended.
+    Tuned,
+    /// The arguments were changed.
+    Applied,
+    /// The arguments are what they were.
+    RolledBack,
+    /// The target has its scale again.
+    GivenBack,
+}
+
+impl Step {
+    /// The event's reason and type.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Borrowed => ("AutotuneBorrowed", "Normal"),
+            Self::Tuning => ("AutotuneTuning", "Normal"),
+            Self::Disturbed => ("AutotuneDisturbed", "Warning"),
+            Self::Tuned => ("AutotuneTuned", "Normal"),
+            Self::Applied => ("AutotuneApplied", "Normal"),
+            Self::RolledBack => ("AutotuneRolledBack", "Warning"),
+            Self::GivenBack => ("AutotuneGivenBack", "Normal"),
+        }
+    }
+}
+
+/// Says a step, and leaves it on the target.
+pub async fn say(cluster: &Cluster, target: &Target, step: Step, says: &str) {
+    cluster.tell(says);
+    cluster.event(&event(&cluster.namespace, target, step, says, Timestamp::now())).await;
+}
+
+fn event(namespace: &str, target: &Target, step: Step, says: &str, now: Timestamp) -> Value {
+    let ((reason, kind), object) = (step.words(), &target.object);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": format!("{MANAGER}-"), "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": object["apiVersion"],
+            "kind": object["kind"],
+            "name": target.name,
+            "namespace": namespace,
+            "uid": object["metadata"]["uid"],
+        },
+        "reason": reason,
+        "type": kind,
+        "message": says,
+        "source": {"component": MANAGER},
+        "firstTimestamp": format!("{now:.0}"),
+        "lastTimestamp": format!("{now:.0}"),
+        "count": 1,
+    })
+}

@@ -1,0 +1,162 @@
+//! Watching the worker until it has ended, and the target meanwhile.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::api::{Cluster, ClusterError};
+use super::borrow::{BATCH, CORE, LOOK, own_name, short_name};
+use super::events::{Step, say};
+use super::rollout::{standing, waiting};
+use super::target::{Borrowed, Target, Which, condition};
+use super::worker::{LABEL, digest};
+use crate::clock;
+use crate::report::Outcome;
+use crate::units::Seconds;
+
+/// A Job's pod appears at once unless something refuses it, such as a quota.
+const POD_APPEARS: Duration = Duration::from_secs(60);
+/// What waiting for does not mend.
+const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
+/// What a second attempt may mend: a registry that was busy.
+const DOUBTFUL: [&str; 5] =
+    ["ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
+/// How long that is waited for.
+const MENDS: Duration = Duration::from_secs(90);
+
+/// How the worker ended.
+pub struct Ended {
+    /// What it found; none where it did not come to say so.
+    pub outcome: Option<Outcome>,
+    /// Why there is none.
+    pub because: String,
+}
+
+/// What is known of the target while the worker runs.
+pub struct Watch<'w> {
+    which: &'w Which,
+    kept: u64,
+    digest: String,
+    said: Vec<String>,
+}
+
+impl<'w> Watch<'w> {
+    /// Of a target as it was when the worker was made; `digest` is that of then.
+    pub fn new(which: &'w Which, borrowed: &Borrowed, digest: String) -> Self {
+        Self { which, kept: borrowed.kept, digest, said: Vec::new() }
+    }
+
+    /// Says what somebody else did to the target, once.
+    async fn look(&mut self, cluster: &Cluster) -> Result<(), ClusterError> {
+        let Some(target) = Target::find(cluster, self.which).await? else {
+            let Which { kind, name, .. } = self.which;
+            let says = format!("{} {name} was deleted meanwhile; the worker goes on", kind.name);
+            if !self.said.contains(&says) {
+                cluster.tell(&says);
+                self.said.push(says);
+            }
+            return Ok(());
+        };
+        let mut says = Vec::new();
+        if target.replicas != self.kept {
+            says.push(format!(
+                "somebody scaled {} to {} meanwhile: its pods wait for the GPU that the worker holds",
+                target.title(),
+                target.replicas
+            ));
+        }
+        if digest(&target) != self.digest {
+            says.push(format!("somebody edited {} meanwhile; the worker measures what it was before", target.title()));
+        }
+        for says in says {
+            if !self.said.contains(&says) {
+                say(cluster, &target, Step::Disturbed, &says).await;
+                self.said.push(says);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Watches the worker until it has ended, and reads what it says at its end.
+///
+/// # Errors
+/// Those of the server; a worker that does not begin, or that somebody deleted.
+pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration) -> Result<Ended, ClusterError> {
+    let own = own_name(&watch.which.name);
+    let labels = format!("{LABEL}={}", short_name(&watch.which.name));
+    let (begun, mut began, mut said, mut doubts) = (clock::now(), false, String::new(), None);
+    let mut tell = |says: String| {
+        if says != said {
+            cluster.tell(&says);
+            said = says;
+        }
+    };
+    loop {
+        let job = cluster.find(BATCH, "jobs", &own).await?;
+        let job = job.ok_or_else(|| ClusterError::Wrong(format!("somebody deleted the worker, Job {own}")))?;
+        let pods = cluster.list(CORE, "pods", &labels).await?;
+        let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
+        let stands = newest.and_then(standing);
+        if let Some(says) = stands.clone() {
+            tell(says);
+        }
+        let phase = newest.and_then(|pod| pod["status"]["phase"].as_str());
+        began |= matches!(phase, Some("Running" | "Succeeded" | "Failed"));
+        if phase == Some("Running")
+            && let Some(pod) = newest.and_then(|pod| pod["metadata"]["name"].as_str())
+            && let Some(line) = cluster.last_line(pod, "autotune").await
+        {
+            tell(line);
+        }
+        let (complete, failed) = (condition(&job, "Complete"), condition(&job, "Failed"));
+        if complete.or(failed).is_some() {
+            let message = newest.and_then(last_words).unwrap_or_default();
+            let outcome = serde_json::from_str::<Outcome>(&message).ok();
+            let why = failed.and_then(|c| c["message"].as_str()).unwrap_or_default();
+            let because = if message.is_empty() || outcome.is_some() { why.to_owned() } else { message };
+            return Ok(Ended { outcome, because });
+        }
+        watch.look(cluster).await?;
+        if let Some(why) = newest.and_then(waiting).map(|(reason, message)| format!("{reason} {message}")) {
+            let reason = why.split(' ').next().unwrap_or_default();
+            let since = *doubts.get_or_insert_with(clock::now);
+            if HOPELESS.contains(&reason) || (DOUBTFUL.contains(&reason) && since.elapsed() > MENDS) {
+                return Err(ClusterError::Wrong(format!("the worker cannot begin: {}", why.trim_end())));
+            }
+        } else {
+            doubts = None;
+        }
+        let waited = begun.elapsed();
+        if !began && newest.is_none() && waited > POD_APPEARS {
+            let refused = refusal(cluster, &own).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
+            return Err(ClusterError::Wrong(format!("the worker cannot begin: {refused}")));
+        }
+        if !began && waited > patience {
+            let waited = Seconds(patience.as_secs_f64());
+            return Err(ClusterError::Wrong(format!(
+                "the worker did not begin within {waited} (--patience): {}",
+                stands.unwrap_or_default()
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Why a Job makes no pod, by its events; none where we may not read them.
+async fn refusal(cluster: &Cluster, job: &str) -> Option<String> {
+    let events = cluster.list(CORE, "events", "").await.ok()?;
+    let is_ours = |event: &&Value| {
+        let about = &event["involvedObject"];
+        about["kind"] == "Job" && about["name"] == job && event["type"] == "Warning"
+    };
+    let newest = events.iter().filter(is_ours).max_by_key(|event| event["lastTimestamp"].as_str().unwrap_or_default());
+    newest.and_then(|event| event["message"].as_str()).map(str::to_owned)
+}
+
+/// The termination message of a worker's pod.
+fn last_words(pod: &Value) -> Option<String> {
+    let statuses = pod["status"]["containerStatuses"].as_array()?;
+    let ours = statuses.iter().find(|status| status["name"] == "autotune")?;
+    ours["state"]["terminated"]["message"].as_str().map(str::to_owned)
+}

@@ -1,0 +1,35 @@
+//! Model of KubeAI, where its own autoscaler leaves the scale alone.
+
+use super::{Kind, Scaling, replicas, whole, wish};
+
+/// A Model. KubeAI makes its pods itself, from its own settings, and labels them with the model's name (`api/k8s/v1/metadata.go`).
+pub const MODEL: Kind = Kind {
+    name: "Model",
+    flag: "kubeai-model",
+    group: "kubeai.org",
+    versions: &["v1"],
+    plural: "models",
+    part: whole,
+    obstacle: |scaled| {
+        // Its autoscaler sets the replicas from traffic, and a request alone brings up the first pod.
+        let held = scaled.object["spec"]["autoscalingDisabled"] == true;
+        (!held).then(|| {
+            "is scaled by KubeAI itself, which would scale it up in mid-run: set spec.autoscalingDisabled to true for the time of the run"
+                .to_owned()
+        })
+    },
+    replicas,
+    scaling: |scaled, replicas| Scaling {
+        plural: "models",
+        name: scaled.name.to_owned(),
+        subresource: false,
+        patch: wish(replicas),
+    },
+    labels: |scaled| Some(vec![("model".to_owned(), scaled.name.to_owned())]),
+    template: |_| None,
+    settled: |scaled| {
+        let all = scaled.object["status"]["replicas"]["all"].as_u64();
+        all.is_none_or(|all| all == replicas(scaled))
+    },
+    is_of_service: |_| false,
+};

@@ -1,0 +1,119 @@
+//! Whether a target serves again: its pods are ready, or will not be.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::api::{Cluster, ClusterError};
+use super::borrow::LOOK;
+use super::target::{Target, Which, condition};
+use crate::clock;
+use crate::units::Seconds;
+
+/// A container that ended so often since its pod began will end again.
+const RESTARTS: u64 = 3;
+
+/// What became of a target's pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rollout {
+    /// As many as it asks for are ready.
+    Ready,
+    /// They are not, and why.
+    Failed(String),
+}
+
+/// Waits until a target's pods are ready.
+///
+/// # Errors
+/// Those of the server; that the target is gone.
+pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Result<Rollout, ClusterError> {
+    let (begun, mut said) = (clock::now(), String::new());
+    loop {
+        let target = Target::read(cluster, which).await?;
+        let pods = target.pods(cluster).await?;
+        let is_ready =
+            |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready").is_some();
+        let ready = pods.iter().filter(is_ready).count() as u64;
+        if ready >= target.replicas && pods.len() as u64 == target.replicas && (target.kind.settled)(&target.scaled()) {
+            return Ok(Rollout::Ready);
+        }
+        if let Some(why) = pods.iter().find_map(gives_up) {
+            return Ok(Rollout::Failed(why));
+        }
+        let stands = format!("{ready} of {} pods of {} are ready", target.replicas, target.title());
+        if begun.elapsed() > within {
+            let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));
+            return Ok(Rollout::Failed(format!("{stands} after {}{why}", Seconds(within.as_secs_f64()))));
+        }
+        if stands != said {
+            cluster.tell(&stands);
+            said = stands;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Why a pod will not become ready however long one waits.
+fn gives_up(pod: &Value) -> Option<String> {
+    let name = pod["metadata"]["name"].as_str()?;
+    let status = statuses(pod)
+        .find(|status| status["restartCount"].as_u64().unwrap_or(0) >= RESTARTS && status["ready"] != true)?;
+    let ended = &status["lastState"]["terminated"];
+    let code = ended["exitCode"].as_i64().map_or(String::new(), |code| format!(" with code {code}"));
+    let words = ended["message"].as_str().unwrap_or_default().trim();
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    Some(format!("pod {name} ended {RESTARTS} times{code}{words}; `kubectl logs --previous {name}` says more"))
+}
+
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    ["initContainerStatuses", "containerStatuses"].into_iter().filter_map(|key| pod["status"][key].as_array()).flatten()
+}
+
+/// The reason and message of a container that waits for something that goes wrong.
+pub fn waiting(pod: &Value) -> Option<(&str, &str)> {
+    statuses(pod).find_map(|status| {
+        let waiting = &status["state"]["waiting"];
+        let reason = waiting["reason"].as_str().filter(|r| !["PodInitializing", "ContainerCreating"].contains(r))?;
+        Some((reason, waiting["message"].as_str().unwrap_or_default()))
+    })
+}
+
+/// What keeps a pod from running, or how it ended.
+pub fn standing(pod: &Value) -> Option<String> {
+    let name = pod["metadata"]["name"].as_str()?;
+    let unscheduled = || {
+        let conditions = pod["status"]["conditions"].as_array()?;
+        let scheduled = conditions.iter().find(|c| c["type"] == "PodScheduled" && c["status"] == "False")?;
+        Some(format!("not scheduled: {}", scheduled["message"].as_str().unwrap_or_default()))
+    };
+    let why = waiting(pod).map(|(reason, message)| format!("{reason} {message}")).or_else(unscheduled);
+    match pod["status"]["phase"].as_str()? {
+        "Pending" | "Running" => why.map(|why| format!("pod {name} waits: {}", why.trim_end())),
+        phase => {
+            let status = &pod["status"];
+            let said = [&status["reason"], &status["message"]].map(|said| said.as_str().unwrap_or_default());
+            Some(format!("pod {name}: {phase} {}", said.join(" ")).trim_end().to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_keeps_ending_is_given_up() {
+        let pod = |restarts: u64| {
+            json!({"metadata": {"name": "chat-1"}, "status": {"phase": "Running", "containerStatuses": [{
+                "restartCount": restarts, "ready": false, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 2, "message": "unrecognized arguments: --max-num-sequences"}},
+            }]}})
+        };
+        assert_eq!(gives_up(&pod(2)), None);
+        let why = gives_up(&pod(3)).unwrap();
+        assert!(why.contains("chat-1") && why.contains("code 2") && why.contains("unrecognized"), "{why}");
+        assert_eq!(standing(&pod(1)), Some("pod chat-1 waits: CrashLoopBackOff".to_owned()));
+    }
+}

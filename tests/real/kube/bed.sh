@@ -1,0 +1,93 @@
+# A Kubernetes control plane with a node of one GPU, for the checks of tests/real/cluster*.sh, which source this with $AUTOTUNE set:
+# functions to check with, a folder $out, kubectl on PATH, KUBECONFIG, and a Deployment `chat` of the simulated engine that serves.
+# All of it ends with the script. KUBE names the control plane's folder (default .testbeds/kube), built by setup.sh where it is missing.
+set -euo pipefail
+KUBE=${KUBE:-$PWD/.testbeds/kube}
+tests/real/kube/setup.sh "$KUBE"
+out=$(mktemp -d)
+pids=()
+end() {
+  for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || true; done
+  for pid in "${pids[@]}"; do wait "$pid" 2> /dev/null || true; done
+  rm -rf "$out"
+}
+trap end EXIT
+export NAME=autotune-$$
+SCHEDULER=1 tests/real/kube/run.sh "$KUBE" > "$out/ready" & pids+=($!)
+until [ -s "$out/ready" ]; do kill -0 "${pids[0]}"; sleep 0.1; done
+KUBECONFIG=$(cat "$out/ready")
+export KUBECONFIG PATH=$KUBE/bin:$PATH
+node() { # NAME [OPTION...]: a node with one GPU, of a kubelet that runs containers as processes; its process is the last of $pids
+  python3 tests/real/kube/kubelet.py --node "$1" --gpus 1 --root "$out/$1" --binary-map "/autotune=$AUTOTUNE" "${@:2}" > "$out/$1.log" 2>&1 & pids+=($!)
+  until kubectl get node "$1" > /dev/null 2>&1; do sleep 0.2; done
+}
+
+failed=0
+check() { # WHAT COMMAND...
+  local what=$1; shift
+  if "$@" > "$out/check.log" 2>&1; then echo "  ok   $what"; else echo "  FAIL $what"; sed 's/^/       /' "$out/check.log"; failed=1; fi
+}
+is() { local got; got=$(eval "$2"); [ "$got" = "$1" ] || { echo "got: $got"; return 1; }; }
+until_true() { # SECONDS COMMAND...
+  local until=$((SECONDS + $1)); shift
+  until "$@" > /dev/null 2>&1; do [ "$SECONDS" -lt "$until" ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done
+}
+replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
+# The outcome stays.
+ours() { kubectl get jobs,configmaps,leases -o name | grep autotune- | grep -v outcome || true; }
+note() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/original-replicas}'; }
+named() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/run}'; }
+arguments() { kubectl get deployment chat -o jsonpath='{.spec.template.spec.containers[0].args}'; }
+serving() { kubectl rollout status deployment chat --timeout=60s > /dev/null; }
+as_it_was() { # what every end of a run must leave: the scale, no note, nothing of ours, a service that serves
+  check "the scale came back" is 1 replicas
+  check "no note is left on the target" is "" "note; named"
+  check "nothing of ours is left" is "" ours
+  check "the service serves again" serving
+}
+job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
+run() { "${job[@]}" "$@"; }
+
+cat > "$out/space.toml" <<'TOML'
+[slo]
+ttft_p99 = "400ms"
+tpot_p99 = "30ms"
+[engine]
+kind = "simulated"
+[workload]
+kind = "random"
+input_tokens = 200
+output_tokens = 24
+[parameters]
+max-num-seqs = { values = [4, 16, 64], default = 4 }
+[search]
+precision = "30%"
+first_rate = 40.0
+[probe]
+ramp = "200ms"
+window = "600ms"
+certify_window = "1s"
+[budget]
+gpu_time = "15s"
+TOML
+cat > "$out/chat.yaml" <<'YAML'
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat, labels: {app: chat}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: chat}}
+  template:
+    metadata: {labels: {app: chat}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+        - name: engine
+          image: autotune:test
+          command: [/autotune, sim-engine, chat-model]
+          args: [--max-num-seqs, "4", --port, "0"]
+          resources: {limits: {nvidia.com/gpu: "1"}}
+YAML
+node gpu-node
+kubectl apply -f "$out/chat.yaml" > /dev/null
+serving
