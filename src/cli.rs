@@ -172,12 +172,28 @@ pub enum Form {
 pub enum JobCommand {
     /// Scale the target down, tune on its node in its own image, and scale it back
     Run(Box<JobRunArgs>),
+    /// Print the manifests by which a Job does the same in the cluster: what it may do, the space file, where results stay, the Job
+    Render(Box<JobArgs>),
 }
 
 /// What is borrowed from.
 #[derive(Debug, Args)]
-#[group(id = "target", required = true, multiple = false, args = ["deployment", "statefulset", "dynamo_graph", "kubeai_model", "leader_worker_set"])]
 pub struct TargetArgs {
+    /// The object
+    #[command(flatten)]
+    pub object: ObjectArgs,
+    /// The component of the graph [default: the only one that runs an engine]
+    #[arg(long, value_name = "NAME", requires = "dynamo_graph")]
+    pub component: Option<String>,
+    /// Its namespace [default: that of the kubeconfig, or of this pod]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+/// Which object: one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ObjectArgs {
     /// The Deployment that holds the GPU
     #[arg(long, value_name = "NAME")]
     pub deployment: Option<String>,
@@ -193,15 +209,9 @@ pub struct TargetArgs {
     /// The LeaderWorkerSet that holds the GPU; its groups must be of size 1
     #[arg(long, value_name = "NAME")]
     pub leader_worker_set: Option<String>,
-    /// The component of the graph [default: the only one that runs an engine]
-    #[arg(long, value_name = "NAME", requires = "dynamo_graph")]
-    pub component: Option<String>,
-    /// Its namespace [default: that of the kubeconfig, or of this pod]
-    #[arg(short, long, value_name = "NAME")]
-    pub namespace: Option<String>,
 }
 
-impl TargetArgs {
+impl ObjectArgs {
     /// The kind, as the flag spells it, and the name.
     pub fn chosen(&self) -> (&'static str, &str) {
         let flags = [
@@ -217,9 +227,9 @@ impl TargetArgs {
     }
 }
 
-/// The flags of a run in a cluster.
+/// What a run in a cluster is.
 #[derive(Debug, Args)]
-pub struct JobRunArgs {
+pub struct JobArgs {
     /// What is borrowed from
     #[command(flatten)]
     pub target: TargetArgs,
@@ -247,12 +257,20 @@ pub struct JobRunArgs {
     /// How long pods may take to go, and the worker to begin
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::settings::duration)]
     pub patience: Duration,
-    /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,
+}
+
+/// The flags of a run in a cluster.
+#[derive(Debug, Args)]
+pub struct JobRunArgs {
+    /// The run
+    #[command(flatten)]
+    pub job: JobArgs,
+    /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Say what would happen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,

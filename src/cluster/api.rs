@@ -124,7 +124,10 @@ impl Cluster {
     pub async fn connect(namespace: Option<&str>, tell: Tell) -> Result<Self, ClusterError> {
         // Two TLS libraries in a program have none of them chosen by itself; ours is chosen where it is not yet.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let config = kube::Config::infer().await.map_err(|e| ClusterError::NoCluster(e.to_string()))?;
+        let mut config = kube::Config::infer().await.map_err(|e| ClusterError::NoCluster(e.to_string()))?;
+        // By which an audit log tells us from others.
+        let agent = http::HeaderValue::from_static(concat!("autotune/", env!("CARGO_PKG_VERSION")));
+        config.headers.push((http::header::USER_AGENT, agent));
         let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
         let client = kube::Client::try_from(config).map_err(|e| ClusterError::NoCluster(e.to_string()))?;
         Ok(Self { client, namespace, patience: FIRST_PATIENCE, tell })

@@ -142,9 +142,14 @@ pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterEr
         return forget(cluster, &which.name).await;
     };
     if let Some(undo) = kept_undo(cluster, &which.name).await? {
+        if let Some(borrowed) = target.borrowed.as_ref().filter(|borrowed| borrowed.original == target.replicas) {
+            // Pods with the new arguments hold the GPUs that those with the former ones need: a rolling update would wait for ever.
+            target.scale(cluster, borrowed.kept).await?;
+        }
         let force = Apply { force: true, dry_run: false };
         cluster.apply(&target.api(), target.kind.plural, &target.name, &undo, force).await?;
         say(cluster, &target, Step::RolledBack, &format!("{} has its former arguments again", target.title())).await;
+        return release(cluster, &Target::read(cluster, which).await?).await;
     }
     release(cluster, &target).await
 }

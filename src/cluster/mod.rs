@@ -13,6 +13,7 @@ pub mod follow;
 pub mod kinds;
 mod lease;
 mod owners;
+pub mod render;
 pub mod rights;
 pub mod rollout;
 pub mod target;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
-use crate::cli::{JobRunArgs, TargetArgs};
+use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
 use crate::cluster::apply::secrets;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate::{self, Arguments, Done, Request};
 use crate::cluster::kinds::KINDS;
+use crate::cluster::render::{Rendered, render as manifests};
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
@@ -28,7 +29,7 @@ const SPACE: &str = "space.toml";
 const CONFIG_MAP: usize = 1_000_000;
 
 fn which(args: &TargetArgs) -> Result<Which, Failed> {
-    let (flag, name) = args.chosen();
+    let (flag, name) = args.object.chosen();
     let kind = KINDS.into_iter().find(|kind| kind.flag == flag);
     let kind = kind.ok_or_else(|| Failed::usage("error: say which object holds the GPU, such as --deployment NAME"))?;
     Ok(Which { kind, name: name.to_owned(), part: args.component.clone() })
@@ -51,9 +52,11 @@ fn connect(args: &TargetArgs) -> impl Future<Output = Result<Cluster, Failed>> {
     async { Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed) }
 }
 
-/// Borrows, tunes, gives back; the exit code is that of the worker's answer.
-pub(super) fn run(args: &JobRunArgs) -> Result<u8, Failed> {
-    let which = which(&args.target)?;
+/// The files that go along, by key: where each goes beside the space file, and what it holds.
+type Files = BTreeMap<String, (String, String)>;
+
+/// The session of a space file and what goes into the cluster for it.
+fn session(args: &JobArgs) -> Result<(Plan, Files), Failed> {
     let mut session = read_plan(&args.space)?;
     let files = files(&session, &args.space)?;
     if !Secrets::of(&session).is_empty() {
@@ -63,6 +66,43 @@ environment of the target's container, so let that take it from a Secret",
         ));
     }
     args.overrides.apply(&mut session);
+    Ok((session, files))
+}
+
+/// Prints what `kubectl apply` takes to do in a Job what `job run` does from a terminal.
+pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
+    let (which, (_, files)) = (which(&args.target)?, session(args)?);
+    let mut words =
+        vec![format!("--{}", which.kind.flag), which.name.clone(), "--image".to_owned(), args.image.clone()];
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            words.extend([format!("--{name}"), value]);
+        }
+    };
+    option("component", which.part.clone());
+    option("container", args.container.clone());
+    option("results", args.results.clone());
+    option("keep-replicas", (args.keep_replicas > 0).then(|| args.keep_replicas.to_string()));
+    option("patience", Some(format!("{}s", args.patience.as_secs_f64())));
+    for (name, given) in [("apply", args.apply), ("force-conflicts", args.force_conflicts)] {
+        words.extend(given.then(|| format!("--{name}")));
+    }
+    words.extend(overrides(args));
+    print(&manifests(&Rendered {
+        namespace: args.target.namespace.clone(),
+        which,
+        image: args.image.clone(),
+        claim: args.results.clone(),
+        files,
+        words,
+        applies: args.apply,
+    }));
+    Ok(exit::FOUND)
+}
+
+/// Borrows, tunes, gives back; the exit code is that of the worker's answer.
+pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result<u8, Failed> {
+    let (which, (session, files)) = (which(&args.target)?, session(args)?);
     let budget = session.budget.gpu_time;
     let name = which.name.clone();
     let request = Request {
@@ -74,7 +114,7 @@ environment of the target's container, so let that take it from a Secret",
             image: args.image.clone(),
             claim: args.results.clone(),
             deadline_seconds: (budget.as_secs_f64() * DEADLINE) as u64 + 3_600,
-            words: words(args),
+            words: overrides(args),
         },
         which,
         files: files.into_iter().map(|(key, (_, text))| (key, text)).collect(),
@@ -83,12 +123,12 @@ environment of the target's container, so let that take it from a Secret",
         apply: args.apply.then_some(args.force_conflicts),
         patience: args.patience,
     };
-    let out = args.out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
+    let out = out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
     runtime()?.block_on(async {
         let cluster = connect(&args.target).await?;
         let plan = coordinate::plan(&cluster, &request, &session).await.map_err(failed)?;
         announce(&cluster, &plan, &request, Seconds::from(budget));
-        if args.dry_run {
+        if *dry_run {
             if let Some(job) = &plan.job {
                 let shown = serde_json::to_string_pretty(job).map_err(Failed::own)?;
                 print(&format!("{}\n", secrets(job).redact(&shown)));
@@ -125,7 +165,7 @@ is scaled back {after}",
 }
 
 /// The files of the worker's ConfigMap by their keys: where each goes beside the space file, and what it holds.
-fn files(session: &Plan, space: &Path) -> Result<BTreeMap<String, (String, String)>, Failed> {
+fn files(session: &Plan, space: &Path) -> Result<Files, Failed> {
     let read = |path: &Path| {
         std::fs::read_to_string(path)
             .map_err(|e| Failed::usage(format!("error: failed to read {} as text: {e}", path.display())))
@@ -158,7 +198,7 @@ target mounts, and give its absolute path there in workload.file"
 }
 
 /// What of the command line the worker has to know.
-fn words(args: &JobRunArgs) -> Vec<String> {
+fn overrides(args: &JobArgs) -> Vec<String> {
     let budget = args.overrides.budget.map(|budget| format!("--budget {}s", budget.as_secs_f64()));
     let said = [budget.unwrap_or_default(), args.overrides.repeated()].join(" ");
     said.split_whitespace().map(str::to_owned).collect()

@@ -83,6 +83,7 @@ pub fn main() -> u8 {
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),
         Some(Command::Job(JobCommand::Run(args))) => job::run(&args),
+        Some(Command::Job(JobCommand::Render(args))) => job::render(&args),
         Some(Command::Restore(args)) => job::restore(&args),
         Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema) => print_schema(),

@@ -223,28 +223,41 @@ fn list_indent(source: &Source, root: &Node) -> &'static str {
 /// JSON as YAML, so many levels deep: blocks, with quotes around every text that needs them.
 pub fn yaml(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
+    let is_empty = |value: &Value| match value {
+        Value::Object(entries) => entries.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => true,
+    };
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             let entry = |(key, value): (&String, &Value)| {
                 let key = scalar(key, Style::Plain, false);
-                match value {
-                    Value::Object(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", yaml(value, depth + 1)),
-                    Value::Array(inner) if !inner.is_empty() => format!("{indent}{key}:\n{}", yaml(value, depth + 1)),
-                    _ => format!("{indent}{key}: {}", yaml(value, 0)),
-                }
+                let apart = if is_empty(value) { " " } else { "\n" };
+                format!("{indent}{key}:{apart}{}", yaml(value, depth + 1))
             };
             entries.iter().map(entry).collect::<Vec<_>>().join("\n")
         }
         Value::Array(items) if !items.is_empty() => {
-            let item = |item: &Value| {
-                let text = yaml(item, depth + 1);
-                format!("{indent}- {}", text.trim_start())
-            };
+            let item = |item: &Value| format!("{indent}- {}", yaml(item, depth + 1).trim_start());
             items.iter().map(item).collect::<Vec<_>>().join("\n")
         }
-        Value::String(text) => scalar(text, Style::Plain, false),
+        Value::String(text) => literal(text, &indent).unwrap_or_else(|| scalar(text, Style::Plain, false)),
         other => other.to_string(),
     }
+}
+
+/// A text of several lines as a block of these lines; none where a block would not keep it.
+fn literal(text: &str, indent: &str) -> Option<String> {
+    let (body, mark) = text.strip_suffix('\n').map_or((text, "|-"), |body| (body, "|"));
+    let is_kept = |line: &str| !line.ends_with([' ', '\t']) && !line.chars().any(|c| c.is_control() && c != '\t');
+    let several = body.contains('\n') || mark == "|";
+    // A first line that is indented or empty would need a mark of its own, and so would empty ones at the end.
+    let plain = !body.starts_with([' ', '\t', '\n']) && !body.ends_with('\n') && !body.is_empty();
+    if !(several && plain && body.split('\n').all(is_kept)) {
+        return None;
+    }
+    let line = |line: &str| if line.is_empty() { String::new() } else { format!("{indent}{line}") };
+    Some(format!("{mark}\n{}", body.split('\n').map(line).collect::<Vec<_>>().join("\n")))
 }
 
 #[cfg(test)]
@@ -313,5 +326,17 @@ mod tests {
             })
         };
         assert_eq!(list("l:\n- 1\nm:\n  a: 1\n"), "l:\n- 1\nm:\n  a: 1\n  k:\n  - x\n  - y\n");
+    }
+
+    #[test]
+    fn json_comes_back_from_yaml() {
+        use crate::export::{forms::json, source::Source, yaml::meaning};
+        let value = serde_json::json!({
+            "plain": "word", "number": "64", "truth": "true", "empty": "", "list": [], "map": {}, "null": null, "count": 3,
+            "lines": "a:\n  b\n\nc\n", "open": "a\nb", "odd": " a\nb\n", "trailing": "a \nb", "deep": [{"name": "x", "args": ["--a", "b\nc\n"]}],
+            "nvidia.com/gpu": "1", "it's": "\"quoted\" # no comment",
+        });
+        let source = Source::new(yaml(&value, 0) + "\n").unwrap();
+        assert_eq!(json(&meaning(&source.documents[0]).unwrap()), value, "{}", yaml(&value, 0));
     }
 }

@@ -53,7 +53,7 @@ while text[at:].strip():
     value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
     objects += value["items"] if value["kind"] == "List" else [value]
 [rules] = [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["name"] == "autotune"]
-assert len(rules) == 9, rules
+assert len(rules) == 10, rules
 rules = [r for i, r in enumerate(rules, 1) if i != int(sys.argv[1])]
 meta = {"name": "tuner", "namespace": "default"}
 print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [
@@ -66,7 +66,7 @@ PY
 as_tuner() { KUBECONFIG=$out/tuner.kubeconfig "$@"; }
 role 0
 tests/real/kube/run.sh sa-kubeconfig default tuner "$KUBE" > "$out/tuner.kubeconfig"
-for rule in 1 2 3 4 5 6 7 8 9; do
+for rule in 1 2 3 4 5 6 7 8 9 10; do
   role "$rule"; sleep 0.5
   code=0; as_tuner run > "$out/right.log" 2>&1 || code=$?
   check "without rule $rule: $(grep -o 'missing rights.*; nothing' "$out/right.log" | sed 's/missing rights in the namespace default: //; s/; nothing//')" \
@@ -79,8 +79,26 @@ check "with all of them it runs" test "$code" = 0 -o "$code" = 6
 check "the scale came back" is 1 replicas
 check "other objects are refused by the server" bash -c "! KUBECONFIG=$out/tuner.kubeconfig kubectl scale deployment other --replicas=0 2> /dev/null"
 
+echo "== jobs/, as a new user applies it: the coordinator is a Job"
 kubectl create namespace llm > /dev/null
+cp -r jobs "$out/jobs"
+cp "$out/space.toml" "$out/jobs/space.toml"
 check "jobs/ is what the server takes" bash -c "kubectl kustomize jobs | kubectl apply --dry-run=server --validate=strict -f -"
+kubectl scale deployment chat --replicas=0 > /dev/null   # the only GPU is for the other namespace now
+kubectl -n llm apply -f "$out/chat.yaml" > /dev/null
+kubectl -n llm rollout status deployment chat --timeout=60s > /dev/null
+check "kubectl apply -k jobs/" kubectl apply -k "$out/jobs"
+check "the Job completes" kubectl -n llm wait --for=condition=complete job/autotune --timeout=120s
+check "its log tells the whole way" bash -c "kubectl -n llm logs job/autotune | grep -c 'is scaled from 1 to 0\|the worker is Job\|the outcome is in\|is scaled back to 1\|serves again' | grep -x 5"
+check "the outcome stays" python3 -c "import json,subprocess; o=json.loads(subprocess.check_output(['kubectl', '-n', 'llm', 'get', 'configmap', 'autotune-chat-outcome', '-o', 'jsonpath={.data.outcome\\.json}'])); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
+check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
+check "the journal stays on the claim" bash -c "ls $out/gpu-node/claims/llm-autotune-results/*/journal.jsonl"
+[ "$failed" = 0 ] || kubectl -n llm logs job/autotune
+check "and what autotune job render prints does the same" bash -c "kubectl -n llm delete job autotune > /dev/null && kubectl -n llm delete configmap autotune-chat-outcome > /dev/null &&
+  '$AUTOTUNE' job render --deployment chat -n llm --space '$out/space.toml' --image autotune:test --results autotune-results | kubectl apply -f - &&
+  kubectl -n llm wait --for=condition=complete job/autotune --timeout=120s && kubectl -n llm get configmap autotune-chat-outcome"
+kubectl delete namespace llm --wait > /dev/null
+kubectl scale deployment chat --replicas=1 > /dev/null
 
 echo "== somebody else scales the target"
 serving

@@ -22,7 +22,7 @@ import json, sys
 seen = set()
 for line in open(sys.argv[1]):
     entry = json.loads(line)
-    if entry["verb"] in ("create", "update", "patch", "delete", "deletecollection") and entry["userAgent"].startswith(sys.argv[2]):
+    if entry["verb"] in ("create", "update", "patch", "delete", "deletecollection") and entry.get("userAgent", "").startswith(sys.argv[2]):
         ref = entry["objectRef"]
         if "selfsubjectaccessreviews" == ref["resource"]:
             continue
@@ -64,7 +64,7 @@ describe=$(kubectl describe deployment chat)
 for reason in AutotuneBorrowed AutotuneTuning AutotuneTuned AutotuneApplied AutotuneGivenBack; do
   check "kubectl describe tells $reason" grep -q "$reason" <<< "$describe"
 done
-check "the audit log knows of these writes and no other" diff <(user autotune) - <<'T'
+check "the audit log knows of these writes and no other" diff <(user autotune/) - <<'T'
 create configmaps autotune-chat
 create configmaps autotune-chat-outcome
 create events *

@@ -60,6 +60,7 @@ class Api:
         view = subprocess.run(["kubectl", "config", "view", "--raw", "--minify", "--flatten", "-o", "json"], check=True, stdout=subprocess.PIPE).stdout
         config = json.loads(view)
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self.cluster = cluster
         server = urllib.parse.urlsplit(cluster["server"])
         self.host, self.port = server.hostname, server.port or 443
         self.context = ssl.create_default_context()
@@ -202,6 +203,8 @@ class Container:
         own = {}
         for name, value in raw:
             own[name] = expand(mapped(value), own)
+        if pod.spec.get("serviceAccountName", "default") != "default":
+            env["KUBECONFIG"] = pod.kubeconfig()
         env.update(own)
         env[MARK] = self.mark
         command = self.spec.get("command")
@@ -234,7 +237,7 @@ class Container:
                         if e.errno != errno.ETXTBSY or attempt == 4:   # another thread's child may still hold the file that was just written
                             raise
                         time.sleep(0.05)
-            except (OSError, ValueError) as e:
+            except (OSError, ValueError, ApiError) as e:
                 self.proc = None
                 out.write(f"kubelet: could not start: {e}\n".encode())
                 self.running = None
@@ -386,6 +389,19 @@ class Pod(threading.Thread):
             if not done:
                 return False
         return True
+
+    def kubeconfig(self):
+        """A file that stands in for the token of the Pod's service account, which programs look for at a path that is not ours to map."""
+        account = self.spec["serviceAccountName"]
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        token = self.api.call("POST", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token", request)["status"]["token"]
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "pod",
+                  "clusters": [{"name": "pod", "cluster": self.api.cluster}], "users": [{"name": "pod", "user": {"token": token}}],
+                  "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": self.namespace}}]}
+        path = os.path.join(self.folder, "kubeconfig")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+            json.dump(config, f)
+        return path
 
     # --- status
 

@@ -1,0 +1,245 @@
+//! The manifests by which a Job in the cluster is the coordinator: what it may do, its files, where results stay, the Job itself.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+use super::rights::{Right, needed};
+use super::target::Which;
+use crate::export::render::yaml;
+
+/// The name of the coordinator's objects; those of the worker are called after the target.
+const NAME: &str = "autotune";
+/// Long enough to end the worker and to scale the target back.
+const GRACE_SECONDS: u64 = 900;
+/// A coordinator that dies is started again so many times, and goes on with the run that it left.
+const RETRIES: u64 = 6;
+
+/// What the manifests are made for.
+pub struct Rendered {
+    /// The namespace; that of whoever applies them, if none.
+    pub namespace: Option<String>,
+    /// The target.
+    pub which: Which,
+    /// An image that holds our program as `/autotune`.
+    pub image: String,
+    /// The PersistentVolumeClaim for journal and results, which is made too; none for results that last as long as the pod.
+    pub claim: Option<String>,
+    /// The files of the ConfigMap by their keys: where each goes beside the space file, and what it holds.
+    pub files: BTreeMap<String, (String, String)>,
+    /// The words of our command line behind `--space FILE`.
+    pub words: Vec<String>,
+    /// Whether the target gets new arguments at the end.
+    pub applies: bool,
+}
+
+/// The manifests, as documents of one YAML file.
+pub fn render(rendered: &Rendered) -> String {
+    let space = format!("{NAME}-space");
+    let data: Value = rendered.files.iter().map(|(key, (_, text))| (key.clone(), Value::from(text.as_str()))).collect();
+    let mut objects = vec![
+        ("who it is", object(rendered, "v1", "ServiceAccount", NAME, json!({}))),
+        (
+            "what it may do and must: before it touches anything, it says which of these rights is missing",
+            object(
+                rendered,
+                "rbac.authorization.k8s.io/v1",
+                "Role",
+                NAME,
+                json!({"rules": rules(&needed(&rendered.which, rendered.applies))}),
+            ),
+        ),
+        (
+            "not needed, and good to have: the worker's progress, events on the target, why a worker makes no pod, autoscalers in the way",
+            object(
+                rendered,
+                "rbac.authorization.k8s.io/v1",
+                "Role",
+                &format!("{NAME}-comfort"),
+                json!({"rules": comfort(rendered.which.kind)}),
+            ),
+        ),
+        ("that it may", binding(rendered, NAME)),
+        ("and that", binding(rendered, &format!("{NAME}-comfort"))),
+        (
+            "the promises, the workload, and what is tuned",
+            object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
+        ),
+    ];
+    if let Some(claim) = &rendered.claim {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let says =
+            "where the worker keeps its journal and its report, so that one that was evicted goes on where it was";
+        objects.push((says, object(rendered, "v1", "PersistentVolumeClaim", claim, json!({"spec": spec}))));
+    }
+    objects.push((
+        "the coordinator, which needs no GPU; a Job's name can be used once: delete it before the next run",
+        object(rendered, "batch/v1", "Job", NAME, json!({"spec": job(rendered, &space)})),
+    ));
+    let documents: Vec<String> =
+        objects.iter().map(|(says, object)| format!("# {says}\n{}\n", yaml(object, 0))).collect();
+    documents.join("---\n")
+}
+
+/// An object with its name and place.
+fn object(rendered: &Rendered, api: &str, kind: &str, name: &str, more: Value) -> Value {
+    let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
+    if let Some(namespace) = &rendered.namespace {
+        object["metadata"]["namespace"] = namespace.as_str().into();
+    }
+    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+        object.extend(more);
+    }
+    object
+}
+
+fn binding(rendered: &Rendered, role: &str) -> Value {
+    let mut subject = json!({"kind": "ServiceAccount", "name": NAME});
+    if let Some(namespace) = &rendered.namespace {
+        subject["namespace"] = namespace.as_str().into();
+    }
+    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
+    let more = json!({"roleRef": role_ref, "subjects": [subject]});
+    object(rendered, "rbac.authorization.k8s.io/v1", "RoleBinding", role, more)
+}
+
+/// Rights as rules of a Role: one for all verbs on the same object.
+pub fn rules(rights: &[Right]) -> Vec<Value> {
+    let mut rules: Vec<(&Right, Vec<&str>)> = Vec::new();
+    for right in rights {
+        let same = |(other, _): &&mut (&Right, _)| {
+            (other.group, &other.resource, &other.name) == (right.group, &right.resource, &right.name)
+        };
+        match rules.iter_mut().find(same) {
+            Some((_, verbs)) => verbs.push(right.verb),
+            None => rules.push((right, vec![right.verb])),
+        }
+    }
+    let rule = |(right, verbs): (&Right, Vec<&str>)| {
+        let mut rule = json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": verbs});
+        if let Some(name) = &right.name {
+            rule["resourceNames"] = json!([name]);
+        }
+        rule
+    };
+    rules.into_iter().map(rule).collect()
+}
+
+/// What a run makes use of where it may. An adapter of scale, which some components of a graph have, is scaled in the target's stead.
+fn comfort(kind: &Kind) -> Value {
+    let mut rules = vec![
+        json!({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}),
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]}),
+        json!({"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]}),
+    ];
+    if kind.group == "nvidia.com" {
+        let adapters = "dynamographdeploymentscalingadapters/scale";
+        rules.push(json!({"apiGroups": [kind.group], "resources": [adapters], "verbs": ["patch"]}));
+    }
+    rules.into()
+}
+
+fn job(rendered: &Rendered, space: &str) -> Value {
+    let mut args = vec!["job", "run", "--space", "/space/space.toml", "--out", "/results"];
+    args.extend(rendered.words.iter().map(String::as_str));
+    let items: Vec<Value> = rendered.files.iter().map(|(key, (path, _))| json!({"key": key, "path": path})).collect();
+    json!({
+        "backoffLimit": RETRIES,
+        "template": {"spec": {
+            "serviceAccountName": NAME,
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "autotune",
+                "image": rendered.image,
+                "command": ["/autotune"],
+                "args": args,
+                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "space", "mountPath": "/space", "readOnly": true},
+                    {"name": "results", "mountPath": "/results"},
+                ],
+            }],
+            "volumes": [
+                {"name": "space", "configMap": {"name": space, "items": items}},
+                {"name": "results", "emptyDir": {}},
+            ],
+        }},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::cluster::kinds::KINDS;
+    use crate::export::{forms, source::Source, yaml::meaning};
+
+    fn documents(text: &str) -> Vec<Value> {
+        Source::new(text).unwrap().documents.iter().map(|root| forms::json(&meaning(root).unwrap())).collect()
+    }
+
+    fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
+        documents.iter().find(|d| d["kind"] == kind && d["metadata"]["name"] == NAME).unwrap()
+    }
+
+    fn rendered() -> Rendered {
+        Rendered {
+            namespace: None,
+            which: Which { kind: KINDS[0], name: "target".into(), part: None },
+            image: "autotune".into(),
+            claim: Some("autotune-results".into()),
+            files: [("space.toml".to_owned(), ("space.toml".to_owned(), "[slo]\nttft_p99 = \"1s\"\n".to_owned()))]
+                .into(),
+            words: ["--deployment", "$(TARGET)", "--results", "autotune-results"].map(str::to_owned).to_vec(),
+            applies: true,
+        }
+    }
+
+    /// The files of `jobs/` are the same manifests, with comments and one place for what a user changes.
+    #[test]
+    fn jobs_has_the_same_rules_and_the_same_job() {
+        let file = |name: &str| {
+            std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("jobs").join(name)).unwrap()
+        };
+        let made = documents(&render(&rendered()));
+        let rbac = documents(&file("rbac.yaml"));
+        let key = |rule: &Value| rule.to_string();
+        let sorted = |role: &Value| {
+            let mut rules: Vec<Value> = role["rules"].as_array().unwrap().clone();
+            rules.iter_mut().for_each(|rule| {
+                let mut verbs: Vec<String> = rule["verbs"].as_array().unwrap().iter().map(Value::to_string).collect();
+                verbs.sort();
+                rule["verbs"] = verbs.into();
+            });
+            rules.sort_by_key(key);
+            rules
+        };
+        assert_eq!(
+            sorted(of_kind(&rbac, "Role")),
+            sorted(of_kind(&made, "Role")),
+            "the Role of jobs/ allows what a run needs, and no more"
+        );
+        let mut theirs = of_kind(&documents(&file("tune.yaml")), "Job").clone();
+        let mut ours = of_kind(&made, "Job").clone();
+        // The target and the image stand in variables there, for Kustomize to replace, and its ConfigMap has no other files.
+        theirs["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("env");
+        ours["spec"]["template"]["spec"]["volumes"][0]["configMap"].as_object_mut().unwrap().remove("items");
+        for job in [&mut theirs, &mut ours] {
+            let args = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut().unwrap();
+            args.sort_by_key(Value::to_string);
+        }
+        assert_eq!(theirs, ours);
+        let claim = documents(&file("results.yaml"));
+        let made = made.iter().find(|d| d["kind"] == "PersistentVolumeClaim").unwrap();
+        assert_eq!(&claim[0], made);
+    }
+}
