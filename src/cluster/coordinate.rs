@@ -307,11 +307,15 @@ async fn prove(cluster: &Cluster, request: &Request, outcome: &Outcome) -> Resul
     }
 }
 
-/// Waits until a target that was given back serves again; whether it does.
+/// Waits until a target that was given back serves again; whether it does. One that somebody deleted need not.
 ///
 /// # Errors
 /// Those of the server.
 pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, ClusterError> {
+    let cluster = &cluster.patient();
+    if Target::find(cluster, which).await?.is_none() {
+        return Ok(true);
+    }
     match serves(cluster, which, STARTS_WITHIN).await? {
         Rollout::Ready => {
             cluster.tell(&format!("{} {} serves again", which.kind.name, which.name));

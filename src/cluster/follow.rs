@@ -95,7 +95,9 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     loop {
         let job = cluster.find(BATCH, "jobs", &own).await?;
         let job = job.ok_or_else(|| ClusterError::Wrong(format!("somebody deleted the worker, Job {own}")))?;
-        let pods = cluster.list(CORE, "pods", &labels).await?;
+        let mut pods = cluster.list(CORE, "pods", &labels).await?;
+        // Those of an earlier worker may still be on their way out.
+        pods.retain(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]);
         let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
         let stands = newest.and_then(standing);
         if let Some(says) = stands.clone() {

@@ -48,8 +48,8 @@ fn holder() -> String {
     format!("autotune on {host}, process {}", std::process::id())
 }
 
-fn connect(args: &TargetArgs) -> impl Future<Output = Result<Cluster, Failed>> {
-    async { Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed) }
+async fn connect(args: &TargetArgs) -> Result<Cluster, Failed> {
+    Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed)
 }
 
 /// The files that go along, by key: where each goes beside the space file, and what it holds.
@@ -138,8 +138,8 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         }
         let done = coordinate::run(&cluster, &plan, &request, stopped()).await.map_err(failed)?;
         let code = finish(&done, &out)?;
-        coordinate::serves_again(&cluster, &request.which).await.map_err(failed)?;
-        Ok(code)
+        let serves = coordinate::serves_again(&cluster, &request.which).await.map_err(failed)?;
+        Ok(if serves { code } else { exit::FAILED })
     })
 }
 
@@ -229,7 +229,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     print(&summary(outcome, out));
     match arguments {
         Arguments::Applied => {
-            complain("the target has these arguments now; write them into your manifest too: autotune export --help")
+            complain("the target has these arguments now; write them into your manifest too: autotune export --help");
         }
         Arguments::Left => complain(&format!(
             "autotune export --outcome {} --manifest YOUR.yaml writes these arguments into your manifest",

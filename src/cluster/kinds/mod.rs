@@ -31,7 +31,7 @@ pub struct Kind {
     /// How it is asked for so many.
     pub scaling: fn(&Scaled<'_>, u64) -> Scaling,
     /// The labels of its pods; none where they are not chosen by labels alone.
-    pub labels: fn(&Scaled<'_>) -> Option<Vec<(String, String)>>,
+    pub labels: fn(&Scaled<'_>) -> Option<Labels>,
     /// What its pods are made of; none where only a running pod tells.
     pub template: fn(&Scaled<'_>) -> Option<Value>,
     /// Whether its controller has seen the newest wish and holds no pods of an older one.
@@ -50,6 +50,9 @@ pub struct Scaled<'o> {
     /// The whole object.
     pub object: &'o Value,
 }
+
+/// Labels with their values.
+pub type Labels = Vec<(String, String)>;
 
 /// A change of scale.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Scaled, Scaling, is_observed, replicas, whole, wish};
+use super::{Kind, Labels, Scaled, Scaling, is_observed, replicas, whole, wish};
 
 /// A Deployment.
 pub const DEPLOYMENT: Kind = Kind {
@@ -43,7 +43,7 @@ fn scaling(plural: &'static str, scaled: &Scaled<'_>, replicas: u64) -> Scaling 
 }
 
 /// The labels that a selector asks for; none where it asks for more than labels.
-fn labels(scaled: &Scaled<'_>) -> Option<Vec<(String, String)>> {
+fn labels(scaled: &Scaled<'_>) -> Option<Labels> {
     let selector = &scaled.object["spec"]["selector"];
     let only_labels = selector["matchExpressions"].as_array().is_none_or(Vec::is_empty);
     let labels = selector["matchLabels"].as_object().filter(|labels| only_labels && !labels.is_empty())?;
