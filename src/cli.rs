@@ -1,5 +1,6 @@
 //! The command line, without logic.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -284,12 +285,22 @@ pub struct RunArgs {
     /// Put what is in the folder aside, and start again
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
+    /// While the session runs, say at this address where it stands: /status (JSON), /metrics (Prometheus) and /healthz, such as 0.0.0.0:9090;
+    /// port 0 is any that is free
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub listen: Option<SocketAddr>,
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
     /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
+}
+
+/// An address to listen on; a name would have to be looked up, and could mean several.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "hint: an IP address and a port, such as 127.0.0.1:9090, 0.0.0.0:9090 or [::]:9090".to_owned())
 }
 
 /// The flags of `autotune bench`.
