@@ -1,5 +1,6 @@
 //! The command line, without logic.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -242,7 +243,7 @@ pub struct JobArgs {
     /// The container that is the engine [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was
+    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was; the engine's user must be allowed to write there
     #[arg(long, value_name = "CLAIM")]
     pub results: Option<String>,
     /// Give the target its scale back with the certified arguments in it (server-side apply), and the former ones if it does not get ready
@@ -254,6 +255,9 @@ pub struct JobArgs {
     /// Pods of the target that stay and serve; the worker needs the GPU of one that goes
     #[arg(long, value_name = "PODS", default_value_t = 0)]
     pub keep_replicas: u64,
+    /// Where the worker serves /status and /metrics, such as 0.0.0.0:9090
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub listen: Option<SocketAddr>,
     /// How long pods may take to go, and the worker to begin
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::settings::duration)]
     pub patience: Duration,
@@ -342,12 +346,22 @@ pub struct RunArgs {
     /// Put what is in the folder aside, and start again
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
+    /// While the session runs, say at this address where it stands: /status (JSON), /metrics (Prometheus) and /healthz, such as 0.0.0.0:9090;
+    /// port 0 is any that is free
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub listen: Option<SocketAddr>,
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
     /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
+}
+
+/// An address to listen on; a name would have to be looked up, and could mean several.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "hint: an IP address and a port, such as 127.0.0.1:9090, 0.0.0.0:9090 or [::]:9090".to_owned())
 }
 
 /// The flags of `autotune bench`.

@@ -23,6 +23,7 @@ mod repeatable;
 pub mod report;
 pub mod rig;
 pub mod search;
+pub mod serving;
 pub mod settings;
 mod simplex;
 pub mod space;

@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::clock;
+use crate::units::Seconds;
 
 /// The API server may be away for so long before a step of a run fails ...
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -304,20 +305,35 @@ impl Cluster {
                 Err(kube::Error::Api(status)) if !(status.code >= 500 || status.code == 429) => {
                     return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
                 }
-                Err(error) => error.to_string(),
+                Err(error) => whole(&error),
             };
             if begun.elapsed() > self.patience {
                 return Err(ClusterError::Away { what, why });
             }
             if !said && begun.elapsed() > SILENCE {
                 said = true;
-                let minutes = self.patience.as_secs() / 60;
-                self.tell(&format!("the API server is away ({why}); trying again for {minutes} minutes"));
+                let patience = Seconds(self.patience.as_secs_f64());
+                self.tell(&format!("the API server is away ({why}); trying again for {patience}"));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+}
+
+/// An error with what caused it: that of a connection says nothing by itself.
+fn whole(error: &kube::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let says = error.to_string();
+        // Some repeat what caused them.
+        if !said.ends_with(&says) {
+            said = format!("{said}: {says}");
+        }
+        cause = error.source();
+    }
+    said
 }
 
 /// A label selector in a query.

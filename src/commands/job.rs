@@ -200,7 +200,8 @@ target mounts, and give its absolute path there in workload.file"
 /// What of the command line the worker has to know.
 fn overrides(args: &JobArgs) -> Vec<String> {
     let budget = args.overrides.budget.map(|budget| format!("--budget {}s", budget.as_secs_f64()));
-    let said = [budget.unwrap_or_default(), args.overrides.repeated()].join(" ");
+    let listen = args.listen.as_ref().map(|address| format!("--listen {address}"));
+    let said = [budget.unwrap_or_default(), listen.unwrap_or_default(), args.overrides.repeated()].join(" ");
     said.split_whitespace().map(str::to_owned).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The main job: `autotune --space FILE`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::cli::RunArgs;
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
-use crate::progress::Event;
+use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
 use crate::rig::{RealRig, Workplace};
 use crate::settings::Secrets;
@@ -25,6 +26,8 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let simulated = simulated_profile(&plan)?;
     args.overrides.apply(&mut plan);
     let out = args.out.clone().unwrap_or_else(|| default_out(&space));
+    // An address that cannot be had is said before anything is changed.
+    let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
     if args.fresh {
         put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
     }
@@ -52,7 +55,14 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     }
     let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
     said.iter().flatten().filter(|_| !args.quiet).for_each(|says| complain(says));
-    let sink = sink(args.quiet);
+    let about = About {
+        autotune: env!("CARGO_PKG_VERSION"),
+        space_file: space.display().to_string(),
+        out: out.display().to_string(),
+        seed,
+        simulated: simulated.is_some(),
+    };
+    let (sink, listening) = audience(bound, about, args.quiet)?;
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
@@ -64,8 +74,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let ended = runtime.block_on(async {
         if resumed {
             let swept = clean_up(&opened.journal).await;
-            let probes = opened.journal.cost().probes as usize;
-            sink.take(&Event::Resumed { probes, swept });
+            sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
         }
         let mut bench = Bench::new(rig, &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
@@ -76,7 +85,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         Ok((ended, session.bench().journal().clone()))
     });
     let (ended, journal) = ended?;
-    drop(sink);
+    drop((sink, listening));
     match ended {
         Ended::Concluded(conclusion) => {
             finish(&out, &journal, args.termination_log.as_deref())?;
@@ -97,6 +106,18 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             Ok(exit::FAILED)
         }
     }
+}
+
+/// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
+fn audience(bound: Option<Bound>, about: About, quiet: bool) -> Result<(Box<dyn Sink>, Option<Listening>), Failed> {
+    let Some(bound) = bound else { return Ok((sink(quiet), None)) };
+    // Before a terminal has a live line that this would tear.
+    if !quiet {
+        complain(&format!("listening on http://{}: /status, /metrics, /healthz", bound.address()));
+    }
+    let board = Arc::new(Board::new(about));
+    let listening = Listening::start(bound, Arc::clone(&board)).map_err(|e| Failed::own(format!("error: {e}")))?;
+    Ok((Box::new(Both(board, sink(quiet))), Some(listening)))
 }
 
 enum Ended {

@@ -1,10 +1,14 @@
-//! One stream of events, drawn for a terminal or printed plainly elsewhere.
+//! One stream of events, drawn for a terminal or printed plainly elsewhere, and remembered for whoever asks over HTTP.
 
+mod board;
+mod exposition;
+mod listen;
+mod metrics;
 mod plain;
 mod terminal;
 
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Forecast, Purpose};
+use crate::journal::{Conclusion, Cost, Forecast, Purpose};
 use crate::rig::Ready;
 use crate::search::Incumbent;
 use crate::space::Point;
@@ -12,6 +16,8 @@ use crate::twin::Fit;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 
+pub use board::{About, Best, Board, LastProbe, Phase, Standing};
+pub use listen::{Bound, ListenError, Listening};
 pub use plain::Plain;
 pub use terminal::Terminal;
 
@@ -27,8 +33,8 @@ pub enum Event<'a> {
     },
     /// Records of an earlier run are used.
     Resumed {
-        /// How many probes need not be paid again.
-        probes: usize,
+        /// What its records say was spent, and need not be paid again.
+        cost: Cost,
         /// Processes of the earlier run that were still there and were ended.
         swept: usize,
     },
@@ -124,4 +130,26 @@ pub struct Silent;
 
 impl Sink for Silent {
     fn take(&self, _event: &Event<'_>) {}
+}
+
+/// Two that listen; the first hears each event first.
+pub struct Both<A, B>(pub A, pub B);
+
+impl<A: Sink, B: Sink> Sink for Both<A, B> {
+    fn take(&self, event: &Event<'_>) {
+        self.0.take(event);
+        self.1.take(event);
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn take(&self, event: &Event<'_>) {
+        (**self).take(event);
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for std::sync::Arc<S> {
+    fn take(&self, event: &Event<'_>) {
+        (**self).take(event);
+    }
 }

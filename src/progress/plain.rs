@@ -24,10 +24,10 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
             "forecast: about {} launches and {} probes, {} of engine time (budget {budget})",
             forecast.launches, forecast.probes, forecast.engine_seconds
         ),
-        Event::Resumed { probes, swept } => {
+        Event::Resumed { cost, swept } => {
             let swept =
                 if *swept > 0 { format!("; {swept} processes of the earlier run were ended") } else { String::new() };
-            format!("resumed: {probes} probes are in the journal and are not paid again{swept}")
+            format!("resumed: {} probes are in the journal and are not paid again{swept}", cost.probes)
         }
         Event::Launching { trial, attempt, purpose, point } => {
             let again = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };

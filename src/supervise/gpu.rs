@@ -1,6 +1,9 @@
 //! What the GPUs of this machine hold, asked of `nvidia-smi`.
 //!
-//! A static binary cannot load NVIDIA's library, and every container with a GPU has the tool. Without it there is no GPU to look at.
+//! A static binary cannot load NVIDIA's library (NVML), and needs not: both are put into a container together, by the driver capability
+//! `utility` that images with CUDA ask for. Without the tool there is no GPU to look at.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +12,25 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct GpuMemory(pub u64);
 
+/// Where the tool is: on the `PATH`, and where the device plugin of Google's nodes mounts it, which a pod's own `PATH` may leave out.
+const TOOLS: [&str; 2] = ["nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
+/// A driver that does not answer for so long will not.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 async fn query(field: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
-    let output = tokio::process::Command::new("nvidia-smi")
-        .args([&format!("--query-gpu={field}"), "--format=csv,noheader,nounits"])
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(std::time::Duration::from_secs(20), output).await.ok()?.ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    for tool in TOOLS {
+        #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
+        let output = tokio::process::Command::new(tool)
+            .args([&format!("--query-gpu={field}"), "--format=csv,noheader,nounits"])
+            .kill_on_drop(true)
+            .output();
+        match tokio::time::timeout(PATIENCE, output).await.ok()? {
+            Ok(output) => return output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()),
+            // It is not there, or not ours to run: it may be elsewhere.
+            Err(_) => continue,
+        }
+    }
+    None
 }
 
 /// Memory in use, or none where there is no GPU to ask.

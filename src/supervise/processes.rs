@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +48,15 @@ pub(super) fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Every process, also those that have ended and were not waited for.
+fn every() -> impl Iterator<Item = Stat> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(stat)
+}
+
+/// Every process that lives.
 fn all() -> Vec<Stat> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(stat)
-        .filter(|s| s.state != 'Z')
-        .collect()
+    every().filter(|s| s.state != 'Z').collect()
 }
 
 /// Every living process below `ancestor`, that one left out.
@@ -117,7 +120,20 @@ pub async fn sweep(group: &Group) -> usize {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    reap(group);
     found.len()
+}
+
+/// Waits for the dead of a recorded group whose guardian, who should have, is gone: they are ours if we are the parent of last resort, and as
+/// process 1 of a container nobody else ever would. The guardian itself is waited for by whoever started it.
+fn reap(group: &Group) {
+    let me = std::process::id() as i32;
+    for dead in every().filter(|s| s.state == 'Z' && s.parent == me && s.session == group.guardian) {
+        if dead.pid != group.guardian {
+            // If it is gone by now, all the better.
+            let _ = waitpid(Pid::from_raw(dead.pid), Some(WaitPidFlag::WNOHANG));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -147,5 +163,26 @@ mod tests {
         group.guardian_started -= 1;
         group.boot = "another boot".into();
         assert!(members(&group).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_a_dead_guardian_leaves_is_ended_and_waited_for() {
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "this test stands for a guardian that starts an engine")]
+        let mut guardian = std::process::Command::new("setsid").args(["sh", "-c", "sleep 100 & wait"]).spawn().unwrap();
+        let session = guardian.id() as i32;
+        let ours = || every().filter(|s| s.session == session && s.pid != session).collect::<Vec<Stat>>();
+        for _ in 0..500 {
+            if !ours().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let guardian_started = stat(session).unwrap().started;
+        guardian.kill().unwrap();
+        guardian.wait().unwrap();
+        let group = Group { guardian: session, guardian_started, engine: session, boot: boot_id() };
+        assert_eq!(sweep(&group).await, 1);
+        assert_eq!(ours(), []);
     }
 }

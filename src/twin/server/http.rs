@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -21,7 +21,7 @@ use super::refusal::Refusal;
 use super::request::{self, Asked, Kind, Rules};
 use super::tokenize;
 use super::wire::Wire;
-use crate::clock;
+use crate::{clock, serving};
 
 /// What every handler sees.
 #[derive(Debug)]
@@ -177,12 +177,7 @@ fn reply(status: u16, body: Value) -> Response {
 }
 
 fn respond(status: u16, content_type: Option<&'static str>, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(header::SERVER, header::HeaderValue::from_static("uvicorn"));
-    if let Some(content_type) = content_type {
-        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
-    }
+    let mut response = serving::respond(status, content_type, body);
+    response.headers_mut().insert(header::SERVER, header::HeaderValue::from_static("uvicorn"));
     response
 }

@@ -31,10 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 
 pub use args::{DEFAULT_PROFILE, SimArgs};
 pub use command_line::{complaint, spelled_out};
@@ -48,6 +46,7 @@ use self::http::App;
 use self::info::Config;
 use self::request::Rules;
 use self::start::{Started, start};
+use crate::serving::Serving;
 
 /// How long open streams may take to end after a stop; the promise is to be gone within a second.
 const GRACE: Duration = Duration::from_millis(300);
@@ -101,11 +100,7 @@ async fn serve(
 ) -> u8 {
     let (engine, death) = Engine::start(config.limits, args);
     let app = Arc::new(app(config, args, engine));
-    // Nagle's algorithm would hold streamed tokens back for some 40 ms.
-    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, http::router(Arc::clone(&app), args.sim_dev_mode));
-    let mut server = tokio::spawn(server.with_graceful_shutdown(async { drop(closed.await) }).into_future());
+    let serving = Serving::start(listener, http::router(Arc::clone(&app), args.sim_dev_mode));
     if app.healthy.load(Ordering::Relaxed) {
         log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
     }
@@ -133,9 +128,7 @@ async fn serve(
         }
         Some(Death::Abrupt) | None => {}
     }
-    let _ = close.send(());
-    drop(tokio::time::timeout(GRACE, &mut server).await);
-    server.abort();
+    serving.end(GRACE).await;
     0
 }
 

@@ -7,6 +7,7 @@ mod streams;
 
 use clap::Parser;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::clock;
