@@ -15,7 +15,7 @@ use super::events::{Step, say};
 use super::follow::{Ended, Watch, follow};
 use super::lease::Lease;
 use super::owners::{gitops, obstacle};
-use super::rights::{check, needed, scaling_right};
+use super::rights::{check, needed, scaling_rights};
 use super::rollout::{Rollout, serves};
 use super::target::{Borrowed, Target, Which};
 use super::template::template;
@@ -88,7 +88,7 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     let name = &request.which.name;
     check(cluster, &needed(&request.which, request.apply.is_some())).await?;
     let target = Target::read(cluster, &request.which).await?;
-    check(cluster, &scaling_right(&target).into_iter().collect::<Vec<_>>()).await?;
+    check(cluster, &scaling_rights(&target)).await?;
     target.selector()?;
     if let Some(why) = obstacle(cluster, &target).await? {
         return Err(ClusterError::Wrong(why));

@@ -83,7 +83,9 @@ impl Target {
     pub async fn find(cluster: &Cluster, Which { kind, name, part }: &Which) -> Result<Option<Self>, ClusterError> {
         for version in kind.versions {
             if let Some(object) = cluster.find(&format!("apis/{}/{version}", kind.group), kind.plural, name).await? {
-                return Self::of(kind, object, part.as_deref()).map(Some);
+                let mut target = Self::of(kind, object, part.as_deref())?;
+                target.replicas = target.asked_of_adapter(cluster).await?.unwrap_or(target.replicas);
+                return Ok(Some(target));
             }
         }
         Ok(None)
@@ -164,6 +166,20 @@ impl Target {
         // An adapter of scale has the group of its target, and one version.
         let api = if scaling.plural == self.kind.plural { self.api() } else { self.adapter_api() };
         cluster.patch(&api, scaling.plural, &name, &scaling.patch).await.map(drop)
+    }
+
+    /// How many pods its adapter of scale asks for, where it has one: the object itself follows only when its operator comes to it.
+    async fn asked_of_adapter(&self, cluster: &Cluster) -> Result<Option<u64>, ClusterError> {
+        let scaling = (self.kind.scaling)(&self.scaled(), 0);
+        if scaling.plural == self.kind.plural {
+            return Ok(None);
+        }
+        match cluster.find(&self.adapter_api(), scaling.plural, &scaling.name).await {
+            Ok(adapter) => Ok(adapter.and_then(|adapter| adapter["spec"]["replicas"].as_u64())),
+            // A missing right is named where rights are checked.
+            Err(ClusterError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn adapter_api(&self) -> String {
