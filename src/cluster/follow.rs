@@ -94,7 +94,9 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     };
     loop {
         let job = cluster.find(BATCH, "jobs", &own).await?;
-        let job = job.ok_or_else(|| ClusterError::Wrong(format!("somebody deleted the worker, Job {own}")))?;
+        let job = job.ok_or_else(|| {
+            ClusterError::Wrong(format!("somebody deleted the worker, Job {own}; the same command begins anew"))
+        })?;
         let mut pods = cluster.list(CORE, "pods", &labels).await?;
         // Those of an earlier worker may still be on their way out.
         pods.retain(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]);
@@ -130,7 +132,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
             doubts = None;
         }
         let waited = begun.elapsed();
-        if !began && newest.is_none() && waited > POD_APPEARS {
+        if !began && newest.is_none() && waited > POD_APPEARS.min(patience) {
             let refused = refusal(cluster, &own).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
             return Err(ClusterError::Wrong(format!("the worker cannot begin: {refused}")));
         }
