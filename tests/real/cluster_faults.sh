@@ -19,6 +19,9 @@ part() { # NAME TITLE: whether this part was asked for; each begins with a servi
   [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
   echo "== $2"
   kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
+  if [ -n "$(note; ours)" ]; then          # left by a part that failed
+    kubectl delete deployment/chat job/autotune-chat configmap/autotune-chat lease/autotune-chat --ignore-not-found > /dev/null
+  fi
   kubectl apply -f "$out/chat.yaml" > /dev/null && serving
 }
 begin() { # LOG [OPTION...]: a coordinator in the background, $pid
@@ -296,7 +299,7 @@ fi
 take_lease() { kubectl patch lease autotune-chat --type=merge -p "{\"spec\":{\"holderIdentity\":\"somebody\",\"renewTime\":\"$(date -u +%Y-%m-%dT%H:%M:%S.000000Z)\"}}" > /dev/null; }
 if part lease "somebody else takes the Lease over"; then
   begin lease --budget 60s; says 60 lease "the worker is Job" || failed=1
-  take_lease
+  take_lease || failed=1
   ends lease
   check "the run fails" failed_with 2
   check "it says who has taken over" tells "somebody has taken over (lease autotune-chat), and gives the GPU back"
@@ -309,7 +312,7 @@ if part lease "somebody else takes the Lease over"; then
 fi
 if part lease-late "somebody else takes the Lease over at the end"; then
   begin lease; says 90 lease "the outcome is in" || failed=1
-  take_lease
+  take_lease || failed=1
   ends lease
   check "the other one's lease is not deleted" is somebody "kubectl get lease autotune-chat -o jsonpath='{.spec.holderIdentity}'"
   lease_ends

@@ -12,7 +12,7 @@ parts=("${@:2}")
 kubectl delete deployment chat > /dev/null
 python3 tests/real/kube/operator.py > "$out/operator.log" 2>&1 & operator=$!; pids+=("$operator")
 # A winner that differs from what the targets have.
-sed -i 's/values = \[4, 16, 64\], default = 4/values = [16, 64], default = 16/; s/gpu_time = "15s"/gpu_time = "10s"/' "$out/space.toml"
+sed -i 's/values = \[4, 16, 64\], default = 4/values = [16, 64], default = 16/; s/gpu_time = "15s"/gpu_time = "20s"/' "$out/space.toml"
 part() { [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1; }
 
 engine='command: [/autotune, sim-engine, chat-model], args: [--max-num-seqs, "4", --port, "0"]'
@@ -92,7 +92,7 @@ assert "nodeName" not in template["spec"]
 PY
   check "  and touches nothing" is "$generation" "get '{.metadata.generation}'; ours"
 
-  go & local pid=$!
+  go --budget 8s & local pid=$!
   until_true 60 grep -q "the worker is Job" "$out/go.err" || failed=1
   until_true 30 bash -c "kubectl get pods -l autotune/target=$name -o jsonpath='{.items[0].status.phase}' | grep -q Running" || failed=1
   check "while the worker runs, no pod has the labels of the service" is "" "kubectl get pods -l '$pods' -o name"
