@@ -48,6 +48,16 @@ sys.exit(coordinator.wait() != -9)
 PY
   lease_ends
 }
+asleep_at() { # LOG WORDS: the coordinator $pid is stopped the moment it says so, as on a machine that falls asleep
+  timeout 120 python3 - "$out/$1.log" "$2" "$pid" <<'PY' || { echo "  FAIL it never said: $2"; failed=1; }
+import os, signal, sys, time
+with open(sys.argv[1]) as log:
+    while sys.argv[2] not in log.read():
+        log.seek(0)
+        time.sleep(0.001)
+os.kill(int(sys.argv[3]), signal.SIGSTOP)
+PY
+}
 killed() { kill -KILL "$pid" 2> /dev/null || true; wait "$pid" 2> /dev/null || true; }
 # A holder that is dead is waited for; cluster.sh waits for the whole minute.
 lease_ends() { kubectl patch lease autotune-chat --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null 2>&1 || true; }
@@ -311,12 +321,24 @@ if part lease "somebody else takes the Lease over"; then
   untouched
 fi
 if part lease-late "somebody else takes the Lease over at the end"; then
-  begin lease; says 90 lease "the outcome is in" || failed=1
+  begin lease; asleep_at lease "the outcome is in"
   take_lease || failed=1
-  ends lease
+  kill -CONT "$pid"; ends lease
+  check "the run fails" failed_with 2
+  check "it says who has taken over" tells "somebody has taken over (lease autotune-chat), and gives the GPU back"
   check "the other one's lease is not deleted" is somebody "kubectl get lease autotune-chat -o jsonpath='{.spec.holderIdentity}'"
   lease_ends
   check "once that one is dead, restore ends well" timeout 120 "$AUTOTUNE" restore --deployment chat
+  untouched
+fi
+
+if part asleep "a coordinator falls asleep, and restore takes over"; then
+  begin asleep; says 60 asleep "the worker is Job" || failed=1
+  kill -STOP "$pid"; lease_ends
+  check "restore ends well" timeout 120 "$AUTOTUNE" restore --deployment chat
+  kill -CONT "$pid"; ends asleep
+  check "the coordinator that wakes up fails" failed_with 2
+  check "and says why" tells "somebody deleted the worker"
   untouched
 fi
 

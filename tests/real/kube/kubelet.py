@@ -823,7 +823,8 @@ def main():
     parser.add_argument("--no-provision", action="store_true", help="make no PersistentVolumes for pending claims")
     kubelet = Kubelet(parser.parse_args())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: kubelet.stopping.set())
+        # not in the handler itself: the main thread may be in wait() just then, and hold the event's lock
+        signal.signal(number, lambda *_: threading.Thread(target=kubelet.stopping.set).start())
     sys.exit(kubelet.run())
 
 

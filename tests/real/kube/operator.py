@@ -235,5 +235,6 @@ def owner(obj):
 if __name__ == "__main__":
     operator = Operator()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: operator.stopping.set())
+        # not in the handler itself: the main thread may be in wait() just then, and hold the event's lock
+        signal.signal(number, lambda *_: threading.Thread(target=operator.stopping.set).start())
     sys.exit(operator.run())
