@@ -9,6 +9,8 @@ use super::kinds::{Kind, Scaled};
 const ORIGINAL: &str = "autotune/original-replicas";
 /// The annotation that says how many pods a target keeps meanwhile.
 const KEPT: &str = "autotune/kept-replicas";
+/// The annotation that says which part of a target is borrowed, where it has several.
+const PART: &str = "autotune/component";
 /// The annotation that names the run, and with it the folder of its journal, while a target is borrowed.
 const RUN: &str = "autotune/run";
 
@@ -94,12 +96,20 @@ impl Target {
     /// The target that an object is.
     ///
     /// # Errors
-    /// A part that it does not have.
+    /// A part that it does not have; another part that is borrowed.
     pub fn of(kind: &'static Kind, object: Value, part: Option<&str>) -> Result<Self, ClusterError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let part =
             (kind.part)(&object, part).map_err(|why| ClusterError::Wrong(format!("{} {name} {why}", kind.name)))?;
         let noted = |key: &str| object["metadata"]["annotations"][key].as_str();
+        if let (Some(of), Some(meant)) = (noted(PART), &part)
+            && of != meant
+        {
+            return Err(ClusterError::Wrong(format!(
+                "{} {name} is borrowed from for its component {of}: `autotune restore --{} {name} --component {of}` gives that back first",
+                kind.name, kind.flag
+            )));
+        }
         let number = |key: &str| noted(key).and_then(|text| text.parse().ok());
         let borrowed = number(ORIGINAL).map(|original| Borrowed {
             original,
@@ -193,9 +203,9 @@ impl Target {
     pub async fn note(&self, cluster: &Cluster, borrowed: Option<&Borrowed>) -> Result<(), ClusterError> {
         let notes = match borrowed {
             Some(Borrowed { original, kept, run }) => {
-                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run})
+                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run, PART: self.part})
             }
-            None => json!({ORIGINAL: null, KEPT: null, RUN: null}),
+            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null}),
         };
         let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
         cluster.patch(&self.api(), self.kind.plural, &self.name, &patch).await.map(drop)
