@@ -13,6 +13,8 @@ parts=("${@:2}")
 # The node outlives an API server that is away, and has a registry without this image.
 export KUBELET_OPTIONS="--api-lost 600 --no-image missing:1"
 . tests/real/kube/bed.sh
+pid=
+trap 'kill -KILL $pid 2> /dev/null || true; end' EXIT     # without its cluster it would try to give back for ten minutes
 
 before='["--max-num-seqs","4","--port","0"]'
 part() { # NAME TITLE: whether this part was asked for; each begins with a service that serves and no outcome
@@ -79,7 +81,7 @@ works() { # the worker of the coordinator $1 shows that it measures
   says 60 "$1" "req/s"
 }
 
-lines=("is scaled from" "its pods are gone" "the worker is Job" "req/s" "the outcome is in" "is scaled back")
+lines=("is scaled from" "its pods are gone" "the worker is Job" "req/s" "the outcome is in" "is scaled back to")
 if part killed "a coordinator that is killed at one line after the other: ${lines[*]/%/;}"; then
   run_name=
   for i in "${!lines[@]}"; do
@@ -343,7 +345,7 @@ if part asleep "a coordinator falls asleep, and restore takes over"; then
 fi
 
 if part interrupted "a coordinator that is interrupted while the target's pods come back"; then
-  begin interrupted; says 90 interrupted "is scaled back" || failed=1
+  begin interrupted; says 90 interrupted "is scaled back to" || failed=1
   kill -STOP "${pids[1]}"                  # no pod becomes ready
   until_true 30 is "" note || failed=1
   sleep 1; kill -TERM "$pid"

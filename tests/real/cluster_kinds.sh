@@ -3,7 +3,7 @@
 # a component of a DynamoGraphDeployment of either version and one with a scaling adapter, KubeAI's Model, a LeaderWorkerSet, a StatefulSet; each
 # looked at, borrowed from and given back, and given new arguments by server-side apply. And targets that are refused: whose scale others hold.
 #   tests/real/cluster_kinds.sh [AUTOTUNE [PART...]]    from the project's root; AUTOTUNE is target/release/autotune by default; seven minutes
-# The parts are: beta alpha adapter kubeai lws statefulset refused; all of them without.
+# The parts are: beta alpha adapter two kubeai lws statefulset refused; all of them without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 AUTOTUNE=$(realpath "${1:-target/release/autotune}")
@@ -208,6 +208,40 @@ Y
   check "as a usage mistake" code_is 2
   as_before
   kubectl delete hpa graph-decode > /dev/null
+  no_graph
+fi
+
+if part two; then
+  echo "== a graph with two engines, and a coordinator that dies"
+  beta; beta_graph ""; of_graph
+  kubectl patch dynamographdeployment graph --type=json --field-manager=owner -p '[{"op":"add","path":"/spec/components/-","value":{"name":"Prefill","type":"prefill","replicas":2,
+    "podTemplate":{"spec":{"containers":[{"name":"main","image":"autotune:test","command":["sleep","100000"]}]}}}}]' > /dev/null
+  scaled='{.spec.components[?(@.name=="Decode")].replicas}' other='{.spec.components[?(@.name=="Prefill")].replicas}'
+  dies() { # of a run on Decode, while its worker runs
+    timeout 100 "$AUTOTUNE" job run --dynamo-graph graph --component Decode --space "$out/space.toml" --image autotune:test --out "$out/answer" 2> "$out/dies.err" > /dev/null & local pid=$!
+    until_true 60 grep -q "the worker is Job" "$out/dies.err" || failed=1
+    kill -KILL "$(pgrep -P "$pid")"; wait "$pid" || true
+    kubectl patch lease autotune-graph --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null
+  }
+  restore() { code=0; timeout 100 "$AUTOTUNE" restore --dynamo-graph graph "$@" > "$out/go.err" 2>&1 || code=$?; }
+  serves 1; go
+  check "which of them is meant must be said" tells "the engines are Decode and Prefill: say which with --component"
+  dies
+  restore --component Prefill
+  check "restore of the other one is refused" code_is 2
+  check "and names the one that is borrowed from" tells "Decode"
+  go --component Prefill
+  check "a run on the other one too" code_is 2
+  check "the other one was not touched" is 2 "get '$other'"
+  restore --component Decode
+  check "restore of the one ends well" code_is 0
+  as_before
+  dies; kubectl delete job autotune-graph > /dev/null; until_true 30 is "" "kubectl get pods -l autotune/target=graph -o name"
+  go --component Decode
+  check "without a pod, and so without a template, the next run says that restore comes first" tells "autotune restore"
+  restore --component Decode
+  as_before
+  check "the other one was not touched" is 2 "get '$other'"
   no_graph
 fi
 
