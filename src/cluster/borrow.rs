@@ -171,20 +171,17 @@ pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterEr
 /// Those of the server.
 pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
     let Some(Borrowed { original, kept, run }) = &target.borrowed else { return Ok(()) };
-    let (says, when) = if target.replicas == *kept {
+    let says = if target.replicas == *kept {
         target.scale(cluster, *original).await?;
-        (format!("{} is scaled back to {original}", target.title()), "it was scaled back")
+        format!("{} is scaled back to {original}", target.title())
     } else if target.replicas != *original {
-        let says = format!("{} was scaled to {} meanwhile, and stays there", target.title(), target.replicas);
-        (says, "its GPU was given back")
+        format!("{} was scaled to {} meanwhile, and stays there", target.title(), target.replicas)
     } else {
         return Ok(());
     };
-    say(cluster, target, Step::GivenBack, &says).await;
-    if let Some(took) = since(run, Timestamp::now()) {
-        let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
-        cluster.tell(&format!("{} had served {fewer} for {took} when {when}", target.title()));
-    }
+    let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
+    let took = since(run, Timestamp::now()).map_or(String::new(), |took| format!("; it had served {fewer} for {took}"));
+    say(cluster, target, Step::GivenBack, &(says + &took)).await;
     Ok(())
 }
 
