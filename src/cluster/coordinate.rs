@@ -284,9 +284,12 @@ async fn set_arguments(
     cluster.tell(&change.diff);
     keep_undo(cluster, name, Some(&change.undo)).await?;
     if let Err(refused) = send(cluster, &target, &change.fields, Apply { force, dry_run: false }).await {
-        keep_undo(cluster, name, None).await?;
         return match refused {
-            ClusterError::Wrong(_) | ClusterError::Refused { .. } => Ok(for_the_user(refused.to_string())),
+            ClusterError::Wrong(_) | ClusterError::Refused { .. } => {
+                keep_undo(cluster, name, None).await?;
+                Ok(for_the_user(refused.to_string()))
+            }
+            // Perhaps they were changed, and only the answer was lost: giving back brings the former ones back.
             away => Err(away),
         };
     }
