@@ -254,6 +254,21 @@ if part thief "another pod has the GPU the moment it is free"; then
   untouched
 fi
 
+if part evicted-thief "the worker's pod is evicted, and another pod has the GPU the moment it is free"; then
+  begin evicted --patience 10s --budget 60s; works evicted || failed=1
+  kubectl create -f - <<< "$thief" > /dev/null
+  first=$(worker_pod)
+  kubectl create --raw "/api/v1/namespaces/default/pods/$first/eviction" -f - > /dev/null <<< \
+    "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$first\",\"namespace\":\"default\"}}"
+  until_true 60 gone "$pid" || kill -TERM "$pid"
+  ends evicted
+  kubectl delete pod thief > /dev/null
+  check "the run fails" failed_with 2
+  check "the reason is said, in the scheduler's words" tells "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu"
+  check "the time without service is said" tells "had served nothing for"
+  untouched
+fi
+
 if part cordoned "the node is cordoned the moment it is free"; then
   begin cordoned --patience 10s; says 30 cordoned "is scaled from" || failed=1
   kubectl cordon gpu-node > /dev/null
