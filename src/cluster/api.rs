@@ -13,6 +13,8 @@ use crate::units::Seconds;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// ... and for so long before a run begins: a wrong address should be said at once.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// A request without an answer for so long is asked again: a server that is cut off, or that hangs, does not say so.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Who waits for longer than this is told why.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The first pause before a step is tried again; each next one is twice as long, up to the longest.
@@ -243,7 +245,7 @@ impl Cluster {
         let path = self.path("api/v1", "events", "");
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
         if let Ok(request) = request.body(event.to_string().into_bytes()) {
-            drop(self.client.request::<Value>(request).await);
+            drop(tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await);
         }
     }
 
@@ -279,7 +281,7 @@ impl Cluster {
     pub async fn last_line(&self, pod: &str, container: &str) -> Option<String> {
         let path = self.path("api/v1", "pods", &format!("/{pod}/log?container={container}&tailLines=1"));
         let request = http::Request::get(path).body(Vec::new()).ok()?;
-        let text = self.client.request_text(request).await.ok()?;
+        let text = tokio::time::timeout(ANSWER, self.client.request_text(request)).await.ok()?.ok()?;
         text.lines().last().map(str::to_owned)
     }
 
@@ -295,24 +297,25 @@ impl Cluster {
                 bytes = value.to_string().into_bytes();
             }
             let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;
-            let why = match self.client.request::<Value>(request).await {
-                Ok(value) => {
+            let why = match tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await {
+                Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
+                Ok(Ok(value)) => {
                     if said {
                         self.tell(&format!("the API server is back after {:.0} s", begun.elapsed().as_secs_f64()));
                     }
                     return Ok(value);
                 }
-                Err(kube::Error::Api(status)) if !(status.code >= 500 || status.code == 429) => {
+                Ok(Err(kube::Error::Api(status))) if !(status.code >= 500 || status.code == 429) => {
                     return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
                 }
-                Err(error) => whole(&error),
+                Ok(Err(error)) => whole(&error),
             };
             if begun.elapsed() > self.patience {
                 return Err(ClusterError::Away { what, why });
             }
             if !said && begun.elapsed() > SILENCE {
                 said = true;
-                let patience = Seconds(self.patience.as_secs_f64());
+                let patience = Seconds::from(self.patience);
                 self.tell(&format!("the API server is away ({why}); trying again for {patience}"));
             }
             tokio::time::sleep(pause).await;

@@ -159,14 +159,7 @@ pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterEr
 /// # Errors
 /// Those of the server: then the annotation stays, and the next attempt goes on from there.
 pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
-    if let Some(Borrowed { original, kept, run }) = &target.borrowed {
-        scale_back(cluster, target).await?;
-        let took = since(run, Timestamp::now()).filter(|_| target.replicas == *kept);
-        let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
-        if let Some(took) = took {
-            cluster.tell(&format!("{} had served {fewer} for {took} when it was scaled back", target.title()));
-        }
-    }
+    scale_back(cluster, target).await?;
     // The arguments as they were go before the note: whoever finds the note must not find arguments of an older run.
     forget(cluster, &target.name).await?;
     if target.borrowed.is_some() { target.note(cluster, None).await } else { Ok(()) }
@@ -177,15 +170,18 @@ pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterEr
 /// # Errors
 /// Those of the server.
 pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
-    let Some(Borrowed { original, kept, .. }) = &target.borrowed else { return Ok(()) };
-    if target.replicas == *kept {
+    let Some(Borrowed { original, kept, run }) = &target.borrowed else { return Ok(()) };
+    let says = if target.replicas == *kept {
         target.scale(cluster, *original).await?;
-        let says = format!("{} is scaled back to {original}", target.title());
-        say(cluster, target, Step::GivenBack, &says).await;
+        format!("{} is scaled back to {original}", target.title())
     } else if target.replicas != *original {
-        let says = format!("{} was scaled to {} meanwhile, and stays there", target.title(), target.replicas);
-        say(cluster, target, Step::GivenBack, &says).await;
-    }
+        format!("{} was scaled to {} meanwhile, and stays there", target.title(), target.replicas)
+    } else {
+        return Ok(());
+    };
+    let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
+    let took = since(run, Timestamp::now()).map_or(String::new(), |took| format!("; it had served {fewer} for {took}"));
+    say(cluster, target, Step::GivenBack, &(says + &took)).await;
     Ok(())
 }
 

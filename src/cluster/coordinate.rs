@@ -15,7 +15,7 @@ use super::events::{Step, say};
 use super::follow::{Ended, Watch, follow};
 use super::lease::Lease;
 use super::owners::{gitops, obstacle};
-use super::rights::{check, needed, scaling_right};
+use super::rights::{check, needed, scaling_rights};
 use super::rollout::{Rollout, serves};
 use super::target::{Borrowed, Target, Which};
 use super::template::template;
@@ -88,7 +88,7 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     let name = &request.which.name;
     check(cluster, &needed(&request.which, request.apply.is_some())).await?;
     let target = Target::read(cluster, &request.which).await?;
-    check(cluster, &scaling_right(&target).into_iter().collect::<Vec<_>>()).await?;
+    check(cluster, &scaling_rights(&target)).await?;
     target.selector()?;
     if let Some(why) = obstacle(cluster, &target).await? {
         return Err(ClusterError::Wrong(why));
@@ -161,7 +161,7 @@ pub async fn run(
     request: &Request,
     stop: impl Future<Output = ()>,
 ) -> Result<Done, ClusterError> {
-    let cluster = &cluster.patient();
+    let (impatient, cluster) = (cluster, &cluster.patient());
     let lease = Lease::take(cluster, &own_name(&request.which.name), &request.holder).await?;
     let done = tokio::select! {
         done = borrowed(cluster, plan, request) => done,
@@ -169,6 +169,10 @@ pub async fn run(
         lost = keep(cluster, &lease) => return Err(lost),
         () = stop => Err(ClusterError::Wrong("stopped before the end".to_owned())),
     };
+    // Somebody may have taken over since the last renewal. Nobody can while the server is away.
+    if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(impatient).await {
+        return Err(lost);
+    }
     // The worker may take minutes to end, longer than a lease that nobody renews.
     let given_back = tokio::select! {
         given_back = give_back(cluster, &request.which) => given_back,
@@ -185,12 +189,12 @@ pub async fn run(
     done
 }
 
-/// Renews the lease for ever.
+/// Renews the lease until somebody else has it. What else goes wrong, a run's own steps meet too, and say what to do about it.
 async fn keep(cluster: &Cluster, lease: &Lease) -> ClusterError {
     loop {
         tokio::time::sleep(Duration::from_secs(super::lease::SECONDS.unsigned_abs() / 4)).await;
-        if let Err(error) = lease.renew(cluster).await {
-            return error;
+        if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(cluster).await {
+            return lost;
         }
     }
 }
@@ -280,9 +284,12 @@ async fn set_arguments(
     cluster.tell(&change.diff);
     keep_undo(cluster, name, Some(&change.undo)).await?;
     if let Err(refused) = send(cluster, &target, &change.fields, Apply { force, dry_run: false }).await {
-        keep_undo(cluster, name, None).await?;
         return match refused {
-            ClusterError::Wrong(_) | ClusterError::Refused { .. } => Ok(for_the_user(refused.to_string())),
+            ClusterError::Wrong(_) | ClusterError::Refused { .. } => {
+                keep_undo(cluster, name, None).await?;
+                Ok(for_the_user(refused.to_string()))
+            }
+            // Perhaps they were changed, and only the answer was lost: giving back brings the former ones back.
             away => Err(away),
         };
     }
@@ -383,8 +390,9 @@ pub async fn restore(cluster: &Cluster, which: &Which, holder: &str) -> Result<(
     let own = own_name(&which.name);
     let target = Target::find(cluster, which).await?;
     let borrowed = target.as_ref().is_some_and(|target| target.borrowed.is_some());
-    let left =
-        cluster.find(BATCH, "jobs", &own).await?.is_some() || cluster.find(CORE, "configmaps", &own).await?.is_some();
+    let left = cluster.find(BATCH, "jobs", &own).await?.is_some()
+        || cluster.find(CORE, "configmaps", &own).await?.is_some()
+        || Lease::is_there(cluster, &own).await?;
     if !borrowed && !left {
         cluster.tell(&format!("{} {} is not borrowed: nothing to restore", which.kind.name, which.name));
         return Ok(());

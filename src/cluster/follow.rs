@@ -85,7 +85,8 @@ impl<'w> Watch<'w> {
 pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration) -> Result<Ended, ClusterError> {
     let own = own_name(&watch.which.name);
     let labels = format!("{LABEL}={}", short_name(&watch.which.name));
-    let (begun, mut began, mut said, mut doubts) = (clock::now(), false, String::new(), None);
+    // Since when none of its pods runs: one that was evicted may find its GPU taken.
+    let (mut idle, mut said, mut doubts) = (clock::now(), String::new(), None);
     let mut tell = |says: String| {
         if says != said {
             cluster.tell(&says);
@@ -94,7 +95,9 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     };
     loop {
         let job = cluster.find(BATCH, "jobs", &own).await?;
-        let job = job.ok_or_else(|| ClusterError::Wrong(format!("somebody deleted the worker, Job {own}")))?;
+        let job = job.ok_or_else(|| {
+            ClusterError::Wrong(format!("somebody deleted the worker, Job {own}; the same command begins anew"))
+        })?;
         let mut pods = cluster.list(CORE, "pods", &labels).await?;
         // Those of an earlier worker may still be on their way out.
         pods.retain(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]);
@@ -104,7 +107,9 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
             tell(says);
         }
         let phase = newest.and_then(|pod| pod["status"]["phase"].as_str());
-        began |= matches!(phase, Some("Running" | "Succeeded" | "Failed"));
+        if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
+            idle = clock::now();
+        }
         if phase == Some("Running")
             && let Some(pod) = newest.and_then(|pod| pod["metadata"]["name"].as_str())
             && let Some(line) = cluster.last_line(pod, "autotune").await
@@ -129,12 +134,12 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         } else {
             doubts = None;
         }
-        let waited = begun.elapsed();
-        if !began && newest.is_none() && waited > POD_APPEARS {
+        let waited = idle.elapsed();
+        if newest.is_none() && waited > POD_APPEARS.min(patience) {
             let refused = refusal(cluster, &own).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
             return Err(ClusterError::Wrong(format!("the worker cannot begin: {refused}")));
         }
-        if !began && waited > patience {
+        if waited > patience {
             let waited = Seconds(patience.as_secs_f64());
             return Err(ClusterError::Wrong(format!(
                 "the worker did not begin within {waited} (--patience): {}",

@@ -73,12 +73,19 @@ impl Lease {
         }
     }
 
-    /// Says that the holder still lives.
+    /// Says that the holder still lives. A lease that somebody deleted is made again.
     ///
     /// # Errors
-    /// If somebody else has taken it over.
+    /// [`ClusterError::Wrong`] if somebody else has taken it over; those of the server.
     pub async fn renew(&self, cluster: &Cluster) -> Result<(), ClusterError> {
-        let (there, now) = (cluster.get(COORDINATION, "leases", &self.name).await?, Timestamp::now());
+        let now = Timestamp::now();
+        let Some(there) = cluster.find(COORDINATION, "leases", &self.name).await? else {
+            return match cluster.create(COORDINATION, "leases", &self.object(now, None)).await {
+                // The next renewal will see who it was.
+                Err(error) if error.is_conflict() => Ok(()),
+                done => done.map(drop),
+            };
+        };
         if there["spec"]["holderIdentity"] != self.holder.as_str() {
             let holder = there["spec"]["holderIdentity"].as_str().unwrap_or("somebody else");
             return Err(ClusterError::Wrong(format!(
@@ -93,12 +100,25 @@ impl Lease {
         }
     }
 
-    /// Gives it up.
+    /// Gives it up, unless it is somebody else's by now.
     ///
     /// # Errors
     /// Those of the server.
     pub async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
-        cluster.delete(COORDINATION, "leases", &self.name).await
+        match cluster.find(COORDINATION, "leases", &self.name).await? {
+            Some(there) if there["spec"]["holderIdentity"] == self.holder.as_str() => {
+                cluster.delete(COORDINATION, "leases", &self.name).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether somebody holds the lease of a target, or died holding it.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn is_there(cluster: &Cluster, name: &str) -> Result<bool, ClusterError> {
+        Ok(cluster.find(COORDINATION, "leases", name).await?.is_some())
     }
 
     fn object(&self, now: Timestamp, there: Option<&Value>) -> Value {

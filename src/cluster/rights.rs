@@ -61,12 +61,15 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool) -> Vec<Right> {
     rights
 }
 
-/// The right to scale a target whose scale is another object's; none where it is its own.
-pub fn scaling_right(target: &Target) -> Option<Right> {
+/// The rights to see and change the scale of a target whose scale is another object's; none where it is its own.
+pub fn scaling_rights(target: &Target) -> Vec<Right> {
     let scaling = (target.kind.scaling)(&target.scaled(), 0);
     let resource = if scaling.subresource { format!("{}/scale", scaling.plural) } else { scaling.plural.to_owned() };
-    let is_foreign = scaling.plural != target.kind.plural;
-    is_foreign.then(|| right("patch", target.kind.group, &resource, Some(&scaling.name)))
+    if scaling.plural == target.kind.plural {
+        return Vec::new();
+    }
+    let of_adapter = |verb, resource: &str| right(verb, target.kind.group, resource, Some(&scaling.name));
+    vec![of_adapter("get", scaling.plural), of_adapter("patch", &resource)]
 }
 
 /// Asks the server for each right.

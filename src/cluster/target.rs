@@ -9,6 +9,8 @@ use super::kinds::{Kind, Scaled};
 const ORIGINAL: &str = "autotune/original-replicas";
 /// The annotation that says how many pods a target keeps meanwhile.
 const KEPT: &str = "autotune/kept-replicas";
+/// The annotation that says which part of a target is borrowed, where it has several.
+const PART: &str = "autotune/component";
 /// The annotation that names the run, and with it the folder of its journal, while a target is borrowed.
 const RUN: &str = "autotune/run";
 
@@ -83,7 +85,9 @@ impl Target {
     pub async fn find(cluster: &Cluster, Which { kind, name, part }: &Which) -> Result<Option<Self>, ClusterError> {
         for version in kind.versions {
             if let Some(object) = cluster.find(&format!("apis/{}/{version}", kind.group), kind.plural, name).await? {
-                return Self::of(kind, object, part.as_deref()).map(Some);
+                let mut target = Self::of(kind, object, part.as_deref())?;
+                target.replicas = target.asked_of_adapter(cluster).await?.unwrap_or(target.replicas);
+                return Ok(Some(target));
             }
         }
         Ok(None)
@@ -92,12 +96,20 @@ impl Target {
     /// The target that an object is.
     ///
     /// # Errors
-    /// A part that it does not have.
+    /// A part that it does not have; another part that is borrowed.
     pub fn of(kind: &'static Kind, object: Value, part: Option<&str>) -> Result<Self, ClusterError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let part =
             (kind.part)(&object, part).map_err(|why| ClusterError::Wrong(format!("{} {name} {why}", kind.name)))?;
         let noted = |key: &str| object["metadata"]["annotations"][key].as_str();
+        if let (Some(of), Some(meant)) = (noted(PART), &part)
+            && of != meant
+        {
+            return Err(ClusterError::Wrong(format!(
+                "{} {name} is borrowed from for its component {of}: `autotune restore --{} {name} --component {of}` gives that back first",
+                kind.name, kind.flag
+            )));
+        }
         let number = |key: &str| noted(key).and_then(|text| text.parse().ok());
         let borrowed = number(ORIGINAL).map(|original| Borrowed {
             original,
@@ -166,6 +178,20 @@ impl Target {
         cluster.patch(&api, scaling.plural, &name, &scaling.patch).await.map(drop)
     }
 
+    /// How many pods its adapter of scale asks for, where it has one: the object itself follows only when its operator comes to it.
+    async fn asked_of_adapter(&self, cluster: &Cluster) -> Result<Option<u64>, ClusterError> {
+        let scaling = (self.kind.scaling)(&self.scaled(), 0);
+        if scaling.plural == self.kind.plural {
+            return Ok(None);
+        }
+        match cluster.find(&self.adapter_api(), scaling.plural, &scaling.name).await {
+            Ok(adapter) => Ok(adapter.and_then(|adapter| adapter["spec"]["replicas"].as_u64())),
+            // A missing right is named where rights are checked.
+            Err(ClusterError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn adapter_api(&self) -> String {
         format!("apis/{}/{}", self.kind.group, self.kind.versions.last().copied().unwrap_or_default())
     }
@@ -177,9 +203,9 @@ impl Target {
     pub async fn note(&self, cluster: &Cluster, borrowed: Option<&Borrowed>) -> Result<(), ClusterError> {
         let notes = match borrowed {
             Some(Borrowed { original, kept, run }) => {
-                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run})
+                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run, PART: self.part})
             }
-            None => json!({ORIGINAL: null, KEPT: null, RUN: null}),
+            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null}),
         };
         let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
         cluster.patch(&self.api(), self.kind.plural, &self.name, &patch).await.map(drop)

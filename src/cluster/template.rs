@@ -28,8 +28,12 @@ pub async fn template(cluster: &Cluster, target: &Target) -> Result<Value, Clust
     let pods = target.pods(cluster).await?;
     let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
     newest.map(of_pod).ok_or_else(|| {
+        let remedy = match target.borrowed {
+            Some(_) => "`autotune restore` gives it its pods back first",
+            None => "scale it up first",
+        };
         ClusterError::Wrong(format!(
-            "{} has no pod, and only a pod tells what a worker must be made of: scale it up first",
+            "{} has no pod, and only a pod tells what a worker must be made of: {remedy}",
             target.title()
         ))
     })

@@ -136,9 +136,13 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
             complain("nothing was touched; this is the worker that would run");
             return Ok(exit::FOUND);
         }
-        let done = coordinate::run(&cluster, &plan, &request, stopped()).await.map_err(failed)?;
+        let done = coordinate::run(&cluster, &plan, &request, stopped("giving the GPU back")).await.map_err(failed)?;
         let code = finish(&done, &out)?;
-        let serves = coordinate::serves_again(&cluster, &request.which).await.map_err(failed)?;
+        let serves = tokio::select! {
+            serves = coordinate::serves_again(&cluster, &request.which) => serves.map_err(failed)?,
+            // Its pods start without us too; whether they do, we cannot say.
+            () = stopped("not waiting for its pods any more") => false,
+        };
         Ok(if serves { code } else { exit::FAILED })
     })
 }
@@ -205,8 +209,8 @@ fn overrides(args: &JobArgs) -> Vec<String> {
     said.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Until SIGINT or SIGTERM.
-async fn stopped() {
+/// Until SIGINT or SIGTERM, of which it says what follows.
+async fn stopped(says: &str) {
     let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
@@ -215,7 +219,7 @@ async fn stopped() {
         _ = interrupts.recv() => {}
         _ = terminations.recv() => {}
     }
-    complain("giving the GPU back");
+    complain(says);
 }
 
 /// Keeps what the worker found, and says it.

@@ -1,6 +1,7 @@
 # A Kubernetes control plane with a node of one GPU, for the checks of tests/real/cluster*.sh, which source this with $AUTOTUNE set:
 # functions to check with, a folder $out, kubectl on PATH, KUBECONFIG, and a Deployment `chat` of the simulated engine that serves.
-# All of it ends with the script. KUBE names the control plane's folder (default .testbeds/kube), built by setup.sh where it is missing.
+# All of it ends with the script. KUBELET_OPTIONS are more options of the node's kubelet, and KUBE names the control plane's folder (default
+# .testbeds/kube), built by setup.sh where it is missing.
 set -euo pipefail
 KUBE=${KUBE:-$PWD/.testbeds/kube}
 tests/real/kube/setup.sh "$KUBE"
@@ -88,6 +89,7 @@ spec:
           args: [--max-num-seqs, "4", --port, "0"]
           resources: {limits: {nvidia.com/gpu: "1"}}
 YAML
-node gpu-node
+# shellcheck disable=SC2086
+node gpu-node ${KUBELET_OPTIONS:-}
 kubectl apply -f "$out/chat.yaml" > /dev/null
 serving

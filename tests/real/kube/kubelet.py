@@ -33,7 +33,7 @@ POLL_S = 0.3          # one GET of the node's Pods
 TICK_S = 0.1          # how often a Pod's processes are looked at
 GRACE_MAX_S = 20
 HEARTBEAT_S = 20
-API_LOST_S = 120      # without an answer for so long: stop everything
+API_LOST_S = 120      # without an answer for so long: stop everything (--api-lost)
 MARK = "KUBELET_TEST_CONTAINER"
 PATH = os.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -165,7 +165,7 @@ class Container:
         self.proc = None
         self.restarts = 0
         self.running = self.terminated = self.last = None   # state objects as in the API
-        self.again_at = None
+        self.again_at = self.unpulled = None                # unpulled: the state of a container whose image cannot be had
 
     @property
     def sidecar(self):
@@ -298,7 +298,7 @@ class Container:
         elif self.terminated:
             state = {"terminated": self.terminated}
         else:
-            state = {"waiting": {"reason": waiting}}
+            state = {"waiting": self.unpulled or {"reason": waiting}}
         last = self.terminated if self.again_at is not None else self.last
         ready = bool(self.running) if self.kind == "main" or self.sidecar else bool(self.terminated and self.terminated["exitCode"] == 0)
         return {"name": self.name, "image": self.spec.get("image", ""), "imageID": "", "containerID": self.id if self.running or self.terminated else "",
@@ -487,7 +487,7 @@ class Pod(threading.Thread):
             counts = {s["name"]: s.get("restartCount", 0) + 1 for s in old.get("containerStatuses") or []}
             for c in self.mains:
                 c.restarts = counts.get(c.name, 0)
-        if self.make_volumes() and self.run_inits():
+        if self.make_volumes() and self.run_inits() and all(self.pull(c) for c in self.mains):
             for c in self.mains:
                 c.start()
             self.phase = "Running"
@@ -499,8 +499,27 @@ class Pod(threading.Thread):
                 self.pause()
         self.stop()
 
+    def pull(self, c):
+        """Waits for ever where the image is one of --no-image, as a kubelet does between its attempts; False once the Pod shall end."""
+        image = c.spec.get("image", "")
+        why = self.kubelet.no_images.get(image)
+        if why is None:
+            return True
+        said = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
+        tries = [{"reason": "ErrImagePull", "message": said}, {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": ErrImagePull: {said}'}]
+        if why:
+            tries = [{"reason": why, "message": f'Failed to apply default image tag "{image}"' if why == "InvalidImageName" else said}]
+        begun = time.monotonic()
+        while not self.terminating():
+            c.unpulled = tries[int((time.monotonic() - begun) / 2) % len(tries)]
+            self.sync()
+            self.pause()
+        return False
+
     def run_inits(self):
         for c in self.inits:
+            if not self.pull(c):
+                return False
             c.start()
             if c.sidecar:
                 continue
@@ -643,6 +662,7 @@ class Kubelet:
         os.makedirs(self.root, exist_ok=True)
         self.binaries, self.extra_env = dict(args.binary_map), dict(args.env)
         self.provision, self.term_first = not args.no_provision, args.term_first
+        self.api_lost, self.no_images = args.api_lost, dict(args.no_image)
         self.api = Api()
         self.pods = {}
         self.stopping = threading.Event()
@@ -738,8 +758,8 @@ class Kubelet:
                     self.provision_claims()
             except (ApiError, OSError, http.client.HTTPException, ValueError) as e:
                 log(f"API: {e}")
-                if time.monotonic() - answered > API_LOST_S:
-                    log(f"no answer from the API for {API_LOST_S} s")
+                if time.monotonic() - answered > self.api_lost:
+                    log(f"no answer from the API for {self.api_lost} s")
                     code = 1
                     break
                 self.stopping.wait(1)
@@ -797,10 +817,14 @@ def main():
     parser.add_argument("--binary-map", type=pair, action="append", default=[], metavar="COMMAND=FILE", help="a container's command[0] that equals COMMAND runs FILE")
     parser.add_argument("--env", type=pair, action="append", default=[], metavar="NAME=VALUE", help="environment for every container (its own env wins)")
     parser.add_argument("--term-first", action="store_true", help="SIGTERM to a container's first process alone, as a container runtime does, and not to its whole session")
+    parser.add_argument("--no-image", type=lambda text: text.partition("=")[::2], action="append", default=[], metavar="NAME[=REASON]",
+                        help="containers of this image wait: ErrImagePull and ImagePullBackOff in turn, or always for REASON")
+    parser.add_argument("--api-lost", type=float, default=API_LOST_S, metavar="SECONDS", help="without an answer from the API for so long, stop everything")
     parser.add_argument("--no-provision", action="store_true", help="make no PersistentVolumes for pending claims")
     kubelet = Kubelet(parser.parse_args())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: kubelet.stopping.set())
+        # not in the handler itself: the main thread may be in wait() just then, and hold the event's lock
+        signal.signal(number, lambda *_: threading.Thread(target=kubelet.stopping.set).start())
     sys.exit(kubelet.run())
 
 
