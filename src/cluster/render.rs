@@ -134,8 +134,9 @@ fn comfort(kind: &Kind) -> Value {
         json!({"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]}),
     ];
     if kind.group == "nvidia.com" {
-        let adapters = "dynamographdeploymentscalingadapters/scale";
-        rules.push(json!({"apiGroups": [kind.group], "resources": [adapters], "verbs": ["patch"]}));
+        let adapters = "dynamographdeploymentscalingadapters";
+        rules.push(json!({"apiGroups": [kind.group], "resources": [adapters], "verbs": ["get"]}));
+        rules.push(json!({"apiGroups": [kind.group], "resources": [format!("{adapters}/scale")], "verbs": ["patch"]}));
     }
     rules.into()
 }

@@ -5,8 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
-
+use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
 use crate::cluster::apply::secrets;
@@ -209,15 +208,11 @@ fn overrides(args: &JobArgs) -> Vec<String> {
     said.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Until SIGINT or SIGTERM, of which it says what follows.
+/// Until somebody asks for an end, and says what follows from that.
 async fn stopped(says: &str) {
-    let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupts.recv() => {}
-        _ = terminations.recv() => {}
+    match Stop::listen() {
+        Ok(mut stop) => stop.told().await,
+        Err(_) => std::future::pending().await,
     }
     complain(says);
 }

@@ -7,6 +7,7 @@ mod export;
 mod job;
 mod rehearse;
 mod run;
+mod stop;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

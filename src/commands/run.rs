@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
-
+use super::stop::Stop;
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
     simulated_profile, sink,
@@ -129,15 +128,8 @@ enum Ended {
 /// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
 /// second one kills everything at once.
 async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
-    let (Ok(mut interrupts), Ok(mut terminations)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
+    let Ok(mut stop) = Stop::listen() else {
         return Ended::Failed(BenchError::Machine("failed to listen for signals".into()));
-    };
-    let mut stop = async || {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            _ = terminations.recv() => {}
-        }
     };
     tokio::select! {
         ended = session.run() => match ended {
@@ -147,7 +139,7 @@ async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
                 return Ended::Failed(stopped.err().map_or(error, |_| BenchError::Machine("the engine could not be stopped cleanly".into())));
             }
         },
-        () = stop() => {}
+        () = stop.told() => {}
     }
     complain("stopping the engine (interrupt again to kill it)");
     let second = tokio::select! {
@@ -155,7 +147,7 @@ async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
             Ok(()) => return Ended::Interrupted,
             Err(error) => return Ended::Failed(error),
         },
-        () = stop() => true,
+        () = stop.told() => true,
     };
     if second {
         session.bench().kill().await;
