@@ -42,9 +42,13 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         let (launches, probes, seconds) = (forecast.launches, forecast.probes, forecast.engine_seconds);
         let _ = writeln!(text, "  forecast  {launches} launches, {probes} probes, {seconds}");
     }
-    let _ = writeln!(text, "  files     {}: outcome.json, trials.csv, journal.jsonl, requests/", folder.display());
-    if outcome.best.is_some() {
-        let _ = writeln!(text, "  paste     {}", folder.join("args.txt").display());
+    // Of a run in a cluster, only the outcome comes back.
+    let files = ["outcome.json", "trials.csv", "journal.jsonl", "requests/"];
+    let there: Vec<&str> = files.into_iter().filter(|file| folder.join(file).exists()).collect();
+    let _ = writeln!(text, "  files     {}: {}", folder.display(), there.join(", "));
+    let paste = folder.join("args.txt");
+    if outcome.best.is_some() && paste.exists() {
+        let _ = writeln!(text, "  paste     {}", paste.display());
     }
     text
 }

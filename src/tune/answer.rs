@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Gain, Placed, Status};
+use crate::journal::{Conclusion, Gain, Placed, Record, Status};
 use crate::rig::Rig;
 use crate::search::Expectation;
 use crate::units::{Rate, Seconds};
@@ -66,11 +66,23 @@ impl<R: Rig> Session<'_, R> {
             }
             // Nothing was measured, so nothing is known of the promises.
             (None, true) => (Status::Uncertified, format!("no probe was possible: {}", self.left_out.join("; "))),
-            (None, false) => {
-                (Status::NeverStarted, "no engine ever started; the logs of the trials say why".to_owned())
-            }
+            (None, false) => (Status::NeverStarted, self.never_started()),
         };
         without_answer(status, because, Some(baseline), self.left_out.clone())
+    }
+
+    /// Why no engine started, in the words of the last attempt: its log may be gone with the pod that held it.
+    fn never_started(&self) -> String {
+        let entries = self.bench.journal().entries.iter().rev();
+        let why = entries.filter_map(|entry| match &entry.record {
+            Record::NotReady { failure, .. } => Some(&failure.diagnosis),
+            _ => None,
+        });
+        let said = why.map(|why| match &why.line {
+            Some(line) => format!(": {} ({line})", why.says),
+            None => format!(": {}", why.says),
+        });
+        format!("no engine ever started{}", said.into_iter().next().unwrap_or_default())
     }
 
     /// Which single parameter brings the binding promise nearest to its limit, as the twin sees it.
