@@ -3,9 +3,9 @@
 # and workers killed, a pod evicted, the API server away, the target deleted, edited or scaled, a GPU that never gets free or that somebody
 # else takes, an image that is missing, a quota, objects of ours deleted, a lease taken over. Each time: the scale and the arguments at the
 # end, nothing of ours left but the outcome, a documented exit code, a message with the reason, and the time without service.
-#   tests/real/cluster_faults.sh [AUTOTUNE [PART...]]   from the project's root; AUTOTUNE is target/release/autotune by default; eight minutes
+#   tests/real/cluster_faults.sh [AUTOTUNE [PART...]]   from the project's root; AUTOTUNE is target/release/autotune by default; nine minutes
 # The parts are the words behind `part` below; all of them without. FULL=1: the API server is away for two minutes, and a coordinator is killed
-# at each line of a run of its own (four minutes more).
+# at each line of a run of its own (seven minutes more).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 AUTOTUNE=$(realpath "${1:-target/release/autotune}")
@@ -185,7 +185,7 @@ if part away "the API server is away for $seconds s while the worker ends"; then
   untouched
 fi
 if part away-early "the API server is away while the target's pods go, and the worker lives through it"; then
-  begin away; says 60 away "is scaled from" || failed=1
+  begin away --budget 8s; says 60 away "is scaled from" || failed=1
   away "$seconds"
   ends away
   check "the run ends well" ended_well
@@ -226,7 +226,7 @@ fi
 if part finalizer "a pod of the target with a finalizer, which ended but stays in the list"; then
   pod=$(kubectl get pods -l app=chat -o name)
   kubectl patch "$pod" --type=merge -p '{"metadata":{"finalizers":["example.com/slow"]}}' > /dev/null
-  begin finalizer --patience 30s; ends finalizer
+  begin finalizer --patience 30s --budget 8s; ends finalizer
   check "it holds no GPU: the run ends well" ended_well
   kubectl patch "$pod" --type=merge -p '{"metadata":{"finalizers":null}}' > /dev/null
   untouched
@@ -338,7 +338,7 @@ if part lease "somebody else takes the Lease over"; then
   untouched
 fi
 if part lease-late "somebody else takes the Lease over at the end"; then
-  begin lease; asleep_at lease "the outcome is in"
+  begin lease --budget 8s; asleep_at lease "the outcome is in"
   take_lease || failed=1
   kill -CONT "$pid"; ends lease
   check "the run fails" failed_with 2
@@ -360,7 +360,7 @@ if part asleep "a coordinator falls asleep, and restore takes over"; then
 fi
 
 if part interrupted "a coordinator that is interrupted while the target's pods come back"; then
-  begin interrupted; works interrupted || failed=1
+  begin interrupted --budget 8s; works interrupted || failed=1
   kubectl cordon gpu-node > /dev/null
   says 90 interrupted "0 of 1 pods of Deployment chat are ready" || failed=1
   kill -TERM "$pid"
