@@ -21,7 +21,7 @@ part() { # NAME TITLE: whether this part was asked for; each begins with a servi
   [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
   echo "== $2"
   kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
-  if [ -n "$(note; ours)" ]; then          # left by a part that failed
+  if [ -n "$(note 2> /dev/null; ours)" ]; then          # left by a part that failed
     kubectl delete deployment/chat job/autotune-chat configmap/autotune-chat lease/autotune-chat --ignore-not-found > /dev/null
   fi
   kubectl apply -f "$out/chat.yaml" > /dev/null && serving

@@ -221,7 +221,7 @@ if part two; then
     timeout 100 "$AUTOTUNE" job run --dynamo-graph graph --component Decode --space "$out/space.toml" --image autotune:test --out "$out/answer" 2> "$out/dies.err" > /dev/null & local pid=$!
     until_true 60 grep -q "the worker is Job" "$out/dies.err" || failed=1
     kill -KILL "$(pgrep -P "$pid")" || true; wait "$pid" || true
-    kubectl patch lease autotune-graph --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null
+    kubectl patch lease autotune-graph --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null || failed=1
   }
   restore() { code=0; timeout 100 "$AUTOTUNE" restore --dynamo-graph graph "$@" > "$out/go.err" 2>&1 || code=$?; }
   serves 1; go
