@@ -78,25 +78,26 @@ impl Lease {
     /// # Errors
     /// [`ClusterError::Wrong`] if somebody else has taken it over; those of the server.
     pub async fn renew(&self, cluster: &Cluster) -> Result<(), ClusterError> {
-        let now = Timestamp::now();
-        let Some(there) = cluster.find(COORDINATION, "leases", &self.name).await? else {
-            return match cluster.create(COORDINATION, "leases", &self.object(now, None)).await {
-                // The next renewal will see who it was.
-                Err(error) if error.is_conflict() => Ok(()),
-                done => done.map(drop),
+        loop {
+            let now = Timestamp::now();
+            let renewed = match cluster.find(COORDINATION, "leases", &self.name).await? {
+                None => cluster.create(COORDINATION, "leases", &self.object(now, None)).await,
+                Some(there) if there["spec"]["holderIdentity"] != self.holder.as_str() => {
+                    let holder = there["spec"]["holderIdentity"].as_str().unwrap_or("somebody else");
+                    return Err(ClusterError::Wrong(format!(
+                        "{holder} has taken over (lease {}), and gives the GPU back",
+                        self.name
+                    )));
+                }
+                Some(there) => {
+                    cluster.replace(COORDINATION, "leases", &self.name, &self.object(now, Some(&there))).await
+                }
             };
-        };
-        if there["spec"]["holderIdentity"] != self.holder.as_str() {
-            let holder = there["spec"]["holderIdentity"].as_str().unwrap_or("somebody else");
-            return Err(ClusterError::Wrong(format!(
-                "{holder} has taken over (lease {}), and gives the GPU back",
-                self.name
-            )));
-        }
-        match cluster.replace(COORDINATION, "leases", &self.name, &self.object(now, Some(&there))).await {
-            // The next renewal will see who it was.
-            Err(error) if error.is_conflict() => Ok(()),
-            done => done.map(drop),
+            match renewed {
+                // Somebody was at it since it was read: who, the next look tells.
+                Err(error) if error.is_conflict() => {}
+                done => return done.map(drop),
+            }
         }
     }
 

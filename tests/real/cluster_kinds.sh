@@ -2,7 +2,7 @@
 # `autotune job run` on targets that are no Deployments, on a real Kubernetes control plane with a stand-in for their operators (kube/operator.py):
 # a component of a DynamoGraphDeployment of either version and one with a scaling adapter, KubeAI's Model, a LeaderWorkerSet, a StatefulSet; each
 # looked at, borrowed from and given back, and given new arguments by server-side apply. And targets that are refused: whose scale others hold.
-#   tests/real/cluster_kinds.sh [AUTOTUNE [PART...]]    from the project's root; AUTOTUNE is target/release/autotune by default; seven minutes
+#   tests/real/cluster_kinds.sh [AUTOTUNE [PART...]]    from the project's root; AUTOTUNE is target/release/autotune by default; five minutes
 # The parts are: beta alpha adapter two kubeai lws statefulset refused; all of them without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -220,8 +220,8 @@ if part two; then
   dies() { # of a run on Decode, while its worker runs
     timeout 100 "$AUTOTUNE" job run --dynamo-graph graph --component Decode --space "$out/space.toml" --image autotune:test --out "$out/answer" 2> "$out/dies.err" > /dev/null & local pid=$!
     until_true 60 grep -q "the worker is Job" "$out/dies.err" || failed=1
-    kill -KILL "$(pgrep -P "$pid")" || true; wait "$pid" || true
-    kubectl patch lease autotune-graph --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null
+    kill -KILL "$(pgrep -P "$pid")" || true; { wait "$pid" || true; } 2> /dev/null
+    kubectl patch lease autotune-graph --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null || failed=1
   }
   restore() { code=0; timeout 100 "$AUTOTUNE" restore --dynamo-graph graph "$@" > "$out/go.err" 2>&1 || code=$?; }
   serves 1; go
