@@ -9,7 +9,7 @@ use crate::export::flags::{Flags, Setting};
 use crate::export::forms::{self, diff};
 use crate::export::render::yaml;
 use crate::export::source::Source;
-use crate::export::winner::{annotations, settings, winner};
+use crate::export::winner::{NoWinner, annotations, settings, winner};
 use crate::export::write::{Exported, Visit, Wanted, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
@@ -40,7 +40,12 @@ pub struct Change {
 /// # Errors
 /// That there is no certified point, or why the object cannot be changed.
 pub fn change(target: &Target, container: Option<&str>, outcome: &Outcome) -> Result<Option<Change>, ClusterError> {
-    let best = winner(outcome, false).map_err(|why| ClusterError::Wrong(why.to_string()))?;
+    let best = winner(outcome, false).map_err(|why| match why {
+        NoWinner::NotCertified(because) => {
+            ClusterError::Wrong(format!("only what was certified is applied, and the best point was not: {because}"))
+        }
+        nothing @ NoWinner::Nothing(_) => ClusterError::Wrong(nothing.to_string()),
+    })?;
     let text = serde_json::to_string(outcome).unwrap_or_default();
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -184,7 +184,8 @@ pub async fn run(
         let part = part.as_ref().map_or(String::new(), |part| format!(" --component {part}"));
         let by_hand = format!("autotune restore --{} {name}{part} -n {}", kind.flag, cluster.namespace);
         let title = plan.target.title();
-        return Err(ClusterError::Wrong(format!("{title} was not given back ({error}); `{by_hand}` does it")));
+        let before = done.err().map_or(String::new(), |why| format!("{why}; and "));
+        return Err(ClusterError::Wrong(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }
     done
 }

@@ -31,7 +31,6 @@ spec:
           args: [--host, 127.0.0.1, --port, '$port', $fixed, --max-num-seqs, '1']
           env:
             - {name: HOME, value: $out/home}
-            - {name: VLLM_RPC_BASE_PATH, value: $out}   # sockets have short names; in a container the scratch folder's is short enough
             - {name: VLLM_ENABLE_V1_MULTIPROCESSING, value: "0"}
             - {name: VLLM_SERVER_DEV_MODE, value: "1"}
             - {name: VLLM_NO_USAGE_STATS, value: "1"}

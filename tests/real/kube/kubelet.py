@@ -17,6 +17,7 @@ import base64
 import errno
 import http.client
 import http.server
+import itertools
 import json
 import os
 import re
@@ -377,7 +378,7 @@ class Pod(threading.Thread):
             else:
                 folder = os.path.join(self.folder, "volumes", name)
             os.makedirs(folder, exist_ok=True)
-            self.volumes[name] = folder
+            self.volumes[name] = self.kubelet.short(folder)
             if "configMap" in volume:
                 source = volume["configMap"]
                 done = self.write_keys(source, folder, "configmaps", source["name"], False)
@@ -667,6 +668,16 @@ class Kubelet:
         self.pods = {}
         self.stopping = threading.Event()
         self.port = 0
+
+    def short(self, folder):
+        """A short name of a folder: the name of a Unix socket in it has at most 107 characters, which engines expect to be enough."""
+        for number in itertools.count():
+            link = os.path.join(self.root, f"v{number}")
+            try:
+                os.symlink(folder, link)
+                return link
+            except FileExistsError:
+                continue
 
     def serve_logs(self):
         try:
