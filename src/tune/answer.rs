@@ -8,12 +8,14 @@ use crate::search::Expectation;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 
-/// The answer where a best point was found; the baseline where its limit is as high.
-pub(super) fn answer(baseline: Placed, best: Placed, left_out: Vec<String>) -> Conclusion {
-    let limit = |p: &Placed| p.certified_rate.and(p.limit).map_or(0.0, |r| r.0);
-    let best =
-        if baseline.certified_rate.is_some() && limit(&baseline) >= limit(&best) { baseline.clone() } else { best };
-    let gain = if baseline.point == best.point { None } else { Gain::between(&baseline, &best) };
+/// The answer where a best point was found; the baseline where its limit is as high, by the proofs of both and by what the search has `seen`
+/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart.
+pub(super) fn answer(baseline: Placed, best: Placed, seen: Option<(f64, f64)>, left_out: Vec<String>) -> Conclusion {
+    let between =
+        Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
+    let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0);
+    let best = if baseline.certified_rate.is_some() && worse { baseline.clone() } else { best };
+    let gain = between.filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));

@@ -46,6 +46,12 @@ impl Launches {
         Self { slower, error: (variance / n).sqrt(), freedom: n - 1.0 }
     }
 
+    /// The same once another one is known that is like the others.
+    pub(super) fn with_another(self) -> Self {
+        let n = self.freedom + 1.0;
+        Self { error: self.error * (n / (n + 1.0)).sqrt(), freedom: self.freedom + 1.0, ..self }
+    }
+
     /// Whether they differ by more than the probes of one do.
     pub(super) fn differ(&self) -> bool {
         self.error > 0.0

@@ -74,10 +74,17 @@ impl<'a, R: Rig> Session<'a, R> {
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
     }
 
-    /// The largest share of the KV cache that was in use while the baseline was probed; none where the engine does not tell, or where
+    /// Whether some traffic came near to filling the KV cache, or nobody tells.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
+    }
+
+    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
     /// sequences lost their blocks.
     fn fullest(&self) -> Option<f64> {
         let probed = self.bench.passed().iter().filter_map(|e| match &e.record {
+            // What everything at once fills, no traffic does.
+            Record::Probed { ask, .. } if ask.rate == ALL_AT_ONCE => None,
             Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
             _ => None,
         });
