@@ -28,6 +28,7 @@ use crate::verdict::{Outcome, Verdict};
 use arms::Arms;
 
 pub use bayes::Bayes;
+pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
 pub use rate::{NextRate, RateSearch, round};

@@ -28,7 +28,7 @@ const HOURS: u64 = 6;
 /// replay, which is worth 3 % of the rate (simulated engines with their true steps at and above limits by 10⁶ requests, `benches/search`:
 /// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about 5 %. With 1.06,
 /// about one certified rate in thirty of that benchmark lay more than 3 % above its truth, with this one in fifty.
-pub(super) const CLEAR: f64 = 1.08;
+const CLEAR: f64 = 1.08;
 /// A batch that exceeds what was ever measured by less than this factor is as good as measured.
 const AS_MEASURED: f64 = 1.1;
 /// More requests at once are never sent to see what a large batch does.
@@ -79,18 +79,32 @@ impl<R: Rig> Session<'_, R> {
         self.plan.search.strategy == StrategyKind::Bayes && self.plan.with_twin()
     }
 
-    /// Shows the engine of the defaults, while it runs, a batch as large as hours of the workload would come to. A stair of the step time
-    /// that lies there decides which points are worth a launch, and who proves the defaults need not be shown it again.
-    pub(super) async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<(), BenchError> {
-        let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(()) };
+    /// Shows the engine of the defaults, while it runs, a batch as large as hours of the workload would come to; whether that told something
+    /// new. A stair of the step time that lies there decides which points are worth a launch, and who proves the defaults need not be shown
+    /// it again.
+    pub(super) async fn show_batches(
+        &mut self,
+        point: &Point,
+        strategy: &mut dyn Strategy,
+    ) -> Result<bool, BenchError> {
+        let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
         let before = self.bench.largest_batch();
         if !self.stressed(point, estimate).await? {
             self.note("the defaults do not survive the batches that hours of this traffic come to");
-        } else if self.bench.largest_batch() > before {
-            self.bench.fit_well();
-            strategy.retell(self.heard());
+            return Ok(false);
         }
-        Ok(())
+        if self.bench.largest_batch() <= before {
+            return Ok(false);
+        }
+        self.bench.fit_well();
+        strategy.retell(self.heard());
+        Ok(true)
+    }
+
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
+        let Some((rate, Hindsight { costs, .. })) = estimate.zip(self.bench.in_hindsight()) else { return false };
+        self.foresight().lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
     }
 
     /// Shows the running engine a batch as large as those that hours of the workload come to above that rate, where none was measured

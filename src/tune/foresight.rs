@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use super::cost::Prices;
-use super::endurance::{CLEAR, REQUESTS, Reach, endure};
+use super::endurance::{REQUESTS, Reach, endure};
 use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
 use crate::engine::MEMORY_KNOB;
-use crate::search::Expectation;
+use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, FastReplay, StepCosts, Strain};
@@ -25,6 +25,9 @@ const MAPPED: usize = if cfg!(test) { 2_000 } else { 12_000 };
 /// Requests of a replay block by block, where prefixes are shared in a crowded KV cache. It takes a fifth of a second.
 const ENDURED: u32 = if cfg!(test) { 2_000 } else { 10_000 };
 
+/// A KV cache so many times as large is larger than any share of the memory makes it.
+const AMPLE: u64 = 4;
+
 /// What is remembered from question to question.
 #[derive(Default)]
 pub(super) struct Outlook {
@@ -32,8 +35,8 @@ pub(super) struct Outlook {
     launched: Vec<(Point, Engine)>,
     /// The number of the fit that the rest is of.
     fits: u64,
-    traffic: HashMap<u64, Vec<Outline>>,
-    replayed: HashMap<(u64, u32, bool), Vec<Replayed>>,
+    traffic: HashMap<i64, Vec<Outline>>,
+    replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     endured: Vec<Endured>,
     memory: FastReplay,
 }
@@ -122,6 +125,19 @@ impl Foresight<'_> {
     /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
     pub(super) fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Reach> {
         let engine = self.outlook.engine(point)?;
+        self.reach_of(&engine, costs, rate)
+    }
+
+    /// Whether a point's engine does not endure the rate for want of a larger KV cache.
+    pub(super) fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
+        let engine = self.outlook.engine(point)?;
+        if self.reach_of(&engine, costs, rate)?.endures {
+            return Some(false);
+        }
+        Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
+    }
+
+    fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
         if apart(self.plan) {
             let outlines = self.pairing.traffic(self.plan, (self.material, self.seed), rate, REQUESTS as usize)?;
             let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
@@ -131,7 +147,7 @@ impl Foresight<'_> {
                 return Some(Reach { endures: beyond <= 0.0, running: strain.most_running as u32 });
             }
         }
-        endure(self.plan, (self.material, self.seed), &engine, costs, (rate, REQUESTS))
+        endure(self.plan, (self.material, self.seed), engine, costs, (rate, REQUESTS))
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
@@ -162,6 +178,11 @@ impl Foresight<'_> {
     }
 }
 
+/// Rates that differ by rounding alone are one.
+fn rung(rate: Rate) -> i64 {
+    (rate.0.ln() * 1e6).round() as i64
+}
+
 /// Whether requests neither follow from answers nor share a prefix: then sums know all that blocks know, until the KV cache is full.
 fn apart(plan: &Plan) -> bool {
     matches!(&plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
@@ -180,11 +201,12 @@ impl Foresight<'_> {
         let engine = self.outlook.engine(point)?;
         let Outlook { traffic, replayed, memory, .. } = self.outlook;
         let bounds = engine.bounds();
-        let key = (rate.0.to_bits(), bounds.max_num_batched_tokens, engine.reuses());
+        let rung = rung(rate);
+        let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
-        let outlines = match traffic.entry(rate.0.to_bits()) {
+        let outlines = match traffic.entry(rung) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let drawn = self.pairing.traffic(self.plan, (self.material, self.seed), rate, MAPPED);
@@ -205,15 +227,17 @@ impl Expectation for Foresight<'_> {
         self.replay(point, rate).unwrap_or_default()
     }
 
-    /// With fewer requests than what certifies is asked to endure: all points see the same ones.
+    /// With fewer requests than what certifies is asked to endure, since all points see the same ones, and at the next rate that the search asks
+    /// about anyway, which is nearly as much higher as what certifies must be.
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
-        let margins = self.replay(point, rate * CLEAR)?;
+        let higher = rate * STEP;
+        let margins = self.replay(point, higher)?;
         let beyond = margins.into_iter().flatten().reduce(f64::max).map(|worst| worst - QUEUE_GROWS)?;
         if beyond > 0.0 || !self.crowded || apart(self.plan) {
             return Some(beyond);
         }
         // Sums do not know which shared prefixes a full cache loses.
-        let endures = self.endures(point, rate * CLEAR)?;
+        let endures = self.endures(point, higher)?;
         Some(if endures { beyond } else { QUEUE_GROWS })
     }
 
