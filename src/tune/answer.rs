@@ -115,3 +115,30 @@ fn infeasible_sentence(rate: Rate, verdict: &Verdict) -> String {
     let binding = verdict.binding.as_deref().unwrap_or("none");
     format!("even at {rate}, {}; there {} could be met, and {binding} binds", verdict.because, limits.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Point, Value};
+
+    fn proved(seqs: i64, limit: f64) -> Placed {
+        let point = Point::default().with("max-num-seqs", Value::Int(seqs));
+        let (rate, limit) = (Some(Rate(limit * 0.95)), Some(Rate(limit)));
+        Placed { certified_rate: rate, limit, limit_error: Some(0.03), ..Placed::new(point) }
+    }
+
+    #[test]
+    fn where_proofs_tie_the_search_has_a_say_and_where_they_do_not_it_has_none() {
+        let chosen = |limit: f64, seen| {
+            let conclusion = answer(proved(64, 10.0), proved(16, limit), seen, Vec::new());
+            (conclusion.best.unwrap().point == proved(16, limit).point, conclusion.gain)
+        };
+        let search = Some((0.08, 0.03));
+        assert!(!chosen(9.9, None).0 && chosen(9.9, search).0 && chosen(10.3, None).0);
+        assert!(!chosen(8.0, search).0, "a fifth below is below");
+        let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
+        assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
+        let unproved = Placed { certified_rate: None, ..proved(16, 12.0) };
+        assert_eq!(answer(proved(64, 10.0), unproved, search, Vec::new()).best, Some(proved(64, 10.0)));
+    }
+}

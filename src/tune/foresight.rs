@@ -249,3 +249,21 @@ impl Expectation for Foresight<'_> {
         self.prices.probe(super::session::window(self.plan, rate).to, fresh)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_endurance_is_not_tried_again() {
+        let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: None };
+        let known = Endured { bounds, reuses: true, between: (0.0, f64::INFINITY) };
+        let (endures, known) = known.with(Rate(5.0), || Some(true));
+        assert_eq!((endures, known.between), (Some(true), (5.0, f64::INFINITY)));
+        let (endures, known) = known.with(Rate(8.0), || Some(false));
+        assert_eq!((endures, known.between), (Some(false), (5.0, 8.0)));
+        let (below, known) = known.with(Rate(4.0), || panic!("a lower rate is endured"));
+        let (above, known) = known.with(Rate(9.0), || panic!("a higher rate is not"));
+        assert_eq!((below, above, known.with(Rate(6.0), || None).0), (Some(true), Some(false), None));
+    }
+}

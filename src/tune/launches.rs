@@ -76,5 +76,8 @@ mod tests {
         assert!((lucky.slower - 0.12).abs() < 1e-9 && lucky.freedom == 2.0, "{lucky:?}");
         assert!((0.05..0.1).contains(&lucky.error), "{lucky:?}");
         assert_eq!(Launches::of(differ, |t| t == 1).slower, 0.0);
+        let more = lucky.with_another();
+        assert!(more.error < lucky.error && more.freedom == 3.0 && more.slower == lucky.slower, "{more:?}");
+        assert!(!Launches::default().with_another().differ());
     }
 }
