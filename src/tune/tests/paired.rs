@@ -25,7 +25,7 @@ fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
             Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
             Record::Fitted { .. } => fits += 1,
             Record::Probed { ask, verdict, .. } if ask.rate != ALL_AT_ONCE => {
-                verdicts.push((purpose, fits, &**verdict))
+                verdicts.push((purpose, fits, &**verdict));
             }
             _ => {}
         }
