@@ -1,6 +1,6 @@
 //! What the answers of whole sessions are worth, on simulated engines whose true limits are known, by strategy.
 //!
-//!     cargo bench --bench search [-- --quick] [--seeds N] [--steps SEED] [--arms a,b] [--surfaces x,y] [--out DIR]
+//!     cargo bench --bench search [-- --quick] [--seeds N|A..B] [--steps SEED] [--arms a,b] [--surfaces x,y] [--out DIR]
 //!     cargo bench --bench search -- --truths [--coarse] [--surfaces x,y]
 //!
 //! The second computes the true limits that are missing in `truths.json`. A quick run ends with code 1 where a loose bar is missed.
@@ -20,6 +20,7 @@ mod surfaces;
 mod tables;
 mod truths;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,8 +44,9 @@ struct Arguments {
     /// Short enough for every change: under a minute.
     #[arg(long)]
     quick: bool,
-    #[arg(long)]
-    seeds: Option<u64>,
+    /// So many seeds from 1 on, or those from the first to the last, such as 21..40.
+    #[arg(long, value_parser = seeds)]
+    seeds: Option<RangeInclusive<u64>>,
     /// Only this seed, and every step of its sessions on standard error.
     #[arg(long)]
     steps: Option<u64>,
@@ -93,7 +95,8 @@ fn main() -> ExitCode {
         .filter(|arm| chosen[0].try_plan(arm).inspect_err(|_| eprintln!("left out: {}", arm.name)).is_ok())
         .copied()
         .collect();
-    let seeds = 1..=arguments.seeds.unwrap_or(if arguments.quick { QUICK_SEEDS } else { SEEDS });
+    let usual = 1..=if arguments.quick { QUICK_SEEDS } else { SEEDS };
+    let seeds = arguments.seeds.clone().unwrap_or(usual);
     let seeds = arguments.steps.map_or(seeds, |seed| seed..=seed);
     let runs = sessions::run(&chosen, &arms, seeds, arguments.steps.is_some());
     truths.complete(&chosen, &sessions::points(&runs), !arguments.quick && !arguments.coarse);
@@ -104,6 +107,14 @@ fn main() -> ExitCode {
     std::fs::write(arguments.out.join("search.json"), serde_json::to_string_pretty(&rows).unwrap()).unwrap();
     print!("{text}");
     if arguments.quick { judged(&rows, &arms) } else { ExitCode::SUCCESS }
+}
+
+/// `N` for the seeds from 1 to N, `A..B` for those from A to B, both included.
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once("..").unwrap_or(("1", text));
+    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
+    let seeds = number(first)?..=number(last)?;
+    if seeds.is_empty() { Err("the last seed comes before the first".to_owned()) } else { Ok(seeds) }
 }
 
 /// Whether the reference is above the bars.

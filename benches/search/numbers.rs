@@ -1,5 +1,8 @@
 //! What rows say together: shares, quantiles, calibration, and the price of equal quality.
 
+use autotune::rehearsal::Spending;
+use autotune::units::Seconds;
+
 use crate::sessions::{Row, Said};
 
 /// A point within this of the best is as good as the best.
@@ -90,11 +93,26 @@ pub fn calibration(said: &[Said]) -> Vec<(f64, f64, usize, f64, f64, f64)> {
 /// The GPU minutes after which at least that share of the runs think a point the best that is as good as the best, with the median
 /// price of their proofs; none where that never comes.
 pub fn minutes_to(rows: &[&Row], wanted: f64) -> Option<f64> {
-    let proof = quantile(rows.iter().map(|r| r.proof_minutes), 0.5);
+    let proof = quantile(rows.iter().map(|r| r.spending.proof().0 / 60.0), 0.5);
     let mut times: Vec<f64> = rows.iter().flat_map(|r| r.improved.iter().map(|(at, _)| *at)).collect();
     times.sort_by(f64::total_cmp);
     let good_at = |row: &&Row, time: f64| {
         row.improved.iter().rfind(|(at, _)| *at <= time).is_some_and(|(_, quality)| *quality >= AS_GOOD)
     };
     times.into_iter().find(|time| share(rows, |row| good_at(row, *time)) >= wanted).map(|time| time + proof)
+}
+
+/// The mean minutes of a session by what they went into: launches, probes and bursts of the search, then of the proofs.
+pub fn minutes_by_purpose(rows: &[&Row]) -> [f64; 6] {
+    let mean = |of: fn(&Spending) -> Seconds| {
+        rows.iter().map(|r| of(&r.spending).0 / 60.0).sum::<f64>() / rows.len().max(1) as f64
+    };
+    [
+        mean(|s| s.launches),
+        mean(|s| s.probes),
+        mean(|s| s.bursts),
+        mean(|s| s.proof_launches),
+        mean(|s| s.proof_probes),
+        mean(|s| s.proof_bursts),
+    ]
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use autotune::journal::{Placed, Status};
 use autotune::parallel;
 use autotune::progress::{Plain, Silent};
-use autotune::rehearsal::{Job, Rehearsed, session};
+use autotune::rehearsal::{Job, Rehearsed, Spending, session};
 use autotune::space::Point;
 use autotune::workload::Material;
 use serde::Serialize;
@@ -41,8 +41,8 @@ pub struct Row {
     pub launches: u32,
     pub probes: u32,
     pub gpu_minutes: f64,
-    /// The part of it that went into proofs.
-    pub proof_minutes: f64,
+    /// What that went into.
+    pub spending: Spending,
     /// Minutes, and the quality of the point that was thought the best from then on.
     pub improved: Vec<(f64, f64)>,
     /// What the session took us.
@@ -111,7 +111,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         let of_truth = placed.certified_rate?.0 / truth;
         Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0) })
     };
-    let Rehearsed { seed, status, because, cost, proof, improved, baseline, best, .. } = rehearsed;
+    let Rehearsed { seed, status, because, cost, spending, improved, baseline, best, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
     Row {
         surface: surface.name,
@@ -130,7 +130,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         launches: cost.launches,
         probes: cost.probes,
         gpu_minutes: cost.engine_seconds.0 / 60.0,
-        proof_minutes: proof.0 / 60.0,
+        spending: *spending,
         improved: improved.iter().map(|i| (i.spent.0 / 60.0, quality(&i.point))).collect(),
         millis: *millis,
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::arms::{Arm, REFERENCE};
-use crate::numbers::{AS_GOOD, Summary, calibration, minutes_to, said, share};
+use crate::numbers::{AS_GOOD, Summary, calibration, minutes_by_purpose, minutes_to, said, share};
 use crate::sessions::Row;
 use crate::surfaces::Surface;
 use crate::truths::{Truths, known_arm};
@@ -35,6 +35,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
             writeln!(text, "| {} | {from} to {to} | {count} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
         }
     }
+    minutes(&mut text, rows, surfaces, arms);
     equal_quality(&mut text, rows, surfaces, arms);
     for surface in surfaces {
         let (best, rate) = truths.best(surface.name).unwrap_or(("nothing is feasible", 0.0));
@@ -51,6 +52,18 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
         }
     }
     text
+}
+
+/// What the minutes of the reference went into, surface by surface.
+fn minutes(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &[Arm]) {
+    let Some(reference) = arms.iter().find(|arm| arm.name == REFERENCE) else { return };
+    writeln!(text, "\n## Where the GPU minutes of {REFERENCE} go, means\n").unwrap();
+    let head = ["surface", "launches", "probes", "bursts", "launches that prove", "windows", "bursts"];
+    writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len())).unwrap();
+    for surface in surfaces {
+        let cells = minutes_by_purpose(&of(rows, reference, Some(surface.name))).map(|minutes| format!("{minutes:.1}"));
+        writeln!(text, "| {} | {} |", surface.name, cells.join(" | ")).unwrap();
+    }
 }
 
 /// The GPU minutes of each arm until it is as often within 3 % of the best as the reference is in the end.

@@ -255,7 +255,8 @@ pub struct DirectlySeen {
     pub measured: BTreeMap<String, Option<Seconds>>,
 }
 
-/// How much higher the limit of the best point is than that of the defaults, by certifications on the same arrivals.
+/// How much higher the limit of the best point is than that of the defaults, by certifications on the same arrivals and by all that the
+/// search saw of both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The ratio of the limits, minus one.
@@ -267,10 +268,17 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// Of two points that were both certified.
-    pub fn between(baseline: &Placed, best: &Placed) -> Option<Self> {
-        let log = (best.limit?.0 / baseline.limit?.0).ln();
-        let width = 1.645 * best.limit_error?.hypot(baseline.limit_error?);
+    /// Of two points that were both certified; `seen` is the logarithm of the ratio of their limits by the search, with its standard error.
+    pub fn between(baseline: &Placed, best: &Placed, seen: Option<(f64, f64)>) -> Option<Self> {
+        let proved =
+            ((best.limit?.0 / baseline.limit?.0).ln(), best.limit_error?.hypot(baseline.limit_error?).max(1e-6));
+        let evidence = [Some(proved), seen.filter(|(_, error)| *error > 0.0 && error.is_finite())];
+        let (mut weights, mut sum) = (0.0, 0.0);
+        for (log, error) in evidence.into_iter().flatten() {
+            weights += error.powi(-2);
+            sum += log * error.powi(-2);
+        }
+        let (log, width) = (sum / weights, 1.645 / weights.sqrt());
         let of = |log: f64| log.exp() - 1.0;
         Some(Self { gain: of(log), from: of(log - width), to: of(log + width) })
     }

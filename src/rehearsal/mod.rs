@@ -27,7 +27,7 @@ pub use capacity::{Capacity, Hours, Long};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
 use trace::Ear;
-pub use trace::Improvement;
+pub use trace::{Improvement, Spending};
 pub use truth::{NoTruth, Truth};
 
 /// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
@@ -72,8 +72,8 @@ pub struct Rehearsed {
     pub because: String,
     /// What it would have cost.
     pub cost: Cost,
-    /// The part of it that went into proofs on fresh traffic.
-    pub proof: Seconds,
+    /// What its time went into.
+    pub spending: Spending,
     /// Its best points so far, one after the other.
     pub improved: Vec<Improvement>,
     /// The defaults.
@@ -224,10 +224,10 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
     let entries = session.bench().journal().entries.clone();
     drop(session);
-    let (cost, proof, improved) = (Cost::of(&entries), trace::proof(&entries), ear.improvements(&entries));
+    let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
-    Ok(Rehearsed { seed, status, because, cost, proof, improved, baseline, best, gain, gain_certified, left_out })
+    Ok(Rehearsed { seed, status, because, cost, spending, improved, baseline, best, gain, gain_certified, left_out })
 }
 
 /// The gain, and whether both rates are certified.

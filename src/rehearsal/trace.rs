@@ -1,12 +1,14 @@
-//! When a session came to which point: its incumbents with what it had spent by then.
+//! When a session came to which point, its incumbents with what it had spent by then; and what it spent the engine's time on.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::journal::{Cost, Entry, Record};
+use crate::journal::{Cost, Entry, Purpose, Record};
 use crate::progress::{Event, Sink};
-use crate::search::Incumbent;
+use crate::rig::ProbeAsk;
+use crate::search::{ALL_AT_ONCE, Incumbent};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 
@@ -71,9 +73,59 @@ impl<'a> Ear<'a> {
     }
 }
 
-/// What was spent from the first launch on that proves an answer.
-pub(super) fn proof(entries: &[Entry]) -> Seconds {
-    let proves = |e: &Entry| matches!(&e.record, Record::Launching { purpose, .. } if purpose.certifies());
-    let from = entries.iter().position(proves).unwrap_or(entries.len());
-    Cost::of(&entries[from..]).engine_seconds
+/// Seconds of the engine by what they were spent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spending {
+    /// Starts and stops of the engines that were searched, those of the defaults and of the memory among them.
+    pub launches: Seconds,
+    /// Probes of these.
+    pub probes: Seconds,
+    /// Everything at once, to see what a large batch does to them.
+    pub bursts: Seconds,
+    /// Starts and stops of the engines that prove an answer.
+    pub proof_launches: Seconds,
+    /// Windows of fresh traffic on these.
+    pub proof_probes: Seconds,
+    /// Everything at once to these.
+    pub proof_bursts: Seconds,
+}
+
+impl Spending {
+    /// What these records say.
+    pub(super) fn of(entries: &[Entry]) -> Self {
+        let (mut spent, mut purposes) = (Self::default(), BTreeMap::new());
+        for entry in entries {
+            let proves = |trial: u32| purposes.get(&trial).is_some_and(|purpose: &Purpose| purpose.certifies());
+            match &entry.record {
+                Record::Launching { trial, purpose, .. } => {
+                    purposes.insert(*trial, *purpose);
+                }
+                Record::Ready { trial, ready, .. } => *spent.of_launches(proves(*trial)) += ready.took,
+                Record::NotReady { trial, failure, .. } => *spent.of_launches(proves(*trial)) += failure.took,
+                Record::Stopped { trial, took } => *spent.of_launches(proves(*trial)) += *took,
+                Record::Probed { trial, ask, took, .. } => *spent.of_probes(proves(*trial), ask) += *took,
+                Record::Broken { trial, ask, failure, .. } => *spent.of_probes(proves(*trial), ask) += failure.took,
+                _ => {}
+            }
+        }
+        spent
+    }
+
+    fn of_launches(&mut self, proves: bool) -> &mut Seconds {
+        if proves { &mut self.proof_launches } else { &mut self.launches }
+    }
+
+    fn of_probes(&mut self, proves: bool, ask: &ProbeAsk) -> &mut Seconds {
+        match (ask.rate == ALL_AT_ONCE, proves) {
+            (false, false) => &mut self.probes,
+            (false, true) => &mut self.proof_probes,
+            (true, false) => &mut self.bursts,
+            (true, true) => &mut self.proof_bursts,
+        }
+    }
+
+    /// What went into proofs on fresh traffic.
+    pub fn proof(&self) -> Seconds {
+        self.proof_launches + self.proof_probes + self.proof_bursts
+    }
 }

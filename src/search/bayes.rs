@@ -41,6 +41,8 @@ const PATIENCE: usize = 2;
 const LEAST_CHANCE: f64 = 0.05;
 /// ... but no more of them than this.
 const MOST_IN_VAIN: usize = 3;
+/// No limit is known better than by so much in its logarithm: on an H200 a twin fitted to one configuration was off by 1 to 8 % at others.
+const LEAST_ERROR: f64 = 0.02;
 /// Rates that differ by less than this share of the best are ties, which headroom decides.
 const TIE: f64 = 0.003;
 
@@ -362,6 +364,13 @@ impl Strategy for Bayes {
         }
     }
 
+    fn retell(&mut self, heard: Vec<Heard>) {
+        self.next = None;
+        if let Some(trial) = self.trials.last_mut() {
+            trial.heard = heard;
+        }
+    }
+
     /// By their limits; of those that tie for the highest, the one further inside its limits comes first.
     fn ranking(&self) -> Vec<Incumbent> {
         let mut sound: Vec<&Belief> =
@@ -375,6 +384,12 @@ impl Strategy for Bayes {
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
         self.belief(point).filter(|b| b.seen)?.root.map(|r| r.rate)
+    }
+
+    fn advantage(&self, of: &Point, over: &Point) -> Option<(f64, f64)> {
+        let root = |point: &Point| self.belief(point).filter(|b| b.seen)?.root;
+        let (of, over) = (root(of)?, root(over)?);
+        Some(((of.rate.0 / over.rate.0).ln(), of.error.max(LEAST_ERROR).hypot(over.error.max(LEAST_ERROR))))
     }
 
     fn points_left(&self) -> usize {

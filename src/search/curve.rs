@@ -6,7 +6,7 @@ use crate::space::Point;
 use crate::units::Rate;
 
 /// The ratio of neighbouring rates at which the model is asked.
-const STEP: f64 = 1.06;
+pub const STEP: f64 = 1.06;
 /// Most steps up and down from where a curve begins.
 const UP: i32 = 24;
 const DOWN: i32 = 72;

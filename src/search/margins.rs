@@ -21,6 +21,10 @@ const UNKNOWN_ERROR: f64 = 0.25;
 /// Without a twin: how a margin is thought to rise with the logarithm of the rate near the limit. On an H200 it were 1.1 (TTFT) and 1.9
 /// (TPOT) near 15 req/s, and more where requests wait.
 const RISE: f64 = 2.0;
+/// How uncertain the latency is with which an engine collapses, in its logarithm. Where it does, a percent of the rate is worth as much.
+const OF_A_COLLAPSE: f64 = 0.2;
+/// Whether a rate is endured is not asked where the promises hold with less than this probability.
+const HOPELESS: f64 = 0.01;
 /// Hyper-parameters are looked for again when there are so many times as many observations.
 const GROWTH: f64 = 1.25;
 
@@ -147,10 +151,15 @@ impl Margins {
         self.limits.iter().zip(means).map(one).collect()
     }
 
-    /// The probability that every promise holds there.
+    /// The probability that every promise holds there, and that the rate would be certified.
     pub fn holds(&self, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> f64 {
         let Ok(normal) = Normal::new(0.0, 1.0) else { return 0.0 };
-        self.predict(point, rate, engine).into_iter().map(|(mean, sd)| normal.cdf(-mean / sd)).product()
+        let holds: f64 =
+            self.predict(point, rate, engine).into_iter().map(|(mean, sd)| normal.cdf(-mean / sd)).product();
+        if holds < HOPELESS {
+            return holds;
+        }
+        holds * engine.collapse(point, rate).map_or(1.0, |beyond| normal.cdf(-beyond / OF_A_COLLAPSE))
     }
 }
 

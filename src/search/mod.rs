@@ -28,6 +28,7 @@ use crate::verdict::{Outcome, Verdict};
 use arms::Arms;
 
 pub use bayes::Bayes;
+pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
 pub use rate::{NextRate, RateSearch, round};
@@ -162,6 +163,12 @@ pub trait Expectation {
     /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model cannot tell.
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
+    /// Where that rate would not be certified, since very many requests at a somewhat higher one break a promise by far: by how much they do,
+    /// as the logarithm of a latency; negative where they do not. None where the model cannot tell.
+    fn collapse(&mut self, _point: &Point, _rate: Rate) -> Option<f64> {
+        None
+    }
+
     /// Whether the engine that runs now is that of the point.
     fn runs(&self, point: &Point) -> bool;
 
@@ -182,6 +189,9 @@ pub trait Strategy: Send {
     /// What became of the last question.
     fn tell(&mut self, query: &Query, tell: &Tell);
 
+    /// What is thought by now of the last engine's probes, where that has changed since they were told.
+    fn retell(&mut self, _heard: Vec<Heard>) {}
+
     /// The points that keep some rate, the best first.
     fn ranking(&self) -> Vec<Incumbent>;
 
@@ -192,6 +202,12 @@ pub trait Strategy: Send {
 
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;
+
+    /// By how much the limit of one point is thought to exceed that of another: the logarithm of their ratio and its standard error, by all
+    /// that was told; none where that is not known.
+    fn advantage(&self, _of: &Point, _over: &Point) -> Option<(f64, f64)> {
+        None
+    }
 
     /// At most how many points may still be launched, for forecasts.
     fn points_left(&self) -> usize;

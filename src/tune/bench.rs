@@ -15,6 +15,7 @@ use crate::journal::{Conclusion, Cost, Entry, Journal, JournalError, Purpose, Re
 use crate::load::{read_records, write_records};
 use crate::progress::{Event, Sink};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
+use crate::search::ALL_AT_ONCE;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
@@ -392,7 +393,9 @@ impl<'a, R: Rig> Bench<'a, R> {
             return Ok(());
         };
         let (trial, probe) = (current.trial, told.probe);
-        self.pairing.hear(&told.verdict);
+        if told.ask.rate != ALL_AT_ONCE {
+            self.pairing.hear(&told.verdict);
+        }
         told.lesson.iter().for_each(|lesson| self.pairing.note(lesson));
         let due = match &told.lesson {
             // What a burst shows is no evidence for a rate.
@@ -453,9 +456,12 @@ impl<'a, R: Rig> Bench<'a, R> {
         self.pairing.dismiss();
     }
 
-    /// Fits the twin as well as it can be before it judges what is certified.
+    /// Fits the twin as well as it can be, and judges the trial's probes again: before points are compared, and before it judges what is
+    /// certified.
     pub(super) fn fit_well(&mut self) {
         self.pairing.fit_well();
+        let verdicts = self.second_thoughts();
+        self.judge_again(verdicts);
     }
 
     /// The most requests that were seen streamed at the same time.
@@ -464,10 +470,10 @@ impl<'a, R: Rig> Bench<'a, R> {
     }
 
     /// What may be expected of points, with those prices.
-    pub(super) fn foresight(&mut self, prices: Prices) -> Foresight<'_> {
+    pub(super) fn foresight(&mut self, prices: Prices, crowded: bool) -> Foresight<'_> {
         let Self { rig, plan, seed, pairing, outlook, current, .. } = self;
         let running = current.as_ref().map(|current| &current.known_as);
-        Foresight { plan, material: rig.material(), seed: *seed, pairing, outlook, prices, running }
+        Foresight { plan, material: rig.material(), seed: *seed, pairing, outlook, prices, running, crowded }
     }
 
     /// The current trial's probes that say something, in their order: what was asked, the latest word on it, and the time it took.

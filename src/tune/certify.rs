@@ -5,6 +5,7 @@
 
 use super::bench::BenchError;
 use super::certifier::{Certifier, Curve};
+use super::endurance::LOWEST;
 use super::pairing::Hindsight;
 use super::session::{CONTENT, Session};
 use crate::journal::{DirectlySeen, Placed, Purpose};
@@ -17,8 +18,13 @@ use crate::workload::mix;
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
+/// Where the engine does not endure that, certification begins so many times above what it does: what the ceiling is uncertain by.
+const ABOVE: f64 = 1.03;
 /// So many probes at most.
 const TRIES: u64 = 5;
+/// Another probe must be expected to raise the certified rate by this share of the least gain that a launch of the search is worth: it costs no
+/// launch. With a whole one the median certified rate of `cargo bench --bench search` fell below 95 % of its limit.
+const WORTH: f64 = 0.5;
 /// The label of the seeds of fresh traffic.
 const FRESH: u64 = 3;
 /// A certifying window lasts for so many answers at least: in a shorter one a slow engine has not yet come to where it goes.
@@ -29,11 +35,13 @@ const STEP: f64 = 1.04;
 
 impl<R: Rig> Session<'_, R> {
     /// Drives a cold engine with fresh arrivals near the estimate until its limit is known to the precision asked for, or the budget ends
-    /// but for so many certifications that come after. What could not be proved is among what was left out.
+    /// but for so many certifications that come after. Beside a point whose limit is known it is also enough to be surely below that. What
+    /// could not be proved is among what was left out.
     pub(super) async fn certify(
         &mut self,
         purpose: Purpose,
         placed: Placed,
+        beside: Option<&Placed>,
         certifications: u32,
     ) -> Result<Placed, BenchError> {
         let whose = if purpose == Purpose::Certify { "the best point" } else { "the baseline" };
@@ -61,7 +69,8 @@ impl<R: Rig> Session<'_, R> {
         }
         self.bench.fit_well();
         let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());
-        let (mut rate, mut ended) = (round(estimate * BEGIN), format!("{TRIES} probes"));
+        let (mut rate, mut ended) = (self.begin(&placed.point, estimate), format!("{TRIES} probes"));
+        let rival = beside.and_then(|rival| rival.certified_rate.and(rival.limit).zip(rival.limit_error));
         for attempt in 0..TRIES {
             let again = attempt > 0 && certifier.wants_launches();
             let price = if again { self.prices().launch + self.prices().certify } else { self.prices().certify };
@@ -86,8 +95,12 @@ impl<R: Rig> Session<'_, R> {
                 }
             }
             self.standing(0);
-            if certifier.done(self.plan.search.precision) {
-                "more probes of one launch do not tell more".clone_into(&mut ended);
+            if rival.is_some_and(|(limit, error)| certifier.is_below(limit, error)) {
+                "it is surely below the best point".clone_into(&mut ended);
+                break;
+            }
+            if certifier.done(self.plan.search.precision, self.plan.search.min_gain * WORTH) {
+                "another probe is not expected to raise the rate".clone_into(&mut ended);
                 break;
             }
             rate = certifier.next(rate);
@@ -112,6 +125,15 @@ impl<R: Rig> Session<'_, R> {
             seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
             ..placed
         })
+    }
+
+    /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the
+    /// highest rate that can be certified was driven.
+    fn begin(&mut self, point: &Point, estimate: Rate) -> Rate {
+        let begin = estimate * BEGIN;
+        let costs = self.bench.in_hindsight().map(|hindsight| hindsight.costs);
+        let ceiling = costs.and_then(|costs| self.ceiling(point, &costs, begin)).filter(|c| *c > begin * LOWEST);
+        round(ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))))
     }
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not

@@ -9,8 +9,8 @@ use super::bench::BenchError;
 use super::pairing::{ENDLESS, Engine, Hindsight, promises_waiting};
 use super::session::Session;
 use crate::rig::{self, Books, Rig};
-use crate::search::{ALL_AT_ONCE, Traffic};
-use crate::settings::{Metric, Plan};
+use crate::search::{ALL_AT_ONCE, Strategy, Traffic};
+use crate::settings::{Metric, Plan, StrategyKind};
 use crate::space::Point;
 use crate::twin::{Answered, StepCosts};
 use crate::units::{Rate, Seconds};
@@ -18,7 +18,7 @@ use crate::verdict::{Certainty, QUEUE_GROWS};
 use crate::workload::{Demand, Material, Pace, Planned, mix};
 
 /// Requests of a replay: block by block that takes a second at most, and what 10⁶ would show beside is part of [`CLEAR`].
-const REQUESTS: u32 = if cfg!(test) { 2_000 } else { 30_000 };
+pub(super) const REQUESTS: u32 = if cfg!(test) { 2_000 } else { 30_000 };
 /// The share of them at the start that says nothing: the engine was empty.
 const WARMING: f64 = 0.02;
 /// The label of the seed of the traffic.
@@ -35,7 +35,7 @@ const AS_MEASURED: f64 = 1.1;
 const MOST_AT_ONCE: u32 = 1024;
 /// Where a rate does not endure, lower ones are tried in such steps, down to this share of it ...
 const LOWER: f64 = 0.9;
-const LOWEST: f64 = 0.3;
+pub(super) const LOWEST: f64 = 0.3;
 /// ... and the highest that does is found to this factor.
 const FOUND: f64 = 1.01;
 
@@ -48,13 +48,13 @@ pub(super) struct Reach {
     pub(super) running: u32,
 }
 
-/// Serves very many requests of the plan's workload at that rate, by an engine whose steps take as long as that.
+/// Serves so many requests of the plan's workload at that rate, by an engine whose steps take as long as that.
 pub(super) fn endure(
     plan: &Plan,
     (material, shared_seed): (&Material, u64),
     engine: &Engine,
     costs: &StepCosts,
-    rate: Rate,
+    (rate, requests): (Rate, u32),
 ) -> Option<Reach> {
     let engine = engine.in_blocks(costs)?;
     let seed = mix(shared_seed, &[HOURS]);
@@ -66,14 +66,47 @@ pub(super) fn endure(
         shared_seed,
         answer_time: Seconds(0.0),
     };
-    let traffic = rig::Traffic::new(&plan.workload, material, pace).first(REQUESTS);
-    let mut breaches = Breaches::of(plan);
+    let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);
+    let mut breaches = Breaches::of(plan, requests);
     let served = engine.serve(traffic, &mut breaches, seed).ok()?;
     let running = served.telemetry.peak_running.unwrap_or(0.0) as u32;
     Some(Reach { endures: !breaches.by_far(breaches.counted), running })
 }
 
 impl<R: Rig> Session<'_, R> {
+    /// Whether the search is one that asks the twin what points are worth: then it is shown large batches before that.
+    pub(super) fn shows_batches(&self) -> bool {
+        self.plan.search.strategy == StrategyKind::Bayes && self.plan.with_twin()
+    }
+
+    /// Shows the engine of the defaults, while it runs, a batch as large as hours of the workload would come to; whether that told something
+    /// new. A stair of the step time that lies there decides which points are worth a launch, and who proves the defaults need not be shown
+    /// it again.
+    pub(super) async fn show_batches(
+        &mut self,
+        point: &Point,
+        strategy: &mut dyn Strategy,
+    ) -> Result<bool, BenchError> {
+        let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
+        let before = self.bench.largest_batch();
+        if !self.stressed(point, estimate).await? {
+            self.note("the defaults do not survive the batches that hours of this traffic come to");
+            return Ok(false);
+        }
+        if self.bench.largest_batch() <= before {
+            return Ok(false);
+        }
+        self.bench.fit_well();
+        strategy.retell(self.heard());
+        Ok(true)
+    }
+
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
+        let Some((rate, Hindsight { costs, .. })) = estimate.zip(self.bench.in_hindsight()) else { return false };
+        self.foresight().lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
+    }
+
     /// Shows the running engine a batch as large as those that hours of the workload come to above that rate, where none was measured
     /// yet: what steps take there, and whether there is memory for them. Whether it survives.
     pub(super) async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, BenchError> {
@@ -94,8 +127,8 @@ impl<R: Rig> Session<'_, R> {
     /// The highest rate that stays clear of one that the engine does not endure, where that is below this one; nearly zero where no rate is
     /// found that does.
     pub(super) fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Rate> {
-        let foresight = self.foresight();
-        let endures = |rate: f64| foresight.reach(point, costs, Rate(rate * CLEAR)).map(|reach| reach.endures);
+        let mut foresight = self.foresight();
+        let mut endures = |rate: f64| foresight.reach(point, costs, Rate(rate * CLEAR)).map(|reach| reach.endures);
         if endures(rate.0)? {
             return None;
         }
@@ -125,21 +158,23 @@ struct Breach {
 /// Counts the latencies that are far beyond their limits.
 struct Breaches {
     promises: Vec<Breach>,
-    /// Requests after the warming.
+    /// Requests in all.
+    requests: u32,
+    /// Those after the warming.
     counted: f64,
     /// When each request was due, and its first and last token; infinite before they come.
     flights: Vec<(f64, Answered, u32)>,
 }
 
 impl Breaches {
-    fn of(plan: &Plan) -> Self {
+    fn of(plan: &Plan, requests: u32) -> Self {
         let breach = |metric, quantile: f64, beyond| Breach { metric, beyond, share: 1.0 - quantile, found: 0.0 };
         let mut promises: Vec<Breach> =
             plan.slo.iter().map(|l| breach(l.metric, l.quantile, l.at_most.0 * QUEUE_GROWS.exp())).collect();
         if !promises_waiting(plan) {
             promises.push(breach(Metric::Ttft, ENDLESS.0, ENDLESS.1));
         }
-        Self { promises, counted: 0.0, flights: Vec::with_capacity(REQUESTS as usize) }
+        Self { promises, requests, counted: 0.0, flights: Vec::with_capacity(requests as usize) }
     }
 
     /// Whether a promise is broken by far when so many requests count.
@@ -148,7 +183,7 @@ impl Breaches {
     }
 
     fn count(&mut self, id: u32, (due, answer, output): (f64, Answered, u32)) {
-        if f64::from(id) < WARMING * f64::from(REQUESTS) {
+        if f64::from(id) < WARMING * f64::from(self.requests) {
             return;
         }
         self.counted += 1.0;
@@ -187,7 +222,7 @@ impl Books for Breaches {
     }
 
     fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
-        if self.by_far(f64::from(REQUESTS)) { Err(false) } else { Ok(()) }
+        if self.by_far(f64::from(self.requests)) { Err(false) } else { Ok(()) }
     }
 }
 
@@ -216,7 +251,7 @@ mod tests {
             host_memory: None,
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();
-        endure(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, Rate(rate)).unwrap()
+        endure(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), REQUESTS)).unwrap()
     }
 
     #[test]

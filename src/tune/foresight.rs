@@ -6,20 +6,27 @@
 use std::collections::HashMap;
 
 use super::cost::Prices;
-use super::endurance::{Reach, endure};
+use super::endurance::{REQUESTS, Reach, endure};
 use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
 use crate::engine::MEMORY_KNOB;
-use crate::search::Expectation;
-use crate::settings::{Limit, Metric, Plan};
+use crate::search::{Expectation, STEP};
+use crate::settings::{Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, FastReplay, StepCosts, Strain};
 use crate::units::{Rate, Seconds};
+use crate::verdict::QUEUE_GROWS;
 use crate::verdict::paired::Long;
 use crate::workload::{Material, Outline};
 
 /// Requests of a replay that maps a point: fewer than where a verdict hangs on them, since all points see the same requests and what these
 /// have in common, the process corrects.
 const MAPPED: usize = if cfg!(test) { 2_000 } else { 12_000 };
+
+/// Requests of a replay block by block, where prefixes are shared in a crowded KV cache. It takes a fifth of a second.
+const ENDURED: u32 = if cfg!(test) { 2_000 } else { 10_000 };
+
+/// A KV cache so many times as large is larger than any share of the memory makes it.
+const AMPLE: u64 = 4;
 
 /// What is remembered from question to question.
 #[derive(Default)]
@@ -28,9 +35,39 @@ pub(super) struct Outlook {
     launched: Vec<(Point, Engine)>,
     /// The number of the fit that the rest is of.
     fits: u64,
-    traffic: HashMap<u64, Vec<Outline>>,
-    replayed: HashMap<(u64, u32, bool), Vec<Replayed>>,
+    traffic: HashMap<i64, Vec<Outline>>,
+    replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
+    endured: Vec<Endured>,
     memory: FastReplay,
+}
+
+/// What is known of the endurance of an engine.
+struct Endured {
+    bounds: Bounds,
+    reuses: bool,
+    /// The highest rate that it is known to endure, and the lowest that it is known not to.
+    between: (f64, f64),
+}
+
+impl Endured {
+    fn of(engine: &Engine) -> Self {
+        Self { bounds: engine.bounds(), reuses: engine.reuses(), between: (0.0, f64::INFINITY) }
+    }
+
+    /// Whether it endures a rate, with what is known then; a higher rate is never endured better.
+    fn with(mut self, rate: Rate, try_it: impl FnOnce() -> Option<bool>) -> (Option<bool>, Self) {
+        let (endured, not) = self.between;
+        if rate.0 <= endured || rate.0 >= not {
+            return (Some(rate.0 <= endured), self);
+        }
+        let endures = try_it();
+        match endures {
+            Some(true) => self.between.0 = rate.0,
+            Some(false) => self.between.1 = rate.0,
+            None => {}
+        }
+        (endures, self)
+    }
 }
 
 struct Replayed {
@@ -79,32 +116,97 @@ pub(super) struct Foresight<'a> {
     pub(super) prices: Prices,
     /// The point of the engine that runs.
     pub(super) running: Option<&'a Point>,
+    /// Whether some probe came near to filling the KV cache.
+    pub(super) crowded: bool,
 }
 
 impl Foresight<'_> {
     /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
-    /// there is no twin.
-    pub(super) fn reach(&self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Reach> {
-        endure(self.plan, (self.material, self.seed), &self.outlook.engine(point)?, costs, rate)
+    /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
+    pub(super) fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Reach> {
+        let engine = self.outlook.engine(point)?;
+        self.reach_of(&engine, costs, rate)
+    }
+
+    /// Whether a point's engine does not endure the rate for want of a larger KV cache.
+    pub(super) fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
+        let engine = self.outlook.engine(point)?;
+        if self.reach_of(&engine, costs, rate)?.endures {
+            return Some(false);
+        }
+        Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
+    }
+
+    fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
+        if apart(self.plan) {
+            let outlines = self.pairing.traffic(self.plan, (self.material, self.seed), rate, REQUESTS as usize)?;
+            let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
+            let (long, strain) = Long::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
+            if strain.kv_full == 0 && strain.preemptions == 0 {
+                let beyond = self.worst(&long) - QUEUE_GROWS;
+                return Some(Reach { endures: beyond <= 0.0, running: strain.most_running as u32 });
+            }
+        }
+        endure(self.plan, (self.material, self.seed), engine, costs, (rate, REQUESTS))
+    }
+
+    /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
+    fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
+        let costs = self.pairing.known().map(|(costs, _)| *costs)?;
+        let engine = self.outlook.engine(point)?;
+        let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
+        let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
+        let (endures, known) = known.with(rate, || {
+            let served = endure(self.plan, (self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
+            Some(served.endures)
+        });
+        self.outlook.endured.push(known);
+        endures
+    }
+
+    /// The margin of the promise that is nearest to being broken, or broken most.
+    fn worst(&self, long: &Long) -> f64 {
+        self.margins_of(long).into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    fn margins_of(&self, long: &Long) -> Vec<Option<f64>> {
+        // Where no promise is about waiting, a queue that grows without end breaks them all.
+        let endless = if promises_waiting(self.plan) { None } else { long.log_of(Metric::Ttft, ENDLESS.0) };
+        let queue = endless.map_or(f64::NEG_INFINITY, |log| log - ENDLESS.1.ln());
+        let margin = |l: &Limit| Some((long.log_of(l.metric, l.quantile)? - l.at_most.0.ln()).max(queue));
+        self.plan.slo.iter().map(margin).collect()
     }
 }
 
-impl Expectation for Foresight<'_> {
-    fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
-        let Some((costs, fits)) = self.pairing.known().map(|(costs, fits)| (*costs, fits)) else { return Vec::new() };
+/// Rates that differ by rounding alone are one.
+fn rung(rate: Rate) -> i64 {
+    (rate.0.ln() * 1e6).round() as i64
+}
+
+/// Whether requests neither follow from answers nor share a prefix: then sums know all that blocks know, until the KV cache is full.
+fn apart(plan: &Plan) -> bool {
+    matches!(&plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
+}
+
+impl Foresight<'_> {
+    /// What the twin makes of a point at a rate; none where there is no twin.
+    fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
+        let (costs, fits) = self.pairing.known().map(|(costs, fits)| (*costs, fits))?;
         if self.outlook.fits != fits {
             self.outlook.fits = fits;
             self.outlook.replayed.clear();
+            self.outlook.endured.clear();
             self.outlook.traffic.clear();
         }
-        let Some(engine) = self.outlook.engine(point) else { return Vec::new() };
+        let engine = self.outlook.engine(point)?;
         let Outlook { traffic, replayed, memory, .. } = self.outlook;
         let bounds = engine.bounds();
-        let known = replayed.entry((rate.0.to_bits(), bounds.max_num_batched_tokens, engine.reuses())).or_default();
-        if let Some(same) = known.iter().find(|r| r.is_the_same(bounds)) {
-            return same.margins.clone();
+        let rung = rung(rate);
+        let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
+        if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
+            return Some(same.margins.clone());
         }
-        let outlines = match traffic.entry(rate.0.to_bits()) {
+        let outlines = match traffic.entry(rung) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 let drawn = self.pairing.traffic(self.plan, (self.material, self.seed), rate, MAPPED);
@@ -113,13 +215,30 @@ impl Expectation for Foresight<'_> {
         };
         let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
         let (long, strain) = Long::by_sums(&costs, bounds, &sent, memory);
-        // Where no promise is about waiting, a queue that grows without end breaks them all.
-        let endless = if promises_waiting(self.plan) { None } else { long.log_of(Metric::Ttft, ENDLESS.0) };
-        let queue = endless.map_or(f64::NEG_INFINITY, |log| log - ENDLESS.1.ln());
-        let margin = |l: &Limit| Some((long.log_of(l.metric, l.quantile)? - l.at_most.0.ln()).max(queue));
-        let margins: Vec<Option<f64>> = self.plan.slo.iter().map(margin).collect();
+        let margins = self.margins_of(&long);
+        let known = self.outlook.replayed.entry(key).or_default();
         known.push(Replayed { bounds, strain, margins: margins.clone() });
-        margins
+        Some(margins)
+    }
+}
+
+impl Expectation for Foresight<'_> {
+    fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
+        self.replay(point, rate).unwrap_or_default()
+    }
+
+    /// With fewer requests than what certifies is asked to endure, since all points see the same ones, and at the next rate that the search asks
+    /// about anyway, which is nearly as much higher as what certifies must be.
+    fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
+        let higher = rate * STEP;
+        let margins = self.replay(point, higher)?;
+        let beyond = margins.into_iter().flatten().reduce(f64::max).map(|worst| worst - QUEUE_GROWS)?;
+        if beyond > 0.0 || !self.crowded || apart(self.plan) {
+            return Some(beyond);
+        }
+        // Sums do not know which shared prefixes a full cache loses.
+        let endures = self.endures(point, higher)?;
+        Some(if endures { beyond } else { QUEUE_GROWS })
     }
 
     fn runs(&self, point: &Point) -> bool {
@@ -128,5 +247,23 @@ impl Expectation for Foresight<'_> {
 
     fn price(&self, rate: Rate, fresh: bool) -> Seconds {
         self.prices.probe(super::session::window(self.plan, rate).to, fresh)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_endurance_is_not_tried_again() {
+        let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: None };
+        let known = Endured { bounds, reuses: true, between: (0.0, f64::INFINITY) };
+        let (endures, known) = known.with(Rate(5.0), || Some(true));
+        assert_eq!((endures, known.between), (Some(true), (5.0, f64::INFINITY)));
+        let (endures, known) = known.with(Rate(8.0), || Some(false));
+        assert_eq!((endures, known.between), (Some(false), (5.0, 8.0)));
+        let (below, known) = known.with(Rate(4.0), || panic!("a lower rate is endured"));
+        let (above, known) = known.with(Rate(9.0), || panic!("a higher rate is not"));
+        assert_eq!((below, above, known.with(Rate(6.0), || None).0), (Some(true), Some(false), None));
     }
 }

@@ -46,6 +46,12 @@ impl Launches {
         Self { slower, error: (variance / n).sqrt(), freedom: n - 1.0 }
     }
 
+    /// The same once another one is known that is like the others.
+    pub(super) fn with_another(self) -> Self {
+        let n = self.freedom + 1.0;
+        Self { error: self.error * (n / (n + 1.0)).sqrt(), freedom: self.freedom + 1.0, ..self }
+    }
+
     /// Whether they differ by more than the probes of one do.
     pub(super) fn differ(&self) -> bool {
         self.error > 0.0
@@ -70,5 +76,8 @@ mod tests {
         assert!((lucky.slower - 0.12).abs() < 1e-9 && lucky.freedom == 2.0, "{lucky:?}");
         assert!((0.05..0.1).contains(&lucky.error), "{lucky:?}");
         assert_eq!(Launches::of(differ, |t| t == 1).slower, 0.0);
+        let more = lucky.with_another();
+        assert!(more.error < lucky.error && more.freedom == 3.0 && more.slower == lucky.slower, "{more:?}");
+        assert!(!Launches::default().with_another().differ());
     }
 }

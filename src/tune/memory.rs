@@ -11,7 +11,8 @@ use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
 use crate::verdict::Certainty;
 
-/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either.
+/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
+/// the engine then comes into a state in which it does.
 const NEVER_FULL: f64 = 0.6;
 /// Requests of a soak, all at once: enough to fill every place of a batch, between these bounds ...
 const SOAK: (u32, u32) = (64, 1024);
@@ -24,7 +25,8 @@ impl<'a, R: Rig> Session<'a, R> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let default = baseline.get(MEMORY_KNOB).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
-        if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL && default.is_some()) {
+        let calm = |fullest: &f64| *fullest < NEVER_FULL && default.is_some() && !self.lacks_cache;
+        if let Some(fullest) = self.fullest().filter(calm) {
             let share = (fullest * 100.0).ceil();
             self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));
             return Ok(hold(default));
@@ -74,10 +76,17 @@ impl<'a, R: Rig> Session<'a, R> {
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
     }
 
-    /// The largest share of the KV cache that was in use while the baseline was probed; none where the engine does not tell, or where
+    /// Whether some traffic came near to filling the KV cache, or would over hours, or nobody tells.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
+    }
+
+    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
     /// sequences lost their blocks.
     fn fullest(&self) -> Option<f64> {
         let probed = self.bench.passed().iter().filter_map(|e| match &e.record {
+            // What everything at once fills, no traffic does.
+            Record::Probed { ask, .. } if ask.rate == ALL_AT_ONCE => None,
             Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
             _ => None,
         });

@@ -10,6 +10,7 @@ use super::launches::Launches;
 use crate::load::RequestRecord;
 use crate::order::median;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
+use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
 use crate::twin::{
@@ -26,7 +27,7 @@ const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
 const LEAST_LONG: usize = 2_000;
 /// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
 const LEAST_TO_JUDGE: usize = 2;
-/// A fit takes at most so many probes, the latest.
+/// A fit takes at most so many probes: the one with the largest batch, and the latest.
 const MOST_PROBES: usize = 8;
 /// What a fit may cost while an engine waits.
 #[cfg(not(test))]
@@ -96,6 +97,12 @@ impl Engine {
             ..self.bounds
         };
         Self { bounds, reused_by }
+    }
+
+    /// The same with a KV cache so many times as large.
+    pub(super) fn with_cache(&self, times: u64) -> Self {
+        let bounds = Bounds { kv_tokens: self.bounds.kv_tokens.map(|tokens| tokens * times), ..self.bounds };
+        Self { bounds, ..*self }
     }
 
     /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
@@ -184,7 +191,7 @@ pub(super) struct Hindsight {
 /// The twin, and what it was taught.
 #[derive(Default)]
 pub(super) struct Pairing {
-    /// The latest probes.
+    /// The probe with the largest batch, and the latest.
     probes: VecDeque<Probe>,
     /// The trials that they are of.
     trials: VecDeque<u32>,
@@ -250,9 +257,11 @@ impl Pairing {
         }
     }
 
-    /// Takes note of what was asked, and of how fast answers came.
+    /// Takes note of what was asked, and of how fast answers came: of everything at once, as no traffic has them.
     pub(super) fn note(&mut self, lesson: &Lesson) {
-        self.latest = Some((lesson.ask, AnswerPace::of(&lesson.probe, lesson.ask.window)));
+        if lesson.ask.rate != ALL_AT_ONCE || self.latest.is_none() {
+            self.latest = Some((lesson.ask, AnswerPace::of(&lesson.probe, lesson.ask.window)));
+        }
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
@@ -288,8 +297,11 @@ impl Pairing {
         self.probes.push_back(lesson.probe.clone());
         self.trials.push_back(trial);
         if self.probes.len() > MOST_PROBES {
-            self.probes.pop_front();
-            self.trials.pop_front();
+            // What large batches do, one probe alone may have shown.
+            let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
+            let oldest = usize::from(largest.is_some_and(|(at, _)| at == 0));
+            self.probes.remove(oldest);
+            self.trials.remove(oldest);
         }
         self.lessons += 1;
         2 * self.lessons >= 3 * self.tried

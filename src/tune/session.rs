@@ -9,7 +9,7 @@ use crate::engine::effective::Effective;
 use crate::journal::{Conclusion, Placed, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{self, Ask, Heard, Observation, Query, Strategy, Tell, Traffic};
+use crate::search::{self, ALL_AT_ONCE, Ask, Heard, Observation, Query, Strategy, Tell, Traffic};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -18,8 +18,7 @@ use crate::workload::mix;
 
 /// The first rate tried, as a share of what the warm-up's burst reached: a short burst neither fills an engine nor leaves it as idle as open traffic does.
 const OF_BURST: f64 = 1.0;
-/// Another point is certified too where the best one proved less than this share of what the search promised of both; at most so many.
-const DISAPPOINTING: f64 = 0.93;
+/// Where nothing is proved of the best point, so many others are certified at most.
 const RUNNERS_UP: usize = 1;
 /// A probe of the search lasts until so many requests are expected in its window ...
 const LEAST_REQUESTS: f64 = 100.0;
@@ -42,13 +41,15 @@ pub struct Session<'a, R> {
     pub(super) left_out: Vec<String>,
     pub(super) started: bool,
     pub(super) nearest: Option<(Rate, Verdict)>,
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    pub(super) lacks_cache: bool,
 }
 
 impl<'a, R: Rig> Session<'a, R> {
     /// A session on a bench.
     pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
         let seed = bench.seed();
-        Self { bench, plan, sink, seed, left_out: Vec::new(), started: false, nearest: None }
+        Self { bench, plan, sink, seed, left_out: Vec::new(), started: false, nearest: None, lacks_cache: false }
     }
 
     /// The bench, for whoever has to stop it.
@@ -77,6 +78,10 @@ impl<'a, R: Rig> Session<'a, R> {
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
         let binding = self.bench.told().last().and_then(|(_, verdict, _)| verdict.binding.clone());
+        if self.show_batches(&point, &mut *strategy).await? {
+            self.follow(&mut *strategy, Purpose::Baseline).await?;
+        }
+        self.lacks_cache = self.lacks_cache(&point, strategy.estimate(&point));
         // 2. The memory: as much as starts.
         let held = self.memory(&point).await?;
         // 3. The other parameters, at that memory.
@@ -90,27 +95,24 @@ impl<'a, R: Rig> Session<'a, R> {
         // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals.
         let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
         let mut best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point.clone()) };
-        best = self.certify(Purpose::Certify, best, u32::from(beside.is_some())).await?;
+        best = self.certify(Purpose::Certify, best, None, u32::from(beside.is_some())).await?;
         for next in ranking.into_iter().skip(1).take(RUNNERS_UP).filter(|next| next.point != baseline.point) {
-            // The search had kept the luckiest of its readings where its winner proves less than another point promises.
-            let proved = best.certified_rate.and(best.limit).map_or(0.0, |limit| limit.0);
-            let disappointing = proved < winner.rate.0 * DISAPPOINTING && proved < next.rate.0 * DISAPPOINTING;
-            if !disappointing || !self.affords(self.prices().certification(), 1) {
+            // What the search got wrong of its winner, it got wrong of points that are like it: only where nothing at all is proved,
+            // another proof may be worth its minutes.
+            if best.certified_rate.is_some() || !self.affords(self.prices().certification(), 1) {
                 break;
             }
-            self.note(&format!("{} promises more than what is proved so far: it is proved too", next.point));
+            self.note(&format!("nothing was proved of {}: {} is proved instead", best.point, next.point));
             let runner_up = Placed { estimated_rate: Some(next.rate), ..Placed::new(next.point) };
-            let runner_up = self.certify(Purpose::Certify, runner_up, u32::from(beside.is_some())).await?;
-            if runner_up.limit.map_or(0.0, |limit| limit.0) > proved {
-                best = runner_up;
-            }
+            best = self.certify(Purpose::Certify, runner_up, None, u32::from(beside.is_some())).await?;
         }
         let baseline = match beside {
-            Some(baseline) => self.certify(Purpose::CertifyBaseline, baseline, 0).await?,
+            Some(baseline) => self.certify(Purpose::CertifyBaseline, baseline, Some(&best), 0).await?,
             None if best.point == baseline.point => best.clone(),
             None => baseline,
         };
-        Ok(answer(baseline, best, self.left_out.clone()))
+        let seen = strategy.advantage(&best.point, &baseline.point);
+        Ok(answer(baseline, best, seen, self.left_out.clone()))
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
@@ -177,11 +179,7 @@ impl<'a, R: Rig> Session<'a, R> {
         match self.bench.probe(self.asking(query.traffic), Certainty::SEARCH).await? {
             Ok(verdict) => {
                 self.look_at(query.traffic.rate(), verdict);
-                let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
-                    traffic: traffic_of(ask),
-                    seen: Observation::of(verdict, took),
-                };
-                Ok(Tell::Probed(self.bench.told().map(heard).collect()))
+                Ok(Tell::Probed(self.heard()))
             }
             Err(diagnosis) => {
                 if purpose == Purpose::Baseline {
@@ -195,10 +193,20 @@ impl<'a, R: Rig> Session<'a, R> {
         }
     }
 
+    /// The probes of the running engine that the strategy asked for.
+    pub(super) fn heard(&self) -> Vec<Heard> {
+        let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
+            traffic: traffic_of(ask),
+            seen: Observation::of(verdict, took),
+        };
+        let own = |ask: &ProbeAsk| self.shows_batches() && ask.rate == ALL_AT_ONCE;
+        self.bench.told().filter(|(ask, ..)| !own(ask)).map(heard).collect()
+    }
+
     /// What the strategy may ask about the engine, from what was learnt so far.
     pub(super) fn foresight(&mut self) -> Foresight<'_> {
-        let prices = self.prices();
-        self.bench.foresight(prices)
+        let (prices, crowded) = (self.prices(), self.is_crowded());
+        self.bench.foresight(prices, crowded)
     }
 
     /// A probe of the search: common arrivals for every point, fresh prompts in every probe.

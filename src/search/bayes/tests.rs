@@ -115,3 +115,31 @@ fn neighbours_differ_by_one_step_and_leave_alone_what_is_held() {
     assert_eq!(neighbours(&space, &Point::default(), &point(64)), [point(32)]);
     assert!(neighbours(&space, &point(16), &point(16)).is_empty());
 }
+
+#[test]
+fn a_point_that_would_not_be_certified_is_not_launched() {
+    let mut bayes = bayes();
+    // 16 sequences keep the most for minutes, and no more than 10 requests a second for hours.
+    let twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
+    let mut twin = twin.enduring(|seqs| if seqs == 16.0 { 10.0 } else { 100.0 });
+    let (launched, _) = follow(&mut bayes, &mut twin, engine);
+    assert!(!launched.is_empty() && !launched.contains(&point(16)), "{launched:?}");
+    let best = bayes.incumbent().unwrap().point;
+    assert!(best == point(8) || best == point(32), "{best}");
+    let (log, error) = bayes.advantage(&best, &point(64)).unwrap();
+    assert!(log > error && error >= LEAST_ERROR, "{log} +- {error}");
+    assert_eq!(bayes.advantage(&point(16), &point(64)), None, "nothing was seen of it");
+}
+
+#[test]
+fn second_thoughts_about_the_running_engine_are_heard() {
+    let mut bayes = bayes();
+    let mut twin = Known::nothing();
+    let query = |rate| Query { point: point(64), traffic: Traffic::Window(Rate(rate)), relaunch: false };
+    let heard = |margin| vec![Heard { traffic: Traffic::Window(Rate(12.0)), seen: observation(Some(margin), 0.02) }];
+    bayes.tell(&query(12.0), &Tell::Probed(heard(-0.3)));
+    let Ask::Probe(before) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    bayes.retell(heard(0.3));
+    let Ask::Probe(after) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    assert!(before.traffic.rate().0 > 12.0 && after.traffic.rate().0 < 12.0, "{before:?} {after:?}");
+}

@@ -28,16 +28,20 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
     }
 }
 
-/// An expectation that is a formula of `max-num-seqs` and the rate, or none.
-pub(in super::super) struct Known(Option<fn(f64, f64) -> f64>);
+/// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the second one of `max-num-seqs` is not endured.
+pub(in super::super) struct Known(Option<fn(f64, f64) -> f64>, Option<fn(f64) -> f64>);
 
 impl Known {
     pub(in super::super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
-        Self(Some(margin))
+        Self(Some(margin), None)
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self(None)
+        Self(None, None)
+    }
+
+    pub(in super::super) fn enduring(self, endured: fn(f64) -> f64) -> Self {
+        Self(self.0, Some(endured))
     }
 }
 
@@ -45,6 +49,11 @@ impl Expectation for Known {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
         vec![self.0.map(|margin| margin(seqs, rate.0))]
+    }
+
+    fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
+        let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
+        self.1.map(|endured| if rate.0 > endured(seqs) { 1.0 } else { -1.0 })
     }
 
     fn runs(&self, _point: &Point) -> bool {
