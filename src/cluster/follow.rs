@@ -136,7 +136,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         }
         let waited = idle.elapsed();
         if newest.is_none() && waited > POD_APPEARS.min(patience) {
-            let refused = refusal(cluster, &own).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
+            let refused = refusal(cluster, &job).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
             return Err(ClusterError::Wrong(format!("the worker cannot begin: {refused}")));
         }
         if waited > patience {
@@ -151,12 +151,11 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
 }
 
 /// Why a Job makes no pod, by its events; none where we may not read them.
-async fn refusal(cluster: &Cluster, job: &str) -> Option<String> {
+async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
     let events = cluster.list(CORE, "events", "").await.ok()?;
-    let is_ours = |event: &&Value| {
-        let about = &event["involvedObject"];
-        about["kind"] == "Job" && about["name"] == job && event["type"] == "Warning"
-    };
+    // Those of earlier workers, which had the same name, stay for an hour.
+    let is_ours =
+        |event: &&Value| event["involvedObject"]["uid"] == job["metadata"]["uid"] && event["type"] == "Warning";
     let newest = events.iter().filter(is_ours).max_by_key(|event| event["lastTimestamp"].as_str().unwrap_or_default());
     newest.and_then(|event| event["message"].as_str()).map(str::to_owned)
 }

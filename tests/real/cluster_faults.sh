@@ -244,8 +244,8 @@ if part thief "another pod has the GPU the moment it is free"; then
   untouched
 fi
 
-if part evicted-thief "the worker's pod is evicted, and another pod has the GPU the moment it is free"; then
-  begin evicted --patience 10s --budget 60s; works evicted || failed=1
+if part evicted-thief "the worker's pod is evicted, and another pod has the GPU the moment it is free"; then   # a Job waits ten seconds before it makes the next pod
+  begin evicted --patience 25s --budget 60s; works evicted || failed=1
   kubectl create -f - <<< "$thief" > /dev/null
   first=$(worker_pod)
   kubectl create --raw "/api/v1/namespaces/default/pods/$first/eviction" -f - > /dev/null <<< \
@@ -254,7 +254,7 @@ if part evicted-thief "the worker's pod is evicted, and another pod has the GPU 
   ends evicted
   kubectl delete pod thief > /dev/null
   check "the run fails" failed_with 2
-  check "the reason is said, in the scheduler's words" tells "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu"
+  check "the reason is said, in the scheduler's words" tells "did not begin within 25.0 s (--patience): .*Insufficient nvidia.com/gpu"
   check "the time without service is said" tells "had served nothing for"
   untouched
 fi
