@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod commands;
+mod digest;
 pub mod engine;
 pub mod export;
 pub mod journal;

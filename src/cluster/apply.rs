@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::api::ClusterError;
 use super::target::Target;
+use crate::digest::sha256;
 use crate::export::contradictions::Measured;
 use crate::export::flags::{Flags, Setting};
 use crate::export::forms::{self, diff};
@@ -13,7 +14,7 @@ use crate::export::winner::{NoWinner, annotations, settings, winner};
 use crate::export::write::{Exported, Visit, Wanted, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
-use crate::report::Outcome;
+use crate::report::{Outcome, outcome_json};
 use crate::settings::{Plan, Secrets};
 use crate::space::Parameter;
 
@@ -46,10 +47,7 @@ pub fn change(target: &Target, container: Option<&str>, outcome: &Outcome) -> Re
         }
         nothing @ NoWinner::Nothing(_) => ClusterError::Wrong(nothing.to_string()),
     })?;
-    let text = serde_json::to_string(outcome).unwrap_or_default();
-    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let said = annotations(outcome, best, &format!("sha256:{hex}"));
+    let said = annotations(outcome, best, &format!("sha256:{}", sha256(outcome_json(outcome).as_bytes())));
     let measured = Measured { outcome };
     written(target, container, (settings(best), said), &|document, engine| measured.contradictions(document, engine))
 }

@@ -17,11 +17,11 @@ use super::lease::Lease;
 use super::owners::{gitops, obstacle};
 use super::rights::{check, needed, scaling_rights};
 use super::rollout::{Rollout, serves};
-use super::target::{Borrowed, Target, Which};
+use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
-use super::worker::{LABEL, Order, RUN, TEMPLATE, digest, worker};
+use super::worker::{LABEL, Order, TEMPLATE, digest, worker};
 use crate::export::render::yaml;
-use crate::report::Outcome;
+use crate::report::{Outcome, outcome_json};
 use crate::settings::Plan as Session;
 
 /// Pods of an engine that the worker never started have so long to become ready.
@@ -223,7 +223,8 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
             take(cluster, target, &plan.borrowed, request.patience).await?;
             cluster.patch(BATCH, "jobs", &own, &Patch::Merge(json!({"spec": {"suspend": false}}))).await?;
             say(cluster, target, Step::Tuning, &format!("the worker is Job {own}")).await;
-            let mut watch = Watch::new(&request.which, &plan.borrowed, made_from(cluster, &own).await?);
+            let mut watch =
+                Watch::new(&request.which, &plan.borrowed, made_from(cluster, &own).await?.unwrap_or_default());
             let ended = follow(cluster, &mut watch, request.patience).await?;
             if let Some(outcome) = &ended.outcome {
                 say(cluster, target, Step::Tuned, &outcome.because).await;
@@ -239,10 +240,10 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
     Ok(Done { ended, arguments })
 }
 
-/// The digest of what the worker was made from.
-async fn made_from(cluster: &Cluster, own: &str) -> Result<String, ClusterError> {
-    let job = cluster.get(BATCH, "jobs", own).await?;
-    Ok(job["metadata"]["annotations"][TEMPLATE].as_str().unwrap_or_default().to_owned())
+/// The digest of what the worker was made from; none where it is gone.
+async fn made_from(cluster: &Cluster, own: &str) -> Result<Option<String>, ClusterError> {
+    let job = cluster.find(BATCH, "jobs", own).await?;
+    Ok(job.and_then(|job| job["metadata"]["annotations"][TEMPLATE].as_str().map(str::to_owned)))
 }
 
 /// Changes the arguments, scales up, and waits until the target serves with them; otherwise brings the former ones back.
@@ -253,11 +254,8 @@ async fn set_arguments(
     outcome: &Outcome,
     force: bool,
 ) -> Result<Arguments, ClusterError> {
-    let (name, own) = (&request.which.name, own_name(&request.which.name));
-    let edited = match cluster.find(BATCH, "jobs", &own).await? {
-        Some(job) => job["metadata"]["annotations"][TEMPLATE].as_str().map(str::to_owned),
-        None => None,
-    };
+    let name = &request.which.name;
+    let measured = made_from(cluster, &own_name(name)).await?;
     end_worker(cluster, name).await?;
     let target = Target::read(cluster, &request.which).await?;
     let change = match change(&target, request.order.container.as_deref(), outcome) {
@@ -278,7 +276,7 @@ async fn set_arguments(
         let why = format!("{tool} keeps {} as a repository says, so the change belongs there", target.title());
         return Ok(for_the_user(why));
     }
-    if edited.is_some_and(|before| before != digest(&target)) {
+    if measured.is_some_and(|before| before != digest(&target)) {
         let why = format!("{} was edited while the worker measured what it was before", target.title());
         return Ok(for_the_user(why));
     }
@@ -355,9 +353,8 @@ async fn keep_outcome(
     outcome: &Outcome,
 ) -> Result<(), ClusterError> {
     let name = outcome_name(&request.which.name);
-    let text = serde_json::to_string_pretty(outcome).unwrap_or_default();
     cluster.delete(CORE, "configmaps", &name).await?;
-    let object = config_map(&name, request, borrowed, json!({"outcome.json": text}));
+    let object = config_map(&name, request, borrowed, json!({"outcome.json": outcome_json(outcome)}));
     cluster.create(CORE, "configmaps", &object).await?;
     cluster.tell(&format!("the outcome is in ConfigMap {name}"));
     Ok(())

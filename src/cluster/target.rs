@@ -11,8 +11,8 @@ const ORIGINAL: &str = "autotune/original-replicas";
 const KEPT: &str = "autotune/kept-replicas";
 /// The annotation that says which part of a target is borrowed, where it has several.
 const PART: &str = "autotune/component";
-/// The annotation that names the run, and with it the folder of its journal, while a target is borrowed.
-const RUN: &str = "autotune/run";
+/// The annotation that names the run, and with it the folder of its journal: of a target while it is borrowed, and of what the run makes.
+pub const RUN: &str = "autotune/run";
 
 /// What stands on a target while it is borrowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,11 +119,6 @@ impl Target {
         let mut target = Self { kind, name, part, replicas: 0, borrowed, object };
         target.replicas = (kind.replicas)(&target.scaled());
         Ok(target)
-    }
-
-    /// Which target this is.
-    pub fn which(&self) -> Which {
-        Which { kind: self.kind, name: self.name.clone(), part: self.part.clone() }
     }
 
     pub(super) fn scaled(&self) -> Scaled<'_> {

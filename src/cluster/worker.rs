@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::api::ClusterError;
 use super::borrow::short_name;
-use super::target::Target;
+use super::target::{RUN, Target};
+use crate::digest::sha256;
 
 /// Where our things are in the worker's container.
 const HOME: &str = "/autotune";
@@ -12,8 +13,6 @@ const HOME: &str = "/autotune";
 pub const LABEL: &str = "autotune/target";
 /// The annotation of a worker with the digest of what it was made from.
 pub const TEMPLATE: &str = "autotune/template";
-/// The annotation of a worker that names its run.
-pub const RUN: &str = "autotune/run";
 /// A worker that fails for reasons of the cluster is tried so many times again.
 const RETRIES: u32 = 3;
 /// The engine needs a while to end.
@@ -99,8 +98,8 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
 pub fn digest(target: &Target) -> String {
     let mut spec = target.object["spec"].clone();
     forget_scale(&mut spec);
-    let digest = ring::digest::digest(&ring::digest::SHA256, spec.to_string().as_bytes());
-    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    // As long as a name of a commit, which people compare by eye.
+    sha256(spec.to_string().as_bytes())[..16].to_owned()
 }
 
 fn forget_scale(value: &mut Value) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Failed, complain, exit, print};
 use crate::cli::{ExportArgs, Form};
+use crate::digest::sha256;
 use crate::export::contradictions::Measured;
 use crate::export::flags::Flags;
 use crate::export::forms;
@@ -86,9 +87,7 @@ fn read_outcome(place: &Path) -> Result<(Outcome, String), Failed> {
         );
         return Err(Failed::usage(says));
     }
-    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((outcome, format!("sha256:{hex}")))
+    Ok((outcome, format!("sha256:{}", sha256(&bytes))))
 }
 
 /// The name that is shown, and the text; `-` is standard input.

@@ -224,8 +224,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
     std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
-    let json = serde_json::to_string_pretty(&outcome).map_err(Failed::own)? + "\n";
-    report::replace(&out.join("outcome.json"), json.as_bytes()).map_err(Failed::own)?;
+    report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
     print(&summary(outcome, out));
     match arguments {
         Arguments::Applied => {

@@ -16,7 +16,7 @@ use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use calibration::calibration;
-pub use outcome::{Answer, Outcome, VERSION, last_words, outcome};
+pub use outcome::{Answer, Outcome, VERSION, last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
 pub use summary::summary;
 pub use summary_calibration::summary_calibration;
@@ -35,8 +35,7 @@ pub struct ReportError {
 /// Those of the disk.
 pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
     let outcome = outcome(journal);
-    let json = serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n";
-    replace(&folder.join("outcome.json"), json.as_bytes())?;
+    replace(&folder.join("outcome.json"), outcome_json(&outcome).as_bytes())?;
     let csv_path = folder.join("trials.csv");
     let csv = trials::trials_csv(journal).map_err(|source| ReportError { path: csv_path.clone(), source })?;
     replace(&csv_path, &csv)?;

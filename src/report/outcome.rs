@@ -119,6 +119,11 @@ pub fn last_words(outcome: &Outcome) -> String {
     }
 }
 
+/// The text of `outcome.json`, the same wherever it is written, so that its digest is too.
+pub fn outcome_json(outcome: &Outcome) -> String {
+    serde_json::to_string_pretty(outcome).unwrap_or_default() + "\n"
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();

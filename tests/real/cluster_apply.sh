@@ -49,6 +49,8 @@ check "the run ends well" is 0 "echo $code"
 best=$(python3 -c "import json; print(json.load(open('$out/answer/outcome.json'))['best']['parameters']['max-num-seqs'])" || echo none)
 check "the Deployment has the winner's arguments" is "[\"--max-num-seqs\",\"$best\",\"--port\",\"0\"]" arguments
 check "and says where they come from" is "true: no measurement of a real engine" "kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/simulated}'"
+check "and which outcome that is: the one that came back" is "sha256:$(sha256sum < "$out/answer/outcome.json" | cut -d' ' -f1)" "kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/outcome}'"
+check "and that stays in the cluster" is "$(sha256sum < "$out/answer/outcome.json")" "kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | sha256sum"
 check "the field manager is ours, by Apply" is "Apply" "kubectl get deployment chat --show-managed-fields -o json | python3 -c 'import json,sys; print(*{m[\"operation\"] for m in json.load(sys.stdin)[\"metadata\"][\"managedFields\"] if m[\"manager\"] == \"autotune\" and \"f:args\" in json.dumps(m)})'"
 check "all else is as it was" python3 - "$out/before.json" <(kubectl get deployment chat -o json) "$best" <<'PY'
 import json, sys
