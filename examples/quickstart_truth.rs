@@ -30,6 +30,7 @@ fn main() {
         profile: &profile,
         material: &material,
         quirks: Quirks::default(),
+        workers: 1,
         truth_requests: TRUTH_REQUESTS,
         progress: &|_, _, _| (),
         sink: &autotune::progress::Silent,

@@ -118,6 +118,9 @@ pub struct RehearseArgs {
     /// How many sessions, each with another seed
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub seeds: u32,
+    /// How many GPUs a session has, each with an engine of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub workers: u32,
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,

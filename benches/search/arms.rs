@@ -9,10 +9,16 @@ pub struct Arm {
     pub strategy: &'static str,
     /// Whether the twin weighs its probes.
     pub twin: bool,
+    /// Engines that run at the same time, each on a GPU of its own.
+    pub workers: usize,
 }
 
 const fn control(strategy: &'static str) -> Arm {
-    Arm { name: strategy, strategy, twin: false }
+    Arm { name: strategy, strategy, twin: false, workers: 1 }
+}
+
+const fn reference(name: &'static str, workers: usize) -> Arm {
+    Arm { name, strategy: REFERENCE, twin: true, workers }
 }
 
 /// The arm that the others are compared with.
@@ -20,7 +26,9 @@ pub const REFERENCE: &str = "bayes";
 
 /// Every arm. One that this build does not know is left out.
 pub const ARMS: &[Arm] = &[
-    Arm { name: REFERENCE, strategy: "bayes", twin: true },
+    reference(REFERENCE, 1),
+    reference("bayes-on-2", 2),
+    reference("bayes-on-4", 4),
     control("bayes-flat"),
     control("bisect"),
     control("random"),

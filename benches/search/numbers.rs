@@ -44,8 +44,10 @@ pub struct Summary {
     /// The share of runs that certified something.
     pub proven: f64,
     pub launches: f64,
-    /// Median, and the tenths at both ends.
+    /// Minutes of GPUs: median, and the tenths at both ends.
     pub minutes: [f64; 3],
+    /// Minutes from begin to end, the median.
+    pub elapsed: f64,
     pub millis: f64,
 }
 
@@ -64,6 +66,7 @@ impl Summary {
             proven: share(rows, |r| r.best.is_some()),
             launches: quantile(rows.iter().map(|r| f64::from(r.launches)), 0.5),
             minutes: [minutes(0.5), minutes(0.1), minutes(0.9)],
+            elapsed: quantile(rows.iter().map(|r| r.minutes), 0.5),
             millis: rows.iter().map(|r| r.millis).sum::<f64>() / rows.len().max(1) as f64,
         }
     }

@@ -41,6 +41,8 @@ pub struct Row {
     pub launches: u32,
     pub probes: u32,
     pub gpu_minutes: f64,
+    /// From its begin to its end, however many engines ran meanwhile.
+    pub minutes: f64,
     /// What that went into.
     pub spending: Spending,
     /// Minutes, and the quality of the point that was thought the best from then on.
@@ -72,6 +74,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
             profile,
             material: &material,
             quirks: *quirks,
+            workers: arm.workers,
             truth_requests: 0,
             progress: &|_, _, _| (),
             sink: if steps { &Plain } else { &Silent },
@@ -111,7 +114,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         let of_truth = placed.certified_rate?.0 / truth;
         Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0) })
     };
-    let Rehearsed { seed, status, because, cost, spending, improved, baseline, best, .. } = rehearsed;
+    let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
     Row {
         surface: surface.name,
@@ -130,6 +133,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         launches: cost.launches,
         probes: cost.probes,
         gpu_minutes: cost.engine_seconds.0 / 60.0,
+        minutes: elapsed.0 / 60.0,
         spending: *spending,
         improved: improved.iter().map(|i| (i.spent.0 / 60.0, quality(&i.point))).collect(),
         millis: *millis,

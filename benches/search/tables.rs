@@ -24,7 +24,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
         let over = over.filter(|o| o.1 > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
         line(&mut text, &titled(arm), &Summary::of(&of_arm));
         let over = over.map_or(String::new(), |o| format!("; most rates over their limit: {} ({})", o.0, percent(o.1)));
-        writeln!(text, "| | worst: {} ({}){over} | | | | | | | | |", worst.0, percent(worst.1)).unwrap();
+        writeln!(text, "| | worst: {} ({}){over} | | | | | | | | | |", worst.0, percent(worst.1)).unwrap();
     }
     writeln!(text, "\n## Stated confidence and observed frequency\n").unwrap();
     writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
@@ -106,16 +106,16 @@ fn titled(arm: &Arm) -> String {
 fn head(text: &mut String, first: &str) {
     writeln!(
         text,
-        "| {first} | runs | within 3 % of the best | quality, median [p5] | certified / limit, median | over by 3 % | proven | launches | GPU min, median [p10..p90] | ms |"
+        "| {first} | runs | within 3 % of the best | quality, median [p5] | certified / limit, median | over by 3 % | proven | launches | GPU min, median [p10..p90] | min | ms |"
     )
     .unwrap();
-    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|").unwrap();
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|").unwrap();
 }
 
 fn line(text: &mut String, first: &str, s: &Summary) {
     writeln!(
         text,
-        "| {first} | {} | {} | {:.3} [{:.3}] | {:.3} | {} of {} | {} | {:.0} | {:.1} [{:.1}..{:.1}] | {:.0} |",
+        "| {first} | {} | {} | {:.3} [{:.3}] | {:.3} | {} of {} | {} | {:.0} | {:.1} [{:.1}..{:.1}] | {:.1} | {:.0} |",
         s.runs,
         percent(s.as_good),
         s.median_quality,
@@ -128,6 +128,7 @@ fn line(text: &mut String, first: &str, s: &Summary) {
         s.minutes[0],
         s.minutes[1],
         s.minutes[2],
+        s.elapsed,
         s.millis,
     )
     .unwrap();

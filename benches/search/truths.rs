@@ -169,6 +169,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
         profile: &surface.profile,
         material,
         quirks: surface.quirks,
+        workers: 1,
         truth_requests: COARSE as usize,
         progress: &|_, _, _| (),
         sink: &autotune::progress::Silent,

@@ -40,6 +40,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         profile: &profile,
         material: &material,
         quirks: Quirks::default(),
+        workers: args.workers as usize,
         truth_requests: TRUTH_REQUESTS,
         progress: &progress,
         sink: &Silent,

@@ -39,6 +39,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         plan: Secrets::of(&plan).redact_plan(&plan),
         workload_digest: corpus.digest(),
+        workers: 1,
     };
     let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
         JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
@@ -75,7 +76,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             let swept = clean_up(&opened.journal).await;
             sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
         }
-        let mut bench = Bench::new(rig, &plan, seed, &*sink, Some(folder), opened.journal);
+        let mut bench = Bench::new(vec![rig], &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
             bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }

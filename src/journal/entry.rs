@@ -148,6 +148,14 @@ pub struct Header {
     /// The digest of the workload's file, where it has one.
     #[serde(default)]
     pub workload_digest: Option<u64>,
+    /// How many engines ran at the same time.
+    #[serde(default = "alone")]
+    pub workers: usize,
+}
+
+/// The only worker, which journals do not mention that were begun before there could be more.
+fn alone() -> usize {
+    1
 }
 
 /// What a trial is for.

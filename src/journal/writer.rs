@@ -142,6 +142,7 @@ fn difference(found: &Header, wanted: &Header) -> Option<String> {
             plan.remove("budget");
             plan.insert("seed".into(), header.seed.into());
             plan.insert("digest of the workload's file".into(), header.workload_digest.into());
+            plan.insert("workers".into(), header.workers.into());
         }
         plan
     };
@@ -185,6 +186,7 @@ mod tests {
             seed: 1,
             plan: crate::settings::parse("x.toml", space).unwrap(),
             workload_digest,
+            workers: 1,
         }
     }
 
@@ -198,9 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_header_from_before_there_were_workload_files_is_one_without() {
+    fn a_run_with_another_number_of_workers_is_another_job() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), Header { workers: 2, ..header(None) }, false).unwrap());
+        let Err(error) = open(folder.path(), header(None), true) else { panic!("one worker was accepted") };
+        assert!(error.to_string().contains("workers was 2, is now 1"), "{error}");
+    }
+
+    #[test]
+    fn a_header_from_before_there_were_workload_files_and_workers_is_one_without() {
         let mut json = serde_json::to_value(header(None)).unwrap();
         json.as_object_mut().unwrap().remove("workload_digest").unwrap();
+        json.as_object_mut().unwrap().remove("workers").unwrap();
         assert_eq!(serde_json::from_value::<Header>(json).unwrap(), header(None));
     }
 }

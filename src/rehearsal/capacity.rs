@@ -291,7 +291,16 @@ mod tests {
     }
 
     fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, quirks: Quirks) -> Job<'a> {
-        Job { plan, profile, material, quirks, truth_requests: 20_000, progress: &|_, _, _| (), sink: &Silent }
+        Job {
+            plan,
+            profile,
+            material,
+            quirks,
+            workers: 1,
+            truth_requests: 20_000,
+            progress: &|_, _, _| (),
+            sink: &Silent,
+        }
     }
 
     #[test]

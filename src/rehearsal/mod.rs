@@ -53,6 +53,8 @@ pub struct Job<'a> {
     pub material: &'a Material,
     /// What the engine has that its profile does not say.
     pub quirks: Quirks,
+    /// How many engines run at the same time, each on a GPU of its own; at least 1.
+    pub workers: usize,
     /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
     pub truth_requests: usize,
     /// Told after each part: what it was, how many are done, how many there are.
@@ -72,6 +74,8 @@ pub struct Rehearsed {
     pub because: String,
     /// What it would have cost.
     pub cost: Cost,
+    /// How long it would have taken: with one worker as long as its engine ran.
+    pub elapsed: Seconds,
     /// What its time went into.
     pub spending: Spending,
     /// Its best points so far, one after the other.
@@ -143,8 +147,12 @@ pub struct Rehearsal {
     pub statuses: Vec<(Status, usize)>,
     /// Launches of a session.
     pub launches: Option<Spread>,
-    /// Seconds of the GPU that a session would take.
+    /// Engines that run at the same time.
+    pub workers: usize,
+    /// Seconds of the GPU that a session would take, summed over the workers.
     pub gpu_seconds: Option<Spread>,
+    /// Seconds that it would last.
+    pub elapsed_seconds: Option<Spread>,
     /// The gain over the defaults, where there is one to compare.
     pub gain: Option<Spread>,
     /// How many of these gains are between certified rates; the others are between estimates of the search.
@@ -197,7 +205,9 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
         budget: job.plan.budget.gpu_time.into(),
         statuses: statuses(&sessions),
         launches: spread(|s| Some(f64::from(s.cost.launches))),
+        workers: job.workers,
         gpu_seconds: spread(|s| Some(s.cost.engine_seconds.0)),
+        elapsed_seconds: spread(|s| Some(s.elapsed.0)),
         gain: spread(|s| s.gain),
         gains_certified: sessions.iter().filter(|s| s.gain_certified).count(),
         chosen: chosen(&sessions, truth.as_ref()),
@@ -212,22 +222,39 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 /// # Errors
 /// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
-    let rig = SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
-        .foreign(job.quirks.foreign)
-        .first_start(job.quirks.first_start);
+    // Each worker finds cold weights at its first start.
+    let rig = || {
+        SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
+            .foreign(job.quirks.foreign)
+            .first_start(job.quirks.first_start)
+    };
+    let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
     let ear = Ear::new(job.sink);
-    let bench = Bench::new(rig, job.plan, seed, &ear, None, Journal::default());
+    let bench = Bench::new(rigs, job.plan, seed, &ear, None, Journal::default());
     let mut session = Session::new(bench, job.plan, &ear);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
-    let entries = session.bench().journal().entries.clone();
+    let (entries, elapsed) = (session.bench().journal().entries.clone(), session.bench().elapsed());
     drop(session);
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
-    Ok(Rehearsed { seed, status, because, cost, spending, improved, baseline, best, gain, gain_certified, left_out })
+    Ok(Rehearsed {
+        seed,
+        status,
+        because,
+        cost,
+        elapsed,
+        spending,
+        improved,
+        baseline,
+        best,
+        gain,
+        gain_certified,
+        left_out,
+    })
 }
 
 /// The gain, and whether both rates are certified.

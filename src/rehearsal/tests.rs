@@ -32,6 +32,7 @@ fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> 
             profile,
             material: &material,
             quirks: Quirks::default(),
+            workers: 1,
             truth_requests,
             progress: &|_, _, _| (),
             sink: &Silent,
@@ -125,7 +126,7 @@ fn an_engine_that_starts_and_runs_out_of_memory_under_load_is_told_so() {
     profile.memory.load_per_sequence = 1 << 20;
     let plan = plan(&SMALL);
     let rig = SimulatedRig::new(plan.clone(), profile.clone(), 1, Material::default());
-    let bench = Bench::new(rig, &plan, 1, &Silent, None, Journal::default());
+    let bench = Bench::new(vec![rig], &plan, 1, &Silent, None, Journal::default());
     let mut session = Session::new(bench, &plan, &Silent);
     let conclusion = session.run().now_or_never().unwrap().unwrap();
     let seen = session.bench().journal().entries.iter().any(|e| match &e.record {
@@ -148,6 +149,7 @@ fn the_truth_is_told_or_why_there_is_none() {
             profile: &profile,
             material: &material,
             quirks: Quirks::default(),
+            workers: 1,
             truth_requests: 1500,
             progress: &|_, _, _| (),
             sink: &Silent,

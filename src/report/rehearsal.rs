@@ -33,6 +33,10 @@ pub fn rehearsal(rehearsal: &Rehearsal, space_file: &str) -> String {
     if let Some(seconds) = rehearsal.gpu_seconds {
         line("GPU time", spread(seconds.times(1.0 / 60.0), |v| format!("{v:.1}")) + " minutes");
     }
+    if let Some(seconds) = rehearsal.elapsed_seconds.filter(|_| rehearsal.workers > 1) {
+        let lasts = spread(seconds.times(1.0 / 60.0), |v| format!("{v:.1}"));
+        line("lasts", format!("{lasts} minutes on {} GPUs", rehearsal.workers));
+    }
     match rehearsal.gain {
         Some(gain) => line(
             "gain",

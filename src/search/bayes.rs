@@ -6,7 +6,7 @@
 
 use super::curve::{Curve, Root};
 use super::margins::{Margins, Sight};
-use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Query, Strategy, Tell, Traffic, round};
+use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell, Traffic, round};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -47,6 +47,7 @@ const LEAST_ERROR: f64 = 0.02;
 const TIE: f64 = 0.003;
 
 /// The strategy.
+#[derive(Clone)]
 pub struct Bayes {
     space: Space,
     seed: u64,
@@ -64,10 +65,12 @@ pub struct Bayes {
     beliefs: Vec<Belief>,
     /// Points that may still be worth a launch.
     promising: usize,
-    next: Option<Ask>,
+    /// Whether something was told that the margins have not learnt.
+    stale: bool,
 }
 
 /// An engine that was launched, and its probes.
+#[derive(Clone)]
 struct Trial {
     point: Point,
     heard: Vec<Heard>,
@@ -76,6 +79,7 @@ struct Trial {
     mute: bool,
 }
 
+#[derive(Clone)]
 struct Belief {
     point: Point,
     curve: Curve,
@@ -111,7 +115,7 @@ impl Bayes {
             margins: None,
             beliefs: Vec::new(),
             promising: plan.search.candidates as usize,
-            next: None,
+            stale: true,
         }
     }
 
@@ -143,8 +147,47 @@ impl Bayes {
         self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.heard).map(|h| h.traffic.rate().0)
     }
 
-    fn running(&self) -> Option<&Point> {
-        self.trials.last().filter(|t| !t.failed).map(|t| &t.point)
+    /// What is thought of the point whose engine runs.
+    fn running(&self, engine: &dyn Expectation) -> Option<&Belief> {
+        let running = self.trials.iter().rev().find(|t| !t.failed && engine.runs(&t.point))?;
+        self.belief(&running.point)
+    }
+
+    /// Itself, with what is asked of other engines told as it is expected.
+    fn imagining(&self, in_flight: &[Query], engine: &mut dyn Expectation) -> Self {
+        let mut imagined = self.clone();
+        for query in in_flight {
+            let rate = query.traffic.rate();
+            let Some(margins) = &self.margins else {
+                imagined.trial_of(query).failed = true;
+                continue;
+            };
+            let expected = margins.predict(&query.point, rate, engine);
+            let seen = |(margin, _): &(f64, f64)| Seen {
+                margin: Some(*margin),
+                error: LEAST_ERROR,
+                measured: Some(*margin),
+                broken: *margin > 0.0,
+            };
+            let limits: Vec<Seen> = expected.iter().map(seen).collect();
+            let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
+            let kept = !limits.iter().any(|l| l.broken);
+            let seen = Observation { kept, margin, limits, saturated: false, throughput: rate };
+            let trial = imagined.trial_of(query);
+            trial.heard.push(Heard { traffic: query.traffic, seen });
+        }
+        imagined.stale = true;
+        imagined
+    }
+
+    /// The trial in which a question is asked.
+    fn trial_of(&mut self, query: &Query) -> &mut Trial {
+        let known = self.trials.iter().rposition(|t| t.point == query.point).filter(|_| !query.relaunch);
+        let at = known.unwrap_or_else(|| {
+            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false, mute: false });
+            self.trials.len() - 1
+        });
+        &mut self.trials[at]
     }
 
     fn decide(&mut self, engine: &mut dyn Expectation) -> Ask {
@@ -154,8 +197,15 @@ impl Bayes {
             let first = if self.may_probe(&self.baseline) { Some(self.baseline.clone()) } else { others() };
             return first.map_or(Ask::Done, |point| probe(point, self.first_rate));
         }
-        let margins = Margins::learn(&self.space, self.first_rate, &sights, engine, self.margins.as_ref());
-        self.beliefs = self.believe(&margins, engine);
+        let margins = match self.margins.take() {
+            Some(margins) if !self.stale => margins,
+            before => {
+                let margins = Margins::learn(&self.space, self.first_rate, &sights, engine, before.as_ref());
+                self.beliefs = self.believe(&margins, engine);
+                self.stale = false;
+                margins
+            }
+        };
         let ask = if self.held.is_none() { self.look_at_baseline() } else { self.look_around(&margins, engine) };
         self.margins = Some(margins);
         ask
@@ -222,8 +272,7 @@ impl Bayes {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         let mut offers: Vec<Offer> = Vec::new();
         // A point that was launched before is not launched again: that is what certification does.
-        let running = self.running().filter(|point| engine.runs(point)).and_then(|point| self.belief(point));
-        if let Some(running) = running.filter(|b| self.may_probe(&b.point)) {
+        if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point)) {
             offers.push(self.offer(&running.point, &running.curve, best.rate, false, engine));
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
@@ -249,8 +298,7 @@ impl Bayes {
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
     fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
-        let running = self.running().filter(|point| engine.runs(point) && self.may_probe(point));
-        if let Some(belief) = running.and_then(|point| self.belief(point))
+        if let Some(belief) = self.running(engine).filter(|b| self.may_probe(&b.point))
             && let Some(rate) = self.step(&belief.point, belief.root).filter(|rate| !self.driven(&belief.point, *rate))
         {
             return probe(belief.point.clone(), rate);
@@ -332,26 +380,23 @@ fn neighbours(space: &Space, held: &Point, point: &Point) -> Vec<Point> {
 impl Strategy for Bayes {
     fn open(&mut self, held: &Point) {
         self.held = Some(held.clone());
-        self.next = None;
+        self.stale = true;
     }
 
-    fn ask(&mut self, engine: &mut dyn Expectation) -> Ask {
-        if self.next.is_none() {
-            let next = self.decide(engine);
-            if next == Ask::Done && self.held.is_some() {
-                self.promising = 0;
-            }
-            self.next = Some(next);
+    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+        if !in_flight.is_empty() {
+            return self.imagining(in_flight, engine).decide(engine);
         }
-        self.next.clone().unwrap_or(Ask::Done)
+        let next = self.decide(engine);
+        if next == Ask::Done && self.held.is_some() {
+            self.promising = 0;
+        }
+        next
     }
 
     fn tell(&mut self, query: &Query, tell: &Tell) {
-        self.next = None;
-        if self.trials.last().is_none_or(|t| t.point != query.point) || query.relaunch {
-            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false, mute: false });
-        }
-        let Some(trial) = self.trials.last_mut() else { return };
+        self.stale = true;
+        let trial = self.trial_of(query);
         match tell {
             Tell::Probed(heard) => {
                 trial.mute = heard.len() <= trial.heard.len();
@@ -365,7 +410,7 @@ impl Strategy for Bayes {
     }
 
     fn retell(&mut self, heard: Vec<Heard>) {
-        self.next = None;
+        self.stale = true;
         if let Some(trial) = self.trials.last_mut() {
             trial.heard = heard;
         }

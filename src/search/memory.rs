@@ -19,15 +19,15 @@ impl HighestThatStarts {
         Self { values, starts: None, fails }
     }
 
-    /// The value to try next; none when the answer is known.
-    pub fn next(&self) -> Option<&Value> {
+    /// The values to try next, at most so many at the same time: those that divide what is open into equal parts. None when the answer is known.
+    pub fn next(&self, at_once: usize) -> Vec<Value> {
         let from = self.starts.map_or(0, |s| s + 1);
-        let last = self.values.len();
-        match self.fails.checked_sub(from) {
-            None | Some(0) => None,
-            Some(_) if self.fails == last && self.starts.is_none() => self.values.last(),
-            Some(open) => self.values.get(from + (open - 1) / 2),
+        let open = self.fails.saturating_sub(from);
+        if self.fails == self.values.len() && self.starts.is_none() {
+            return self.values.last().cloned().into_iter().collect();
         }
+        let parts = at_once.min(open) + 1;
+        (1..parts).filter_map(|part| self.values.get(from + part * (open + 1) / parts - 1)).cloned().collect()
     }
 
     /// Whether that value started.
@@ -51,15 +51,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_boundary_is_found_in_logarithmically_many_starts() {
+    fn every_boundary_is_found_in_logarithmically_many_rounds() {
         let values: Vec<Value> = (0..10).map(Value::Int).collect();
-        for boundary in 0..=10 {
+        for (boundary, (at_once, most)) in (0..=10).flat_map(|b| [(1, 5), (2, 4), (9, 2), (20, 2)].map(|r| (b, r))) {
             let mut search = HighestThatStarts::new(values.clone());
-            let mut starts = 0;
-            while let Some(value) = search.next().cloned() {
-                search.tell(&value, value.number().unwrap() < f64::from(boundary));
-                starts += 1;
-                assert!(starts <= 5, "boundary {boundary}");
+            let mut rounds = 0;
+            loop {
+                let tried = search.next(at_once);
+                if tried.is_empty() {
+                    break;
+                }
+                assert!(tried.len() <= at_once && tried.windows(2).all(|pair| pair[0].number() < pair[1].number()));
+                for value in tried {
+                    search.tell(&value, value.number().unwrap() < f64::from(boundary));
+                }
+                rounds += 1;
+                assert!(rounds <= most, "boundary {boundary}, {at_once} at once");
             }
             assert_eq!(search.found().and_then(Value::number), (boundary > 0).then(|| f64::from(boundary - 1)));
         }
@@ -68,8 +75,8 @@ mod tests {
     #[test]
     fn one_start_is_enough_where_the_highest_value_works() {
         let mut search = HighestThatStarts::new((0..10).map(Value::Int).collect());
-        assert_eq!(search.next(), Some(&Value::Int(9)));
+        assert_eq!(search.next(4), [Value::Int(9)]);
         search.tell(&Value::Int(9), true);
-        assert_eq!(search.next(), None);
+        assert_eq!(search.next(4), []);
     }
 }

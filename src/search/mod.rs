@@ -96,10 +96,10 @@ pub struct Heard {
     pub seen: Observation,
 }
 
-/// What became of the last question.
+/// What became of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tell {
-    /// It was measured. These are all probes of the running engine in their order, the new one last; what is thought of the earlier ones
+    /// It was measured. These are all probes of its engine in their order, the new one last; what is thought of the earlier ones
     /// may have changed with it.
     Probed(Vec<Heard>),
     /// The engine did not start, or did not live.
@@ -176,17 +176,19 @@ pub trait Expectation {
     fn price(&self, rate: Rate, fresh: bool) -> Seconds;
 }
 
-/// A strategy, told what it asked for in the order in which it asked.
+/// A strategy, told what it asked for in the order in which it asked. Where several engines answer, it is asked for each of them before it is
+/// told anything.
 ///
 /// The session launches the baseline itself. Until [`Strategy::open`] only the baseline is asked about; after it the whole space is.
 pub trait Strategy: Send {
     /// Opens the space. Parameters in `held` keep that value from here on.
     fn open(&mut self, held: &Point);
 
-    /// What it wants to know; asking twice without a word in between gives the same question.
-    fn ask(&mut self, engine: &mut dyn Expectation) -> Ask;
+    /// What it wants to know of an engine, while other engines are asked what is in flight; asking twice without a word in between gives the
+    /// same question. A strategy that knows no other engines has no question while one is in flight.
+    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask;
 
-    /// What became of the last question.
+    /// What became of a question.
     fn tell(&mut self, query: &Query, tell: &Tell);
 
     /// What is thought by now of the last engine's probes, where that has changed since they were told.

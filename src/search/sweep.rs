@@ -71,7 +71,11 @@ impl Strategy for Sweep {
         self.order = Some((self.orders)(held));
     }
 
-    fn ask(&mut self, _engine: &mut dyn Expectation) -> Ask {
+    fn ask(&mut self, _engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+        // What it asks next hangs on the answer.
+        if !in_flight.is_empty() {
+            return Ask::Done;
+        }
         loop {
             if let Some(Current { point, rule, heard, .. }) = &self.current {
                 match rule.next(heard) {

@@ -93,7 +93,7 @@ impl<R: Rig> Session<'_, R> {
             return String::new();
         };
         let (space, limit) = (self.plan.space.clone(), &verdict.limits[bound]);
-        let mut foresight = self.foresight();
+        let mut foresight = self.foresight(0);
         let mut margin = |point: &_| foresight.margins(point, rate).get(bound).copied().flatten();
         let Some(now) = margin(&baseline.point) else { return String::new() };
         let changes = space.parameters.iter().flat_map(|p| p.values.iter().map(|v| (&p.name, v)));

@@ -3,11 +3,13 @@
 //! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
 //! launches that are slower than this one (`launches`).
 
-use super::bench::BenchError;
-use super::certifier::{Certifier, Curve};
+use super::bench::{BenchError, Step};
+use super::certifier::{Certifier, Curve, Proof};
 use super::endurance::LOWEST;
+use super::memory::survived;
 use super::pairing::Hindsight;
 use super::session::{CONTENT, Session};
+use super::worker::Asking;
 use crate::journal::{DirectlySeen, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::{Expectation, round};
@@ -33,89 +35,55 @@ const ANSWERS: f64 = 15.0;
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
 
-impl<R: Rig> Session<'_, R> {
-    /// Drives a cold engine with fresh arrivals near the estimate until its limit is known to the precision asked for, or the budget ends
-    /// but for so many certifications that come after. Beside a point whose limit is known it is also enough to be surely below that. What
-    /// could not be proved is among what was left out.
-    pub(super) async fn certify(
-        &mut self,
-        purpose: Purpose,
-        placed: Placed,
-        beside: Option<&Placed>,
-        certifications: u32,
-    ) -> Result<Placed, BenchError> {
-        let whose = if purpose == Purpose::Certify { "the best point" } else { "the baseline" };
-        let what = format!("the certification of {whose}");
-        let Some(estimate) = placed.estimated_rate else { return Ok(placed) };
-        if !self.affords(self.prices().launch + self.prices().certify, certifications) {
-            self.left_out(format!("{what}: the budget ended"));
-            return Ok(placed);
+/// A point that is being certified on a worker of its own.
+struct Proving {
+    /// Its worker, and its place among those that are certified together.
+    worker: usize,
+    purpose: Purpose,
+    point: Point,
+    /// What the search thinks it keeps.
+    estimate: Rate,
+    certifier: Certifier,
+    heard: Vec<(Rate, Verdict)>,
+    /// What is driven next.
+    rate: Rate,
+    /// Why no more is driven.
+    ended: Option<String>,
+}
+
+impl Proving {
+    fn of((worker, (purpose, placed)): (usize, &(Purpose, Placed))) -> Option<Self> {
+        let estimate = placed.estimated_rate?;
+        let (certifier, heard, ended) = (Certifier::default(), Vec::new(), None);
+        Some(Self {
+            worker,
+            purpose: *purpose,
+            point: placed.point.clone(),
+            estimate,
+            certifier,
+            heard,
+            rate: estimate,
+            ended,
+        })
+    }
+
+    fn what(&self) -> &'static str {
+        match self.purpose {
+            Purpose::Certify => "the certification of the best point",
+            _ => "the certification of the baseline",
         }
-        self.bench.dismiss_witnesses();
-        if let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
-            self.left_out(format!("{what}: {}", diagnosis.says));
-            return Ok(placed);
-        }
-        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
-        if self.tuned_memory().is_some() && !self.survives(&placed.point).await? {
-            self.left_out(format!("{what}: the engine runs out of memory when every place of its batch is taken"));
-            return Ok(placed);
-        }
-        if !self.stressed(&placed.point, estimate).await? {
-            self.left_out(format!(
-                "{what}: the engine does not survive the batches that hours of this traffic come to"
-            ));
-            return Ok(placed);
-        }
-        self.bench.fit_well();
-        let (mut certifier, mut heard): (Certifier, Vec<(Rate, Verdict)>) = (Certifier::default(), Vec::new());
-        let (mut rate, mut ended) = (self.begin(&placed.point, estimate), format!("{TRIES} probes"));
-        let rival = beside.and_then(|rival| rival.certified_rate.and(rival.limit).zip(rival.limit_error));
-        for attempt in 0..TRIES {
-            let again = attempt > 0 && certifier.wants_launches();
-            let price = if again { self.prices().launch + self.prices().certify } else { self.prices().certify };
-            if attempt > 0 && !self.affords(price, certifications) {
-                "the budget".clone_into(&mut ended);
-                break;
-            }
-            if again && let Err(diagnosis) = self.bench.launch(purpose, &placed.point).await? {
-                ended = diagnosis.says;
-                break;
-            }
-            match self.bench.probe(self.fresh(rate, attempt), Certainty::CERTIFIED).await? {
-                Ok(verdict) if verdict.outcome == Outcome::Void => {}
-                Ok(verdict) => {
-                    certifier.hear(rate, &verdict, self.curves(&placed.point, rate));
-                    heard.push((rate, verdict));
-                    self.doubt(&placed.point, &mut certifier);
-                }
-                Err(diagnosis) => {
-                    ended = diagnosis.says;
-                    break;
-                }
-            }
-            self.standing(0);
-            if rival.is_some_and(|(limit, error)| certifier.is_below(limit, error)) {
-                "it is surely below the best point".clone_into(&mut ended);
-                break;
-            }
-            if certifier.done(self.plan.search.precision, self.plan.search.min_gain * WORTH) {
-                "another probe is not expected to raise the rate".clone_into(&mut ended);
-                break;
-            }
-            rate = certifier.next(rate);
-        }
-        let Some(proof) = certifier.proof() else {
-            self.left_out(format!("{what}: no rate down to {rate} held on fresh traffic ({ended})"));
-            return Ok(placed);
-        };
-        if !certifier.precise(self.plan.search.precision) {
-            let (known, asked) = (proof.error * 100.0, self.plan.search.precision * 100.0);
-            self.left_out(format!("{what} to +-{asked} %: the limit is known to +-{known:.1} % ({ended})"));
-        }
+    }
+
+    /// The limit of its point and its error, where a rate is proved.
+    fn limit(&self) -> Option<(Rate, f64)> {
+        self.certifier.proof().map(|proof| (proof.limit, proof.error))
+    }
+
+    /// What it came to.
+    fn proved(self, proof: &Proof, placed: &Placed) -> Placed {
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
-        let nearest = heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
-        Ok(Placed {
+        let nearest = self.heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
+        Placed {
             certified_rate: Some(proof.rate),
             confidence: Some(proof.confidence),
             limit: Some(proof.limit),
@@ -123,23 +91,184 @@ impl<R: Rig> Session<'_, R> {
             binding: nearest.and_then(|(_, verdict)| verdict.binding.clone()),
             windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
             seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
-            ..placed
-        })
+            ..placed.clone()
+        }
+    }
+}
+
+impl<R: Rig> Session<'_, R> {
+    /// Certifies one point on the first worker, beside another that is already, where there is one; see [`Session::certify_each`].
+    pub(super) async fn certify(
+        &mut self,
+        purpose: Purpose,
+        placed: Placed,
+        beside: Option<&Placed>,
+        certifications: u32,
+    ) -> Result<Placed, BenchError> {
+        let rival = beside.and_then(|rival| rival.certified_rate.and(rival.limit).zip(rival.limit_error));
+        let mut alone = [(purpose, placed)];
+        self.certify_each(&mut alone, rival, certifications).await?;
+        let [(_, placed)] = alone;
+        Ok(placed)
+    }
+
+    /// Drives cold engines, each on a worker of its own, with the same fresh arrivals near their estimates until their limits are known to the
+    /// precision asked for, or the budget ends but for so many certifications that come after. Beside a `rival`, whose limit is known with
+    /// that error, it is also enough to be surely below it; for a baseline that is the best point beside it. What could not be proved is
+    /// among what was left out.
+    pub(super) async fn certify_each(
+        &mut self,
+        asked: &mut [(Purpose, Placed)],
+        rival: Option<(Rate, f64)>,
+        certifications: u32,
+    ) -> Result<(), BenchError> {
+        let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
+        let (price, mut committed) = (self.prices().launch + self.prices().certify, Seconds(0.0));
+        proving.retain(|one| {
+            let affords = self.affords(committed + price, certifications);
+            if affords {
+                committed += price;
+            } else {
+                self.left_out(format!("{}: the budget ended", one.what()));
+            }
+            affords
+        });
+        if proving.is_empty() {
+            return Ok(());
+        }
+        self.bench.dismiss_witnesses();
+        let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
+        let ready = self.bench.launch_each(launches).await?;
+        let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
+        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
+        if self.tuned_memory().is_some() {
+            let soaks = proving.iter().map(|one| (one.worker, Some(self.soak(&one.point)))).collect();
+            let answers = self.show(soaks).await?;
+            let dies = "the engine runs out of memory when every place of its batch is taken";
+            let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
+            proving = self.kept(proving, says);
+        }
+        let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
+        let bursts = proving.iter().map(burst).collect();
+        let answers = self.show(bursts).await?;
+        let dies = "the engine does not survive the batches that hours of this traffic come to";
+        let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
+        let mut proving = self.kept(proving, says);
+        self.bench.fit_well();
+        for one in &mut proving {
+            one.rate = self.begin(one);
+        }
+        for attempt in 0..TRIES {
+            if !self.drive(&mut proving, attempt, rival, certifications).await? {
+                break;
+            }
+        }
+        for one in proving {
+            let (_, placed) = &mut asked[one.worker];
+            *placed = self.concluded(one, placed);
+        }
+        Ok(())
+    }
+
+    /// Those of whom nothing is said; what is said of the others is left out.
+    fn kept(&mut self, proving: Vec<Proving>, says: impl Iterator<Item = Option<String>>) -> Vec<Proving> {
+        let mut kept = Vec::new();
+        for (one, says) in proving.into_iter().zip(says) {
+            match says {
+                Some(says) => self.left_out(format!("{}: {says}", one.what())),
+                None => kept.push(one),
+            }
+        }
+        kept
+    }
+
+    /// Drives those that have not ended once more, all at the same time; whether there was one.
+    async fn drive(
+        &mut self,
+        proving: &mut [Proving],
+        attempt: u64,
+        rival: Option<(Rate, f64)>,
+        certifications: u32,
+    ) -> Result<bool, BenchError> {
+        let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
+        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
+            let again = attempt > 0 && one.certifier.wants_launches();
+            let price = self.prices().certify + if again { self.prices().launch } else { Seconds(0.0) };
+            if attempt > 0 && !self.affords(committed + price, certifications) {
+                one.ended = Some("the budget".to_owned());
+                continue;
+            }
+            committed += price;
+            steps.push(Step {
+                worker: one.worker,
+                launch: again.then(|| (one.purpose, one.point.clone())),
+                asking: self.fresh(one.rate, attempt),
+                certainty: Certainty::CERTIFIED,
+            });
+        }
+        if steps.is_empty() {
+            return Ok(false);
+        }
+        let answers = self.bench.round(steps).await?;
+        let winner = proving.iter().find(|one| one.purpose == Purpose::Certify);
+        let mut best = rival.or_else(|| winner.and_then(Proving::limit));
+        for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
+            match answer {
+                Ok(verdict) if verdict.outcome == Outcome::Void => {}
+                Ok(verdict) => {
+                    one.certifier.hear(one.rate, &verdict, self.curves(one));
+                    one.heard.push((one.rate, verdict));
+                    self.doubt(one);
+                }
+                Err(diagnosis) => {
+                    one.ended = Some(diagnosis.says);
+                    continue;
+                }
+            }
+            self.standing(0);
+            let loses = best.is_some_and(|(limit, error)| one.certifier.is_below(limit, error));
+            if loses && one.purpose == Purpose::CertifyBaseline {
+                one.ended = Some("it is surely below the best point".to_owned());
+            } else if one.certifier.done(self.plan.search.precision, self.plan.search.min_gain * WORTH) {
+                one.ended = Some("another probe is not expected to raise the rate".to_owned());
+            } else {
+                one.rate = one.certifier.next(one.rate);
+            }
+            if one.purpose == Purpose::Certify {
+                best = one.limit();
+            }
+        }
+        Ok(true)
+    }
+
+    /// What is proved of a point, or what was left out.
+    fn concluded(&mut self, one: Proving, placed: &Placed) -> Placed {
+        let what = one.what();
+        let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));
+        let Some(proof) = one.certifier.proof() else {
+            self.left_out(format!("{what}: no rate down to {} held on fresh traffic ({ended})", one.rate));
+            return placed.clone();
+        };
+        if !one.certifier.precise(self.plan.search.precision) {
+            let (known, asked) = (proof.error * 100.0, self.plan.search.precision * 100.0);
+            self.left_out(format!("{what} to +-{asked} %: the limit is known to +-{known:.1} % ({ended})"));
+        }
+        one.proved(&proof, placed)
     }
 
     /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the
     /// highest rate that can be certified was driven.
-    fn begin(&mut self, point: &Point, estimate: Rate) -> Rate {
-        let begin = estimate * BEGIN;
-        let costs = self.bench.in_hindsight().map(|hindsight| hindsight.costs);
-        let ceiling = costs.and_then(|costs| self.ceiling(point, &costs, begin)).filter(|c| *c > begin * LOWEST);
+    fn begin(&mut self, one: &Proving) -> Rate {
+        let begin = one.estimate * BEGIN;
+        let costs = self.bench.in_hindsight(one.worker).map(|hindsight| hindsight.costs);
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin)).filter(|c| *c > begin * LOWEST);
         round(ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))))
     }
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
     /// come back from a burst.
-    fn doubt(&mut self, point: &Point, certifier: &mut Certifier) {
-        let Some(Hindsight { costs, launches }) = self.bench.in_hindsight() else { return };
+    fn doubt(&mut self, Proving { worker, point, certifier, .. }: &mut Proving) {
+        let Some(Hindsight { costs, launches }) = self.bench.in_hindsight(*worker) else { return };
         certifier.launched(launches);
         certifier.bound(None);
         let Some(ceiling) = certifier.proof().and_then(|proof| self.ceiling(point, &costs, proof.rate)) else { return };
@@ -151,21 +280,21 @@ impl<R: Rig> Session<'_, R> {
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline.
-    fn fresh(&self, rate: Rate, attempt: u64) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
+    fn fresh(&self, rate: Rate, attempt: u64) -> Asking {
         let (seed, ramp, planned) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
-        move |trial, probe, answer_time| ProbeAsk {
+        Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate,
             window: Window { from: ramp, to: ramp + Seconds(planned.0.max(ANSWERS * answer_time.0)) },
             arrival_seed: mix(seed, &[FRESH, attempt]),
             content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
             slack: 1.0,
-        }
+        })
     }
 
-    /// What the twin expects of each margin around a rate; nothing where it does not know one of them.
-    fn curves(&mut self, point: &Point, rate: Rate) -> Vec<Curve> {
-        let mut foresight = self.foresight();
+    /// What the twin expects of each margin around the rate that was driven; nothing where it does not know one of them.
+    fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<Curve> {
+        let mut foresight = self.foresight(*worker);
         let mut curves: Vec<Curve> = Vec::new();
         for step in -AROUND..=AROUND {
             let there = Rate(rate.0 * STEP.powi(step));

@@ -97,37 +97,42 @@ impl<R: Rig> Session<'_, R> {
             return Ok(false);
         }
         self.bench.fit_well();
-        strategy.retell(self.heard());
+        strategy.retell(self.heard(0));
         Ok(true)
     }
 
     /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
-        let Some((rate, Hindsight { costs, .. })) = estimate.zip(self.bench.in_hindsight()) else { return false };
-        self.foresight().lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
+        let Some((rate, Hindsight { costs, .. })) = estimate.zip(self.bench.in_hindsight(0)) else { return false };
+        self.foresight(0).lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
     }
 
-    /// Shows the running engine a batch as large as those that hours of the workload come to above that rate, where none was measured
-    /// yet: what steps take there, and whether there is memory for them. Whether it survives.
-    pub(super) async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, BenchError> {
-        let Some(Hindsight { costs, .. }) = self.bench.in_hindsight() else { return Ok(true) };
-        let Some(reach) = self.foresight().reach(point, &costs, Rate(rate.0 * CLEAR)) else { return Ok(true) };
+    /// Shows the first worker's engine the [`Session::burst`] above that rate, if there is one to show; whether it survives.
+    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, BenchError> {
+        let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
+        Ok(self.bench.probe(0, self.asking(burst), Certainty::SEARCH).await?.is_ok())
+    }
+
+    /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
+    /// whether there is memory for them.
+    pub(super) fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Traffic> {
+        let Hindsight { costs, .. } = self.bench.in_hindsight(worker)?;
+        let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
         let count = reach.running.min(MOST_AT_ONCE);
         if f64::from(count) <= f64::from(self.bench.largest_batch()) * AS_MEASURED {
-            return Ok(true);
+            return None;
         }
         if !self.affords(self.prices().certify * 2.0, 0) {
             self.left_out(format!("what {count} requests at once do to the engine: the budget ended"));
-            return Ok(true);
+            return None;
         }
-        let traffic = Traffic::Requests { rate: ALL_AT_ONCE, count };
-        Ok(self.bench.probe(self.asking(traffic), Certainty::SEARCH).await?.is_ok())
+        Some(Traffic::Requests { rate: ALL_AT_ONCE, count })
     }
 
     /// The highest rate that stays clear of one that the engine does not endure, where that is below this one; nearly zero where no rate is
     /// found that does.
     pub(super) fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Rate> {
-        let mut foresight = self.foresight();
+        let mut foresight = self.foresight(0);
         let mut endures = |rate: f64| foresight.reach(point, costs, Rate(rate * CLEAR)).map(|reach| reach.endures);
         if endures(rate.0)? {
             return None;

@@ -2,14 +2,14 @@
 
 use super::bench::BenchError;
 use super::session::Session;
-use crate::engine::diagnosis::Consequence;
+use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
 use crate::search::{ALL_AT_ONCE, HighestThatStarts, Traffic};
 use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
-use crate::verdict::Certainty;
+use crate::verdict::Verdict;
 
 /// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
 /// the engine then comes into a state in which it does.
@@ -33,21 +33,32 @@ impl<'a, R: Rig> Session<'a, R> {
         }
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
-        while let Some(value) = search.next().cloned() {
-            if !self.affords(self.prices().launch, 2) {
+        'search: loop {
+            let values = search.next(self.bench.workers());
+            if values.is_empty() {
+                break;
+            }
+            if !self.affords(self.prices().launch * values.len() as f64, 2) {
                 self.left_out("a larger memory share: the budget ended".into());
                 break;
             }
-            match self.bench.launch(Purpose::Memory, &corner.with(MEMORY_KNOB, value.clone())).await? {
-                Ok(_) => {
-                    self.started = true;
-                    let survives = self.survives(&corner).await?;
-                    search.tell(&value, survives);
-                }
-                Err(diagnosis) if diagnosis.consequence == Consequence::MemoryBound => search.tell(&value, false),
-                Err(diagnosis) => {
-                    self.note(&format!("the memory share stays at its default: {}", diagnosis.says));
-                    break;
+            let points = values.iter().map(|value| corner.with(MEMORY_KNOB, value.clone()));
+            let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
+            let started = self.bench.launch_each(launches).await?;
+            let soak =
+                |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
+            let soaked = self.show(started.iter().enumerate().map(soak).collect()).await?;
+            for ((value, started), soaked) in values.iter().zip(started).zip(soaked) {
+                match started {
+                    Ok(_) => {
+                        self.started = true;
+                        search.tell(value, soaked.is_none_or(|soaked| survived(&soaked)));
+                    }
+                    Err(diagnosis) if diagnosis.consequence == Consequence::MemoryBound => search.tell(value, false),
+                    Err(diagnosis) => {
+                        self.note(&format!("the memory share stays at its default: {}", diagnosis.says));
+                        break 'search;
+                    }
                 }
             }
         }
@@ -99,8 +110,8 @@ impl<'a, R: Rig> Session<'a, R> {
         self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1)
     }
 
-    /// Whether the running engine survives the load that takes most memory: every place of its batch taken at once.
-    pub(super) async fn survives(&mut self, point: &Point) -> Result<bool, BenchError> {
+    /// The load that takes most memory of a point's engine: every place of its batch taken at once.
+    pub(super) fn soak(&self, point: &Point) -> Traffic {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
         let burst = self.bench.passed().iter().rev().find_map(|e| match &e.record {
             Record::Ready { ready, .. } => Some(ready.burst_rate.0),
@@ -108,10 +119,11 @@ impl<'a, R: Rig> Session<'a, R> {
         });
         let in_time = (burst.unwrap_or(0.0) * SOAKED.0) as u32;
         let count = (2 * places).min(in_time).clamp(SOAK.0, SOAK.1);
-        let traffic = Traffic::Requests { rate: ALL_AT_ONCE, count };
-        Ok(match self.bench.probe(self.asking(traffic), Certainty::SEARCH).await? {
-            Ok(_) => true,
-            Err(diagnosis) => diagnosis.consequence != Consequence::MemoryBound,
-        })
+        Traffic::Requests { rate: ALL_AT_ONCE, count }
     }
+}
+
+/// Whether an engine survived a soak: whatever else became of it, its memory sufficed.
+pub(super) fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
+    answer.as_ref().err().is_none_or(|diagnosis| diagnosis.consequence != Consequence::MemoryBound)
 }

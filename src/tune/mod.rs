@@ -4,6 +4,7 @@
 
 mod answer;
 mod bench;
+mod books;
 mod certifier;
 mod certify;
 mod cost;
@@ -13,6 +14,7 @@ mod launches;
 mod memory;
 mod pairing;
 mod session;
+mod worker;
 
 pub use bench::{Bench, BenchError, Folder};
 pub use cost::forecast;

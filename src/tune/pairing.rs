@@ -204,8 +204,8 @@ pub(super) struct Pairing {
     hours: Hours,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
-    /// The probes that certify what is being certified, with their trials: in no fit that judges.
-    witnesses: Vec<(u32, Probe)>,
+    /// The probes that certify what is being certified, with their workers and trials: in no fit that judges.
+    witnesses: Vec<(usize, u32, Probe)>,
     /// The trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not among them.
     driven: Vec<u32>,
     /// What was asked last, and how fast answers came.
@@ -265,9 +265,9 @@ impl Pairing {
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
-    /// Keeps a probe of a trial that certifies, and whether it ran to its end.
-    pub(super) fn witness(&mut self, trial: u32, lesson: &Lesson, complete: bool) {
-        self.witnesses.push((trial, lesson.probe.clone()));
+    /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
+    pub(super) fn witness(&mut self, worker: usize, trial: u32, lesson: &Lesson, complete: bool) {
+        self.witnesses.push((worker, trial, lesson.probe.clone()));
         self.driven.extend(complete.then_some(trial));
     }
 
@@ -277,11 +277,14 @@ impl Pairing {
         self.driven.clear();
     }
 
-    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
-    pub(super) fn in_hindsight(&self) -> Option<Hindsight> {
+    /// The engine by all that is known, what certifies on that worker included: for questions that no probe answers, and whose answer only
+    /// lowers a rate. What certifies on another is another point.
+    pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
         let known = self.fit.as_ref()?;
         let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
-        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(self.witnesses.iter().cloned()).unzip();
+        let witnesses = self.witnesses.iter().filter(|(whose, ..)| *whose == worker);
+        let witnesses = witnesses.map(|(_, trial, probe)| (*trial, probe.clone()));
+        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(witnesses).unzip();
         let fit = refit(&probes, known, EFFORT).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
         Some(Hindsight { costs: fit.costs, launches: Launches::of(slower, |trial| self.driven.contains(&trial)) })

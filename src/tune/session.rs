@@ -1,9 +1,10 @@
 //! The order of a session, and the decisions between its steps.
 
 use super::answer::{answer, never_started};
-use super::bench::{Bench, BenchError};
+use super::bench::{Bench, BenchError, Step};
 use super::cost::{Prices, forecast};
 use super::foresight::Foresight;
+use super::worker::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::journal::{Conclusion, Placed, Purpose};
@@ -45,6 +46,14 @@ pub struct Session<'a, R> {
     pub(super) lacks_cache: bool,
 }
 
+/// A question of the strategy on its way to a worker.
+struct Asked {
+    worker: usize,
+    query: Query,
+    /// Whether its engine is launched for it.
+    fresh: bool,
+}
+
 impl<'a, R: Rig> Session<'a, R> {
     /// A session on a bench.
     pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
@@ -77,7 +86,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Ok(found) => found,
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
-        let binding = self.bench.told().last().and_then(|(_, verdict, _)| verdict.binding.clone());
+        let binding = self.bench.told(0).last().and_then(|(_, verdict, _)| verdict.binding.clone());
         if self.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }
@@ -92,10 +101,20 @@ impl<'a, R: Rig> Session<'a, R> {
         let Some(winner) = ranking.first().cloned() else {
             return Ok(self.nothing_found(baseline));
         };
-        // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals.
+        // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals, at the same time where there
+        //    is another worker.
         let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
         let mut best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point.clone()) };
-        best = self.certify(Purpose::Certify, best, None, u32::from(beside.is_some())).await?;
+        let (mut later, mut beside_proved) = (beside, None);
+        match later.take_if(|_| self.bench.workers() > 1) {
+            Some(beside) => {
+                let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, beside)];
+                self.certify_each(&mut both, None, 0).await?;
+                let [(_, winner), (_, beside)] = both;
+                (best, beside_proved) = (winner, Some(beside));
+            }
+            None => best = self.certify(Purpose::Certify, best, None, u32::from(later.is_some())).await?,
+        }
         for next in ranking.into_iter().skip(1).take(RUNNERS_UP).filter(|next| next.point != baseline.point) {
             // What the search got wrong of its winner, it got wrong of points that are like it: only where nothing at all is proved,
             // another proof may be worth its minutes.
@@ -104,12 +123,13 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             self.note(&format!("nothing was proved of {}: {} is proved instead", best.point, next.point));
             let runner_up = Placed { estimated_rate: Some(next.rate), ..Placed::new(next.point) };
-            best = self.certify(Purpose::Certify, runner_up, None, u32::from(beside.is_some())).await?;
+            best = self.certify(Purpose::Certify, runner_up, None, u32::from(later.is_some())).await?;
         }
-        let baseline = match beside {
-            Some(baseline) => self.certify(Purpose::CertifyBaseline, baseline, Some(&best), 0).await?,
-            None if best.point == baseline.point => best.clone(),
-            None => baseline,
+        let baseline = match (beside_proved, later) {
+            (Some(baseline), _) => baseline,
+            (None, Some(baseline)) => self.certify(Purpose::CertifyBaseline, baseline, Some(&best), 0).await?,
+            (None, None) if best.point == baseline.point => best.clone(),
+            (None, None) => baseline,
         };
         let seen = strategy.advantage(&best.point, &baseline.point);
         Ok(answer(baseline, best, seen, self.left_out.clone()))
@@ -132,7 +152,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
                 let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(None));
-                let asked = strategy.ask(&mut self.foresight());
+                let asked = strategy.ask(&mut self.foresight(0), &[]);
                 if let Ask::Probe(query) = asked {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
@@ -141,86 +161,121 @@ impl<'a, R: Rig> Session<'a, R> {
         }
     }
 
-    /// Does what the strategy asks until it is done or the budget ends.
+    /// Does what the strategy asks until it is done or the budget ends: round by round a question for each worker, and for the first alone
+    /// where the defaults are looked at.
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), BenchError> {
-        let certifications = if purpose == Purpose::Baseline { 1 } else { 2 };
+        let (workers, certifications) = if purpose == Purpose::Baseline { (1, 1) } else { (self.bench.workers(), 2) };
         let mut before = strategy.incumbent();
         loop {
-            let asked = strategy.ask(&mut self.foresight());
-            // A winner is settled when the next question is asked.
-            let incumbent = strategy.incumbent();
-            if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
-                self.sink.take(&Event::Improved(incumbent));
+            let (mut round, mut price): (Vec<Asked>, Seconds) = (Vec::new(), Seconds(0.0));
+            let mut spent = false;
+            for worker in 0..workers {
+                let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
+                let asked = strategy.ask(&mut self.foresight(worker), &in_flight);
+                // A winner is settled when the next question is asked.
+                let incumbent = strategy.incumbent();
+                if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
+                    self.sink.take(&Event::Improved(incumbent));
+                }
+                before = incumbent;
+                let Ask::Probe(query) = asked else { continue };
+                let fresh = query.relaunch || self.bench.point(worker) != Some(&query.point);
+                price += self.prices().probe(self.length(&query.traffic), fresh);
+                spent = !self.affords(price, certifications);
+                if spent {
+                    break;
+                }
+                round.push(Asked { worker, query, fresh });
             }
-            before = incumbent;
-            let Ask::Probe(query) = asked else { return Ok(()) };
-            let fresh = query.relaunch || self.bench.point() != Some(&query.point);
-            let price = self.prices().probe(self.length(&query.traffic), fresh);
-            if !self.affords(price, certifications) {
-                self.left_out(match purpose {
-                    Purpose::Baseline => "the rest of the baseline's rate search: the budget ended".into(),
-                    _ => format!("{} of the candidates: the budget ended", strategy.points_left()),
-                });
+            if round.is_empty() {
+                if spent {
+                    self.left_out(match purpose {
+                        Purpose::Baseline => "the rest of the baseline's rate search: the budget ended".into(),
+                        _ => format!("{} of the candidates: the budget ended", strategy.points_left()),
+                    });
+                }
                 return Ok(());
             }
-            let told = self.try_out(purpose, &query, fresh).await?;
-            strategy.tell(&query, &told);
+            for (asked, told) in round.iter().zip(self.try_out(purpose, &round).await?) {
+                strategy.tell(&asked.query, &told);
+            }
             self.standing(strategy.points_left());
         }
     }
 
-    async fn try_out(&mut self, purpose: Purpose, query: &Query, fresh: bool) -> Result<Tell, BenchError> {
-        if fresh {
-            if let Err(diagnosis) = self.bench.launch(purpose, &query.point).await? {
-                return Ok(Tell::Failed(diagnosis.consequence));
-            }
-            self.started = true;
-        }
-        match self.bench.probe(self.asking(query.traffic), Certainty::SEARCH).await? {
-            Ok(verdict) => {
-                self.look_at(query.traffic.rate(), verdict);
-                Ok(Tell::Probed(self.heard()))
-            }
-            Err(diagnosis) => {
-                if purpose == Purpose::Baseline {
-                    let says = &diagnosis.says;
-                    self.note(&format!(
-                        "the baseline failed under load ({says}); its rate stays at what it kept before"
-                    ));
+    async fn try_out(&mut self, purpose: Purpose, round: &[Asked]) -> Result<Vec<Tell>, BenchError> {
+        let step = |Asked { worker, query, fresh }: &Asked| Step {
+            worker: *worker,
+            launch: fresh.then(|| (purpose, query.point.clone())),
+            asking: self.asking(query.traffic),
+            certainty: Certainty::SEARCH,
+        };
+        let steps = round.iter().map(step).collect();
+        let mut told = Vec::new();
+        for (Asked { worker, query, .. }, answer) in round.iter().zip(self.bench.round(steps).await?) {
+            // Where no engine of its trial runs, the launch itself has failed.
+            self.started |= self.bench.point(*worker).is_some();
+            told.push(match answer {
+                Ok(verdict) => {
+                    self.look_at(query.traffic.rate(), verdict);
+                    Tell::Probed(self.heard(*worker))
                 }
-                Ok(Tell::Failed(diagnosis.consequence))
-            }
+                Err(diagnosis) => {
+                    if purpose == Purpose::Baseline {
+                        let says = &diagnosis.says;
+                        self.note(&format!(
+                            "the baseline failed under load ({says}); its rate stays at what it kept before"
+                        ));
+                    }
+                    Tell::Failed(diagnosis.consequence)
+                }
+            });
         }
+        Ok(told)
     }
 
-    /// The probes of the running engine that the strategy asked for.
-    pub(super) fn heard(&self) -> Vec<Heard> {
+    /// The probes of a worker's engine that the strategy asked for.
+    pub(super) fn heard(&self, worker: usize) -> Vec<Heard> {
         let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
             traffic: traffic_of(ask),
             seen: Observation::of(verdict, took),
         };
         let own = |ask: &ProbeAsk| self.shows_batches() && ask.rate == ALL_AT_ONCE;
-        self.bench.told().filter(|(ask, ..)| !own(ask)).map(heard).collect()
+        self.bench.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
     }
 
-    /// What the strategy may ask about the engine, from what was learnt so far.
-    pub(super) fn foresight(&mut self) -> Foresight<'_> {
+    /// Shows the engines of workers, at the same time, the traffic that is meant for each, where there is some; what became of it.
+    pub(super) async fn show(
+        &mut self,
+        asked: Vec<(usize, Option<Traffic>)>,
+    ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, BenchError> {
+        let step = |(worker, traffic): &(usize, Option<Traffic>)| {
+            let asking = self.asking((*traffic)?);
+            Some(Step { worker: *worker, launch: None, asking, certainty: Certainty::SEARCH })
+        };
+        let steps = asked.iter().filter_map(step).collect();
+        let mut answers = self.bench.round(steps).await?.into_iter();
+        Ok(asked.iter().map(|(_, traffic)| traffic.and_then(|_| answers.next())).collect())
+    }
+
+    /// What the strategy may ask about a worker's engine, from what was learnt so far.
+    pub(super) fn foresight(&mut self, worker: usize) -> Foresight<'_> {
         let (prices, crowded) = (self.prices(), self.is_crowded());
-        self.bench.foresight(prices, crowded)
+        self.bench.foresight(worker, prices, crowded)
     }
 
     /// A probe of the search: common arrivals for every point, fresh prompts in every probe.
-    pub(super) fn asking(&self, traffic: Traffic) -> impl Fn(u32, u32, Seconds) -> ProbeAsk + use<R> {
+    pub(super) fn asking(&self, traffic: Traffic) -> Asking {
         let (seed, window) = (self.seed, self.window(&traffic));
         let slack = if matches!(traffic, Traffic::Requests { .. }) { NEVER_CUT } else { 1.0 };
-        move |trial, probe, answer_time| ProbeAsk {
+        Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate: traffic.rate(),
             window,
             arrival_seed: mix(seed, &[ARRIVALS]),
             content_seed: mix(seed, &[CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
             slack,
-        }
+        })
     }
 
     fn window(&self, traffic: &Traffic) -> Window {

@@ -23,8 +23,8 @@ fn follow(bayes: &mut Bayes, twin: &mut Known, engine: impl Fn(f64, f64) -> Opti
     let (mut launched, mut probes) = (Vec::new(), 0);
     let (mut running, mut heard) = (point(64), Vec::new());
     for phase in 0..2 {
-        while let Ask::Probe(query) = bayes.ask(twin) {
-            assert_eq!(bayes.ask(twin), Ask::Probe(query.clone()), "asking twice asks the same");
+        while let Ask::Probe(query) = bayes.ask(twin, &[]) {
+            assert_eq!(bayes.ask(twin, &[]), Ask::Probe(query.clone()), "asking twice asks the same");
             if query.point != running {
                 (running, heard) = (query.point.clone(), Vec::new());
                 launched.push(running.clone());
@@ -102,9 +102,9 @@ fn what_cannot_start_is_not_asked_again() {
     let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
     let first = Query { point: point(64), traffic: Traffic::Window(Rate(12.0)), relaunch: false };
     bayes.tell(&first, &Tell::Failed(crate::engine::diagnosis::Consequence::MemoryBound));
-    assert_eq!(bayes.ask(&mut twin), Ask::Done, "the baseline did not start");
+    assert_eq!(bayes.ask(&mut twin, &[]), Ask::Done, "the baseline did not start");
     bayes.open(&Point::default());
-    let Ask::Probe(query) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    let Ask::Probe(query) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     assert_ne!(query.point, point(64));
 }
 
@@ -138,8 +138,8 @@ fn second_thoughts_about_the_running_engine_are_heard() {
     let query = |rate| Query { point: point(64), traffic: Traffic::Window(Rate(rate)), relaunch: false };
     let heard = |margin| vec![Heard { traffic: Traffic::Window(Rate(12.0)), seen: observation(Some(margin), 0.02) }];
     bayes.tell(&query(12.0), &Tell::Probed(heard(-0.3)));
-    let Ask::Probe(before) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    let Ask::Probe(before) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     bayes.retell(heard(0.3));
-    let Ask::Probe(after) = bayes.ask(&mut twin) else { panic!("nothing is asked") };
+    let Ask::Probe(after) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     assert!(before.traffic.rate().0 > 12.0 && after.traffic.rate().0 < 12.0, "{before:?} {after:?}");
 }

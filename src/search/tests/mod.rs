@@ -87,8 +87,8 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
     let mut heard: Vec<Heard> = Vec::new();
     let mut opened = false;
     loop {
-        let asked = strategy.ask(&mut Known::nothing());
-        assert_eq!(strategy.ask(&mut Known::nothing()), asked, "the same question until there is an answer");
+        let asked = strategy.ask(&mut Known::nothing(), &[]);
+        assert_eq!(strategy.ask(&mut Known::nothing(), &[]), asked, "the same question until there is an answer");
         let query = match asked {
             Ask::Probe(query) => query,
             Ask::Done if opened => break,

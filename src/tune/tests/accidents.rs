@@ -217,21 +217,21 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     // A failure of the machine ends the run in the middle of a trial, as a signal does.
     let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
     let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
-    let bench = Bench::new(rig, &plan, 1, &Silent, Some(memory.folder()), Journal::default());
+    let bench = Bench::new(vec![rig], &plan, 1, &Silent, Some(memory.folder()), Journal::default());
     let mut session = Session::new(bench, &plan, &Silent);
     assert!(session.run().await.is_err());
     session.bench().interrupt().await.unwrap();
-    let paid = session.bench().rig().probes;
+    let paid = session.bench().rigs().map(|rig| rig.probes).sum::<u32>();
     let journal = session.bench().journal().clone();
     let last: Vec<&Record> = journal.entries.iter().rev().take(2).map(|e| &e.record).collect();
     assert!(matches!(last[..], [Record::Interrupted, Record::Stopped { trial: 2, .. }]), "{last:?}");
 
     let folder = Some(memory.folder());
-    let mut bench = Bench::new(Scripted::new(&plan, 1, Uneventful, memory), &plan, 1, &Silent, folder, journal);
+    let mut bench = Bench::new(vec![Scripted::new(&plan, 1, Uneventful, memory)], &plan, 1, &Silent, folder, journal);
     bench.resumed(Seconds(3600.0)).unwrap();
     let mut session = Session::new(bench, &plan, &Silent);
     assert_eq!(session.run().await.unwrap(), undisturbed);
-    assert_eq!(paid + session.bench().rig().probes, all);
+    assert_eq!(paid + session.bench().rigs().map(|rig| rig.probes).sum::<u32>(), all);
 }
 
 /// Cuts the journal behind every record of a disturbed session and resumes it under the same script.

@@ -4,6 +4,7 @@ mod accidents;
 mod paired;
 mod scripted;
 mod verdicts;
+mod workers;
 
 use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::*;
@@ -38,10 +39,10 @@ async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl 
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     let rig = Scripted::new(plan, seed, script, memory.clone());
     let folder = Some(memory.folder());
-    let bench = Bench::new(rig, plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
+    let bench = Bench::new(vec![rig], plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(bench, plan, &Silent);
     let answer = session.run().await;
-    let probes = session.bench().rig().probes;
+    let probes = session.bench().rigs().map(|rig| rig.probes).sum();
     Run { answer, entries: session.bench().journal().entries.clone(), probes }
 }
 

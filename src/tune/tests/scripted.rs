@@ -65,12 +65,21 @@ pub(super) struct Scripted<S> {
     memory: Memory,
     current: Option<(Trial, Point)>,
     pub(super) probes: u32,
+    /// How often other workers have their turn before it answers.
+    pub(super) patience: usize,
 }
 
 impl<S: Script> Scripted<S> {
     pub(super) fn new(plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
         let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), seed, Material::default());
-        Self { rig, script, memory, current: None, probes: 0 }
+        Self { rig, script, memory, current: None, probes: 0, patience: 0 }
+    }
+}
+
+/// Lets others have their turn so many times.
+async fn turns(patience: usize) {
+    for _ in 0..patience {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -85,6 +94,7 @@ impl<S: Script> Rig for Scripted<S> {
             return Err(error);
         }
         self.current = Some((trial, point.clone()));
+        turns(self.patience).await;
         self.rig.launch(trial, point, spawned).await
     }
 
@@ -98,6 +108,7 @@ impl<S: Script> Rig for Scripted<S> {
             return Err(error);
         }
         self.probes += 1;
+        turns(self.patience).await;
         let question = format!("{point} {ask:?}");
         let known = self.memory.0.lock().unwrap().get(&question).cloned();
         let mut measured = match known {

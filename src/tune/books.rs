@@ -1,0 +1,261 @@
+//! The books: the journal of a session with all that was learnt from it, in the order in which the session came to it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::foresight::Outlook;
+use super::pairing::{Engine, Lesson, Pairing};
+use super::worker::Launch;
+use crate::journal::{Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
+use crate::load::{read_records, write_records};
+use crate::progress::Sink;
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned};
+use crate::settings::Plan;
+use crate::space::Point;
+use crate::twin::Fit;
+use crate::units::Seconds;
+use crate::verdict::Verdict;
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The requests of a probe cannot be written.
+    #[error("failed to write {path}: {source}")]
+    Requests {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The machine or our own part failed.
+    #[error("{0}")]
+    Machine(String),
+    /// The journal answers another question than the one asked.
+    #[error(
+        "the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh"
+    )]
+    Diverged(String),
+    /// The engine or the machine is not the one that the journal knows.
+    #[error(
+        "{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh"
+    )]
+    OtherEngine {
+        /// What changed.
+        what: &'static str,
+        /// Then.
+        before: String,
+        /// Now.
+        now: String,
+    },
+}
+
+/// Where a session writes.
+pub struct Folder {
+    /// The journal; none where no later run will read it.
+    pub writer: Option<Writer>,
+    /// The output folder, where the requests of each probe are kept.
+    pub path: PathBuf,
+}
+
+/// What is recorded, and what was learnt from what the session has come to.
+pub(super) struct Books<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) seed: u64,
+    pub(super) sink: &'a dyn Sink,
+    folder: Option<Folder>,
+    journal: Journal,
+    pub(super) pairing: Pairing,
+    pub(super) outlook: Outlook,
+    /// How many of its records the session has come to.
+    replayed: usize,
+    trials: u32,
+}
+
+/// What the journal knows of a probe: what it showed and the time it took, or why there was nothing to see.
+pub(super) type Recorded = Result<(Verdict, Seconds), Failure>;
+
+impl<'a> Books<'a> {
+    pub(super) fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
+        let (pairing, outlook) = (Pairing::default(), Outlook::default());
+        Self { plan, seed, sink, folder, journal, pairing, outlook, replayed: 0, trials: 0 }
+    }
+
+    /// Everything that is recorded, also what a resumed session has not come to yet.
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The records that the session has come to.
+    pub(super) fn passed(&self) -> &[Entry] {
+        &self.journal.entries[..self.replayed]
+    }
+
+    /// Engine time of the records that the session has come to.
+    pub(super) fn spent(&self) -> Seconds {
+        Cost::of(self.passed()).engine_seconds
+    }
+
+    /// A launch with the number of the next trial.
+    pub(super) fn next_launch(&mut self, purpose: Purpose, point: Point) -> Launch {
+        self.trials += 1;
+        Launch { trial: self.trials, purpose, point }
+    }
+
+    /// Comes to a record, and with it to all before it.
+    fn pass(&mut self, place: usize) {
+        self.replayed = self.replayed.max(place + 1);
+    }
+
+    /// Records a step that the session has just taken.
+    pub(super) fn record(&mut self, record: Record) -> Result<(), BenchError> {
+        self.append(record)?;
+        // Whatever was recorded before is past once something new happens.
+        self.replayed = self.journal.entries.len();
+        Ok(())
+    }
+
+    /// Records what the session has yet to come to, behind all that stands before it.
+    pub(super) fn append(&mut self, record: Record) -> Result<(), BenchError> {
+        let entry = match self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
+            Some(writer) => writer.append(record)?,
+            None => Entry { at: 0.0, record },
+        };
+        self.journal.entries.push(entry);
+        Ok(())
+    }
+
+    /// Records a process that was just started, so that whoever comes next can end it; where nobody can, there is nothing to record.
+    pub(super) fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), BenchError> {
+        let Some(writer) = self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) else { return Ok(()) };
+        let entry = writer.append(Record::Spawned { trial, spawned: spawned.clone() })?;
+        self.journal.entries.push(entry);
+        Ok(())
+    }
+
+    /// What the journal knows of an attempt.
+    pub(super) fn recorded_launch(
+        &mut self,
+        trial: u32,
+        attempt: u32,
+        point: &Point,
+    ) -> Result<Option<Result<Ready, Failure>>, BenchError> {
+        let mut found = None;
+        for (place, entry) in self.journal.entries.iter().enumerate() {
+            match &entry.record {
+                Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
+                    return Err(BenchError::Diverged(format!(
+                        "trial {trial} launched {recorded}, now {point} is asked"
+                    )));
+                }
+                Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
+                    found = Some((place, Ok((**ready).clone())));
+                }
+                Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
+                    found = Some((place, Err(failure.clone())));
+                }
+                _ => {}
+            }
+        }
+        let Some((place, answer)) = found else { return Ok(None) };
+        self.pass(place);
+        Ok(Some(answer))
+    }
+
+    /// The engine, the model and the GPU must be those that the journal began with.
+    pub(super) fn same_engine(&self, now: &Ready) -> Result<(), BenchError> {
+        let Some(before) = self.journal.entries.iter().find_map(|e| match &e.record {
+            Record::Ready { ready, .. } => Some(ready),
+            _ => None,
+        }) else {
+            return Ok(());
+        };
+        let version = |r: &Ready| r.effective.version.clone().unwrap_or_default();
+        let pairs = [
+            ("the engine's version", version(before), version(now)),
+            ("the served model", before.model.clone(), now.model.clone()),
+            ("the GPU", before.gpus.join(", "), now.gpus.join(", ")),
+        ];
+        match pairs.into_iter().find(|(_, before, now)| before != now) {
+            Some((what, before, now)) => Err(BenchError::OtherEngine { what, before, now }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the journal knows of a probe, and of one that was measured what the twin can learn from it.
+    pub(super) fn recorded_probe(
+        &mut self,
+        trial: u32,
+        probe: u32,
+        ask: &ProbeAsk,
+        engine: Option<Engine>,
+    ) -> Result<Option<(Recorded, Option<Lesson>)>, BenchError> {
+        for (place, entry) in self.journal.entries.iter().enumerate() {
+            let (recorded, answer) = match &entry.record {
+                Record::Probed { trial: t, probe: p, ask, verdict, took, .. } if (*t, *p) == (trial, probe) => {
+                    (ask, Ok(((**verdict).clone(), *took)))
+                }
+                Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
+                    (ask, Err(failure.clone()))
+                }
+                _ => continue,
+            };
+            if recorded != ask {
+                let (was, is) = (recorded.rate, ask.rate);
+                return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
+            }
+            self.pass(place);
+            let lesson = engine.and_then(|engine| self.kept_lesson(place, engine));
+            return Ok(Some((answer, lesson)));
+        }
+        Ok(None)
+    }
+
+    /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where these are gone.
+    fn kept_lesson(&self, place: usize, engine: Engine) -> Option<Lesson> {
+        let Record::Probed { ask, cache, requests, .. } = &self.journal.entries.get(place)?.record else {
+            return None;
+        };
+        let file = std::fs::File::open(self.folder.as_ref()?.path.join(requests)).ok()?;
+        Some(Lesson::of(engine, *ask, &read_records(file).ok()?, cache))
+    }
+
+    /// The fit that was made behind a recorded probe, and what was then thought of the probes of its trial.
+    pub(super) fn recorded_fit(&mut self, trial: u32, probe: u32) -> Option<(Box<Fit>, BTreeMap<u32, Verdict>)> {
+        let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
+            Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
+                Some((place, fit.clone(), verdicts.clone()))
+            }
+            _ => None,
+        });
+        let (place, fit, verdicts) = recorded?;
+        self.pass(place);
+        Some((fit, verdicts))
+    }
+
+    /// How often a trial was launched.
+    pub(super) fn attempts(&self, trial: u32) -> u32 {
+        let attempts = self.journal.entries.iter().filter_map(|e| match e.record {
+            Record::Launching { trial: t, attempt, .. } if t == trial => Some(attempt),
+            _ => None,
+        });
+        attempts.max().unwrap_or(0)
+    }
+
+    /// Keeps every request of a probe in a file of its own; returns its path below the output folder.
+    pub(super) fn keep(&self, trial: u32, probe: u32, measured: &Measured) -> Result<String, BenchError> {
+        let Some(folder) = &self.folder else { return Ok(String::new()) };
+        let name = format!("requests/t{trial:03}-p{probe:02}.csv");
+        let path = folder.path.join(&name);
+        let write = || -> std::io::Result<()> {
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            write_records(&measured.records, std::io::BufWriter::new(std::fs::File::create(&path)?))
+        };
+        write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
+        Ok(name)
+    }
+}

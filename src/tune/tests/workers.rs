@@ -1,0 +1,90 @@
+//! Several workers: the same answer whoever is faster, and after whatever record a session is resumed.
+
+use super::*;
+use crate::journal::Purpose;
+use crate::space::Point;
+
+/// The quickstart with a smaller space and a shorter window.
+fn small_with_twin() -> Plan {
+    plan(&[("[128, 256, 2048]", "[256, 2048]"), ("window = \"1500ms\"", "window = \"1s\"")])
+}
+
+/// Runs a session on so many workers as there are patiences, over a journal.
+async fn run_on(plan: &Plan, patiences: &[usize], entries: Vec<Entry>, memory: &Memory) -> Run {
+    let rig = |patience: &usize| {
+        let mut rig = Scripted::new(plan, 3, Uneventful, memory.clone());
+        rig.patience = *patience;
+        rig
+    };
+    let rigs = patiences.iter().map(rig).collect();
+    let journal = Journal { entries, whole_bytes: 0 };
+    let mut session = Session::new(Bench::new(rigs, plan, 3, &Silent, Some(memory.folder()), journal), plan, &Silent);
+    let answer = session.run().await;
+    let probes = session.bench().rigs().map(|rig| rig.probes).sum();
+    Run { answer, entries: session.bench().journal().entries.clone(), probes }
+}
+
+/// After each launch and each end: what the engines that run are for.
+fn together(entries: &[Entry]) -> Vec<Vec<Purpose>> {
+    let mut running: Vec<(u32, Purpose)> = Vec::new();
+    let mut most = Vec::new();
+    for entry in entries {
+        match &entry.record {
+            Record::Launching { trial, purpose, .. } => running.push((*trial, *purpose)),
+            Record::Stopped { trial, .. } | Record::NotReady { trial, .. } => {
+                running.retain(|(running, _)| running != trial);
+            }
+            _ => continue,
+        }
+        most.push(running.iter().map(|(_, purpose)| *purpose).collect());
+    }
+    most
+}
+
+#[tokio::test]
+async fn what_is_decided_does_not_hang_on_who_is_faster() {
+    let (plan, memory) = (small_with_twin(), Memory::default());
+    let first = run_on(&plan, &[0, 5], Vec::new(), &memory).await.answer.unwrap();
+    assert_eq!(first.status, Status::Certified, "{}", first.because);
+    let second = run_on(&plan, &[5, 0], Vec::new(), &memory).await.answer.unwrap();
+    assert_eq!(first, second);
+}
+
+#[tokio::test]
+async fn two_points_are_searched_at_the_same_time_and_none_twice() {
+    let plan = plan(&[("[search]", "[search]\nstrategy = \"bayes-flat\"")]);
+    let run = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
+    let seen = together(&run.entries);
+    assert!(seen.contains(&vec![Purpose::Search, Purpose::Search]), "{seen:?}");
+    let points = run.entries.iter().filter_map(|e| match &e.record {
+        Record::Launching { purpose: Purpose::Search, point, .. } => Some(point),
+        _ => None,
+    });
+    let points: Vec<&Point> = points.collect();
+    let different = points.iter().enumerate().all(|(at, point)| !points[..at].contains(point));
+    assert!(different, "{points:?}");
+}
+
+#[tokio::test]
+async fn a_session_of_two_workers_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
+    let (plan, memory) = (small_with_twin(), Memory::default());
+    let Run { answer, entries, probes } = run_on(&plan, &[3, 0], Vec::new(), &memory).await;
+    let answer = answer.unwrap();
+    for cut in 0..entries.len() {
+        let kept = entries[..cut].to_vec();
+        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
+        let resumed = run_on(&plan, &[0, 2], kept, &memory).await;
+        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
+        assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
+    }
+}
+
+#[tokio::test]
+async fn winner_and_defaults_are_proved_at_the_same_time_whatever_the_strategy() {
+    let plan = small();
+    let Run { answer, entries, .. } = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
+    assert_eq!(answer.unwrap().status, Status::Certified);
+    let seen = together(&entries);
+    assert!(seen.contains(&vec![Purpose::Certify, Purpose::CertifyBaseline]), "{seen:?}");
+    assert!(seen.iter().all(|running| running.iter().filter(|p| **p == Purpose::Search).count() <= 1), "{seen:?}");
+}

@@ -1,0 +1,294 @@
+//! A worker of the bench: one rig with the trial that it is at, whose every question goes to the journal first.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::books::{BenchError, Books};
+use super::pairing::{Engine, Lesson};
+use crate::engine::diagnosis::{Consequence, Diagnosis};
+use crate::journal::{Purpose, Record};
+use crate::progress::Event;
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
+use crate::space::Point;
+use crate::units::Seconds;
+use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
+
+/// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: at the knee the luck of arrivals
+/// alone makes twice as many, and a probe that was cut is a bound and no value.
+const SLACK: f64 = 3.0;
+/// A probe that our own client spoilt is repeated this often.
+const VOID_REPEATS: u32 = 2;
+
+/// What a probe of a trial shall do, by the trial's number, the probe's number in it, and the time that one answer takes.
+pub(super) type Asking = Box<dyn Fn(u32, u32, Seconds) -> ProbeAsk>;
+
+/// The books while workers work side by side: each looks into them for a moment, and none while it waits.
+pub(super) type Shared<'s, 'a> = Mutex<&'s mut Books<'a>>;
+
+/// A rig, and its trial.
+pub(super) struct Worker<R> {
+    pub(super) rig: R,
+    pub(super) current: Option<Current>,
+    /// Seconds that its engines took.
+    pub(super) busy: Seconds,
+}
+
+/// A trial that was launched.
+pub(super) struct Current {
+    pub(super) trial: u32,
+    /// As it was launched.
+    pub(super) point: Point,
+    /// With what the engine chose for parameters that were left to it.
+    pub(super) known_as: Point,
+    pub(super) purpose: Purpose,
+    /// Whether its engine runs; a trial that is answered from the journal has none.
+    live: bool,
+    probes: u32,
+    answer_time: Seconds,
+    /// As the twin sees it; none where it cannot.
+    pub(super) engine: Option<Engine>,
+    /// The probes that say something, with the latest word on them.
+    pub(super) told: Vec<Told>,
+}
+
+/// A probe with its verdict, and what the twin needs to judge it again.
+#[derive(Clone)]
+pub(super) struct Told {
+    pub(super) probe: u32,
+    pub(super) ask: ProbeAsk,
+    pub(super) verdict: Verdict,
+    pub(super) took: Seconds,
+    pub(super) lesson: Option<Lesson>,
+}
+
+/// A launch: its trial, what it is for, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) trial: u32,
+    pub(super) purpose: Purpose,
+    pub(super) point: Point,
+}
+
+fn look<'g, 's, 'a>(books: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut Books<'a>> {
+    books.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<R: Rig> Worker<R> {
+    pub(super) fn new(rig: R) -> Self {
+        Self { rig, current: None, busy: Seconds(0.0) }
+    }
+
+    /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
+    pub(super) async fn launch(
+        &mut self,
+        books: &Shared<'_, '_>,
+        launch: &Launch,
+    ) -> Result<Result<Ready, Diagnosis>, BenchError> {
+        self.stop(books).await?;
+        let Launch { trial, purpose, point } = launch;
+        let mut attempt = 1;
+        loop {
+            let recorded = look(books).recorded_launch(*trial, attempt, point)?;
+            let live = recorded.is_none();
+            let answer = match recorded {
+                Some(answer) => answer,
+                None => self.start(books, launch, attempt).await?,
+            };
+            match answer {
+                Ok(ready) => {
+                    let engine = Engine::of(look(books).plan, point, &ready);
+                    self.current = Some(Current {
+                        trial: *trial,
+                        point: point.clone(),
+                        known_as: point.clone(),
+                        purpose: *purpose,
+                        live,
+                        probes: 0,
+                        answer_time: ready.answer_time,
+                        engine,
+                        told: Vec::new(),
+                    });
+                    return Ok(Ok(ready));
+                }
+                Err(failure) if failure.diagnosis.consequence == Consequence::Retry && attempt == 1 => attempt += 1,
+                Err(failure) => return Ok(Err(failure.diagnosis)),
+            }
+        }
+    }
+
+    /// Launches for real and records it.
+    async fn start(
+        &mut self,
+        books: &Shared<'_, '_>,
+        Launch { trial, purpose, point }: &Launch,
+        attempt: u32,
+    ) -> Result<Result<Ready, Failure>, BenchError> {
+        let (trial, purpose) = (*trial, *purpose);
+        {
+            let mut books = look(books);
+            books.sink.take(&Event::Launching { trial, attempt, purpose, point });
+            books.record(Record::Launching { trial, attempt, purpose, point: point.clone() })?;
+        }
+        let mut written = Ok(());
+        let mut spawned = |spawned: &crate::rig::Spawned| written = look(books).spawned(trial, spawned);
+        let answer = self.rig.launch(Trial { number: trial, attempt }, point, &mut spawned).await;
+        written?;
+        let mut books = look(books);
+        match answer {
+            Ok(ready) => {
+                self.busy += ready.took;
+                books.same_engine(&ready)?;
+                books.record(Record::Ready { trial, attempt, ready: Box::new(ready.clone()) })?;
+                let mismatches = ready.effective.mismatches(point);
+                books.sink.take(&Event::Ready { trial, ready: &ready, mismatches: &mismatches });
+                Ok(Ok(ready))
+            }
+            Err(RigError::Engine(failure)) => {
+                self.busy += failure.took;
+                let again = failure.diagnosis.consequence == Consequence::Retry && attempt == 1;
+                books.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
+                books.record(Record::NotReady { trial, attempt, failure: (*failure).clone() })?;
+                Ok(Err(*failure))
+            }
+            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+        }
+    }
+
+    /// Probes the current trial. The inner result is the engine's; an engine that failed is launched and asked once more, unless
+    /// its failure says that this would be in vain.
+    pub(super) async fn probe(
+        &mut self,
+        books: &Shared<'_, '_>,
+        ask: &Asking,
+        certainty: Certainty,
+    ) -> Result<Result<Told, Diagnosis>, BenchError> {
+        let (mut failures, mut voids) = (0, 0);
+        loop {
+            let Some(current) = &mut self.current else {
+                return Err(BenchError::Machine("a probe was asked of no trial".into()));
+            };
+            current.probes += 1;
+            let (trial, probe, engine) = (current.trial, current.probes, current.engine);
+            let asked = ask(trial, probe, current.answer_time);
+            let recorded = {
+                let mut books = look(books);
+                // Where a pair may find that the arrivals were to blame, the window is seen to its end.
+                let slack = if engine.is_some() && books.pairing.has_a_say() { SLACK } else { 1.0 };
+                let ask = ProbeAsk { slack: asked.slack.max(slack), ..asked };
+                (ask, books.recorded_probe(trial, probe, &ask, engine)?)
+            };
+            let answer = match recorded {
+                (ask, Some((Ok((verdict, took)), lesson))) => Ok(Told { probe, ask, verdict, took, lesson }),
+                (_, Some((Err(failure), _))) => Err(failure.diagnosis),
+                (ask, None) => self.measure(books, (trial, probe), ask, certainty).await?,
+            };
+            match answer {
+                Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
+                Ok(told) => return Ok(Ok(told)),
+                Err(diagnosis) if failures == 0 && worth_another_try(&diagnosis) => failures += 1,
+                Err(diagnosis) => return Ok(Err(diagnosis)),
+            }
+        }
+    }
+
+    /// Probes for real and records it; launches the trial's engine first where it does not run.
+    async fn measure(
+        &mut self,
+        books: &Shared<'_, '_>,
+        (trial, probe): (u32, u32),
+        ask: ProbeAsk,
+        certainty: Certainty,
+    ) -> Result<Result<Told, Diagnosis>, BenchError> {
+        let again = |c: &&Current| !c.live;
+        let again = self.current.as_ref().filter(again).map(|c| (c.point.clone(), c.purpose));
+        if let Some((point, purpose)) = again {
+            let attempt = 1 + look(books).attempts(trial);
+            match self.start(books, &Launch { trial, purpose, point }, attempt).await? {
+                Ok(_) => self.set_live(true),
+                Err(failure) => {
+                    // It is the answer of this probe; what it took stands with the start.
+                    let failure = Failure { took: Seconds(0.0), ..failure };
+                    let diagnosis = failure.diagnosis.clone();
+                    look(books).record(Record::Broken { trial, probe, ask, failure })?;
+                    return Ok(Err(diagnosis));
+                }
+            }
+        }
+        let rate = ask.rate;
+        let engine = self.current.as_ref().and_then(|c| c.engine);
+        look(books).sink.take(&Event::Probing { trial, rate, length: ask.window.to });
+        let answer = self.rig.probe(&ask).await;
+        let mut books = look(books);
+        match answer {
+            Ok(measured) => {
+                self.busy += measured.took;
+                let Measured { records, ended, complete, client, took, .. } = &measured;
+                let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
+                let mut verdict = judge(records, &books.plan.slo, course, client, certainty);
+                let lesson = engine.map(|engine| Lesson::of(engine, ask, records, &measured.cache));
+                if let Some(lesson) = &lesson {
+                    let (plan, traffic) = (books.plan, (self.rig.material(), books.seed));
+                    verdict = books.pairing.weigh(verdict, lesson, plan, traffic, certainty);
+                }
+                let requests = books.keep(trial, probe, &measured)?;
+                let took = *took;
+                books.record(Record::Probed {
+                    trial,
+                    probe,
+                    ask,
+                    verdict: Box::new(verdict.clone()),
+                    telemetry: measured.telemetry,
+                    cache: measured.cache,
+                    client: measured.client,
+                    took,
+                    requests,
+                })?;
+                books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
+                if let Some(warning) = measured.cache.warning() {
+                    books.sink.take(&Event::Note(&format!("trial {trial}: {warning}")));
+                }
+                Ok(Ok(Told { probe, ask, verdict, took, lesson }))
+            }
+            Err(RigError::Engine(failure)) => {
+                self.busy += failure.took;
+                self.set_live(false);
+                books.record(Record::Broken { trial, probe, ask, failure: (*failure).clone() })?;
+                let again = worth_another_try(&failure.diagnosis);
+                books.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
+                Ok(Err(failure.diagnosis))
+            }
+            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+        }
+    }
+
+    fn set_live(&mut self, live: bool) {
+        if let Some(current) = &mut self.current {
+            current.live = live;
+        }
+    }
+
+    /// Ends the current trial and stops its engine, if one runs.
+    pub(super) async fn stop(&mut self, books: &Shared<'_, '_>) -> Result<(), BenchError> {
+        if let Some(current) = self.current.take()
+            && current.live
+        {
+            let took = self.rig.stop().await.map_err(|e| BenchError::Machine(e.to_string()))?;
+            self.busy += took;
+            look(books).record(Record::Stopped { trial: current.trial, took })?;
+        }
+        Ok(())
+    }
+
+    /// Stops whatever runs, also in the middle of a launch or probe.
+    pub(super) async fn interrupt(&mut self, books: &Shared<'_, '_>) -> Result<(), BenchError> {
+        let stopped = self.rig.stop().await;
+        if let Some(current) = self.current.take() {
+            let took = *stopped.as_ref().unwrap_or(&Seconds(0.0));
+            look(books).record(Record::Stopped { trial: current.trial, took })?;
+        }
+        stopped.map(drop).map_err(|e| BenchError::Machine(e.to_string()))
+    }
+}
+
+fn worth_another_try(diagnosis: &Diagnosis) -> bool {
+    !matches!(diagnosis.consequence, Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort)
+}
