@@ -193,7 +193,7 @@ impl ServerCertVerifier for Anyone {
 }
 
 /// The error and all its causes in one line, each said once.
-fn sentence(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
 use crate::export::yaml::Path;
+use crate::rig::Address;
 use crate::settings::{Plan, StrategyKind};
 use crate::twin::Profile;
 use crate::twin::server::SimArgs;
@@ -353,6 +354,12 @@ pub struct RunArgs {
     /// port 0 is any that is free
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub listen: Option<SocketAddr>,
+    /// Tune on several machines at once: the addresses of all processes, in the order of their ranks, such as http://a:7787,http://b:7787
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', requires = "rank")]
+    pub workers: Vec<Address>,
+    /// Which of them this process is: 0 leads the session, and the others lend it their engines
+    #[arg(long, value_name = "N", requires = "workers")]
+    pub rank: Option<usize>,
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,

@@ -5,6 +5,8 @@ mod calibrate;
 mod check;
 mod export;
 mod job;
+mod lead;
+mod lend;
 mod rehearse;
 mod run;
 mod stop;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::lead::{Crew, rigs};
+use super::lend::lend;
 use super::stop::Stop;
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
@@ -12,25 +14,30 @@ use crate::cli::RunArgs;
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
-use crate::rig::{RealRig, Workplace};
+use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
 use crate::settings::Secrets;
 use crate::supervise::sweep;
 use crate::tune::{Bench, BenchError, Folder, Session};
 
 /// Runs, resumes or shows a session, and returns its exit code.
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
+    let crew = Crew::of(&args)?;
     let space = args.space.clone().unwrap_or_default();
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
     let simulated = simulated_profile(&plan)?;
     args.overrides.apply(&mut plan);
     let out = args.out.clone().unwrap_or_else(|| default_out(&space));
+    let seed = args.seed.unwrap_or(plan.search.seed);
+    let job = JobMark::of(&plan, &space.display().to_string(), seed, &corpus);
+    if let Some(place) = crew.lends() {
+        return lend(place, job, (plan, corpus, seed), &out, args.quiet);
+    }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
     if args.fresh {
         put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
     }
-    let seed = args.seed.unwrap_or(plan.search.seed);
     let header = Header {
         format: FORMAT,
         records_format: RECORDS_FORMAT,
@@ -39,7 +46,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         plan: Secrets::of(&plan).redact_plan(&plan),
         workload_digest: corpus.digest(),
-        workers: 1,
+        workers: args.workers.len().max(1),
     };
     let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
         JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
@@ -50,6 +57,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
         }
         let code = code_of(conclusion.status);
+        runtime()?.block_on(crew.dismiss());
         finish(&out, &opened.journal, args.termination_log.as_deref())?;
         return Ok(code);
     }
@@ -67,7 +75,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let place = Workplace { binary, folder: out.join("trials") };
-    let rig = RealRig::new(plan.clone(), place, seed, corpus);
+    let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };
     let runtime = runtime()?;
@@ -76,12 +84,20 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             let swept = clean_up(&opened.journal).await;
             sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
         }
-        let mut bench = Bench::new(vec![rig], &plan, seed, &*sink, Some(folder), opened.journal);
+        let mut stop = Stop::listen().map_err(Failed::own)?;
+        let rigs = tokio::select! {
+            rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
+            () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
+        };
+        let mut bench = Bench::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
             bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
         let mut session = Session::new(bench, &plan, &*sink);
-        let ended = until_stopped(&mut session).await;
+        let ended = until_stopped(&mut session, &mut stop).await;
+        if matches!(ended, Ended::Concluded(_)) {
+            crew.dismiss().await;
+        }
         Ok((ended, session.bench().journal().clone()))
     });
     let (ended, journal) = ended?;
@@ -128,10 +144,7 @@ enum Ended {
 
 /// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
 /// second one kills everything at once.
-async fn until_stopped(session: &mut Session<'_, RealRig>) -> Ended {
-    let Ok(mut stop) = Stop::listen() else {
-        return Ended::Failed(BenchError::Machine("failed to listen for signals".into()));
-    };
+async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop) -> Ended {
     tokio::select! {
         ended = session.run() => match ended {
             Ok(conclusion) => return Ended::Concluded(Box::new(conclusion)),
@@ -184,7 +197,8 @@ fn default_out(space: &Path) -> PathBuf {
 fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
     let changed = args.overrides.repeated();
-    format!("autotune --space {} --out {}{seed}{changed} --resume", space.display(), out.display())
+    let crew = Crew::repeated(args);
+    format!("autotune --space {} --out {}{seed}{changed}{crew} --resume", space.display(), out.display())
 }
 
 /// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.

@@ -1,12 +1,19 @@
 //! The seam: launch a point, probe it at a rate, stop it.
 //!
-//! The whole session runs unchanged on `real` (engine + supervise + load) and on `simulated` (the twin in virtual time).
+//! The whole session runs unchanged on `real` (engine + supervise + load), on `simulated` (the twin in virtual time), and on `remote`: the
+//! rig that another process has `lent`, as `protocol` says.
 
+mod address;
 mod cache;
+mod either;
+mod lent;
+mod protocol;
 mod real;
+mod remote;
 mod server;
 mod simulated;
 mod telemetry;
+mod worker;
 
 use std::future::Future;
 
@@ -21,12 +28,18 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::Window;
 use crate::workload::Material;
 
+pub use address::Address;
 pub use cache::{CacheUse, SaidBy};
+pub use either::EitherRig;
+pub use lent::{Lent, LentError, Terms};
+pub use protocol::{Greeting, JobMark, SILENCE};
 pub use real::{RealRig, Workplace};
+pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};
 pub(crate) use simulated::{Books, Engine, Traffic};
 pub use simulated::{SimulatedRig, prompt_shape};
 pub use telemetry::Telemetry;
+pub use worker::{PATIENCE, Worker, WorkerError};
 
 /// One engine at a time: launched, probed any number of times, stopped.
 pub trait Rig: Send {
@@ -53,7 +66,7 @@ pub trait Rig: Send {
 }
 
 /// Which launch this is: its trial, and the attempt at it, both from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The trial's number.
     pub number: u32,
@@ -120,9 +133,10 @@ fn no_slack() -> f64 {
 }
 
 /// What a probe measured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Every request.
+    #[serde(with = "protocol::as_file")]
     pub records: Vec<RequestRecord>,
     /// When the last answer came or the probe was cut, from the start of its traffic.
     pub ended: Seconds,

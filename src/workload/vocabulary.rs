@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::Message;
@@ -29,15 +31,16 @@ const TRIAL_WORDS: usize = 16;
 const TOKENS_PER_CHAR: f64 = 0.25;
 
 /// The words that chat prompts are made of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Vocabulary {
+    #[serde(serialize_with = "write_words", deserialize_with = "read_words")]
     words: Arc<[String]>,
     template: Option<Template>,
     tokens_per_char: f64,
 }
 
 /// Tokens that the chat template puts around messages, by their roles; `None` where the engine refuses such messages.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Template {
     /// Around a user's message alone.
     alone: u32,
@@ -45,6 +48,15 @@ struct Template {
     led: Option<u32>,
     /// Around an answer and the user's message after it.
     exchange: Option<u32>,
+}
+
+fn write_words<S: Serializer>(words: &Arc<[String]>, to: S) -> Result<S::Ok, S::Error> {
+    words.as_ref().serialize(to)
+}
+
+fn read_words<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[String]>, D::Error> {
+    let words = Vec::<String>::deserialize(from)?;
+    if words.is_empty() { Err(D::Error::custom("a vocabulary has words")) } else { Ok(words.into()) }
 }
 
 impl Default for Vocabulary {
@@ -239,6 +251,17 @@ mod tests {
         assert_eq!(Vocabulary::default().estimate(0), 1);
         assert_eq!(Vocabulary::default().with_ratio(50, 100).estimate(400), 200);
         assert_eq!(Vocabulary::default().with_ratio(0, 100).estimate(400), 100);
+    }
+
+    #[test]
+    fn a_vocabulary_is_the_same_behind_a_wire() {
+        let words: Vec<String> = WORDS.split(' ').take(40).map(str::to_owned).collect();
+        let measured = Vocabulary::measured(words, [Some(24), Some(45), None]).unwrap().with_ratio(1, 3);
+        for vocabulary in [Vocabulary::default(), measured] {
+            let text = serde_json::to_string(&vocabulary).unwrap();
+            assert_eq!(serde_json::from_str::<Vocabulary>(&text).unwrap(), vocabulary);
+        }
+        assert!(serde_json::from_str::<Vocabulary>(r#"{"words":[],"template":null,"tokens_per_char":0.25}"#).is_err());
     }
 
     proptest! {

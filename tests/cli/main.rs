@@ -12,6 +12,7 @@ mod calibrate;
 mod export;
 mod failures;
 mod kills;
+mod lend;
 mod listen;
 mod rehearse;
 mod session;

@@ -1,0 +1,56 @@
+//! Lending: this machine's rig works for the leader of a session on another one.
+
+use std::path::Path;
+
+use super::lead::Place;
+use super::stop::Stop;
+use super::{Failed, complain, exit, runtime};
+use crate::rig::{Greeting, JobMark, Lent, RealRig, SILENCE, Terms, Workplace};
+use crate::settings::Plan;
+use crate::workload::Corpus;
+
+/// Lends the rig until the leader or a signal ends it, and returns the exit code. There is nothing to resume: an end by a signal is as
+/// good as any, once the engine is stopped.
+pub(super) fn lend(
+    place: &Place,
+    job: JobMark,
+    (plan, corpus, seed): (Plan, Corpus, u64),
+    out: &Path,
+    quiet: bool,
+) -> Result<u8, Failed> {
+    let Place { rank, address } = place;
+    let failed = |e: std::io::Error| Failed::usage(format!("error: failed to listen at the port of {address}: {e}"));
+    let listener = address.listen().map_err(failed)?;
+    let heard_at = listener.local_addr().map_err(failed)?;
+    let binary = std::env::current_exe().map_err(Failed::own)?;
+    // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
+    nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
+    let terms = Terms { greeting: Greeting { rank: *rank, job }, space: plan.space.clone(), silence: SILENCE };
+    let rig = RealRig::new(plan, Workplace { binary, folder: out.join("trials") }, seed, corpus);
+    let say = move |words: &str| {
+        if !quiet {
+            complain(words);
+        }
+    };
+    runtime()?.block_on(async {
+        let mut stop = Stop::listen().map_err(Failed::own)?;
+        let mut lent = Lent::start(listener, rig, terms, say).map_err(Failed::own)?;
+        say(&format!("worker {rank} lends its engine at http://{heard_at}"));
+        let ended = tokio::select! {
+            ended = lent.ended() => ended,
+            () = stop.told() => {
+                complain("stopping the engine (interrupt again to kill it)");
+                lent.end();
+                tokio::select! {
+                    ended = lent.ended() => ended,
+                    () = stop.told() => {
+                        lent.kill();
+                        lent.ended().await
+                    }
+                }
+            }
+        };
+        lent.close().await;
+        ended.map(|()| exit::FOUND).map_err(|e| Failed::own(format!("error: {e}")))
+    })
+}

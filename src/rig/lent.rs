@@ -1,0 +1,439 @@
+//! A rig that another process drives over HTTP, as [`protocol`](super::protocol) says: the worker's side.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign};
+use super::{Rig, RigError};
+use crate::clock;
+use crate::serving::{Serving, respond};
+use crate::space::Space;
+use crate::units::Seconds;
+
+/// How long an answer may still be read once the worker ends.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// What a rig is lent for.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Who lends it, for which job.
+    pub greeting: Greeting,
+    /// The points that may be launched.
+    pub space: Space,
+    /// After how long without a word of its leader it is free.
+    pub silence: Duration,
+}
+
+/// Why a rig is not lent, or not any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LentError {
+    /// The listener cannot be served.
+    #[error("failed to listen: {0}")]
+    Listen(#[from] io::Error),
+    /// Our own part failed, or the machine is not clean after a stop.
+    #[error("{0}")]
+    Rig(String),
+}
+
+/// A rig that is lent until it is ended.
+pub struct Lent {
+    desk: Arc<Desk>,
+    work: JoinHandle<Result<(), RigError>>,
+    listening: JoinHandle<()>,
+    serving: Serving,
+}
+
+impl Lent {
+    /// Lends a rig at a listener, on the current runtime. `say` hears in plain words what the rig does.
+    ///
+    /// # Errors
+    /// Where the listener cannot be served.
+    pub fn start<R: Rig + 'static>(
+        listener: TcpListener,
+        rig: R,
+        terms: Terms,
+        say: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, LentError> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (orders, received) = unbounded_channel();
+        let books = Books { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
+        let say = Box::new(say);
+        let desk = Arc::new(Desk { terms, books: Mutex::new(books), orders, killed: Notify::new(), say });
+        Ok(Self {
+            work: tokio::spawn(work(rig, Arc::clone(&desk), received)),
+            listening: tokio::spawn(listen_for_silence(Arc::clone(&desk))),
+            serving: Serving::start(listener, router(Arc::clone(&desk))),
+            desk,
+        })
+    }
+
+    /// Asks it to end: the engine is stopped, and [`Lent::ended`] returns.
+    pub fn end(&self) {
+        self.desk.order(Order::End);
+    }
+
+    /// Kills every process of the engine; to be called after [`Lent::end`].
+    pub fn kill(&self) {
+        self.desk.killed.notify_one();
+    }
+
+    /// Waits until it was asked to end, here or by its leader, and the engine is stopped.
+    ///
+    /// # Errors
+    /// Where the machine is not clean afterwards, or our own part failed.
+    pub async fn ended(&mut self) -> Result<(), LentError> {
+        let ended = (&mut self.work).await;
+        ended.map_err(|e| LentError::Rig(e.to_string()))?.map_err(|e| LentError::Rig(e.to_string()))
+    }
+
+    /// Leaves the port.
+    pub async fn close(self) {
+        self.listening.abort();
+        self.serving.end(GRACE).await;
+    }
+}
+
+/// Where requests come in and the rig's orders go out.
+struct Desk {
+    terms: Terms,
+    books: Mutex<Books>,
+    orders: UnboundedSender<Order>,
+    killed: Notify,
+    say: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Desk {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // Every change of the books is whole.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self, order: Order) {
+        // A rig that has ended takes no orders.
+        drop(self.orders.send(order));
+    }
+
+    fn say(&self, words: &str) {
+        (self.say)(words);
+    }
+}
+
+/// Whom the rig works for, and on what.
+struct Books {
+    session: Option<String>,
+    /// Sessions that others took the rig from: they are not let in again, or two leaders would take it from each other for ever.
+    deposed: Vec<String>,
+    /// The latest task, and its answer once there is one.
+    task: Option<(u64, watch::Receiver<Option<Bytes>>)>,
+    /// Whether the session's engine serves.
+    engine: bool,
+    heard: Instant,
+}
+
+/// What a session is to the books.
+#[derive(PartialEq)]
+enum Standing {
+    Own,
+    Deposed,
+    Stranger,
+}
+
+impl Books {
+    /// Hears a word of a session.
+    fn hear(&mut self, session: &str) -> Standing {
+        if self.session.as_deref() == Some(session) {
+            self.heard = clock::now();
+            return Standing::Own;
+        }
+        let deposed = self.deposed.iter().any(|other| other == session);
+        if deposed { Standing::Deposed } else { Standing::Stranger }
+    }
+
+    /// Belongs to a session from now on.
+    fn take_over(&mut self, session: &str) {
+        let before = self.session.replace(session.to_owned());
+        self.deposed.extend(before);
+        (self.task, self.engine, self.heard) = (None, false, clock::now());
+    }
+
+    /// Belongs to nobody.
+    fn free(&mut self) {
+        (self.session, self.task, self.engine) = (None, None, false);
+    }
+}
+
+/// What the rig is to do next.
+enum Order {
+    Task(Job),
+    /// Stop the engine: there is nobody who wants it.
+    Free,
+    /// Stop the engine and end.
+    End,
+}
+
+struct Job {
+    session: String,
+    number: u64,
+    task: Task,
+    answer: watch::Sender<Option<Bytes>>,
+}
+
+/// Follows the orders, one after the other. A launch or a probe is given up for a later order, a stop never is.
+async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver<Order>) -> Result<(), RigError> {
+    let mut next = None;
+    loop {
+        let order = match next.take() {
+            Some(order) => Some(order),
+            None => tokio::select! {
+                order = orders.recv() => order,
+                () = desk.killed.notified() => {
+                    rig.kill().await;
+                    continue;
+                }
+            },
+        };
+        let job = match order {
+            None | Some(Order::End) => return stop(&mut rig, &desk).await.map(drop),
+            Some(Order::Free) => {
+                if let Err(error) = stop(&mut rig, &desk).await {
+                    desk.say(&format!("failed to stop the engine: {error}"));
+                }
+                continue;
+            }
+            Some(Order::Task(job)) => job,
+        };
+        let stopped = match &job.task {
+            Task::Launch { .. } | Task::Stop => stop(&mut rig, &desk).await,
+            Task::Probe(_) => Ok(Seconds(0.0)),
+        };
+        let answer = match (stopped, &job.task) {
+            (Err(error), _) => Some(error.into()),
+            (Ok(took), Task::Stop) => Some(Answer::Stopped(took)),
+            (Ok(_), _) => tokio::select! {
+                answer = perform(&mut rig, &desk, &job.task) => Some(answer),
+                order = orders.recv() => {
+                    next = Some(order.unwrap_or(Order::End));
+                    None
+                }
+                () = desk.killed.notified() => {
+                    rig.kill().await;
+                    None
+                }
+            },
+        };
+        if let Some(answer) = answer {
+            desk.say(&told(&answer));
+            finish(&desk, &job, &answer);
+        }
+    }
+}
+
+/// Stops the engine, or kills it where even that takes too long for somebody.
+async fn stop<R: Rig>(rig: &mut R, desk: &Desk) -> Result<Seconds, RigError> {
+    let begun = clock::now();
+    tokio::select! {
+        stopped = rig.stop() => stopped,
+        () = desk.killed.notified() => {
+            rig.kill().await;
+            Ok(begun.elapsed().into())
+        }
+    }
+}
+
+async fn perform<R: Rig>(rig: &mut R, desk: &Desk, task: &Task) -> Answer {
+    let answer = match task {
+        Task::Launch { trial, point } => {
+            desk.say(&format!("launching {point} (trial {})", trial.number));
+            let ready = rig.launch(*trial, point, &mut |_| {}).await;
+            ready.map(|ready| Answer::Ready { ready: Box::new(ready), vocabulary: rig.material().vocabulary.clone() })
+        }
+        Task::Probe(ask) => {
+            desk.say(&format!("probing at {} for {}", ask.rate, ask.window.to));
+            rig.probe(ask).await.map(|measured| Answer::Measured(Box::new(measured)))
+        }
+        Task::Stop => rig.stop().await.map(Answer::Stopped),
+    };
+    answer.unwrap_or_else(Answer::from)
+}
+
+/// What came of a task, in a line.
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Ready { ready, .. } => format!("ready after {}", ready.took),
+        Answer::Measured(measured) => format!("measured {} requests in {}", measured.records.len(), measured.took),
+        Answer::Stopped(took) => format!("stopped after {took}"),
+        Answer::Failed(failure) => format!("failed: {}", failure.diagnosis.says),
+        Answer::Machine(what) => format!("failed: {what}"),
+    }
+}
+
+/// Gives the answer to whoever asks for it.
+fn finish(desk: &Desk, job: &Job, answer: &Answer) {
+    let text = serde_json::to_vec(answer).or_else(|error| serde_json::to_vec(&Answer::Machine(error.to_string())));
+    {
+        let mut books = desk.books();
+        let current = books.task.as_ref().is_some_and(|(number, _)| *number == job.number);
+        if current && books.session.as_ref() == Some(&job.session) {
+            books.engine = matches!(answer, Answer::Ready { .. } | Answer::Measured(_));
+        }
+    }
+    // Nobody may be waiting any more.
+    job.answer.send_replace(Some(text.unwrap_or_default().into()));
+}
+
+/// Frees the rig of a leader that has nothing to say any more.
+async fn listen_for_silence(desk: Arc<Desk>) {
+    let silence = desk.terms.silence;
+    loop {
+        let left = {
+            let mut books = desk.books();
+            let silent = books.heard.elapsed();
+            if books.session.is_some() && silent >= silence {
+                books.free();
+                desk.say(&format!("free: the leader has been silent for {}", Seconds::from(silence)));
+                desk.order(Order::Free);
+            }
+            if books.session.is_some() { silence.saturating_sub(silent) } else { silence }
+        };
+        // Whoever takes the rig meanwhile is heard, and looked for again in time.
+        tokio::time::sleep(left.max(Duration::from_millis(1))).await;
+    }
+}
+
+fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/hello", get(hello))
+        .route("/tasks/{number}", put(begin).get(follow))
+        .route("/kill", post(kill))
+        .route("/end", post(end))
+        .with_state(desk)
+}
+
+fn session(headers: &HeaderMap) -> &str {
+    headers.get(SESSION).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn json(body: impl Into<Body>) -> Response {
+    respond(200, Some("application/json"), body.into())
+}
+
+fn says(status: u16, words: impl Into<String>) -> Response {
+    respond(status, Some("text/plain; charset=utf-8"), Body::from(words.into() + "\n"))
+}
+
+fn accepted() -> Response {
+    respond(202, None, Body::empty())
+}
+
+fn unknown() -> Response {
+    says(404, "this worker knows no such task, and runs no engine for this session")
+}
+
+fn nameless() -> Response {
+    says(400, format!("the header {SESSION} is missing"))
+}
+
+fn deposed() -> Response {
+    says(409, "another leader has taken this worker over; end one of the two")
+}
+
+async fn hello(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    desk.books().hear(session(&headers));
+    match serde_json::to_vec(&desk.terms.greeting) {
+        Ok(greeting) => json(greeting),
+        Err(error) => says(500, error.to_string()),
+    }
+}
+
+async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: HeaderMap, body: Bytes) -> Response {
+    let session = session(&headers);
+    if session.is_empty() {
+        return nameless();
+    }
+    let task: Task = match serde_json::from_slice(&body) {
+        Ok(task) => task,
+        Err(error) => return says(400, format!("no task: {error}")),
+    };
+    if let Task::Launch { point, .. } = &task
+        && let Some(why) = foreign(point, &desk.terms.space)
+    {
+        return says(400, format!("{why} in {}", desk.terms.greeting.job.space_file));
+    }
+    let mut books = desk.books();
+    let standing = books.hear(session);
+    let latest = books.task.as_ref().map_or(0, |(number, _)| *number);
+    match standing {
+        Standing::Deposed => return deposed(),
+        Standing::Own if number == latest => return accepted(),
+        Standing::Own if number < latest => return says(409, "a later task was begun meanwhile"),
+        _ if matches!(task, Task::Probe(_)) && !(standing == Standing::Own && books.engine) => return unknown(),
+        Standing::Own => {}
+        Standing::Stranger => books.take_over(session),
+    }
+    let (answer, answered) = watch::channel(None);
+    books.task = Some((number, answered));
+    books.engine = matches!(task, Task::Probe(_));
+    desk.order(Order::Task(Job { session: session.to_owned(), number, task, answer }));
+    accepted()
+}
+
+async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: HeaderMap) -> Response {
+    let mut answered = {
+        let mut books = desk.books();
+        match books.hear(session(&headers)) {
+            Standing::Deposed => return deposed(),
+            Standing::Stranger => return unknown(),
+            Standing::Own => {}
+        }
+        match &books.task {
+            Some((latest, answered)) if *latest == number => answered.clone(),
+            _ => return unknown(),
+        }
+    };
+    // Whoever waits is there: it must not be taken for silent meanwhile.
+    let wait = WAIT.min(desk.terms.silence / 4);
+    match tokio::time::timeout(wait, answered.wait_for(Option::is_some)).await {
+        Ok(Ok(answer)) => json(answer.clone().unwrap_or_default()),
+        // The task was given up.
+        Ok(Err(_)) => unknown(),
+        Err(_) => respond(204, None, Body::empty()),
+    }
+}
+
+async fn kill(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    let mut books = desk.books();
+    if books.hear(session(&headers)) != Standing::Own {
+        return unknown();
+    }
+    books.engine = false;
+    desk.killed.notify_one();
+    accepted()
+}
+
+/// A leader that was started again after its answer has a session of which this worker has not heard.
+async fn end(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    if session(&headers).is_empty() {
+        return nameless();
+    }
+    if desk.books().hear(session(&headers)) == Standing::Deposed {
+        return deposed();
+    }
+    desk.order(Order::End);
+    accepted()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! What a leader and a worker, which lends it its engine, say to each other: JSON over plain HTTP.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /hello` | a [`Greeting`]: the worker's rank, and the job that it was started for |
+//! | `PUT /tasks/N` with a [`Task`] | 202: it was begun, now or by an earlier request with the same number |
+//! | `GET /tasks/N` | 200 with the [`Answer`] once there is one, 204 after [`WAIT`] without one: ask again |
+//! | `POST /kill` | 202: every process of the engine is killed |
+//! | `POST /end` | 202: the engine is stopped, and the worker's process ends |
+//!
+//! Every request bears the leader's session in the header [`SESSION`]; the leader counts its tasks up from 1. Any request can be repeated
+//! where its answer was lost; answers may have any size. A later task ends an earlier one that is still at work.
+//!
+//! A worker belongs to the session that first gave it a task. Another session, such as that of a leader that was started again, takes over
+//! with its first task: the old engine is stopped, and the old session gets 409 from then on. A worker that hears nothing of its session
+//! for [`SILENCE`] stops its engine and is free. 404 says that the worker knows no such task, or runs no engine to be probed: it was
+//! started again, or had given the session up. 400 and 409 bear a sentence.
+//!
+//! A task names values of parameters and never a command line: what is started stands in the worker's own space file, and a point with
+//! other parameters than that file has is refused. There is no authentication: whoever reaches the port may start and stop that engine.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Failure, Measured, ProbeAsk, Ready, RigError, Trial};
+use crate::digest::sha256;
+use crate::settings::{Plan, Secrets};
+use crate::space::{Point, Space, Value};
+use crate::units::Seconds;
+use crate::workload::{Corpus, Vocabulary};
+
+/// The header with the leader's session.
+pub const SESSION: &str = "autotune-session";
+/// How long a worker holds a question for an answer.
+pub const WAIT: Duration = Duration::from_secs(20);
+/// After how long without a word of its leader a worker is free.
+pub const SILENCE: Duration = Duration::from_secs(120);
+
+/// Who answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Greeting {
+    /// Its rank.
+    pub rank: usize,
+    /// What it was started for.
+    pub job: JobMark,
+}
+
+/// By what two processes know that they were started for the same job. Fields that another version lacks are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobMark {
+    /// The program's version.
+    pub autotune: String,
+    /// The space file's name, for people.
+    pub space_file: String,
+    /// The digest of what a rig takes from the space file and the command line: promises, engine, workload, parameters, seed.
+    pub plan: String,
+    /// The digest of the workload's file, where it has one.
+    pub workload: Option<u64>,
+}
+
+impl JobMark {
+    /// Of a plan, the file it was read from, the seed of every draw, and the workload's file.
+    pub fn of(plan: &Plan, space_file: &str, seed: u64, corpus: &Corpus) -> Self {
+        // A secret may differ from machine to machine. Budget and search are the leader's alone: a resumed one may be given more.
+        let plan = Secrets::of(plan).redact_plan(plan);
+        let parts = (&plan.slo, &plan.engine, &plan.workload, &plan.space, seed);
+        Self {
+            autotune: env!("CARGO_PKG_VERSION").to_owned(),
+            space_file: space_file.to_owned(),
+            plan: sha256(&serde_json::to_vec(&parts).unwrap_or_default()),
+            workload: corpus.digest(),
+        }
+    }
+
+    /// Why a worker with that mark cannot work for this one: what it is, what this is, and the remedy, to stand behind the worker's name.
+    pub fn refuses(&self, worker: &Self) -> Option<String> {
+        if worker.autotune != self.autotune {
+            let (theirs, ours) = (&worker.autotune, &self.autotune);
+            return Some(format!(
+                "runs autotune {theirs}, and this is autotune {ours}; start all with the same program"
+            ));
+        }
+        let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+        if worker.plan != self.plan {
+            return Some(format!(
+                "was started for {} (plan {}), and this process for {} (plan {}); start all with the same space file and --seed",
+                worker.space_file,
+                short(&worker.plan),
+                self.space_file,
+                short(&self.plan)
+            ));
+        }
+        let digest = |workload: Option<u64>| workload.map_or("none".to_owned(), |digest| format!("{digest:016x}"));
+        (worker.workload != self.workload).then(|| {
+            let (theirs, ours) = (digest(worker.workload), digest(self.workload));
+            format!("has another workload file (digest {theirs}) than this process ({ours}); give all the same file")
+        })
+    }
+}
+
+/// What a leader asks of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Task {
+    /// [`Rig::launch`](super::Rig::launch).
+    Launch {
+        /// Which launch.
+        trial: Trial,
+        /// With what.
+        point: Point,
+    },
+    /// [`Rig::probe`](super::Rig::probe).
+    Probe(ProbeAsk),
+    /// [`Rig::stop`](super::Rig::stop).
+    Stop,
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The engine serves.
+    Ready {
+        /// What it is.
+        ready: Box<Ready>,
+        /// Its words, from which traffic is made.
+        vocabulary: Vocabulary,
+    },
+    /// A probe was measured.
+    Measured(Box<Measured>),
+    /// The engine is stopped and the machine clean; what that took.
+    Stopped(Seconds),
+    /// The engine failed.
+    Failed(Box<Failure>),
+    /// The worker's machine or our own part there failed.
+    Machine(String),
+}
+
+impl From<RigError> for Answer {
+    fn from(error: RigError) -> Self {
+        match error {
+            RigError::Engine(failure) => Self::Failed(failure),
+            RigError::Machine(what) => Self::Machine(what),
+        }
+    }
+}
+
+/// Why a point cannot be one of that space; none where it can. The engine may have told values that the space does not list.
+pub fn foreign(point: &Point, space: &Space) -> Option<String> {
+    point.0.iter().find_map(|(name, value)| {
+        let Some(parameter) = space.parameter(name) else {
+            return Some(format!("the space has no parameter `{name}`"));
+        };
+        // As a word of a command line it could be read as another flag.
+        let dashed = matches!(value, Value::Text(word) if word.starts_with('-')) && !parameter.values.contains(value);
+        dashed.then(|| format!("`{value}` is no value of `{name}`"))
+    })
+}
+
+/// Requests as the file that keeps them has them, so that a leader learns what a resumed session would read back.
+pub(super) mod as_file {
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::load::{RequestRecord, read_records, write_records};
+
+    pub(in crate::rig) fn serialize<S: Serializer>(records: &[RequestRecord], to: S) -> Result<S::Ok, S::Error> {
+        let mut file = Vec::new();
+        write_records(records, &mut file).map_err(S::Error::custom)?;
+        to.serialize_str(&String::from_utf8(file).map_err(S::Error::custom)?)
+    }
+
+    pub(in crate::rig) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RequestRecord>, D::Error> {
+        read_records(String::deserialize(from)?.as_bytes()).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::parse;
+
+    fn quickstart() -> Plan {
+        parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
+    }
+
+    #[test]
+    fn what_differs_is_named_with_both_sides_and_the_remedy() {
+        let plan = quickstart();
+        let mark = |plan: &Plan, seed| JobMark::of(plan, "a.toml", seed, &Corpus::default());
+        let own = mark(&plan, 1);
+        assert_eq!(own.refuses(&own), None);
+        let mut richer = plan.clone();
+        richer.budget.gpu_time *= 2;
+        assert_eq!(own.refuses(&mark(&richer, 1)), None, "a resumed leader may be given more");
+        let mut other = plan.clone();
+        other.engine.args.push("--enforce-eager".into());
+        for (worker, parts) in [
+            (JobMark { autotune: "9.9.9".into(), ..own.clone() }, ["9.9.9", env!("CARGO_PKG_VERSION"), "same program"]),
+            (JobMark { space_file: "b.toml".into(), ..mark(&other, 1) }, ["b.toml", "a.toml", "same space file"]),
+            (mark(&plan, 2), [&mark(&plan, 2).plan[..12], &own.plan[..12], "--seed"]),
+            (JobMark { workload: Some(5), ..own.clone() }, ["0000000000000005", "none", "same file"]),
+        ] {
+            let says = own.refuses(&worker).unwrap();
+            assert!(parts.iter().all(|part| says.contains(part)), "{says}");
+        }
+        let older: Greeting = serde_json::from_str(r#"{"job": {"autotune": "0.0.1"}, "more": 1}"#).unwrap();
+        assert!(own.refuses(&older.job).unwrap().contains("0.0.1"), "also of a version that says other things");
+    }
+
+    #[test]
+    fn a_point_has_the_parameters_of_the_space_and_brings_no_flag() {
+        let space = quickstart().space;
+        let why = |name: &str, value| foreign(&Point::default().with(name, value), &space);
+        assert_eq!(foreign(&space.baseline(), &space), None);
+        assert_eq!(why("max-num-seqs", Value::Int(12_345)), None, "the engine may have told it");
+        assert!(why("host", Value::Text("0.0.0.0".into())).unwrap().contains("`host`"));
+        assert!(why("max-num-seqs", Value::Text("--model=other".into())).unwrap().contains("--model"));
+    }
+
+    #[test]
+    fn a_task_with_more_in_it_is_none() {
+        let task = Task::Launch { trial: Trial { number: 3, attempt: 1 }, point: Point::default() };
+        let text = serde_json::to_string(&task).unwrap();
+        assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
+        let more = text.replace("\"point\"", "\"command\":[\"sh\"],\"point\"");
+        assert!(serde_json::from_str::<Task>(&more).unwrap_err().to_string().contains("command"));
+    }
+}

@@ -1,0 +1,185 @@
+//! A worker as its leader sees it: every request is repeated until it is answered, for as long as patience lasts.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+
+use super::Address;
+use super::protocol::{Answer, Greeting, JobMark, SESSION, Task, WAIT};
+use crate::access::{Access, AccessError, sentence};
+use crate::clock;
+use crate::units::Seconds;
+
+/// How long a worker may be out of reach: a pod that is moved pulls its image first.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a stop is asked for: a worker that cannot be reached is free by itself after some silence.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// Between two attempts to reach a worker.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// An answer to a request that needs no work.
+const AT_ONCE: Duration = Duration::from_secs(10);
+/// Beyond [`WAIT`], for an answer of many requests over a slow network.
+const TRANSFER: Duration = Duration::from_secs(60);
+/// What ends a session asks only once, and soon.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// A process that lends its engine. Clones are the same worker in the same session.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    rank: usize,
+    address: Address,
+    patience: Duration,
+    http: Client,
+}
+
+/// Why a worker is no use.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// It was started for something else, or is no worker at all.
+    #[error("{0}")]
+    Unfit(String),
+    /// It cannot be reached.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// What became of a task.
+pub(super) enum Told {
+    /// It is done.
+    Done(Box<Answer>),
+    /// The worker does not know it: it was started again, or had given the session up.
+    Unknown,
+    /// The worker refused it, or cannot be reached: a sentence that names the worker.
+    Nothing(String),
+}
+
+impl Worker {
+    /// The worker of that rank, for a session of a leader; it may be out of reach for as long as `patience`.
+    ///
+    /// # Errors
+    /// Where the HTTP library refuses its set-up.
+    pub fn new(rank: usize, address: Address, session: &str, patience: Duration) -> Result<Self, AccessError> {
+        let access = Access { headers: vec![(SESSION.to_owned(), session.to_owned())], ..Access::default() };
+        let http = access.builder(&address.to_string())?.build()?;
+        Ok(Self { rank, address, patience, http })
+    }
+
+    /// A name for a new session: no two leaders have the same.
+    pub fn new_session() -> String {
+        format!("{:x}-{:x}", std::process::id(), clock::since_epoch().as_nanos())
+    }
+
+    /// `worker 1 at http://10.0.0.2:7787`.
+    pub fn name(&self) -> String {
+        format!("worker {} at {}", self.rank, self.address)
+    }
+
+    /// Waits until it answers, and makes sure that it was started for that job; `waiting` is told once if it does not answer at once.
+    ///
+    /// # Errors
+    /// Where it was started for another job, or does not answer for as long as patience lasts.
+    pub async fn greet(&self, job: &JobMark, mut waiting: impl FnMut(&str)) -> Result<(), WorkerError> {
+        let name = self.name();
+        let mut first = true;
+        let waiting = |why: &str| {
+            if std::mem::take(&mut first) {
+                waiting(&format!("waiting for {name}: {why}"));
+            }
+        };
+        let request = || self.request(Method::GET, "hello").timeout(AT_ONCE);
+        let (status, body) = self.persist(self.patience, request, waiting).await.map_err(WorkerError::Away)?;
+        let greeting = serde_json::from_slice::<Greeting>(&body).ok().filter(|_| status == StatusCode::OK);
+        let Some(greeting) = greeting else {
+            return Err(WorkerError::Unfit(format!(
+                "{name} is no worker of autotune: it answered with status {status}"
+            )));
+        };
+        if let Some(why) = job.refuses(&greeting.job) {
+            return Err(WorkerError::Unfit(format!("{name} {why}")));
+        }
+        if greeting.rank != self.rank {
+            return Err(WorkerError::Unfit(format!(
+                "{name} has rank {}; give all the same --workers, and each the rank of its own URL",
+                greeting.rank
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives it a task and waits for what comes of it.
+    pub(super) async fn ask(&self, number: u64, task: &Task) -> Told {
+        let patience = if *task == Task::Stop { self.patience.min(STOP_PATIENCE) } else { self.patience };
+        let path = format!("tasks/{number}");
+        let begin = || self.request(Method::PUT, &path).json(task).timeout(AT_ONCE);
+        let follow = || self.request(Method::GET, &path).timeout(WAIT + TRANSFER);
+        let mut reply = self.persist(patience, begin, |_| {}).await;
+        loop {
+            let (status, body) = match reply {
+                Ok(reply) => reply,
+                Err(away) => return Told::Nothing(away),
+            };
+            match status {
+                StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {}
+                StatusCode::NOT_FOUND => return Told::Unknown,
+                StatusCode::OK => match serde_json::from_slice(&body) {
+                    Ok(answer) => return Told::Done(Box::new(answer)),
+                    Err(error) => {
+                        return Told::Nothing(format!("{} gave an answer that is none: {error}", self.name()));
+                    }
+                },
+                _ => {
+                    let why = String::from_utf8_lossy(&body);
+                    return Told::Nothing(format!("{} refused with status {status}: {}", self.name(), why.trim()));
+                }
+            }
+            reply = self.persist(patience, follow, |_| {}).await;
+        }
+    }
+
+    /// Tells it that its leader lives.
+    pub(super) async fn sign_of_life(&self) {
+        drop(self.request(Method::GET, "hello").timeout(AT_ONCE).send().await);
+    }
+
+    /// Kills its engine, if it can be reached.
+    pub(super) async fn kill(&self) {
+        drop(self.request(Method::POST, "kill").timeout(FAREWELL).send().await);
+    }
+
+    /// Asks its process to end, if it can be reached: the job is done.
+    pub async fn dismiss(&self) {
+        drop(self.request(Method::POST, "end").timeout(FAREWELL).send().await);
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}/{path}", self.address))
+    }
+
+    /// Sends a request until it is answered; whatever stands between, such as a proxy, may fail meanwhile.
+    async fn persist(
+        &self,
+        patience: Duration,
+        request: impl Fn() -> RequestBuilder,
+        mut waiting: impl FnMut(&str),
+    ) -> Result<(StatusCode, Bytes), String> {
+        let begun = clock::now();
+        loop {
+            let sent = async {
+                let response = request().send().await?;
+                Ok::<_, reqwest::Error>((response.status(), response.bytes().await?))
+            };
+            let why = match sent.await {
+                Ok((status, _)) if status.is_server_error() => format!("it answers with status {status}"),
+                Ok(answer) => return Ok(answer),
+                Err(error) => sentence(&error.without_url()),
+            };
+            if begun.elapsed() >= patience {
+                let silent = Seconds::from(begun.elapsed());
+                return Err(format!("{} has not answered for {silent}: {why}", self.name()));
+            }
+            waiting(&why);
+            tokio::time::sleep(AGAIN_AFTER.min(patience)).await;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `--workers` and `--rank`: a process that lends its engine to the leader of a session.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::Child;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use autotune::rig::{JobMark, ProbeAsk, RemoteRig, Rig, Trial, Worker};
+use autotune::settings::{Plan, parse};
+use autotune::units::{Rate, Seconds};
+use autotune::verdict::Window;
+use autotune::workload::Corpus;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::workbench::{Workbench, said};
+
+/// A second process of the bench's job, and what it says.
+struct Second {
+    child: Child,
+    workers: String,
+    url: String,
+    said: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Second {
+    /// Started, and listening.
+    fn start(bench: &Workbench) -> Self {
+        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = format!("http://127.0.0.1:{}", port());
+        let workers = format!("http://127.0.0.1:{},{url}", port());
+        let mut child = bench.command(&["--workers", &workers, "--rank", "1"]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(lines.next().unwrap(), format!("worker 1 lends its engine at {url}"));
+        // A full pipe would stop it.
+        let said = Some(std::thread::spawn(move || lines.collect()));
+        Self { child, workers, url, said }
+    }
+
+    /// Its exit code, and what it said from its first line on.
+    fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let code = self.child.wait().unwrap().code();
+        (code, self.said.take().unwrap().join().unwrap())
+    }
+}
+
+impl Drop for Second {
+    /// A test that failed leaves nothing running.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+    }
+}
+
+fn plan(bench: &Workbench) -> Plan {
+    parse("space.toml", &std::fs::read_to_string(bench.path("space.toml")).unwrap()).unwrap()
+}
+
+/// Processes that were started with the bench's temporary folder or one in it: the program, guardians, engines.
+fn processes(bench: &Workbench) -> usize {
+    let folder = format!("TMPDIR={}", bench.path("tmp").display());
+    let environments =
+        std::fs::read_dir("/proc").unwrap().filter_map(|p| std::fs::read(p.ok()?.path().join("environ")).ok());
+    environments
+        .filter(|bytes| String::from_utf8_lossy(bytes).split('\0').any(|word| word.starts_with(&folder)))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_worker_launches_probes_and_leaves_nothing_behind() {
+    let bench = Workbench::new("", "");
+    let second = Second::start(&bench);
+    let plan = plan(&bench);
+    let job = JobMark::of(&plan, "space.toml", plan.search.seed, &Corpus::default());
+    let worker = Worker::new(1, second.url.parse().unwrap(), "test", Duration::from_secs(60)).unwrap();
+    worker.greet(&job, |_| {}).await.unwrap();
+    let mut rig = RemoteRig::new(worker, job, Corpus::default());
+    assert_eq!(processes(&bench), 1, "nothing is started before it is asked for");
+
+    let trial = Trial { number: 1, attempt: 1 };
+    let mut no_process_of_ours = |_: &autotune::rig::Spawned| panic!("a process of another machine");
+    let ready = rig.launch(trial, &plan.space.baseline(), &mut no_process_of_ours).await.unwrap();
+    assert_eq!(ready.model, "sim-model");
+    assert!(processes(&bench) >= 3, "the program, a guardian, an engine");
+    let window = Window { from: Seconds(0.2), to: Seconds(0.8) };
+    let (rate, answer_time) = (Rate(40.0), ready.answer_time);
+    let ask = ProbeAsk { rate, window, arrival_seed: 1, content_seed: 2, answer_time, slack: 1e9 };
+    let measured = rig.probe(&ask).await.unwrap();
+    assert!(measured.complete && measured.records.iter().any(|r| r.complete()), "{measured:?}");
+
+    kill(Pid::from_raw(second.child.id() as i32), Signal::SIGTERM).unwrap();
+    let (code, words) = second.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    for part in ["launching max-num-seqs 4 (trial 1)", "ready after", "probing at 40.0 req/s", "measured"] {
+        assert!(words.iter().any(|line| line.contains(part)), "{part} is missing in {words:?}");
+    }
+    assert_eq!(processes(&bench), 0, "the engine is gone before the program is");
+    bench.assert_nothing_left();
+    assert!(bench.path("out/trials/t001-1/engine.log").exists());
+    assert!(!bench.path("out/journal.jsonl").exists(), "the journal is the leader's");
+}
+
+#[test]
+fn the_leader_ends_the_others_with_its_answer() {
+    let bench = Workbench::with_budget("", "", "3s");
+    let second = Second::start(&bench);
+    let lead = bench.run(&["--workers", &second.workers, "--rank", "0"]);
+    assert!(matches!(lead.status.code(), Some(0 | 3 | 6)), "{}", said(&lead));
+    let (code, words) = second.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    assert_eq!(processes(&bench), 0);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_worker_for_another_job_and_a_port_that_is_taken_are_mistakes_of_the_command_line() {
+    let bench = Workbench::new("", "");
+    let second = Second::start(&bench);
+    let taken = bench.run(&["--workers", &second.workers, "--rank", "1"]);
+    assert_eq!(taken.status.code(), Some(2), "{}", said(&taken));
+    assert!(said(&taken).contains(&second.url) && said(&taken).contains("in use"), "{}", said(&taken));
+    let other = bench.run(&["--workers", &second.workers, "--rank", "0", "--seed", "12345"]);
+    assert_eq!(other.status.code(), Some(2), "{}", said(&other));
+    for part in ["worker 1 at", "same space file and --seed"] {
+        assert!(said(&other).contains(part), "{part} is missing in {}", said(&other));
+    }
+    kill(Pid::from_raw(second.child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(second.ended().0, Some(0));
+}
