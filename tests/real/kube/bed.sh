@@ -46,6 +46,23 @@ as_it_was() { # what every end of a run must leave: the scale, no note, nothing 
   check "nothing of ours is left" is "" ours
   check "the service serves again" serving
 }
+user() { # AGENT: with AUDIT=1, what programs that call themselves so wrote
+  python3 - "$KUBE/run-$NAME/audit.log" "$1" <<'PY'
+import json, sys
+seen = set()
+for line in open(sys.argv[1]):
+    entry = json.loads(line)
+    if entry["verb"] in ("create", "update", "patch", "delete", "deletecollection") and entry.get("userAgent", "").startswith(sys.argv[2]):
+        ref = entry["objectRef"]
+        if "selfsubjectaccessreviews" == ref["resource"]:
+            continue
+        name = ref.get("name") or entry.get("requestObject", {}).get("metadata", {}).get("name") or "*"
+        if ref["resource"] == "events":
+            name = "*"
+        seen.add(f'{entry["verb"]} {ref["resource"]}{"/" + ref["subresource"] if ref.get("subresource") else ""} {name}')
+print("\n".join(sorted(seen)))
+PY
+}
 job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
 run() { "${job[@]}" "$@"; }
 
