@@ -75,6 +75,7 @@ another() { [ -n "$(worker "$1")" ] && [ "$(worker "$1")" != "$2" ] && running "
 process() { # INDEX: of its newest pod, as the kubelet started it
   sed -n "s|.*default/$(worker "$1") autotune: pid \([0-9]*\):.*|\1|p" "$out"/gpu-node*.log | tail -1
 }
+leaders() { cat "$out"/gpu-node*.log | grep -c 'autotune-chat-0-.* autotune: pid' || true; } # so many were started
 words() { grep -h "default/$(worker "$1") autotune: pid" "$out"/gpu-node*.log | tail -1; } # INDEX
 
 if part look "looking without touching"; then
@@ -111,6 +112,11 @@ print(text.replace("namespace: llm", "namespace: default").replace("- services",
   check "by name" tells "missing rights in the namespace default: create services, get services autotune-chat; nothing was touched"
   check "before anything is touched" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
   check "and is enough for one worker" bash -c "KUBECONFIG=$out/tuner.kubeconfig ${job[*]:0:${#job[@]}-2} --dry-run > $out/one.json"
+  kubectl kustomize jobs | kubectl apply --dry-run=client -o json -f - | python3 -c '
+import json, sys
+[role] = [o for o in json.load(sys.stdin)["items"] if (o["kind"], o["metadata"]["name"]) == ("Role", "autotune")]
+print(json.dumps({**role, "metadata": {"name": "autotune", "namespace": "default"}}))' | kubectl apply -f - > /dev/null
+  check "that of jobs/ is enough for two" bash -c "KUBECONFIG=$out/tuner.kubeconfig ${job[*]} --dry-run"
   check "which is no indexed Job" bash -c "! grep -q 'Indexed\|subdomain\|7787' $out/one.json"
 fi
 
@@ -183,6 +189,17 @@ if part late "only one GPU is free, and the second comes in mid-run"; then
   check "it gets the second" until_true 60 running 1
   ends late
   answered
+fi
+
+if part fails "promises that nothing keeps: the leader ends with a documented exit code, and with it the Job"; then
+  sed 's/400ms/10us/' "$out/space.toml" > "$out/never.toml"
+  before=$(leaders)
+  job=("${job[@]/space.toml/never.toml}")
+  begin fails; ends fails
+  job=("${job[@]/never.toml/space.toml}")
+  check "the exit code is the leader's" is 3 "echo $code"
+  check "nobody was tried again" is $((before + 1)) leaders
+  all_back
 fi
 
 if part follows "a coordinator that is killed in mid-run, and run again"; then
