@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
@@ -17,6 +18,8 @@ use crate::units::Seconds;
 
 /// A Job's pod appears at once unless something refuses it, such as a quota.
 const POD_APPEARS: Duration = Duration::from_secs(60);
+/// A pod that has a node and has not begun for so long is worth a look.
+const POD_STARTS: Duration = Duration::from_secs(120);
 /// What waiting for does not mend.
 const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
 /// What a second attempt may mend: a registry that was busy.
@@ -90,7 +93,7 @@ impl Lenders {
     async fn look(&mut self, cluster: &Cluster, job: &Value, pods: &[Value]) {
         let there: Vec<u64> = pods.iter().map(index).collect();
         let missing = (1..workers(job)).find(|worker| !there.contains(worker));
-        let mut says: Vec<String> = pods.iter().filter_map(hindered).collect();
+        let mut says: Vec<String> = pods.iter().filter_map(|pod| hindered(pod, Timestamp::now())).collect();
         match missing {
             None => self.missing_since = clock::now(),
             Some(worker) if self.missing_since.elapsed() > POD_APPEARS => {
@@ -110,11 +113,20 @@ impl Lenders {
 }
 
 /// What keeps a pod that lends its engine from running; those that ended well were ended with the Job.
-fn hindered(pod: &Value) -> Option<String> {
-    let worker = index(pod);
-    let lends = worker > 0 && pod["status"]["phase"] != "Succeeded";
+fn hindered(pod: &Value, now: Timestamp) -> Option<String> {
+    let (worker, phase) = (index(pod), &pod["status"]["phase"]);
+    if worker == 0 || phase == "Succeeded" {
+        return None;
+    }
+    // A volume that is mounted elsewhere, or a large image: its events tell.
+    let slow = || {
+        let (name, node) = (pod["metadata"]["name"].as_str()?, pod["spec"]["nodeName"].as_str()?);
+        let made: Timestamp = pod["metadata"]["creationTimestamp"].as_str()?.parse().ok()?;
+        let late = phase == "Pending" && now.duration_since(made).unsigned_abs() > POD_STARTS;
+        late.then(|| format!("pod {name} has not begun on {node} yet; `kubectl describe pod {name}` says why"))
+    };
     let words = last_words(pod).map_or(String::new(), |words| format!(": {}", words.trim_end()));
-    standing(pod).filter(|_| lends).map(|stands| format!("worker {worker}: {stands}{words}"))
+    standing(pod).or_else(slow).map(|stands| format!("worker {worker}: {stands}{words}"))
 }
 
 /// Watches the worker until it has ended, and reads what it says at its end.
@@ -164,7 +176,12 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
             let message = newest.and_then(last_words).unwrap_or_default();
             let outcome = serde_json::from_str::<Outcome>(&message).ok();
             let why = failed.and_then(|c| c["message"].as_str()).unwrap_or_default();
-            let because = if message.is_empty() || outcome.is_some() { why.to_owned() } else { message };
+            let because = match (message.is_empty() || outcome.is_some(), workers(&job)) {
+                (true, _) => why.to_owned(),
+                (false, 1) => message,
+                // Perhaps it was another worker's end that ended the leader.
+                (false, _) => format!("{message}; {why}"),
+            };
             return Ok(Ended { outcome, because });
         }
         lenders.look(cluster, &job, &pods).await;
@@ -227,6 +244,8 @@ mod tests {
         let unscheduled = json!({"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."},
         ]});
+        let now: Timestamp = "2026-11-22T10:05:00Z".parse().unwrap();
+        let hindered = |pod: &Value| hindered(pod, now);
         let says = hindered(&pod("1", unscheduled.clone())).unwrap();
         assert!(says.starts_with("worker 1: pod autotune-chat-1-x waits: not scheduled: 0/2 nodes"), "{says}");
         assert_eq!(hindered(&pod("0", unscheduled)), None, "the leader is followed by itself");
@@ -239,5 +258,11 @@ mod tests {
         );
         assert_eq!(hindered(&pod("1", json!({"phase": "Succeeded"}))), None);
         assert_eq!(hindered(&pod("1", json!({"phase": "Running"}))), None);
+        let mut slow = pod("1", json!({"phase": "Pending"}));
+        slow["spec"]["nodeName"] = "gpu-2".into();
+        slow["metadata"]["creationTimestamp"] = "2026-11-22T10:04:00Z".into();
+        assert_eq!(hindered(&slow), None);
+        slow["metadata"]["creationTimestamp"] = "2026-11-22T10:02:00Z".into();
+        assert!(hindered(&slow).unwrap().starts_with("worker 1: pod autotune-chat-1-x has not begun on gpu-2 yet"));
     }
 }
