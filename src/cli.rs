@@ -247,9 +247,12 @@ pub struct JobArgs {
     /// The container that is the engine [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was; the engine's user must be allowed to write there
+    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was; the engine's user must be allowed to write there. With several workers it is ReadWriteMany, or all their GPUs are on one node
     #[arg(long, value_name = "CLAIM")]
     pub results: Option<String>,
+    /// So many pods work at once, each on as many GPUs as a pod of the target has; GPUs that the target does not give must be free elsewhere. For the strategies bayes and bayes-flat
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub workers: u8,
     /// Give the target its scale back with the certified arguments in it (server-side apply), and the former ones if it does not get ready
     #[arg(long)]
     pub apply: bool,

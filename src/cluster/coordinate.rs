@@ -13,6 +13,7 @@ use super::borrow::{
 };
 use super::events::{Step, say};
 use super::follow::{Ended, Watch, follow};
+use super::indexed::{introduce, workers};
 use super::lease::Lease;
 use super::owners::{gitops, obstacle};
 use super::rights::{check, needed, scaling_rights};
@@ -86,7 +87,8 @@ pub struct Done {
 /// What is in the way, and what to do about it.
 pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Result<Plan, ClusterError> {
     let name = &request.which.name;
-    check(cluster, &needed(&request.which, request.apply.is_some())).await?;
+    let applies = request.apply.is_some();
+    check(cluster, &needed(&request.which, applies, request.order.workers.into())).await?;
     let target = Target::read(cluster, &request.which).await?;
     check(cluster, &scaling_rights(&target)).await?;
     target.selector()?;
@@ -115,9 +117,13 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
         Some(_) => cluster.find(BATCH, "jobs", &own_name(name)).await?,
         None => None,
     };
-    let goes_on = there.is_some_and(|job| job["metadata"]["annotations"][RUN] == borrowed.run.as_str());
+    let goes_on = there.filter(|job| job["metadata"]["annotations"][RUN] == borrowed.run.as_str());
+    if let Some(job) = &goes_on {
+        // It may have more of them than we were asked for.
+        check(cluster, &needed(&request.which, applies, workers(job))).await?;
+    }
     let has_ended = target.borrowed.is_some() && kept_outcome(cluster, name, &borrowed.run).await?.is_some();
-    let job = if goes_on || has_ended {
+    let job = if goes_on.is_some() || has_ended {
         None
     } else {
         let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
@@ -220,11 +226,17 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
             if !made {
                 cluster.tell(&format!("the run {} goes on with its worker, Job {own}", plan.borrowed.run));
             }
+            let worker = cluster.find(BATCH, "jobs", &own).await?.unwrap_or_default();
+            introduce(cluster, &worker).await?;
             take(cluster, target, &plan.borrowed, request.patience).await?;
             cluster.patch(BATCH, "jobs", &own, &Patch::Merge(json!({"spec": {"suspend": false}}))).await?;
-            say(cluster, target, Step::Tuning, &format!("the worker is Job {own}")).await;
-            let mut watch =
-                Watch::new(&request.which, &plan.borrowed, made_from(cluster, &own).await?.unwrap_or_default());
+            let pods = match workers(&worker) {
+                1 => String::new(),
+                workers => format!(" with {workers} pods, of which that of index 0 leads"),
+            };
+            say(cluster, target, Step::Tuning, &format!("the worker is Job {own}{pods}")).await;
+            let made_from = made_from(&worker).unwrap_or_default().to_owned();
+            let mut watch = Watch::new(&request.which, &plan.borrowed, made_from);
             let ended = follow(cluster, &mut watch, request.patience).await?;
             if let Some(outcome) = &ended.outcome {
                 say(cluster, target, Step::Tuned, &outcome.because).await;
@@ -240,10 +252,9 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
     Ok(Done { ended, arguments })
 }
 
-/// The digest of what the worker was made from; none where it is gone.
-async fn made_from(cluster: &Cluster, own: &str) -> Result<Option<String>, ClusterError> {
-    let job = cluster.find(BATCH, "jobs", own).await?;
-    Ok(job.and_then(|job| job["metadata"]["annotations"][TEMPLATE].as_str().map(str::to_owned)))
+/// The digest of what a worker was made from; none of one that is gone.
+fn made_from(worker: &Value) -> Option<&str> {
+    worker["metadata"]["annotations"][TEMPLATE].as_str()
 }
 
 /// Changes the arguments, scales up, and waits until the target serves with them; otherwise brings the former ones back.
@@ -255,7 +266,7 @@ async fn set_arguments(
     force: bool,
 ) -> Result<Arguments, ClusterError> {
     let name = &request.which.name;
-    let measured = made_from(cluster, &own_name(name)).await?;
+    let worker = cluster.find(BATCH, "jobs", &own_name(name)).await?.unwrap_or_default();
     end_worker(cluster, name).await?;
     let target = Target::read(cluster, &request.which).await?;
     let change = match change(&target, request.order.container.as_deref(), outcome) {
@@ -276,7 +287,7 @@ async fn set_arguments(
         let why = format!("{tool} keeps {} as a repository says, so the change belongs there", target.title());
         return Ok(for_the_user(why));
     }
-    if measured.is_some_and(|before| before != digest(&target)) {
+    if made_from(&worker).is_some_and(|before| before != digest(&target)) {
         let why = format!("{} was edited while the worker measured what it was before", target.title());
         return Ok(for_the_user(why));
     }

@@ -1,12 +1,14 @@
 //! Watching the worker until it has ended, and the target meanwhile.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
 use super::borrow::{BATCH, CORE, LOOK, own_name, short_name};
 use super::events::{Step, say};
+use super::indexed::{index, workers};
 use super::rollout::{standing, waiting};
 use super::target::{Borrowed, Target, Which, condition};
 use super::worker::{LABEL, digest};
@@ -16,6 +18,8 @@ use crate::units::Seconds;
 
 /// A Job's pod appears at once unless something refuses it, such as a quota.
 const POD_APPEARS: Duration = Duration::from_secs(60);
+/// A pod that has a node and has not begun for so long is worth a look.
+const POD_STARTS: Duration = Duration::from_secs(120);
 /// What waiting for does not mend.
 const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
 /// What a second attempt may mend: a registry that was busy.
@@ -78,6 +82,53 @@ impl<'w> Watch<'w> {
     }
 }
 
+/// What is known of the workers that lend their engines to the first. None of them ends a run: the leader says by itself whom it misses.
+struct Lenders {
+    missing_since: Instant,
+    said: Vec<String>,
+}
+
+impl Lenders {
+    /// Says what keeps one of them from running, once.
+    async fn look(&mut self, cluster: &Cluster, job: &Value, pods: &[Value]) {
+        let there: Vec<u64> = pods.iter().map(index).collect();
+        let missing = (1..workers(job)).find(|worker| !there.contains(worker));
+        let mut says: Vec<String> = pods.iter().filter_map(|pod| hindered(pod, Timestamp::now())).collect();
+        match missing {
+            None => self.missing_since = clock::now(),
+            Some(worker) if self.missing_since.elapsed() > POD_APPEARS => {
+                self.missing_since = clock::now();
+                let refused = refusal(cluster, job).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
+                says.push(format!("worker {worker}: {refused}"));
+            }
+            Some(_) => {}
+        }
+        for says in says {
+            if !self.said.contains(&says) {
+                cluster.tell(&says);
+                self.said.push(says);
+            }
+        }
+    }
+}
+
+/// What keeps a pod that lends its engine from running; those that ended well were ended with the Job.
+fn hindered(pod: &Value, now: Timestamp) -> Option<String> {
+    let (worker, phase) = (index(pod), &pod["status"]["phase"]);
+    if worker == 0 || phase == "Succeeded" {
+        return None;
+    }
+    // A volume that is mounted elsewhere, or a large image: its events tell.
+    let slow = || {
+        let (name, node) = (pod["metadata"]["name"].as_str()?, pod["spec"]["nodeName"].as_str()?);
+        let made: Timestamp = pod["metadata"]["creationTimestamp"].as_str()?.parse().ok()?;
+        let late = phase == "Pending" && now.duration_since(made).unsigned_abs() > POD_STARTS;
+        late.then(|| format!("pod {name} has not begun on {node} yet; `kubectl describe pod {name}` says why"))
+    };
+    let words = last_words(pod).map_or(String::new(), |words| format!(": {}", words.trim_end()));
+    standing(pod).or_else(slow).map(|stands| format!("worker {worker}: {stands}{words}"))
+}
+
 /// Watches the worker until it has ended, and reads what it says at its end.
 ///
 /// # Errors
@@ -87,6 +138,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     let labels = format!("{LABEL}={}", short_name(&watch.which.name));
     // Since when none of its pods runs: one that was evicted may find its GPU taken.
     let (mut idle, mut said, mut doubts) = (clock::now(), String::new(), None);
+    let mut lenders = Lenders { missing_since: clock::now(), said: Vec::new() };
     let mut tell = |says: String| {
         if says != said {
             cluster.tell(&says);
@@ -101,10 +153,13 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         let mut pods = cluster.list(CORE, "pods", &labels).await?;
         // Those of an earlier worker may still be on their way out.
         pods.retain(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]);
-        let newest = pods.iter().max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
+        // Progress and outcome are those of the worker that leads.
+        let leads = pods.iter().filter(|pod| index(pod) == 0);
+        let newest = leads.max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
+        let who = if workers(&job) == 1 { "" } else { "worker 0: " };
         let stands = newest.and_then(standing);
-        if let Some(says) = stands.clone() {
-            tell(says);
+        if let Some(says) = &stands {
+            tell(format!("{who}{says}"));
         }
         let phase = newest.and_then(|pod| pod["status"]["phase"].as_str());
         if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
@@ -114,16 +169,22 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
             && let Some(pod) = newest.and_then(|pod| pod["metadata"]["name"].as_str())
             && let Some(line) = cluster.last_line(pod, "autotune").await
         {
-            tell(line);
+            tell(format!("{who}{line}"));
         }
         let (complete, failed) = (condition(&job, "Complete"), condition(&job, "Failed"));
         if complete.or(failed).is_some() {
             let message = newest.and_then(last_words).unwrap_or_default();
             let outcome = serde_json::from_str::<Outcome>(&message).ok();
             let why = failed.and_then(|c| c["message"].as_str()).unwrap_or_default();
-            let because = if message.is_empty() || outcome.is_some() { why.to_owned() } else { message };
+            let because = match (message.is_empty() || outcome.is_some(), workers(&job)) {
+                (true, _) => why.to_owned(),
+                (false, 1) => message,
+                // Perhaps it was another worker's end that ended the leader.
+                (false, _) => format!("{message}; {why}"),
+            };
             return Ok(Ended { outcome, because });
         }
+        lenders.look(cluster, &job, &pods).await;
         watch.look(cluster).await?;
         if let Some(why) = newest.and_then(waiting).map(|(reason, message)| format!("{reason} {message}")) {
             let reason = why.split(' ').next().unwrap_or_default();
@@ -165,4 +226,43 @@ fn last_words(pod: &Value) -> Option<String> {
     let statuses = pod["status"]["containerStatuses"].as_array()?;
     let ours = statuses.iter().find(|status| status["name"] == "autotune")?;
     ours["state"]["terminated"]["message"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(index: &str, status: Value) -> Value {
+        let labels = json!({"batch.kubernetes.io/job-completion-index": index});
+        json!({"metadata": {"name": format!("autotune-chat-{index}-x"), "labels": labels}, "status": status})
+    }
+
+    #[test]
+    fn a_worker_that_lends_is_named_with_what_hinders_it() {
+        let unscheduled = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."},
+        ]});
+        let now: Timestamp = "2026-11-22T10:05:00Z".parse().unwrap();
+        let hindered = |pod: &Value| hindered(pod, now);
+        let says = hindered(&pod("1", unscheduled.clone())).unwrap();
+        assert!(says.starts_with("worker 1: pod autotune-chat-1-x waits: not scheduled: 0/2 nodes"), "{says}");
+        assert_eq!(hindered(&pod("0", unscheduled)), None, "the leader is followed by itself");
+        let ended = json!({"exitCode": 1, "message": "no space left on device\n"});
+        let failed =
+            json!({"phase": "Failed", "containerStatuses": [{"name": "autotune", "state": {"terminated": ended}}]});
+        assert_eq!(
+            hindered(&pod("2", failed)),
+            Some("worker 2: pod autotune-chat-2-x: Failed: no space left on device".to_owned())
+        );
+        assert_eq!(hindered(&pod("1", json!({"phase": "Succeeded"}))), None);
+        assert_eq!(hindered(&pod("1", json!({"phase": "Running"}))), None);
+        let mut slow = pod("1", json!({"phase": "Pending"}));
+        slow["spec"]["nodeName"] = "gpu-2".into();
+        slow["metadata"]["creationTimestamp"] = "2026-11-22T10:04:00Z".into();
+        assert_eq!(hindered(&slow), None);
+        slow["metadata"]["creationTimestamp"] = "2026-11-22T10:02:00Z".into();
+        assert!(hindered(&slow).unwrap().starts_with("worker 1: pod autotune-chat-1-x has not begun on gpu-2 yet"));
+    }
 }

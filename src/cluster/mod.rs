@@ -10,6 +10,7 @@ pub mod borrow;
 pub mod coordinate;
 mod events;
 pub mod follow;
+pub mod indexed;
 pub mod kinds;
 mod lease;
 mod owners;

@@ -32,6 +32,8 @@ pub struct Rendered {
     pub words: Vec<String>,
     /// Whether the target gets new arguments at the end.
     pub applies: bool,
+    /// How many pods work.
+    pub workers: u8,
 }
 
 /// The manifests, as documents of one YAML file.
@@ -47,7 +49,7 @@ pub fn render(rendered: &Rendered) -> String {
                 "rbac.authorization.k8s.io/v1",
                 "Role",
                 NAME,
-                json!({"rules": rules(&needed(&rendered.which, rendered.applies))}),
+                json!({"rules": rules(&needed(&rendered.which, rendered.applies, rendered.workers.into()))}),
             ),
         ),
         (
@@ -68,9 +70,18 @@ pub fn render(rendered: &Rendered) -> String {
         ),
     ];
     if let Some(claim) = &rendered.claim {
-        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-        let says =
-            "where the worker keeps its journal and its report, so that one that was evicted goes on where it was";
+        // Every worker mounts it, though only the leader writes there.
+        let (mode, says) = match rendered.workers {
+            1 => (
+                "ReadWriteOnce",
+                "where the worker keeps its journal and its report, so that one that was evicted goes on where it was",
+            ),
+            _ => (
+                "ReadWriteMany",
+                "where the leading worker keeps its journal and its report; ReadWriteOnce will do if one node has all the GPUs",
+            ),
+        };
+        let spec = json!({"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}});
         objects.push((says, object(rendered, "v1", "PersistentVolumeClaim", claim, json!({"spec": spec}))));
     }
     objects.push((
@@ -202,6 +213,7 @@ mod tests {
                 .into(),
             words: ["--deployment", "$(TARGET)", "--results", "autotune-results"].map(str::to_owned).to_vec(),
             applies: true,
+            workers: 1,
         }
     }
 
@@ -212,6 +224,8 @@ mod tests {
             std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("jobs").join(name)).unwrap()
         };
         let made = documents(&render(&rendered()));
+        // The Role there is enough for whatever the Job may be asked for.
+        let most = documents(&render(&Rendered { workers: 2, ..rendered() }));
         let rbac = documents(&file("rbac.yaml"));
         let key = |rule: &Value| rule.to_string();
         let sorted = |role: &Value| {
@@ -226,7 +240,7 @@ mod tests {
         };
         assert_eq!(
             sorted(of_kind(&rbac, "Role")),
-            sorted(of_kind(&made, "Role")),
+            sorted(of_kind(&most, "Role")),
             "the Role of jobs/ allows what a run needs, and no more"
         );
         let mut theirs = of_kind(&documents(&file("tune.yaml")), "Job").clone();
@@ -242,5 +256,17 @@ mod tests {
         let claim = documents(&file("results.yaml"));
         let made = made.iter().find(|d| d["kind"] == "PersistentVolumeClaim").unwrap();
         assert_eq!(&claim[0], made);
+    }
+
+    /// As it was read by a person, and is validated by `tests/real/kube/schemas.sh`.
+    #[test]
+    fn several_workers_need_a_shared_claim_and_a_service() {
+        let words = [rendered().words, ["--workers", "2"].map(str::to_owned).to_vec()].concat();
+        let shown = render(&Rendered { words, workers: 2, ..rendered() });
+        let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/workers/rendered-two.yaml");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&golden, &shown).unwrap();
+        }
+        assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "UPDATE=1 cargo test writes it anew");
     }
 }

@@ -32,8 +32,8 @@ fn right(verb: &'static str, group: &'static str, resource: &str, name: Option<&
     Right { verb, group, resource: resource.to_owned(), name: name.map(str::to_owned) }
 }
 
-/// What a run on a target does, and whether it `applies` arguments at its end.
-pub fn needed(Which { kind, name, part }: &Which, applies: bool) -> Vec<Right> {
+/// What a run on a target does with so many workers, and whether it `applies` arguments at its end.
+pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -> Vec<Right> {
     let (own, outcome) = (own_name(name), outcome_name(name));
     let mut rights =
         vec![right("get", kind.group, kind.plural, Some(name)), right("patch", kind.group, kind.plural, Some(name))];
@@ -57,6 +57,11 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool) -> Vec<Right> {
     rights.push(right("delete", "", "configmaps", Some(&outcome)));
     if applies {
         rights.push(right("patch", "", "configmaps", Some(&own)));
+    }
+    if workers > 1 {
+        // It is deleted with the Job that owns it.
+        rights.push(right("create", "", "services", None));
+        rights.push(right("get", "", "services", Some(&own)));
     }
     rights
 }

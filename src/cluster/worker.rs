@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::ClusterError;
 use super::borrow::short_name;
+use super::indexed::spread;
 use super::target::{RUN, Target};
 use crate::digest::sha256;
 
@@ -25,6 +26,8 @@ pub struct Order {
     pub name: String,
     /// The keys of the ConfigMap and where they go in the worker's folder `space`: the space file, and the workload's.
     pub files: Vec<(String, String)>,
+    /// How many pods work, each with GPUs of its own.
+    pub workers: u8,
     /// The container that is the engine; the only one, or the only one with a GPU, unless named.
     pub container: Option<String>,
     /// The name of the run, the same for every worker of it: the folder of its journal.
@@ -42,10 +45,16 @@ pub struct Order {
 /// The Job, which waits (`suspend`) until the GPU is free; `template` is what the target's pods are made of.
 ///
 /// # Errors
-/// If it is not clear which container is the engine.
+/// If it is not clear which container is the engine, or if several workers cannot have names.
 pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value, ClusterError> {
     let mut pod = template["spec"].as_object().cloned().unwrap_or_default();
     let engine = engine(target, template, order.container.as_deref())?;
+    if order.workers > 1 && order.name.contains('.') {
+        return Err(ClusterError::Wrong(format!(
+            "{} has a dot in its name, with which the hosts of several workers cannot be named: --workers 1 tunes it",
+            target.title()
+        )));
+    }
     let mut volumes = list(&pod, "volumes");
     volumes.push(json!({"name": "autotune-program", "emptyDir": {}}));
     let items: Vec<Value> = order.files.iter().map(|(key, path)| json!({"key": key, "path": path})).collect();
@@ -72,7 +81,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
     pod.insert("initContainers".into(), before.into());
     pod.insert("containers".into(), json!([tuner(engine, is_of_service, order)]));
     let labels = json!({LABEL: short_name(&target.name), "app.kubernetes.io/name": "autotune-worker"});
-    Ok(json!({
+    let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": order.name, "labels": labels, "annotations": {RUN: order.run, TEMPLATE: digest(target)}},
@@ -91,7 +100,11 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
                 "spec": pod,
             },
         },
-    }))
+    });
+    if order.workers > 1 {
+        spread(&mut job, order.workers);
+    }
+    Ok(job)
 }
 
 /// By which it is seen whether a target was edited in mid-run: all that it asks for but its scale.
@@ -203,6 +216,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::cluster::borrow::own_name;
+    use crate::cluster::indexed::service;
     use crate::cluster::kinds::KINDS;
     use crate::export::{forms::json, source::Source, yaml::meaning};
 
@@ -210,6 +225,7 @@ mod tests {
         Order {
             name: "autotune-x".into(),
             files: vec![("space.toml".into(), "space.toml".into())],
+            workers: 1,
             container: None,
             run: "20261122-100000".into(),
             image: "autotune:1".into(),
@@ -231,6 +247,16 @@ mod tests {
         worker(target, &(target.kind.template)(&target.scaled()).unwrap(), order)
     }
 
+    /// Whether these objects are those of a file that was read by a person.
+    fn stands(name: &str, objects: &[&Value]) {
+        let shown: String = objects.iter().map(|o| serde_json::to_string_pretty(o).unwrap() + "\n").collect();
+        let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/workers/{name}.json"));
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&golden, &shown).unwrap();
+        }
+        assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
+    }
+
     /// What a worker keeps of five different targets stands in files that were read by a person.
     #[test]
     fn workers_keep_what_the_engine_needs_and_nothing_of_the_service() {
@@ -242,12 +268,7 @@ mod tests {
             "statefulset-shell-folded",
         ] {
             let job = made(&target(&format!("{name}.yaml")), &order()).unwrap();
-            let shown = serde_json::to_string_pretty(&job).unwrap() + "\n";
-            let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/workers/{name}.json"));
-            if std::env::var_os("UPDATE").is_some() {
-                std::fs::write(&golden, &shown).unwrap();
-            }
-            assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
+            stands(name, &[&job]);
             let pod = &job["spec"]["template"];
             assert!(
                 pod["metadata"]["labels"]
@@ -260,6 +281,17 @@ mod tests {
                 assert!(pod["spec"]["containers"][0].get(key).is_none(), "{name}: {key}");
             }
         }
+    }
+
+    #[test]
+    fn several_workers_are_one_indexed_job_whose_pods_have_names() {
+        let several = Order { workers: 3, ..order() };
+        let mut target = target("deployment-args.yaml");
+        let job = made(&target, &several).unwrap();
+        stands("three-workers", &[&job, &service(&job).unwrap()]);
+        target.name = "llama-3.1".to_owned();
+        let says = made(&target, &Order { name: own_name(&target.name), ..several }).unwrap_err().to_string();
+        assert!(says.contains("has a dot in its name") && says.contains("--workers 1"), "{says}");
     }
 
     #[test]

@@ -11,13 +11,14 @@ use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
 use crate::cluster::apply::secrets;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate::{self, Arguments, Done, Request};
+use crate::cluster::indexed::{service, workers};
 use crate::cluster::kinds::KINDS;
 use crate::cluster::render::{Rendered, render as manifests};
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
-use crate::settings::{Plan, Secrets};
+use crate::settings::{Plan, Secrets, StrategyKind};
 use crate::units::Seconds;
 
 /// Kubernetes ends a worker that takes so many times its budget, and an hour more.
@@ -65,6 +66,15 @@ environment of the target's container, so let that take it from a Secret",
         ));
     }
     args.overrides.apply(&mut session);
+    let strategy = session.search.strategy;
+    if args.workers > 1 && !matches!(strategy, StrategyKind::Bayes | StrategyKind::BayesFlat) {
+        return Err(Failed::usage(format!(
+            "error: --workers {}: the strategy {} waits for each answer before it asks for the next point; bayes and bayes-flat have work for \
+several workers",
+            args.workers,
+            strategy.name()
+        )));
+    }
     Ok((session, files))
 }
 
@@ -81,6 +91,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
     option("component", which.part.clone());
     option("container", args.container.clone());
     option("results", args.results.clone());
+    option("workers", (args.workers > 1).then(|| args.workers.to_string()));
     option("keep-replicas", (args.keep_replicas > 0).then(|| args.keep_replicas.to_string()));
     option("patience", Some(format!("{}s", args.patience.as_secs_f64())));
     for (name, given) in [("apply", args.apply), ("force-conflicts", args.force_conflicts)] {
@@ -95,6 +106,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
         files,
         words,
         applies: args.apply,
+        workers: args.workers,
     }));
     Ok(exit::FOUND)
 }
@@ -108,6 +120,7 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         order: Order {
             name: own_name(&name),
             files: files.iter().map(|(key, (path, _))| (key.clone(), path.clone())).collect(),
+            workers: args.workers,
             container: args.container.clone(),
             run: run_name(jiff::Timestamp::now()),
             image: args.image.clone(),
@@ -129,8 +142,10 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         announce(&cluster, &plan, &request, Seconds::from(budget));
         if *dry_run {
             if let Some(job) = &plan.job {
-                let shown = serde_json::to_string_pretty(job).map_err(Failed::own)?;
-                print(&format!("{}\n", secrets(job).redact(&shown)));
+                for object in [Some(job.clone()), service(job)].into_iter().flatten() {
+                    let shown = serde_json::to_string_pretty(&object).map_err(Failed::own)?;
+                    print(&format!("{}\n", secrets(job).redact(&shown)));
+                }
             }
             complain("nothing was touched; this is the worker that would run");
             return Ok(exit::FOUND);
@@ -149,16 +164,26 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
 /// Says what will happen.
 fn announce(cluster: &Cluster, plan: &coordinate::Plan, request: &Request, budget: Seconds) {
     let (title, original) = (plan.target.title(), plan.borrowed.original);
+    let (many, given) = (plan.job.as_ref().map_or(1, workers), original.saturating_sub(plan.borrowed.kept));
+    let lasts = Seconds(budget.0 / many as f64);
     let meanwhile = match plan.borrowed.kept {
         0 => "serve nothing".to_owned(),
         kept => format!("serve with {kept} of {original} pods"),
     };
     let after = if request.apply.is_some() { "with the best arguments that were certified" } else { "as it was" };
     complain(&format!(
-        "{title} in {} will be scaled from {original} to {} and {meanwhile} for about {budget} of tuning and the start of its pods; then it \
+        "{title} in {} will be scaled from {original} to {} and {meanwhile} for about {lasts} of tuning and the start of its pods; then it \
 is scaled back {after}",
         cluster.namespace, plan.borrowed.kept
     ));
+    if many > 1 {
+        let elsewhere = match many.saturating_sub(given) {
+            0 => String::new(),
+            1 => format!("; {title} gives the GPUs of {given}, and the other needs free ones elsewhere"),
+            others => format!("; {title} gives the GPUs of {given}, and the other {others} need free ones elsewhere"),
+        };
+        complain(&format!("{many} workers tune at once, and spend {budget} of engine time together{elsewhere}"));
+    }
     if let Some(tool) = plan.gitops {
         let patch = if request.apply.is_some() { "; the new arguments come as a patch for the repository" } else { "" };
         complain(&format!(

@@ -17,22 +17,6 @@ fresh() { # the Deployment anew, as its owner applies it
   serving
 }
 before='["--max-num-seqs","4","--port","0"]'
-user() { python3 - "$KUBE/run-$NAME/audit.log" "$1" <<'PY'
-import json, sys
-seen = set()
-for line in open(sys.argv[1]):
-    entry = json.loads(line)
-    if entry["verb"] in ("create", "update", "patch", "delete", "deletecollection") and entry.get("userAgent", "").startswith(sys.argv[2]):
-        ref = entry["objectRef"]
-        if "selfsubjectaccessreviews" == ref["resource"]:
-            continue
-        name = ref.get("name") or entry.get("requestObject", {}).get("metadata", {}).get("name") or "*"
-        if ref["resource"] == "events":
-            name = "*"
-        seen.add(f'{entry["verb"]} {ref["resource"]}{"/" + ref["subresource"] if ref.get("subresource") else ""} {name}')
-print("\n".join(sorted(seen)))
-PY
-}
 
 echo "== arguments that another manager owns"
 fresh

@@ -35,7 +35,7 @@ until_true() { # SECONDS COMMAND...
 }
 replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
 # The outcome stays.
-ours() { kubectl get jobs,configmaps,leases -o name | grep autotune- | grep -v outcome || true; }
+ours() { kubectl get jobs,configmaps,leases,services -o name | grep autotune- | grep -v outcome || true; }
 note() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/original-replicas}'; }
 named() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/run}'; }
 arguments() { kubectl get deployment chat -o jsonpath='{.spec.template.spec.containers[0].args}'; }
@@ -45,6 +45,23 @@ as_it_was() { # what every end of a run must leave: the scale, no note, nothing 
   check "no note is left on the target" is "" "note; named"
   check "nothing of ours is left" is "" ours
   check "the service serves again" serving
+}
+user() { # AGENT: with AUDIT=1, what programs that call themselves so wrote
+  python3 - "$KUBE/run-$NAME/audit.log" "$1" <<'PY'
+import json, sys
+seen = set()
+for line in open(sys.argv[1]):
+    entry = json.loads(line)
+    if entry["verb"] in ("create", "update", "patch", "delete", "deletecollection") and entry.get("userAgent", "").startswith(sys.argv[2]):
+        ref = entry["objectRef"]
+        if "selfsubjectaccessreviews" == ref["resource"]:
+            continue
+        name = ref.get("name") or entry.get("requestObject", {}).get("metadata", {}).get("name") or "*"
+        if ref["resource"] == "events":
+            name = "*"
+        seen.add(f'{entry["verb"]} {ref["resource"]}{"/" + ref["subresource"] if ref.get("subresource") else ""} {name}')
+print("\n".join(sorted(seen)))
+PY
 }
 job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
 run() { "${job[@]}" "$@"; }

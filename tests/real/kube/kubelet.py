@@ -3,12 +3,15 @@
 
 No containers, no images, no isolation: a container is a process in a session of its own, and the paths of its mounts are
 mapped to folders under --root by replacing them in the text of its command, args, env values and workingDir.
+All share the machine's network. With --network a Pod with a `subdomain`, whose name others look for, has a network of its own, an address,
+and the names of headless Services in its /etc/hosts (Linux namespaces and `ip`); it reaches Pods like itself and nothing else.
 Python 3.11 or newer, standard library only; needs `kubectl` (once, to read the kubeconfig) and `openssl` (for the log server).
 
     KUBECONFIG=... kubelet.py --node NAME --gpus N --root DIR [--binary-map /autotune=FILE ...]
 
 Folders:  ROOT/UID/volumes/NAME               emptyDir, configMap, secret (kinds it does not know: an empty folder)
           ROOT/claims/NAMESPACE-CLAIM         persistentVolumeClaim; outlives its Pods
+          ROOT/hosts-NAMESPACE                what /etc/hosts is for Pods with a network of their own
           ROOT/UID/CONTAINER/log              stdout and stderr (log.prev: of the run before a restart)
           ROOT/UID/CONTAINER/termination      what stands behind the container's terminationMessagePath
 """
@@ -140,6 +143,11 @@ def send(pids, number):
             pass
 
 
+def into(pid):
+    """How a command begins that runs in the network of a process."""
+    return ["nsenter", f"--target={pid}", "--user", "--preserve-credentials", "--net"]
+
+
 def expand(text, env):
     """$(VAR) as Kubernetes expands it: $$ is a $, unknown names stay as they are."""
     return re.sub(r"\$\$|\$\(([^()]*)\)", lambda m: "$" if m.group(0) == "$$" else env.get(m.group(1), m.group(0)), text)
@@ -176,7 +184,9 @@ class Container:
         """argv, env, cwd after mapping."""
         pod = self.pod
         field = {"metadata.name": pod.name, "metadata.namespace": pod.namespace, "metadata.uid": pod.uid, "spec.nodeName": pod.kubelet.node,
-                 "status.podIP": "127.0.0.1", "status.hostIP": "127.0.0.1", "spec.serviceAccountName": pod.spec.get("serviceAccountName", "")}
+                 "status.podIP": pod.address, "status.hostIP": "127.0.0.1", "spec.serviceAccountName": pod.spec.get("serviceAccountName", "")}
+        for kind in ("labels", "annotations"):
+            field.update({f"metadata.{kind}['{key}']": value for key, value in (pod.obj["metadata"].get(kind) or {}).items()})
         raw = []
         for item in self.spec.get("env") or []:
             ref = ((item.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
@@ -230,6 +240,7 @@ class Container:
         with open(path, "ab") as out:
             try:
                 argv, env, cwd = self.prepare()
+                argv = self.pod.enter(cwd) + argv
                 for attempt in range(5):
                     try:
                         self.proc = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
@@ -246,7 +257,7 @@ class Container:
                 log(f"{self.pod.label} {self.name}: could not start: {e}")
                 return
         self.running = {"startedAt": started}
-        log(f"{self.pod.label} {self.name}: pid {self.proc.pid}: {' '.join(argv)[:300]!r}")
+        log(f"{self.pod.label} {self.name}: pid {self.proc.pid}: {' '.join(argv)[:900]!r}")
 
     @property
     def id(self):
@@ -326,6 +337,7 @@ class Pod(threading.Thread):
         self.phase, self.waiting, self.message = "Pending", "PodInitializing" if self.inits else "ContainerCreating", None
         self.since = obj.get("status", {}).get("startTime") or now()
         self.conditions, self.sent, self.retry_at = {}, None, 0.0
+        self.address, self.sandbox = "127.0.0.1", None   # sandbox: the process that holds its network
 
     def containers(self):
         return self.inits + self.mains
@@ -336,6 +348,34 @@ class Pod(threading.Thread):
     def pause(self, seconds=TICK_S):
         self.wake.wait(seconds)
         self.wake.clear()
+
+    # --- network
+
+    def open_network(self):
+        """Gives it a network of its own where it needs one, with a cable to the bridge of all nodes."""
+        if self.kubelet.bridge is None or not self.spec.get("subdomain"):
+            return
+        self.address = self.kubelet.next_address()
+        hosts, bridge = self.kubelet.hosts(self.namespace), self.kubelet.bridge
+        inside = 'ip link set lo up && mount --bind "$0" /etc/hosts && echo ready && exec sleep infinity'
+        self.sandbox = subprocess.Popen([*into(bridge), "unshare", "--net", "--mount", "sh", "-ec", inside, hosts], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        start_new_session=True, env={"PATH": PATH, MARK: f"{self.kubelet.root}:{self.uid}/"})
+        if self.sandbox.stdout.readline() != b"ready\n":
+            raise OSError("no network of its own")
+        end = "pod-" + "-".join(self.address.split(".")[1:])
+        cable = f"ip link add {end} type veth peer name eth0 netns {self.sandbox.pid} && ip link set {end} master pods up"
+        subprocess.run([*into(bridge), "sh", "-ec", cable], check=True)
+        subprocess.run([*into(self.sandbox.pid), "sh", "-ec", f"ip address add {self.address}/16 dev eth0 && ip link set eth0 up"], check=True)
+
+    def close_network(self):
+        if self.sandbox is not None:
+            self.sandbox.kill()
+            self.sandbox.wait()
+            self.sandbox.stdout.close()
+
+    def enter(self, folder):
+        """How a command begins that runs in its network."""
+        return [] if self.sandbox is None else [*into(self.sandbox.pid), "--mount", f"--wd={folder}", "--"]
 
     # --- volumes
 
@@ -419,7 +459,7 @@ class Pod(threading.Thread):
         reason = ("PodCompleted" if self.phase == "Succeeded" else "PodFailed") if over else "ContainersNotReady"
         ready = not over and all(c.running for c in self.mains) and not self.terminating()
         initialized = self.phase != "Pending" and all(c.sidecar or (c.terminated and c.terminated["exitCode"] == 0) for c in self.inits) or not self.inits
-        status = {"phase": self.phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}], "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}], "startTime": self.since,
+        status = {"phase": self.phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}], "podIP": self.address, "podIPs": [{"ip": self.address}], "startTime": self.since,
                   "message": self.message,
                   "conditions": [dict(self.condition("Initialized", initialized, None if initialized else "ContainersNotInitialized")),
                                  dict(self.condition("ContainersReady", ready, None if ready else reason)),
@@ -463,6 +503,7 @@ class Pod(threading.Thread):
             log(f"{self.label}: internal error: {type(e).__name__}: {e}")
             self.phase, self.message = "Failed", f"test kubelet: {type(e).__name__}: {e}"
             self.stop(0)
+        self.close_network()
         while not self.sync() and not self.terminating():
             self.pause()
         while not self.terminating():                    # over; its object stays until someone deletes it
@@ -488,6 +529,7 @@ class Pod(threading.Thread):
             counts = {s["name"]: s.get("restartCount", 0) + 1 for s in old.get("containerStatuses") or []}
             for c in self.mains:
                 c.restarts = counts.get(c.name, 0)
+        self.open_network()
         if self.make_volumes() and self.run_inits() and all(self.pull(c) for c in self.mains):
             for c in self.mains:
                 c.start()
@@ -668,6 +710,37 @@ class Kubelet:
         self.pods = {}
         self.stopping = threading.Event()
         self.port = 0
+        self.bridge, _, self.subnet = (args.network or "").partition(",")
+        self.bridge, self.numbers, self.names = self.bridge or None, itertools.count(1), {}
+
+    def next_address(self):
+        return f"{self.subnet}.{next(self.numbers) % 250 + 1}"
+
+    def hosts(self, namespace):
+        """The file with the names that Pods of this namespace know."""
+        path = os.path.join(self.root, f"hosts-{namespace}")
+        if namespace not in self.names:
+            with open(path, "w") as f:
+                f.write("127.0.0.1 localhost\n")
+            self.names[namespace] = ""
+        return path
+
+    def tell_names(self):
+        """Writes the names of headless Services' Pods as the DNS of a cluster has them, from what the controllers say of those that are ready."""
+        for namespace, said in list(self.names.items()):
+            names = ["127.0.0.1 localhost"]
+            for part in self.api.call("GET", f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?resourceVersion=0")["items"]:
+                service = part["metadata"].get("labels", {}).get("kubernetes.io/service-name")
+                for end in part.get("endpoints") or []:
+                    if end.get("hostname") and end["conditions"].get("ready"):
+                        name = f"{end['hostname']}.{service}"
+                        names += [f"{address} {name} {name}.{namespace}.svc.cluster.local" for address in end["addresses"]]
+            text = "\n".join(names) + "\n"
+            if text != said:
+                with open(self.hosts(namespace), "r+") as f:   # the same file, which is mounted in the Pods
+                    f.write(text)
+                    f.truncate()
+                self.names[namespace] = text
 
     def short(self, folder):
         """A short name of a folder: the name of a Unix socket in it has at most 107 characters, which engines expect to be enough."""
@@ -761,6 +834,7 @@ class Kubelet:
                 found = self.api.call("GET", query)["items"]
                 answered = time.monotonic()
                 self.update({p["metadata"]["uid"]: p for p in found})
+                self.tell_names()
                 if answered - beat >= HEARTBEAT_S:
                     beat = answered
                     self.heartbeat()
@@ -831,6 +905,8 @@ def main():
     parser.add_argument("--no-image", type=lambda text: text.partition("=")[::2], action="append", default=[], metavar="NAME[=REASON]",
                         help="containers of this image wait: ErrImagePull and ImagePullBackOff in turn, or always for REASON")
     parser.add_argument("--api-lost", type=float, default=API_LOST_S, metavar="SECONDS", help="without an answer from the API for so long, stop everything")
+    parser.add_argument("--network", metavar="PID,A.B.C", help="Pods with a subdomain have networks of their own, with addresses A.B.C.*, joined by the bridge "
+                        "`pods` in the network of the process PID, which is in a user namespace of its own")
     parser.add_argument("--no-provision", action="store_true", help="make no PersistentVolumes for pending claims")
     kubelet = Kubelet(parser.parse_args())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

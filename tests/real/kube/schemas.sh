@@ -38,6 +38,7 @@ export KUBECONFIG=/dev/null
 json() { "$KUBE/bin/kubectl" label --local -f "$1" schemas=checked -o json; }
 "$KUBE/bin/kubectl" kustomize jobs > "$out/jobs.yaml"
 json "$out/jobs.yaml" > "$out/jobs.json"
+json tests/data/workers/rendered-two.yaml > "$out/rendered-two.json"
 
 # Would it be seen? The same documents, each with one mistake.
 mistake() { # SED-EXPRESSION WHAT-IS-TO-BE-SAID
@@ -59,6 +60,6 @@ mistake '/^roleRef:/,/^[a-z]*:$/s/  kind: Role/  sort: Role/' 'roleRef.kind: is 
 
 failed=0
 for version in "${versions[@]}"; do
-  python3 tests/real/kube/schemas.py "$version" "$out/jobs.json" tests/data/workers/*.json "${files[@]}" || failed=1
+  python3 tests/real/kube/schemas.py "$version" "$out/jobs.json" "$out/rendered-two.json" tests/data/workers/*.json "${files[@]}" || failed=1
 done
 exit "$failed"
