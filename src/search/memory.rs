@@ -8,6 +8,8 @@ pub struct HighestThatStarts {
     values: Vec<Value>,
     /// Index of the highest value known to start.
     starts: Option<usize>,
+    /// Index of the lowest value that is not known to be too low to start.
+    floor: usize,
     /// Index of the lowest value known not to.
     fails: usize,
 }
@@ -16,12 +18,12 @@ impl HighestThatStarts {
     /// Over ascending values.
     pub fn new(values: Vec<Value>) -> Self {
         let fails = values.len();
-        Self { values, starts: None, fails }
+        Self { values, starts: None, floor: 0, fails }
     }
 
     /// The values to try next, at most so many at the same time: those that divide what is open into equal parts. None when the answer is known.
     pub fn next(&self, at_once: usize) -> Vec<Value> {
-        let from = self.starts.map_or(0, |s| s + 1);
+        let from = self.starts.map_or(self.floor, |s| self.floor.max(s + 1));
         let open = self.fails.saturating_sub(from);
         if self.fails == self.values.len() && self.starts.is_none() {
             return self.values.last().cloned().into_iter().collect();
@@ -38,6 +40,12 @@ impl HighestThatStarts {
         } else {
             self.fails = self.fails.min(index);
         }
+    }
+
+    /// That value is too low to start.
+    pub fn too_low(&mut self, value: &Value) {
+        let index = self.values.iter().position(|v| v.same(value));
+        self.floor = index.map_or(self.floor, |index| self.floor.max(index + 1));
     }
 
     /// The highest value that started.
@@ -69,6 +77,24 @@ mod tests {
                 assert!(rounds <= most, "boundary {boundary}, {at_once} at once");
             }
             assert_eq!(search.found().and_then(Value::number), (boundary > 0).then(|| f64::from(boundary - 1)));
+        }
+    }
+
+    #[test]
+    fn values_that_are_too_low_are_not_the_answer_and_end_nothing() {
+        for (lowest, boundary) in (0..=10).flat_map(|lowest| (0..=10).map(move |boundary| (lowest, boundary))) {
+            let mut search = HighestThatStarts::new((0..10).map(Value::Int).collect());
+            for _ in 0..5 {
+                for value in search.next(2) {
+                    match value.number().unwrap() {
+                        v if v < f64::from(lowest) => search.too_low(&value),
+                        v => search.tell(&value, v < f64::from(boundary)),
+                    }
+                }
+            }
+            assert_eq!(search.next(2), []);
+            let highest = (boundary > lowest).then(|| f64::from(boundary - 1));
+            assert_eq!(search.found().and_then(Value::number), highest, "from {lowest} to {boundary}");
         }
     }
 

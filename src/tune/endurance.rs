@@ -6,13 +6,14 @@
 //! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
 
 use super::bench::BenchError;
+use super::hours::{Flight, Flights};
 use super::pairing::{ENDLESS, Engine, Hindsight, promises_waiting};
 use super::session::Session;
 use crate::rig::{self, Books, Rig};
 use crate::search::{ALL_AT_ONCE, Strategy, Traffic};
 use crate::settings::{Metric, Plan, StrategyKind};
 use crate::space::Point;
-use crate::twin::{Answered, StepCosts};
+use crate::twin::StepCosts;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, QUEUE_GROWS};
 use crate::workload::{Demand, Material, Pace, Planned, mix};
@@ -167,8 +168,7 @@ struct Breaches {
     requests: u32,
     /// Those after the warming.
     counted: f64,
-    /// When each request was due, and its first and last token; infinite before they come.
-    flights: Vec<(f64, Answered, u32)>,
+    flights: Flights,
 }
 
 impl Breaches {
@@ -179,7 +179,7 @@ impl Breaches {
         if !promises_waiting(plan) {
             promises.push(breach(Metric::Ttft, ENDLESS.0, ENDLESS.1));
         }
-        Self { promises, requests, counted: 0.0, flights: Vec::with_capacity(requests as usize) }
+        Self { promises, requests, counted: 0.0, flights: Flights::default() }
     }
 
     /// Whether a promise is broken by far when so many requests count.
@@ -187,7 +187,7 @@ impl Breaches {
         self.promises.iter().any(|p| p.found > p.share * among)
     }
 
-    fn count(&mut self, id: u32, (due, answer, output): (f64, Answered, u32)) {
+    fn count(&mut self, id: u32, (due, answer, output): Flight) {
         if f64::from(id) < WARMING * f64::from(self.requests) {
             return;
         }
@@ -206,22 +206,17 @@ impl Breaches {
 
 impl Books for Breaches {
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
-        let never = Answered { first: f64::INFINITY, last: f64::INFINITY };
-        self.flights.push((planned.due.0, never, planned.output_tokens));
+        self.flights.sent(planned);
     }
 
     fn refused(&mut self, _id: u32, _now: f64) {}
 
     fn token(&mut self, id: u32, first: f64, later: f64) {
-        let (_, answer, _) = &mut self.flights[id as usize];
-        if answer.first.is_infinite() {
-            answer.first = first;
-        }
-        answer.last = later.max(answer.first);
+        self.flights.token(id, first, later);
     }
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
-        let flight = self.flights[id as usize];
+        let flight = self.flights.0[id as usize];
         self.count(id, flight);
         flight.2
     }

@@ -33,7 +33,8 @@ impl<'a, R: Rig> Session<'a, R> {
         }
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
-        'search: loop {
+        let mut stuck = None;
+        while stuck.is_none() {
             let values = search.next(self.bench.workers());
             if values.is_empty() {
                 break;
@@ -54,13 +55,16 @@ impl<'a, R: Rig> Session<'a, R> {
                         self.started = true;
                         search.tell(value, soaked.is_none_or(|soaked| survived(&soaked)));
                     }
-                    Err(diagnosis) if diagnosis.consequence == Consequence::MemoryBound => search.tell(value, false),
-                    Err(diagnosis) => {
-                        self.note(&format!("the memory share stays at its default: {}", diagnosis.says));
-                        break 'search;
-                    }
+                    Err(diagnosis) => match diagnosis.consequence {
+                        Consequence::MemoryBound => search.tell(value, false),
+                        Consequence::NeedsMoreMemory => search.too_low(value),
+                        _ => stuck = Some(diagnosis.says),
+                    },
                 }
             }
+        }
+        if let Some(says) = stuck {
+            self.note(&format!("no other memory share is tried: {says}"));
         }
         let found = search.found().cloned();
         // The default is known to start at the defaults, whatever the hungriest corner does.

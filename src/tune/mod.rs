@@ -10,6 +10,7 @@ mod certify;
 mod cost;
 mod endurance;
 mod foresight;
+mod hours;
 mod launches;
 mod memory;
 mod pairing;

@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 
+use super::hours::{AnswerPace, Hours};
 use super::launches::Launches;
 use crate::load::RequestRecord;
-use crate::order::median;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
 use crate::search::ALL_AT_ONCE;
-use crate::settings::{Metric, Plan, WorkloadKind};
+use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
     Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit,
@@ -19,10 +19,8 @@ use crate::twin::{
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
-use crate::workload::{Demand, Material, Outline, Pace, Planned, Vocabulary, mix, outline};
+use crate::workload::{Material, Outline};
 
-/// Requests of the long run: fewer mislead near the knee, as fewer measured ones do.
-const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
 /// A workload that ends before this many requests is no long run.
 const LEAST_LONG: usize = 2_000;
 /// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
@@ -39,8 +37,6 @@ const EFFORT: Effort = Effort::LEAST;
 const THOROUGH: Effort = Effort::FULL;
 #[cfg(test)]
 const THOROUGH: Effort = Effort::LEAST;
-/// The label of the seed of the long traffic.
-const HOURS: u64 = 5;
 /// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
 const UNSEEN_SHARE: f64 = 0.02;
 /// Answers are as long as was asked for, within this factor.
@@ -228,14 +224,13 @@ impl Pairing {
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
         let Lesson { engine, ask, probe, objection } = lesson;
         let pace = AnswerPace::of(probe, ask.window);
-        let traffic = self.hours.of(plan, material, ask, shared_seed, pace, LONG);
-        let long = Long::replay(&fit.costs, engine.bounds, traffic.iter().map(|o| engine.sent(o)));
+        let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), (ask, pace));
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
         let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
-        let short = || format!("the workload has only {} requests, too few for a long run", traffic.len());
-        if let Some(because) = objection.clone().or_else(|| (traffic.len() < LEAST_LONG).then(short)) {
+        let short = || format!("the workload has only {requests} requests, too few for a long run");
+        if let Some(because) = objection.clone().or_else(|| (requests < LEAST_LONG).then(short)) {
             for estimate in &mut estimates {
                 (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
             }
@@ -354,69 +349,6 @@ impl Pairing {
     ) -> Option<Vec<Outline>> {
         let (ask, pace) = self.latest?;
         Some(self.hours.of(plan, material, &ProbeAsk { rate, ..ask }, shared_seed, pace, requests))
-    }
-}
-
-/// Hours of the workload, drawn once for the arrivals of a session and stretched to each rate where times do not follow from answers.
-#[derive(Default)]
-struct Hours {
-    /// What the traffic was drawn for.
-    drawn_for: Option<(u64, u64, Vocabulary)>,
-    at_one_per_second: Vec<Outline>,
-}
-
-impl Hours {
-    /// At the rate of `ask`. Turns of conversations follow answers that come at that pace.
-    fn of(
-        &mut self,
-        plan: &Plan,
-        material: &Material,
-        ask: &ProbeAsk,
-        shared_seed: u64,
-        answers: AnswerPace,
-        requests: usize,
-    ) -> Vec<Outline> {
-        let seed = mix(shared_seed, &[HOURS]);
-        let pace = |rate| Pace {
-            demand: Demand::Open(rate),
-            horizon: Seconds(f64::MAX),
-            arrival_seed: seed,
-            content_seed: seed,
-            shared_seed,
-            answer_time: ask.answer_time,
-        };
-        if matches!(plan.workload.kind, WorkloadKind::Conversations(_)) {
-            let answer = |planned: &Planned| answers.of_tokens(planned.output_tokens);
-            return outline(&plan.workload, material, pace(ask.rate), requests, answer);
-        }
-        let drawn_for = Some((seed, shared_seed, material.vocabulary.clone()));
-        if self.drawn_for != drawn_for {
-            self.at_one_per_second = outline(&plan.workload, material, pace(Rate(1.0)), LONG, |_| Seconds(0.0));
-            self.drawn_for = drawn_for;
-        }
-        let stretched = |o: &Outline| Outline { due: Seconds(o.due.0 / ask.rate.0), ..*o };
-        self.at_one_per_second.iter().take(requests).map(stretched).collect()
-    }
-}
-
-/// How fast answers come: seconds to the first token, and for each further one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct AnswerPace {
-    first: f64,
-    each: f64,
-}
-
-impl AnswerPace {
-    /// The medians of a window.
-    fn of(probe: &Probe, window: Window) -> Self {
-        let counted = || probe.requests().iter().filter(|r| window.holds(r.due));
-        let first = median(counted().filter_map(Observed::ttft)).unwrap_or(0.0);
-        let each = median(counted().filter_map(Observed::tpot)).unwrap_or(0.0);
-        Self { first, each }
-    }
-
-    fn of_tokens(&self, tokens: u32) -> Seconds {
-        Seconds(self.first + self.each * f64::from(tokens.saturating_sub(1)))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Long {
 }
 
 /// By this factor the twin is slowed to see what a quantile makes of it.
-pub(super) const SLOWER: f64 = 1.03;
+pub const SLOWER: f64 = 1.03;
 
 impl Long {
     /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
@@ -38,6 +38,17 @@ impl Long {
         let served = latencies(&sent, &answers);
         careful(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
         Self { latencies: served, slower: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
+    }
+
+    /// From requests that somebody served, as they are and on an engine whose steps take [`SLOWER`] times as long: when each was due, its first
+    /// and last token, and the tokens of its answer.
+    pub fn served(as_it_is: &[(f64, Answered, u32)], slower: &[(f64, Answered, u32)]) -> Self {
+        let of = |(due, a, output): &(f64, Answered, u32)| (*due, a.first - due, a.tpot(*output), a.last - due);
+        let all = |served: &[(f64, Answered, u32)]| {
+            let skipped = (served.len() as f64 * WARM_UP) as usize;
+            served.iter().skip(skipped).map(of).collect()
+        };
+        Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false }
     }
 
     /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.

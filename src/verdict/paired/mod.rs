@@ -5,7 +5,7 @@
 //! one in the window, or where the twin leaves its scope, the plain count decides and the result says why.
 //!
 //! Later sends that depend on answers (turns of a conversation) are replayed as they were sent, which ties the short run to the measured
-//! engine; the long run follows the answers that the caller's generator assumes. Where load is far from the knee the two agree.
+//! engine; in the long run they follow the answers of the twin.
 
 mod long;
 mod pairs;
@@ -19,8 +19,7 @@ use crate::settings::Limit;
 use crate::twin::Fit;
 use crate::units::Seconds;
 
-pub use long::Long;
-use long::SLOWER;
+pub use long::{Long, SLOWER};
 pub use pairs::Measured;
 use pairs::{Block, Pairs, jackknife, quantiles};
 
