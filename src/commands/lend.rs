@@ -9,8 +9,7 @@ use crate::rig::{Greeting, JobMark, Lent, RealRig, SILENCE, Terms, Workplace};
 use crate::settings::Plan;
 use crate::workload::Corpus;
 
-/// Lends the rig until the leader or a signal ends it, and returns the exit code. There is nothing to resume: an end by a signal is as
-/// good as any, once the engine is stopped.
+/// Lends the rig until the leader ends it, which is a success, or a signal does: then whoever started it shall start it again.
 pub(super) fn lend(
     place: &Place,
     job: JobMark,
@@ -37,20 +36,21 @@ pub(super) fn lend(
         let mut lent = Lent::start(listener, rig, terms, say).map_err(Failed::own)?;
         say(&format!("worker {rank} lends its engine at http://{heard_at}"));
         let ended = tokio::select! {
-            ended = lent.ended() => ended,
+            ended = lent.ended() => ended.map(|()| exit::FOUND),
             () = stop.told() => {
                 complain("stopping the engine (interrupt again to kill it)");
                 lent.end();
-                tokio::select! {
+                let ended = tokio::select! {
                     ended = lent.ended() => ended,
                     () = stop.told() => {
                         lent.kill();
                         lent.ended().await
                     }
-                }
+                };
+                ended.map(|()| exit::INTERRUPTED)
             }
         };
         lent.close().await;
-        ended.map(|()| exit::FOUND).map_err(|e| Failed::own(format!("error: {e}")))
+        ended.map_err(|e| Failed::own(format!("error: {e}")))
     })
 }

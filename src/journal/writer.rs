@@ -117,7 +117,8 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
             if let Some(difference) = difference(found, &header) {
                 return Err(JournalError::OtherJob { path, difference });
             }
-            if opened.journal.conclusion().is_none() && !resume {
+            // What holds nothing but its header is not worth a question.
+            if opened.journal.entries.len() > 1 && opened.journal.conclusion().is_none() && !resume {
                 return Err(JournalError::Unfinished { path });
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
-use crate::journal::{Cost, DirectlySeen, Forecast, Gain, Journal, Placed, Record, Status};
+use crate::journal::{Cost, DirectlySeen, Entry, Forecast, Gain, Journal, Placed, Record, Status};
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -62,8 +62,14 @@ pub struct Outcome {
     /// What was forecast before the first launch, to stand beside the cost.
     #[serde(default)]
     pub forecast: Option<Forecast>,
-    /// What it cost.
+    /// What it cost, summed over the workers.
     pub cost: Cost,
+    /// How many engines ran at the same time; none where a file of an earlier version does not tell.
+    #[serde(default)]
+    pub workers: Option<usize>,
+    /// How long it ran, without the time in which it was interrupted.
+    #[serde(default)]
+    pub elapsed: Option<Seconds>,
     /// What did not fit, and why.
     pub left_out: Vec<String>,
 }
@@ -124,6 +130,15 @@ pub fn outcome_json(outcome: &Outcome) -> String {
     serde_json::to_string_pretty(outcome).unwrap_or_default() + "\n"
 }
 
+/// The time between the records, but for what lies before another run took over.
+fn elapsed(entries: &[Entry]) -> Option<Seconds> {
+    let ran = |pair: &[Entry]| match pair {
+        [before, after] if !matches!(after.record, Record::Resumed { .. }) => (after.at - before.at).max(0.0),
+        _ => 0.0,
+    };
+    (entries.len() > 1).then(|| Seconds(entries.windows(2).map(ran).sum()))
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();
@@ -171,6 +186,8 @@ pub fn outcome(journal: &Journal) -> Outcome {
         baseline,
         best,
         cost: journal.cost(),
+        workers: header.map(|h| h.workers),
+        elapsed: elapsed(&journal.entries),
         left_out: conclusion.map_or(Vec::new(), |c| c.left_out.clone()),
     }
 }

@@ -33,9 +33,13 @@ pub fn summary(outcome: &Outcome, folder: &Path) -> String {
         let _ = writeln!(text, "  left out: {what}");
     }
     let cost = &outcome.cost;
+    let together = match (outcome.workers, outcome.elapsed) {
+        (Some(workers @ 2..), Some(elapsed)) => format!(" of {workers} workers in {elapsed}"),
+        _ => String::new(),
+    };
     let _ = writeln!(
         text,
-        "  cost      {} launches, {} probes, {} of engine time",
+        "  cost      {} launches, {} probes, {} of engine time{together}",
         cost.launches, cost.probes, cost.engine_seconds
     );
     if let Some(forecast) = &outcome.forecast {
