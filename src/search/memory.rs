@@ -25,7 +25,7 @@ impl HighestThatStarts {
     pub fn next(&self, at_once: usize) -> Vec<Value> {
         let from = self.starts.map_or(self.floor, |s| self.floor.max(s + 1));
         let open = self.fails.saturating_sub(from);
-        if self.fails == self.values.len() && self.starts.is_none() {
+        if open == self.values.len() {
             return self.values.last().cloned().into_iter().collect();
         }
         let parts = at_once.min(open) + 1;

@@ -256,7 +256,7 @@ impl<'a, R: Rig> Bench<'a, R> {
         }
     }
 
-    /// The engine by all that is known of it, what certifies on this worker included.
+    /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
     pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
         self.books.pairing.in_hindsight(worker)
     }

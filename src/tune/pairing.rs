@@ -200,10 +200,11 @@ pub(super) struct Pairing {
     hours: Hours,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
-    /// The probes that certify what is being certified, with their workers and trials: in no fit that judges.
-    witnesses: Vec<(usize, u32, Probe)>,
-    /// The trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not among them.
-    driven: Vec<u32>,
+    /// The probes that certify what is being certified, with their trials: in no fit that judges.
+    witnesses: Vec<(u32, Probe)>,
+    /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
+    /// among them.
+    driven: Vec<(usize, u32)>,
     /// What was asked last, and how fast answers came.
     latest: Option<(ProbeAsk, AnswerPace)>,
     /// How many fits there were.
@@ -262,8 +263,8 @@ impl Pairing {
 
     /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
     pub(super) fn witness(&mut self, worker: usize, trial: u32, lesson: &Lesson, complete: bool) {
-        self.witnesses.push((worker, trial, lesson.probe.clone()));
-        self.driven.extend(complete.then_some(trial));
+        self.witnesses.push((trial, lesson.probe.clone()));
+        self.driven.extend(complete.then_some((worker, trial)));
     }
 
     /// Forgets what certified something else.
@@ -272,17 +273,18 @@ impl Pairing {
         self.driven.clear();
     }
 
-    /// The engine by all that is known, what certifies on that worker included: for questions that no probe answers, and whose answer only
-    /// lowers a rate. What certifies on another is another point.
+    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
+    /// launches differ is told for the point that is certified on that worker.
     pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
         let known = self.fit.as_ref()?;
         let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
-        let witnesses = self.witnesses.iter().filter(|(whose, ..)| *whose == worker);
-        let witnesses = witnesses.map(|(_, trial, probe)| (*trial, probe.clone()));
-        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(witnesses).unzip();
+        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(self.witnesses.iter().cloned()).unzip();
         let fit = refit(&probes, known, EFFORT).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
-        Some(Hindsight { costs: fit.costs, launches: Launches::of(slower, |trial| self.driven.contains(&trial)) })
+        Some(Hindsight {
+            costs: fit.costs,
+            launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial))),
+        })
     }
 
     /// The most requests that were seen streamed at the same time.

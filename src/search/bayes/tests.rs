@@ -143,3 +143,31 @@ fn second_thoughts_about_the_running_engine_are_heard() {
     let Ask::Probe(after) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     assert!(before.traffic.rate().0 > 12.0 && after.traffic.rate().0 < 12.0, "{before:?} {after:?}");
 }
+
+/// After the baseline was looked at: what is asked of a first engine, and of a second one beside it.
+fn asked_together(twin: &mut Known) -> (Bayes, Query, Ask) {
+    let (mut bayes, mut heard) = (bayes(), Vec::new());
+    while let Ask::Probe(query) = bayes.ask(twin, &[]) {
+        let seen = observation(engine(64.0, query.traffic.rate().0), 0.02);
+        heard.push(Heard { traffic: query.traffic, seen });
+        bayes.tell(&query, &Tell::Probed(heard.clone()));
+    }
+    bayes.open(&Point::default());
+    let Ask::Probe(first) = bayes.ask(twin, &[]) else { panic!("nothing is asked") };
+    let second = bayes.ask(twin, std::slice::from_ref(&first));
+    (bayes, first, second)
+}
+
+#[test]
+fn a_second_engine_is_asked_what_is_worth_it_if_the_first_answers_as_expected() {
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
+    let (mut bayes, first, second) = asked_together(&mut twin);
+    assert_eq!((&first.point, second), (&point(16), Ask::Done), "the twin is right and knows the best point");
+    let before = bayes.incumbent();
+    assert_eq!(bayes.ask(&mut twin, &[]), Ask::Probe(first), "what was imagined is forgotten");
+    assert_eq!(bayes.incumbent(), before);
+
+    let (_, first, second) = asked_together(&mut Known::nothing());
+    let Ask::Probe(second) = second else { panic!("nobody knows, and nothing is asked") };
+    assert!(second.point != first.point && first.point != point(64) && second.point != point(64));
+}

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::journal::Purpose;
-use crate::space::Point;
 
 /// The quickstart with a smaller space and a shorter window.
 fn small_with_twin() -> Plan {
@@ -48,21 +47,6 @@ async fn what_is_decided_does_not_hang_on_who_is_faster() {
     assert_eq!(first.status, Status::Certified, "{}", first.because);
     let second = run_on(&plan, &[5, 0], Vec::new(), &memory).await.answer.unwrap();
     assert_eq!(first, second);
-}
-
-#[tokio::test]
-async fn two_points_are_searched_at_the_same_time_and_none_twice() {
-    let plan = plan(&[("[search]", "[search]\nstrategy = \"bayes-flat\"")]);
-    let run = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
-    let seen = together(&run.entries);
-    assert!(seen.contains(&vec![Purpose::Search, Purpose::Search]), "{seen:?}");
-    let points = run.entries.iter().filter_map(|e| match &e.record {
-        Record::Launching { purpose: Purpose::Search, point, .. } => Some(point),
-        _ => None,
-    });
-    let points: Vec<&Point> = points.collect();
-    let different = points.iter().enumerate().all(|(at, point)| !points[..at].contains(point));
-    assert!(different, "{points:?}");
 }
 
 #[tokio::test]
