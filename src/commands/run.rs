@@ -31,7 +31,8 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let seed = args.seed.unwrap_or(plan.search.seed);
     let job = JobMark::of(&plan, &space.display().to_string(), seed, &corpus);
     if let Some(place) = crew.lends() {
-        return lend(place, job, (plan, corpus, seed), &out, args.quiet);
+        let folder = out.join("trials");
+        return lend(place, job, (plan, corpus, seed), (folder, args.gpus), args.quiet);
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
@@ -74,7 +75,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
-    let place = Workplace { binary, folder: out.join("trials") };
+    let place = Workplace { binary, folder: out.join("trials"), gpus: args.gpus.clone() };
     let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };
@@ -198,7 +199,8 @@ fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
     let changed = args.overrides.repeated();
     let crew = Crew::repeated(args);
-    format!("autotune --space {} --out {}{seed}{changed}{crew} --resume", space.display(), out.display())
+    let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
+    format!("autotune --space {} --out {}{seed}{changed}{crew}{gpus} --resume", space.display(), out.display())
 }
 
 /// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.

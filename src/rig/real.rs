@@ -1,5 +1,6 @@
 //! The real rig: engine processes under supervision, real load over HTTP.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::load::{Client, Cut, Schedule, Target};
 use crate::settings::{Plan, Secrets};
 use crate::space::Point;
 use crate::supervise::{
-    Child, GpuMemory, Launch, SuperviseError, free_port, gpu_clean, gpu_memory, gpu_names, peak_memory, port_is_free,
+    Child, GpuMemory, Gpus, Launch, SuperviseError, free_port, gpu_clean, peak_memory, port_is_free,
 };
 use crate::units::Seconds;
 use crate::verdict::Counter;
@@ -22,6 +23,9 @@ use crate::workload::{self, Corpus, Demand, Material, Pace};
 /// How long after its connections broke the exit of a dying engine may take to be known.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
 
+/// The variable by which CUDA is told what it sees.
+const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
 /// Where a real rig works.
 #[derive(Clone, Debug)]
 pub struct Workplace {
@@ -29,6 +33,8 @@ pub struct Workplace {
     pub binary: PathBuf,
     /// The folder for logs.
     pub folder: PathBuf,
+    /// The GPUs that engines see, unless the space file names others, as [`VISIBLE_GPUS`] does; all that there are where it is none.
+    pub gpus: Option<String>,
 }
 
 /// Engines as processes on this machine.
@@ -39,8 +45,9 @@ pub struct RealRig {
     shared_seed: u64,
     /// Before the first engine has told its words: the workload's file alone.
     material: Material,
+    gpus: Gpus,
     gpu_before: Option<GpuMemory>,
-    gpus: Vec<String>,
+    gpu_names: Vec<String>,
     looked: bool,
     running: Option<Running>,
 }
@@ -56,14 +63,17 @@ impl RealRig {
     /// A rig for the plan's engine and workload; `corpus` is the workload's file.
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan);
+        let env = engine_environment(&plan, &place);
+        let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
         Self {
             plan,
             place,
             secrets,
             shared_seed,
             material: Material { corpus, ..Material::default() },
+            gpus,
             gpu_before: None,
-            gpus: Vec::new(),
+            gpu_names: Vec::new(),
             looked: false,
             running: None,
         }
@@ -126,7 +136,7 @@ impl RealRig {
             took: begun.elapsed().into(),
             effective,
             model,
-            gpus: self.gpus.clone(),
+            gpus: self.gpu_names.clone(),
             burst_rate,
             answer_time,
             host_memory: peak_memory(&running.child.group),
@@ -178,6 +188,14 @@ impl RealRig {
     }
 }
 
+fn engine_environment(plan: &Plan, place: &Workplace) -> BTreeMap<String, String> {
+    let mut env = environment(&plan.engine);
+    if let Some(gpus) = &place.gpus {
+        env.entry(VISIBLE_GPUS.to_owned()).or_insert_with(|| gpus.clone());
+    }
+    env
+}
+
 /// Health, the model listed, and then a real completion (in the warm-up).
 async fn serves(endpoints: &Endpoints) -> String {
     loop {
@@ -210,7 +228,7 @@ impl Rig for RealRig {
         let begun = clock::now();
         self.stop().await?;
         if !self.looked {
-            (self.gpu_before, self.gpus, self.looked) = (gpu_memory().await, gpu_names().await, true);
+            (self.gpu_before, self.gpu_names, self.looked) = (self.gpus.memory().await, self.gpus.names().await, true);
         }
         let machine = |e: std::io::Error| RigError::Machine(format!("failed to find a free port: {e}"));
         let port = self.plan.engine.port.map_or_else(free_port, Ok).map_err(machine)?;
@@ -223,7 +241,7 @@ impl Rig for RealRig {
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command: command_line(&self.plan.engine, &self.place.binary, port, point),
-            env: environment(&self.plan.engine),
+            env: engine_environment(&self.plan, &self.place),
             log: folder.join("engine.log"),
             grace: self.plan.engine.stop_timeout,
         };
@@ -287,7 +305,7 @@ impl Rig for RealRig {
             let port = running.port;
             drop(running.server);
             running.child.stop().await;
-            gpu_clean(self.gpu_before).await.map_err(|e| RigError::Machine(e.to_string()))?;
+            gpu_clean(&self.gpus, self.gpu_before).await.map_err(|e| RigError::Machine(e.to_string()))?;
             if self.plan.engine.port == Some(port) && !port_is_free(port) {
                 return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
             }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use super::gpu::{GpuMemory, gpu_memory};
+use super::gpu::{GpuMemory, Gpus};
 
 /// A driver returns memory some seconds after the process is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,15 +41,15 @@ pub fn port_is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Waits until the GPU's memory is back to what it was before the first launch.
+/// Waits until the GPUs' memory is back to what it was before the first launch.
 ///
 /// # Errors
 /// When it is not back within a minute.
-pub(crate) async fn gpu_clean(before: Option<GpuMemory>) -> Result<(), Unclean> {
+pub(crate) async fn gpu_clean(gpus: &Gpus, before: Option<GpuMemory>) -> Result<(), Unclean> {
     let Some(before) = before else { return Ok(()) };
     let mut waited = Duration::ZERO;
     loop {
-        match gpu_memory().await {
+        match gpus.memory().await {
             Some(now) if now.0 > before.0 + TOLERANCE => {
                 if waited >= PATIENCE {
                     return Err(Unclean::GpuMemory { now: now.0, before: before.0 });

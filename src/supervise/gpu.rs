@@ -7,7 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Memory in use on all visible GPUs together, in MiB.
+/// The GPUs that an engine sees. The others of a machine may be somebody else's, such as another worker's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gpus {
+    /// Their numbers or names; all of the machine where nothing names them.
+    chosen: Option<String>,
+}
+
+/// Memory in use on GPUs together, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GpuMemory(pub u64);
@@ -17,11 +24,13 @@ const TOOLS: [&str; 2] = ["nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
 /// A driver that does not answer for so long will not.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn query(field: &str) -> Option<String> {
+async fn query(field: &str, of: Option<&str>) -> Option<String> {
+    let chosen = of.map(|of| format!("--id={of}"));
     for tool in TOOLS {
         #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
         let output = tokio::process::Command::new(tool)
             .args([&format!("--query-gpu={field}"), "--format=csv,noheader,nounits"])
+            .args(&chosen)
             .kill_on_drop(true)
             .output();
         match tokio::time::timeout(PATIENCE, output).await.ok()? {
@@ -33,16 +42,28 @@ async fn query(field: &str) -> Option<String> {
     None
 }
 
-/// Memory in use, or none where there is no GPU to ask.
-pub async fn gpu_memory() -> Option<GpuMemory> {
-    sum(&query("memory.used").await?)
-}
+impl Gpus {
+    /// Those that `CUDA_VISIBLE_DEVICES` names. What the tool cannot be asked about, such as a part of a GPU, is all of them.
+    pub fn named(visible: Option<&str>) -> Self {
+        let known = |word: &str| {
+            let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+            digits || word.strip_prefix("GPU-").is_some_and(|id| id.len() == 36)
+        };
+        let chosen = visible.filter(|visible| visible.split(',').all(known));
+        Self { chosen: chosen.map(str::to_owned) }
+    }
 
-/// The names of the GPUs, none where there is none.
-pub async fn gpu_names() -> Vec<String> {
-    query("name")
-        .await
-        .map_or(Vec::new(), |text| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect())
+    /// Memory in use, or none where there is no GPU to ask.
+    pub async fn memory(&self) -> Option<GpuMemory> {
+        sum(&query("memory.used", self.chosen.as_deref()).await?)
+    }
+
+    /// Their names, none where there is none.
+    pub async fn names(&self) -> Vec<String> {
+        query("name", self.chosen.as_deref())
+            .await
+            .map_or(Vec::new(), |text| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect())
+    }
 }
 
 fn sum(text: &str) -> Option<GpuMemory> {
@@ -53,6 +74,18 @@ fn sum(text: &str) -> Option<GpuMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_gpus_of_an_engine_are_those_that_it_is_shown() {
+        let chosen = |visible| Gpus::named(visible).chosen;
+        let uuid = "GPU-5ebe9f43-ac33-4cc5-8ad1-b3b1ee1d5f2a";
+        for visible in ["1", "0,3", uuid] {
+            assert_eq!(chosen(Some(visible)).as_deref(), Some(visible));
+        }
+        for unknown in [None, Some(""), Some("-1"), Some("MIG-1"), Some("GPU-5e"), Some("0, 1")] {
+            assert_eq!(chosen(unknown), None, "{unknown:?}");
+        }
+    }
 
     #[test]
     fn memory_of_all_gpus_is_summed_and_no_answer_is_no_gpu() {

@@ -14,6 +14,6 @@ mod processes;
 pub use child::{Child, Launch, Stopped, SuperviseError};
 pub(crate) use gate::gpu_clean;
 pub use gate::{Unclean, free_port, port_is_free};
-pub use gpu::{GpuMemory, gpu_memory, gpu_names};
+pub use gpu::{GpuMemory, Gpus};
 pub use output::Output;
 pub use processes::{Group, boot_id, peak_memory, sweep};

@@ -125,5 +125,5 @@ fn a_worker_for_another_job_and_a_port_that_is_taken_are_mistakes_of_the_command
         assert!(said(&other).contains(part), "{part} is missing in {}", said(&other));
     }
     kill(Pid::from_raw(second.child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(second.ended().0, Some(0));
+    assert_eq!(second.ended().0, Some(5));
 }
