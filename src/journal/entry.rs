@@ -11,6 +11,7 @@ use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
+use crate::workload::Vocabulary;
 
 /// The version of the journal's format.
 pub const FORMAT: u32 = 1;
@@ -59,6 +60,8 @@ pub enum Record {
         /// What it is.
         ready: Box<Ready>,
     },
+    /// The words of prompts that the first engine told, by which all later traffic is measured out.
+    Words(Box<Vocabulary>),
     /// The engine did not come to serve.
     NotReady {
         /// The trial.

@@ -21,5 +21,5 @@ mod threads;
 pub use client::{Client, ClientError, Target, Unanswered};
 pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
 pub use health::ClientHealth;
-pub use record::{COLUMNS, ErrorClass, RequestRecord, write_records};
+pub use record::{COLUMNS, ErrorClass, RequestRecord, as_kept, write_records};
 pub use record_reader::{RecordsError, read_records};

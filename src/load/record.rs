@@ -157,6 +157,12 @@ impl ErrorClass {
     }
 }
 
+/// A time as the file keeps it: to the microsecond. A kernel stamps whole nanoseconds, and one in a thousand of them lies half-way, where
+/// rounding of the number and of its digits would differ.
+pub fn as_kept(time: Seconds) -> Seconds {
+    Seconds((time.0 * 1e6).round() / 1e6)
+}
+
 /// Writes records as CSV, header included.
 ///
 /// # Errors
@@ -165,7 +171,7 @@ pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Resu
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(COLUMNS)?;
     for r in records {
-        let time = |t: Option<Seconds>| t.map_or(String::new(), |t| format!("{:.6}", t.0));
+        let time = |t: Option<Seconds>| t.map_or(String::new(), |t| format!("{:.6}", as_kept(t).0));
         let count = |n: Option<u32>| n.map_or(String::new(), |n| n.to_string());
         csv.write_record([
             r.id.to_string(),

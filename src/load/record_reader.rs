@@ -123,7 +123,7 @@ pub fn read_records(from: impl io::Read) -> Result<Vec<RequestRecord>, RecordsEr
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::write_records;
+    use super::super::record::{as_kept, write_records};
     use super::*;
 
     fn record() -> RequestRecord {
@@ -159,6 +159,18 @@ mod tests {
         let mut file = Vec::new();
         write_records(&records, &mut file).unwrap();
         assert_eq!(read_records(&*file).unwrap(), records);
+    }
+
+    #[test]
+    fn whatever_a_kernel_stamps_is_read_back_as_it_is_kept() {
+        // Whole nanoseconds, those half-way between two microseconds above all.
+        let stamps = (0..4_000_u64).map(|i| Seconds((i * 7_919_500 + i % 3) as f64 / 1e9));
+        let stamped = |at: Seconds| RequestRecord { due: at, sent: at, first: Some(at), last: Some(at), ..record() };
+        let records: Vec<RequestRecord> = stamps.map(stamped).collect();
+        let mut file = Vec::new();
+        write_records(&records, &mut file).unwrap();
+        let kept: Vec<RequestRecord> = records.iter().map(|r| stamped(as_kept(r.due))).collect();
+        assert_eq!(read_records(&*file).unwrap(), kept);
     }
 
     #[test]

@@ -238,8 +238,9 @@ impl<'a, R: Rig> Bench<'a, R> {
     fn second_thoughts(&mut self, worker: usize) -> BTreeMap<u32, Verdict> {
         let Self { workers, books, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
+        let material = books.material(rig.material());
         let mut weighed = |told: &Told| {
-            let traffic = (rig.material(), books.seed);
+            let traffic = (&material, books.seed);
             let lesson = told.lesson.as_ref()?;
             let verdict = told.verdict.clone();
             Some((told.probe, books.pairing.weigh(verdict, lesson, books.plan, traffic, Certainty::SEARCH)))
@@ -284,9 +285,8 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What may be expected of points by a worker, with those prices.
     pub(super) fn foresight(&mut self, worker: usize, prices: Prices, crowded: bool) -> Foresight<'_> {
         let Self { workers, books, .. } = self;
+        let material = books.material(workers[0].rig.material());
         let Books { plan, seed, pairing, outlook, .. } = books;
-        // The first worker has launched the defaults, and with them learnt the words of prompts.
-        let material = workers[0].rig.material();
         let running = workers[worker].current.as_ref().map(|current| &current.known_as);
         Foresight { plan, material, seed: *seed, pairing, outlook, prices, running, crowded }
     }

@@ -15,6 +15,7 @@ use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::Seconds;
 use crate::verdict::Verdict;
+use crate::workload::{Material, Vocabulary};
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,8 @@ pub(super) struct Books<'a> {
     journal: Journal,
     pub(super) pairing: Pairing,
     pub(super) outlook: Outlook,
+    /// What prompts are made of, as the first engine told, if it did.
+    words: Option<Vocabulary>,
     /// How many of its records the session has come to.
     replayed: usize,
     trials: u32,
@@ -80,7 +83,11 @@ pub(super) type Recorded = Result<(Verdict, Seconds), Failure>;
 impl<'a> Books<'a> {
     pub(super) fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
         let (pairing, outlook) = (Pairing::default(), Outlook::default());
-        Self { plan, seed, sink, folder, journal, pairing, outlook, replayed: 0, trials: 0 }
+        let words = journal.entries.iter().find_map(|e| match &e.record {
+            Record::Words(words) => Some((**words).clone()),
+            _ => None,
+        });
+        Self { plan, seed, sink, folder, journal, pairing, outlook, words, replayed: 0, trials: 0 }
     }
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
@@ -96,6 +103,21 @@ impl<'a> Books<'a> {
     /// Engine time of the records that the session has come to.
     pub(super) fn spent(&self) -> Seconds {
         Cost::of(self.passed()).engine_seconds
+    }
+
+    /// Takes note of the words that an engine told: the first to tell some is believed, and a resumed session knows them before it has one.
+    pub(super) fn learn_words(&mut self, told: &Vocabulary) -> Result<(), BenchError> {
+        if self.words.is_none() && *told != Vocabulary::default() {
+            self.words = Some(told.clone());
+            self.record(Record::Words(Box::new(told.clone())))?;
+        }
+        Ok(())
+    }
+
+    /// What the traffic of a rig is made from, in the words that are known.
+    pub(super) fn material(&self, rig: &Material) -> Material {
+        let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
+        Material { vocabulary, corpus: rig.corpus.clone() }
     }
 
     /// A launch with the number of the next trial.

@@ -109,7 +109,7 @@ impl Outlook {
 /// The expectation of a moment.
 pub(super) struct Foresight<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) material: &'a Material,
+    pub(super) material: Material,
     pub(super) seed: u64,
     pub(super) pairing: &'a mut Pairing,
     pub(super) outlook: &'a mut Outlook,
@@ -139,7 +139,7 @@ impl Foresight<'_> {
 
     fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
         if apart(self.plan) {
-            let outlines = self.pairing.traffic(self.plan, (self.material, self.seed), rate, REQUESTS as usize)?;
+            let outlines = self.pairing.traffic(self.plan, (&self.material, self.seed), rate, REQUESTS as usize)?;
             let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
             let (long, strain) = Long::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
             if strain.kv_full == 0 && strain.preemptions == 0 {
@@ -147,7 +147,7 @@ impl Foresight<'_> {
                 return Some(Reach { endures: beyond <= 0.0, running: strain.most_running as u32 });
             }
         }
-        endure(self.plan, (self.material, self.seed), engine, costs, (rate, REQUESTS))
+        endure(self.plan, (&self.material, self.seed), engine, costs, (rate, REQUESTS))
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
@@ -157,7 +157,7 @@ impl Foresight<'_> {
         let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
         let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
         let (endures, known) = known.with(rate, || {
-            let served = endure(self.plan, (self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
+            let served = endure(self.plan, (&self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
             Some(served.endures)
         });
         self.outlook.endured.push(known);
@@ -209,7 +209,7 @@ impl Foresight<'_> {
         let outlines = match traffic.entry(rung) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let drawn = self.pairing.traffic(self.plan, (self.material, self.seed), rate, MAPPED);
+                let drawn = self.pairing.traffic(self.plan, (&self.material, self.seed), rate, MAPPED);
                 entry.insert(drawn.unwrap_or_default())
             }
         };

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::hours::{AnswerPace, Hours};
 use super::launches::Launches;
-use crate::load::RequestRecord;
+use crate::load::{RequestRecord, as_kept};
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
 use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
@@ -16,7 +16,7 @@ use crate::space::{Point, Value};
 use crate::twin::{
     Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit,
 };
-use crate::units::{Rate, Seconds};
+use crate::units::Rate;
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Material, Outline};
@@ -140,15 +140,14 @@ impl Engine {
     /// The probe of these records. Where the engine does not tell what it had cached, it is what the workload shares. Times are those that
     /// the request file has, so that a resumed session learns the same.
     fn probe(&self, records: &[RequestRecord]) -> Probe {
-        let kept = |t: Seconds| Seconds((t.0 * 1e6).round() / 1e6);
         let observed = |r: &RequestRecord| {
             let shared = self.cached(r.tokens_in.unwrap_or(r.asked_in), r.shared_in);
             let seen = Observed::from(r);
             Observed {
-                due: kept(seen.due),
-                sent: kept(seen.sent),
-                first: seen.first.map(kept),
-                last: seen.last.map(kept),
+                due: as_kept(seen.due),
+                sent: as_kept(seen.sent),
+                first: seen.first.map(as_kept),
+                last: seen.last.map(as_kept),
                 cached: r.tokens_cached.unwrap_or(shared),
                 ..seen
             }

@@ -138,6 +138,7 @@ impl<R: Rig> Worker<R> {
                 self.busy += ready.took;
                 books.same_engine(&ready)?;
                 books.record(Record::Ready { trial, attempt, ready: Box::new(ready.clone()) })?;
+                books.learn_words(&self.rig.material().vocabulary)?;
                 let mismatches = ready.effective.mismatches(point);
                 books.sink.take(&Event::Ready { trial, ready: &ready, mismatches: &mismatches });
                 Ok(Ok(ready))
@@ -226,8 +227,8 @@ impl<R: Rig> Worker<R> {
                 let mut verdict = judge(records, &books.plan.slo, course, client, certainty);
                 let lesson = engine.map(|engine| Lesson::of(engine, ask, records, &measured.cache));
                 if let Some(lesson) = &lesson {
-                    let (plan, traffic) = (books.plan, (self.rig.material(), books.seed));
-                    verdict = books.pairing.weigh(verdict, lesson, plan, traffic, certainty);
+                    let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
+                    verdict = books.pairing.weigh(verdict, lesson, plan, (&material, seed), certainty);
                 }
                 let requests = books.keep(trial, probe, &measured)?;
                 let took = *took;

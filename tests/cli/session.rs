@@ -1,6 +1,6 @@
 //! A whole session, and what happens when it is asked for again.
 
-use autotune::journal::{Record, Status};
+use autotune::journal::{FILE, Record, Status};
 
 use crate::workbench::{Workbench, said};
 
@@ -50,5 +50,36 @@ fn promises_that_no_rate_keeps_are_an_answer_too() {
     assert_eq!(run.status.code(), Some(3), "{}", said(&run));
     assert_eq!(bench.outcome().status, Status::NotReachable);
     assert!(bench.outcome().because.contains("tpot_p99 binds"), "{}", bench.outcome().because);
+    bench.assert_nothing_left();
+}
+
+/// How long prompts are, the twin reckons in the words and the chat template of the engine, and a resumed session has no engine to ask.
+#[test]
+fn a_chat_is_resumed_in_the_words_that_its_engine_told() {
+    let bench = Workbench::new("", "");
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let (before, rest) = space.split_once("[workload]").unwrap();
+    let (_, after) = rest.split_once("[parameters]").unwrap();
+    let chat = r#"
+kind = "conversations"
+endpoint = "chat"
+starters = 4
+starter_tokens = { distribution = "uniform", min = 80, max = 160 }
+turns = 3
+think_time = "100ms"
+question_tokens = { distribution = "uniform", min = 10, max = 40 }
+output_tokens = { distribution = "uniform", min = 16, max = 32 }
+"#;
+    std::fs::write(bench.path("space.toml"), format!("{before}[workload]{chat}[parameters]{after}")).unwrap();
+    let first = bench.run(&[]);
+    let (answer, whole) = (bench.outcome(), bench.journal());
+    assert!(whole.entries.iter().any(|e| matches!(e.record, Record::Words(_))), "{}", said(&first));
+    let file = bench.path("out").join(FILE);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let without_answer = text.trim_end().rfind('\n').unwrap() + 1;
+    std::fs::write(&file, &text[..without_answer]).unwrap();
+    let again = bench.run(&["--resume"]);
+    assert_eq!(again.status.code(), first.status.code(), "{}", said(&again));
+    assert_eq!((bench.outcome().best, bench.outcome().cost), (answer.best, answer.cost), "{}", said(&again));
     bench.assert_nothing_left();
 }
