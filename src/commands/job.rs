@@ -165,14 +165,15 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
 fn announce(cluster: &Cluster, plan: &coordinate::Plan, request: &Request, budget: Seconds) {
     let (title, original) = (plan.target.title(), plan.borrowed.original);
     let (many, given) = (plan.job.as_ref().map_or(1, workers), original.saturating_sub(plan.borrowed.kept));
-    let lasts = Seconds(budget.0 / many as f64);
+    // Several are faster, but never so many times as fast.
+    let lasts = format!("{} {budget}", if many > 1 { "less than" } else { "about" });
     let meanwhile = match plan.borrowed.kept {
         0 => "serve nothing".to_owned(),
         kept => format!("serve with {kept} of {original} pods"),
     };
     let after = if request.apply.is_some() { "with the best arguments that were certified" } else { "as it was" };
     complain(&format!(
-        "{title} in {} will be scaled from {original} to {} and {meanwhile} for about {lasts} of tuning and the start of its pods; then it \
+        "{title} in {} will be scaled from {original} to {} and {meanwhile} for {lasts} of tuning and the start of its pods; then it \
 is scaled back {after}",
         cluster.namespace, plan.borrowed.kept
     ));

@@ -38,4 +38,17 @@ for what, holds in checks.items():
     print("ok  " if holds else "FAIL", what)
 sys.exit(0 if all(checks.values()) else 1)
 PY
+# Without its answer, the journal leads to the same one: what a resumed run decides by is what the first one had, and no engine is started.
+cp -r "$out/run" "$out/again"
+sed -i '$ d' "$out/again/journal.jsonl"
+again=0
+TMPDIR=$out target/release/autotune --space tests/real/vllm-cpu-short.toml --out "$out/again" --resume --quiet || again=$?
+python3 - "$out" "$code" "$again" <<'PY'
+import json, sys
+out, code, again = sys.argv[1:]
+first, second = (json.load(open(f"{out}/{run}/outcome.json")) for run in ("run", "again"))
+same = code == again and all(first[key] == second[key] for key in ("status", "best", "baseline", "cost"))
+print("ok  " if same else "FAIL", "resumed without its answer, the run comes to the same one and pays for nothing")
+sys.exit(0 if same else 1)
+PY
 tests/real/exported_starts_vllm.sh "$out/run"

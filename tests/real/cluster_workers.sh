@@ -3,7 +3,7 @@
 # words, rights, a worker that is evicted or killed or comes late, coordinators that die, and the Service that goes with it all. Pods that look
 # for each other have networks of their own and the names of a cluster.
 #   tests/real/cluster_workers.sh [AUTOTUNE [PART...]]  from the project's root; AUTOTUNE is target/release/autotune by default; eight minutes
-# The parts are the words behind `part` below; all of them without. Exit code 3: no namespaces of Linux can be had here.
+# The parts are the words behind `part` below; all of them but `compare` without. Exit code 3: no namespaces of Linux can be had here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 AUTOTUNE=$(realpath "${1:-target/release/autotune}")
@@ -235,5 +235,25 @@ if part job "the coordinator is a Job, as autotune job render prints it"; then
   check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
   [ "$failed" = 0 ] || kubectl -n llm logs job/autotune
   kubectl delete namespace llm --wait > /dev/null
+fi
+
+# Only where it is asked for: it shows, and checks little. The quickstart with three seeds, by one worker and by two.
+if [[ " ${parts[*]} " = *" compare "* ]] && part compare "one worker and two: certified rate, engine time, time from begin to end"; then
+  alone=("${job[@]:0:${#job[@]}-2}")
+  for seed in 1 2 3; do
+    sed "s/^\[search\]/[search]\nseed = $seed/" search-spaces/quickstart.toml > "$out/compare.toml"
+    for workers in 1 2; do
+      kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
+      begin compare "${alone[@]/space.toml/compare.toml}" --workers $workers; ends compare
+      check "seed $seed on $workers ends well" ended_well
+      kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+best, cost = o["best"], o["cost"]
+rate = best["certified_rate"]
+print("       {} worker(s): {} req/s certified at {}; {:.0f} s of engine time, {:.0f} s from begin to end".format(
+    o["workers"], rate and round(rate, 1), best["parameters"], cost["engine_seconds"], o["elapsed"]))'
+    done
+  done
 fi
 exit "$failed"
