@@ -126,7 +126,7 @@ pub struct Standing {
     pub now: String,
     /// Since when, in seconds up to this answer.
     pub since: Seconds,
-    /// The number of the current trial, which is how many there were; 0 before the first.
+    /// How many trials there were, the current ones included; 0 before the first.
     pub trials: u32,
     /// The point that is launched or runs.
     pub point: Option<Point>,
@@ -218,7 +218,7 @@ impl Standing {
             }
             Event::Resumed { cost, .. } => self.cost = *cost,
             Event::Launching { trial, purpose, point, .. } => {
-                (self.phase, self.trials) = ((*purpose).into(), *trial);
+                (self.phase, self.trials) = ((*purpose).into(), self.trials.max(*trial));
                 self.point = Some((*point).clone());
                 self.cost.launches += 1;
             }

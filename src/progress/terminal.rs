@@ -1,5 +1,6 @@
 //! A live line for a terminal: what runs now, the incumbent, the budget, the time left; what ended scrolls above it.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ pub struct Terminal {
 
 #[derive(Default)]
 struct Shown {
-    now: String,
+    /// What each trial does at this moment, by its number; several where several workers do something.
+    now: BTreeMap<u32, String>,
+    load: String,
     best: String,
     left: String,
 }
@@ -42,28 +45,37 @@ impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Launching { trial, point, .. } => shown.now = format!("trial {trial}: launching {point}"),
-            Event::Probing { rate, length, trial } => shown.now = format!("trial {trial}: {rate} for {length}"),
+            Event::Launching { trial, point, .. } => {
+                shown.now.insert(*trial, format!("trial {trial}: launching {point}"));
+            }
+            Event::Probing { rate, length, trial } => {
+                shown.now.insert(*trial, format!("trial {trial}: {rate} for {length}"));
+            }
             Event::Standing { spent, left, budget } => {
                 self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
                 shown.left = format!("{spent} of {budget}, about {left} left");
             }
             Event::Loading { level, elapsed, length, answered, failed, open } => {
                 self.bar.set_position((1000.0 * (elapsed.0 / length.0.max(1e-9)).min(1.0)) as u64);
-                shown.now = format!("{level}: {answered} answered, {failed} failed, {open} in flight");
+                shown.load = format!("{level}: {answered} answered, {failed} failed, {open} in flight");
                 shown.left = format!("{elapsed} of {length}");
             }
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {
-                if let Event::Improved(incumbent) = event {
-                    shown.best = format!("best {}", incumbent.rate);
+                match event {
+                    Event::Improved(incumbent) => shown.best = format!("best {}", incumbent.rate),
+                    Event::Ready { trial, .. } | Event::Probed { trial, .. } | Event::Failed { trial, .. } => {
+                        shown.now.remove(trial);
+                    }
+                    _ => {}
                 }
                 if let Some(line) = line(event) {
                     self.bar.println(line);
                 }
             }
         }
-        let parts = [&shown.now, &shown.best, &shown.left].map(String::as_str);
-        self.bar.set_message(parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | "));
+        let Shown { now, load, best, left } = &*shown;
+        let parts = now.values().chain([load, best, left]).map(String::as_str);
+        self.bar.set_message(parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | "));
     }
 }
