@@ -24,7 +24,7 @@ const fn reference(name: &'static str, workers: usize) -> Arm {
 /// The arm that the others are compared with.
 pub const REFERENCE: &str = "bayes";
 
-/// Every arm. One that this build does not know is left out.
+/// Every arm. One that this build does not know is left out, and so are those of several workers unless they are asked for.
 pub const ARMS: &[Arm] = &[
     reference(REFERENCE, 1),
     reference("bayes-on-2", 2),

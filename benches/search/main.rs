@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     };
     let arms: Vec<Arm> = ARMS
         .iter()
-        .filter(|arm| names.is_empty() || names.iter().any(|n| n == arm.name))
+        .filter(|arm| if names.is_empty() { arm.workers == 1 } else { names.iter().any(|n| n == arm.name) })
         .filter(|arm| chosen[0].try_plan(arm).inspect_err(|_| eprintln!("left out: {}", arm.name)).is_ok())
         .copied()
         .collect();
