@@ -344,7 +344,7 @@ pub struct RunArgs {
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,
-    /// The GPUs of the engine, such as 1 or 0,1; all that there are unless given
+    /// The GPUs of the engine, such as 1 or 0,1, unless the space file's engine.env names others; all that there are unless given
     #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
     pub gpus: Option<String>,
     /// The seed of every draw; overrides the space file

@@ -151,10 +151,8 @@ impl<'a> Books<'a> {
 
     /// Records a process that was just started, so that whoever comes next can end it; where nobody can, there is nothing to record.
     pub(super) fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), BenchError> {
-        let Some(writer) = self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) else { return Ok(()) };
-        let entry = writer.append(Record::Spawned { trial, spawned: spawned.clone() })?;
-        self.journal.entries.push(entry);
-        Ok(())
+        let is_kept = self.folder.as_ref().is_some_and(|folder| folder.writer.is_some());
+        if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
     }
 
     /// What the journal knows of an attempt.

@@ -6,7 +6,7 @@
 //! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
 
 use super::bench::BenchError;
-use super::hours::{Flight, Flights};
+use super::hours::{Flight, Flights, pace};
 use super::pairing::{ENDLESS, Engine, Hindsight, promises_waiting};
 use super::session::Session;
 use crate::rig::{self, Books, Rig};
@@ -16,7 +16,7 @@ use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, QUEUE_GROWS};
-use crate::workload::{Demand, Material, Pace, Planned, mix};
+use crate::workload::{Material, Planned, mix};
 
 /// Requests of a replay: block by block that takes a second at most, and what 10⁶ would show beside is part of [`CLEAR`].
 pub(super) const REQUESTS: u32 = if cfg!(test) { 2_000 } else { 30_000 };
@@ -59,14 +59,7 @@ pub(super) fn endure(
 ) -> Option<Reach> {
     let engine = engine.in_blocks(costs)?;
     let seed = mix(shared_seed, &[HOURS]);
-    let pace = Pace {
-        demand: Demand::Open(rate),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: seed,
-        content_seed: seed,
-        shared_seed,
-        answer_time: Seconds(0.0),
-    };
+    let pace = pace(rate, seed, shared_seed, Seconds(0.0));
     let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);
     let mut breaches = Breaches::of(plan, requests);
     let served = engine.serve(traffic, &mut breaches, seed).ok()?;
@@ -205,8 +198,8 @@ impl Breaches {
 }
 
 impl Books for Breaches {
-    fn sent(&mut self, planned: &Planned, _tokens: u32) {
-        self.flights.sent(planned);
+    fn sent(&mut self, planned: &Planned, tokens: u32) {
+        self.flights.sent(planned, tokens);
     }
 
     fn refused(&mut self, _id: u32, _now: f64) {}

@@ -61,14 +61,7 @@ impl Hours {
         requests: usize,
     ) -> Vec<Outline> {
         let seed = mix(shared_seed, &[HOURS]);
-        let pace = |rate| Pace {
-            demand: Demand::Open(rate),
-            horizon: Seconds(f64::MAX),
-            arrival_seed: seed,
-            content_seed: seed,
-            shared_seed,
-            answer_time: ask.answer_time,
-        };
+        let pace = |rate| pace(rate, seed, shared_seed, ask.answer_time);
         if matches!(plan.workload.kind, WorkloadKind::Conversations(_)) {
             let answer = |planned: &Planned| answers.of_tokens(planned.output_tokens);
             return outline(&plan.workload, material, pace(ask.rate), requests, answer);
@@ -111,30 +104,20 @@ pub(super) type Flight = (f64, Answered, u32);
 #[derive(Default)]
 pub(super) struct Flights(pub(super) Vec<Flight>);
 
-impl Flights {
-    pub(super) fn token(&mut self, id: u32, first: f64, later: f64) {
-        let (_, answer, _) = &mut self.0[id as usize];
-        if answer.first.is_infinite() {
-            answer.first = first;
-        }
-        answer.last = later.max(answer.first);
-    }
-
-    pub(super) fn sent(&mut self, planned: &Planned) {
-        let never = Answered { first: f64::INFINITY, last: f64::INFINITY };
-        self.0.push((planned.due.0, never, planned.output_tokens));
-    }
-}
-
 impl Books for Flights {
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
-        Self::sent(self, planned);
+        let never = Answered { first: f64::INFINITY, last: f64::INFINITY };
+        self.0.push((planned.due.0, never, planned.output_tokens));
     }
 
     fn refused(&mut self, _id: u32, _now: f64) {}
 
     fn token(&mut self, id: u32, first: f64, later: f64) {
-        Self::token(self, id, first, later);
+        let (_, answer, _) = &mut self.0[id as usize];
+        if answer.first.is_infinite() {
+            answer.first = first;
+        }
+        answer.last = later.max(answer.first);
     }
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
@@ -143,6 +126,18 @@ impl Books for Flights {
 
     fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
         Ok(())
+    }
+}
+
+/// An open demand without end, all of it drawn by one seed.
+pub(super) fn pace(rate: Rate, seed: u64, shared_seed: u64, answer_time: Seconds) -> Pace {
+    Pace {
+        demand: Demand::Open(rate),
+        horizon: Seconds(f64::MAX),
+        arrival_seed: seed,
+        content_seed: seed,
+        shared_seed,
+        answer_time,
     }
 }
 
@@ -155,14 +150,7 @@ fn served(
     ask: &ProbeAsk,
 ) -> Option<Vec<Flight>> {
     let seed = mix(shared_seed, &[HOURS]);
-    let pace = Pace {
-        demand: Demand::Open(ask.rate),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: seed,
-        content_seed: seed,
-        shared_seed,
-        answer_time: ask.answer_time,
-    };
+    let pace = pace(ask.rate, seed, shared_seed, ask.answer_time);
     let mut flights = Flights::default();
     let traffic = Traffic::new(&plan.workload, material, pace).first(SERVED);
     engine.in_blocks(costs)?.serve(traffic, &mut flights, seed).ok()?;

@@ -29,13 +29,6 @@ part() { # NAME TITLE: whether this part was asked for; each begins with a servi
 begin() { # LOG [OPTION...]: a coordinator in the background, $pid
   "${job[@]}" "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
 }
-says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
-gone() { ! kill -0 "$1" 2> /dev/null; }
-ends() { # LOG: waits for the coordinator; its exit status in $code
-  until_true 180 gone "$pid" > /dev/null || { echo "  FAIL the coordinator does not end"; failed=1; kill -KILL "$pid"; }
-  code=0; wait "$pid" 2> /dev/null || code=$?
-  logs=$1
-}
 killed_at() { # LOG WORDS: a coordinator that is killed the moment it says so
   timeout 120 python3 - "$out/$1.log" "$2" "${job[@]}" <<'PY' || { echo "  FAIL it never said: $2"; cat "$out/$1.log"; failed=1; }
 import subprocess, sys

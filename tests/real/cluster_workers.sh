@@ -44,13 +44,6 @@ part() { # NAME TITLE: whether this part was asked for; each begins with a servi
 begin() { # LOG COMMAND...: a coordinator in the background, $pid
   "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
 }
-says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
-gone() { ! kill -0 "$1" 2> /dev/null; }
-ends() { # LOG: waits for the coordinator; its exit status in $code
-  until_true 180 gone "$pid" > /dev/null || { echo "  FAIL the coordinator does not end"; failed=1; kill -KILL "$pid"; }
-  code=0; wait "$pid" 2> /dev/null || code=$?
-  logs=$1
-}
 killed() { kill -KILL "$pid"; wait "$pid" 2> /dev/null || true; kubectl patch lease autotune-chat --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null; }
 ended_well() { test "$code" = 0 -o "$code" = 6 || { echo "exit code $code"; cat "$out/$logs.log"; for log in "$out"/pod-*; do echo "-- $log"; tail -5 "$log"; done; return 1; }; }
 tells() { grep -q -e "$1" "$out/$logs.log" || { cat "$out/$logs.log"; return 1; }; }

@@ -35,19 +35,15 @@ impl Long {
         let mut answers: Vec<Answered> = Vec::new();
         let mut memory = FastReplay::default();
         let care = careful(costs, bounds, &sent, &mut memory, &mut answers);
-        let served = latencies(&sent, &answers);
+        let served = latencies(answered(&sent, &answers));
         careful(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
-        Self { latencies: served, slower: latencies(&sent, &answers), out_of_scope: care.out_of_scope() }
+        Self { latencies: served, slower: latencies(answered(&sent, &answers)), out_of_scope: care.out_of_scope() }
     }
 
     /// From requests that somebody served, as they are and on an engine whose steps take [`SLOWER`] times as long: when each was due, its first
     /// and last token, and the tokens of its answer.
     pub fn served(as_it_is: &[(f64, Answered, u32)], slower: &[(f64, Answered, u32)]) -> Self {
-        let of = |(due, a, output): &(f64, Answered, u32)| (*due, a.first - due, a.tpot(*output), a.last - due);
-        let all = |served: &[(f64, Answered, u32)]| {
-            let skipped = (served.len() as f64 * WARM_UP) as usize;
-            served.iter().skip(skipped).map(of).collect()
-        };
+        let all = |served: &[(f64, Answered, u32)]| latencies(served.iter().copied());
         Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false }
     }
 
@@ -56,7 +52,7 @@ impl Long {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
         let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
-        (Self { latencies: latencies(sent, &answers), slower: Vec::new(), out_of_scope }, strain)
+        (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope }, strain)
     }
 
     /// How many requests count.
@@ -170,10 +166,14 @@ impl Long {
     }
 }
 
-fn latencies(sent: &[Sent], answers: &[Answered]) -> Vec<(f64, f64, Option<f64>, f64)> {
-    let of = |(s, a): (&Sent, &Answered)| (s.at, a.first - s.at, a.tpot(s.output), a.last - s.at);
-    let skipped = (answers.len() as f64 * WARM_UP) as usize;
-    sent.iter().zip(answers).skip(skipped).map(of).collect()
+fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item = (f64, Answered, u32)> {
+    sent.iter().zip(answers).map(|(s, a)| (s.at, *a, s.output))
+}
+
+fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec<(f64, f64, Option<f64>, f64)> {
+    let of = |(due, a, output): (f64, Answered, u32)| (due, a.first - due, a.tpot(output), a.last - due);
+    let skipped = (served.len() as f64 * WARM_UP) as usize;
+    served.skip(skipped).map(of).collect()
 }
 
 /// How many of so many values lie above their quantile.

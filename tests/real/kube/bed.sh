@@ -65,6 +65,14 @@ PY
 }
 job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
 run() { "${job[@]}" "$@"; }
+# A coordinator in the background: its process is $pid, and what it says is in $out/LOG.log.
+says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
+gone() { ! kill -0 "$1" 2> /dev/null; }
+ends() { # LOG: waits for the coordinator; its exit status in $code
+  until_true 180 gone "$pid" > /dev/null || { echo "  FAIL the coordinator does not end"; failed=1; kill -KILL "$pid"; }
+  code=0; wait "$pid" 2> /dev/null || code=$?
+  logs=$1
+}
 
 cat > "$out/space.toml" <<'TOML'
 [slo]
