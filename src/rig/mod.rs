@@ -66,12 +66,15 @@ pub trait Rig: Send {
 }
 
 /// Which launch this is: its trial, and the attempt at it, both from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The trial's number.
     pub number: u32,
     /// The attempt.
     pub attempt: u32,
+    /// What the warm-up of an earlier launch showed, where there was one: then this one needs no whole answers.
+    #[serde(default)]
+    pub warmed: Option<Warmed>,
 }
 
 /// A process that was just started.
@@ -94,19 +97,22 @@ pub struct Ready {
     pub model: String,
     /// The GPUs of the machine.
     pub gpus: Vec<String>,
-    /// Requests per second in the warm-up's burst: a first guess of the capacity.
-    pub burst_rate: Rate,
-    /// What one answer took in it, the median.
-    pub answer_time: Seconds,
+    /// How much of that the warm-up was; none in journals of earlier versions.
+    #[serde(default)]
+    pub warm_up: Option<Seconds>,
+    /// What the warm-up showed, or that of the first launch where this one's was short.
+    #[serde(flatten)]
+    pub warmed: Warmed,
     /// Bytes of host memory that its processes held at most, summed; none where that is not known.
     #[serde(default)]
     pub host_memory: Option<u64>,
 }
 
 impl Ready {
-    /// From the start of the process until it served: [`Ready::took`] without the warm-up's burst.
+    /// From the start of the process until it served: [`Ready::took`] without the warm-up.
     pub fn starting(&self) -> Seconds {
-        Seconds((self.took.0 - f64::from(server::BURST) / self.burst_rate.0.max(1e-3)).max(0.0))
+        let burst = Seconds(f64::from(server::BURST) / self.warmed.burst_rate.0.max(1e-3));
+        Seconds((self.took.0 - self.warm_up.unwrap_or(burst).0).max(0.0))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::server::ASK_EVERY;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial, Warmed};
+use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
@@ -108,6 +108,7 @@ impl RealRig {
         };
         let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
         let seed = workload::mix(self.shared_seed, &[u64::from(trial.number), u64::from(trial.attempt)]);
+        let served = begun.elapsed();
         let prepared = async {
             let server = Server::learn(
                 running.endpoints.clone(),
@@ -118,7 +119,7 @@ impl RealRig {
                 self.plan.engine.stall_timeout,
             );
             let server = server.await;
-            server.warm(seed, timeout.into()).await.map(|warmed| (server, warmed))
+            server.warm(seed, timeout.into(), trial.warmed).await.map(|warmed| (server, warmed))
         };
         let warmed = tokio::select! {
             warmed = tokio::time::timeout(timeout, prepared) => warmed,
@@ -126,7 +127,7 @@ impl RealRig {
                 return Err(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))));
             }
         };
-        let (server, Warmed { burst_rate, answer_time }) = match warmed {
+        let (server, warmed) = match warmed {
             Ok(Ok(warmed)) => warmed,
             Ok(Err(why)) => return Err(hung(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
@@ -137,8 +138,8 @@ impl RealRig {
             effective,
             model,
             gpus: self.gpu_names.clone(),
-            burst_rate,
-            answer_time,
+            warm_up: Some(begun.elapsed().saturating_sub(served).into()),
+            warmed,
             host_memory: peak_memory(&running.child.group),
         };
         if let Some(running) = &mut self.running {

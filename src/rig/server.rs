@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::telemetry::Telemetry;
 use crate::clock;
 use crate::engine::Endpoints;
@@ -11,12 +13,14 @@ use crate::load::{Client, Driven, Schedule, Target, ToTheEnd, Watch, drive};
 use crate::order::median;
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
-use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Prompt, Vocabulary};
+use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Planned, Prompt, Source, Vocabulary};
 
 /// How often a state is asked for that is waited for.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Requests of the warm-up's burst: enough to fill a batch, few enough to be over soon.
 pub(super) const BURST: u32 = 16;
+/// Tokens of an answer in a short warm-up.
+pub(super) const BEGUN: u32 = 16;
 /// How often the server's counters are read; a vLLM metrics page costs it about 50 ms ...
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// ... and when for the first time, so that even a short level is seen at work.
@@ -35,12 +39,30 @@ pub struct Server {
 }
 
 /// What the burst of the warm-up showed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Warmed {
-    /// Answers per second: a first guess of the capacity.
+    /// Answers per second in it: a first guess of the capacity.
     pub burst_rate: Rate,
     /// What one answer took, the median.
     pub answer_time: Seconds,
+}
+
+/// Traffic whose answers end after a few tokens.
+struct Begun(Box<dyn Source>);
+
+impl Source for Begun {
+    fn next_due(&self) -> Option<Seconds> {
+        self.0.next_due()
+    }
+
+    fn take(&mut self) -> Option<Planned> {
+        let planned = self.0.take()?;
+        Some(Planned { output_tokens: planned.output_tokens.min(BEGUN), ..planned })
+    }
+
+    fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>) {
+        self.0.answered(request, at, text);
+    }
 }
 
 /// The state that a server was brought to.
@@ -82,11 +104,12 @@ impl Server {
         &self.material
     }
 
-    /// One real answer, then a burst whose latencies are discarded.
+    /// One real answer, then a burst whose latencies are discarded. Where an earlier launch `showed` how long answers take, a few tokens of each
+    /// are enough: they compile and touch what whole answers do.
     ///
     /// # Errors
     /// A sentence, where it does not answer the workload's requests.
-    pub async fn warm(&self, seed: u64, patience: Seconds) -> Result<Warmed, String> {
+    pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, String> {
         let source = |count| {
             let pace = Pace {
                 demand: Demand::AllAtOnce(count),
@@ -96,7 +119,8 @@ impl Server {
                 shared_seed: self.shared_seed,
                 answer_time: Seconds(0.0),
             };
-            workload::source(&self.workload, &self.material, pace)
+            let whole = workload::source(&self.workload, &self.material, pace);
+            if showed.is_some() { Box::new(Begun(whole)) as Box<dyn Source> } else { whole }
         };
         let first = source(1).take().ok_or("the workload has no request")?;
         tokio::time::timeout(patience.duration(), self.client.answers(&first.prompt, first.output_tokens))
@@ -108,7 +132,7 @@ impl Server {
         let latencies = driven.records.iter().filter(|r| r.complete()).filter_map(|r| r.e2e()).map(|l| l.0);
         let answered = latencies.clone().count();
         let answer_time = Seconds(median(latencies).ok_or("none of its first completions was answered")?);
-        Ok(Warmed { burst_rate: Rate(answered as f64 / driven.ended.0), answer_time })
+        Ok(showed.unwrap_or(Warmed { burst_rate: Rate(answered as f64 / driven.ended.0), answer_time }))
     }
 
     /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.
@@ -177,5 +201,32 @@ fn sign_of_life(endpoint: Endpoint) -> Prompt {
     match endpoint {
         Endpoint::Completions => Prompt::Tokens(vec![300, 301, 302, 303]),
         Endpoint::Chat => Prompt::Messages(vec![Message { role: "user", content: "hello there".into() }]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::parse;
+
+    #[test]
+    fn short_answers_are_those_of_the_same_requests() {
+        let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let pace = Pace {
+            demand: Demand::AllAtOnce(BURST),
+            horizon: Seconds(1e9),
+            arrival_seed: 1,
+            content_seed: 2,
+            shared_seed: 3,
+            answer_time: Seconds(0.0),
+        };
+        let whole = || workload::source(&plan.workload, &Material::default(), pace);
+        let taken = |mut source: Box<dyn Source>| std::iter::from_fn(move || source.take()).collect::<Vec<Planned>>();
+        let (whole, begun) = (taken(whole()), taken(Box::new(Begun(whole()))));
+        assert_eq!((whole.len(), begun.len()), (BURST as usize, BURST as usize));
+        for (whole, begun) in whole.iter().zip(&begun) {
+            assert_eq!((whole.id, whole.prompt_tokens), (begun.id, begun.prompt_tokens));
+            assert_eq!(begun.output_tokens, whole.output_tokens.min(BEGUN));
+        }
     }
 }

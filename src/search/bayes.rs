@@ -29,6 +29,8 @@ const DOWN: f64 = 0.75;
 const NEAR: f64 = 0.12;
 /// The search is content with so many times the error that is asked of the answer: certification has fresh probes for it.
 const ENOUGH: f64 = 2.0;
+/// Of the best point, whose limit nothing is compared with yet, it wants to know it this well.
+const SETTLED: f64 = 1.0;
 /// A point is thought to keep some rate where a probe of it had every margin below this.
 const NEARLY_KEPT: f64 = 0.3;
 /// Rates this near to each other, in logarithms, are the same.
@@ -37,6 +39,8 @@ const SAME: f64 = 0.012;
 const HOPELESS: f64 = 32.0;
 /// After so many launches in a row that gained nothing, what the model still hopes for is not looked for: it hopes too much.
 const PATIENCE: usize = 2;
+/// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
+pub const USUAL_LAUNCHES: usize = 3;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
 /// ... but no more of them than this.
@@ -271,8 +275,10 @@ impl Bayes {
     fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         let mut offers: Vec<Offer> = Vec::new();
-        // A point that was launched before is not launched again: that is what certification does.
-        if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point)) {
+        // A point that was launched before is not launched again: that is what certification does. The best one's own limit is known well
+        // enough where another probe could only tell it better: that is what certification does too.
+        let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= SETTLED * self.precision);
+        if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
             offers.push(self.offer(&running.point, &running.curve, best.rate, false, engine));
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
@@ -439,6 +445,12 @@ impl Strategy for Bayes {
 
     fn points_left(&self) -> usize {
         self.promising
+    }
+
+    fn points_expected(&self) -> usize {
+        let until_patience_ends =
+            if self.margins.is_none() { USUAL_LAUNCHES } else { (PATIENCE + 1).saturating_sub(self.in_vain()) };
+        self.promising.min(until_patience_ends.min(USUAL_LAUNCHES))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::verdict::{Outcome, Verdict};
 
 use arms::Arms;
 
-pub use bayes::Bayes;
+pub use bayes::{Bayes, USUAL_LAUNCHES};
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
@@ -211,8 +211,13 @@ pub trait Strategy: Send {
         None
     }
 
-    /// At most how many points may still be launched, for forecasts.
+    /// At most how many points may still be launched.
     fn points_left(&self) -> usize;
+
+    /// How many of them are expected to be, for forecasts.
+    fn points_expected(&self) -> usize {
+        self.points_left()
+    }
 }
 
 /// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.

@@ -9,7 +9,7 @@ use super::worker::Launch;
 use crate::journal::{Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
 use crate::load::{read_records, write_records};
 use crate::progress::Sink;
-use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned};
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::Fit;
@@ -123,7 +123,15 @@ impl<'a> Books<'a> {
     /// A launch with the number of the next trial.
     pub(super) fn next_launch(&mut self, purpose: Purpose, point: Point) -> Launch {
         self.trials += 1;
-        Launch { trial: self.trials, purpose, point }
+        Launch { trial: self.trials, purpose, point, warmed: self.warmed() }
+    }
+
+    /// What the warm-up of the first launch showed, which was a whole one.
+    pub(super) fn warmed(&self) -> Option<Warmed> {
+        self.passed().iter().find_map(|entry| match &entry.record {
+            Record::Ready { ready, .. } => Some(ready.warmed),
+            _ => None,
+        })
     }
 
     /// Comes to a record, and with it to all before it.

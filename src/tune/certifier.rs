@@ -239,7 +239,9 @@ impl Certifier {
     pub(super) fn next(&self, last: Rate) -> Rate {
         let lowest_failure = self.failed.iter().copied().fold(f64::INFINITY, f64::min);
         let wanted = match (self.highest(0.5), self.highest(Certainty::CERTIFIED.0)) {
-            (Some(limit), safe) => 0.5 * (limit + safe.unwrap_or(limit)),
+            (Some(limit), Some(safe)) => 0.5 * (limit + safe),
+            // Nothing is certain near there: further down it may be.
+            (Some(limit), None) => limit + BELOW_FAILURE.ln(),
             (None, _) => last.0.ln() + BELOW_FAILURE.ln(),
         };
         let below = lowest_failure + BELOW_FAILURE.ln();
@@ -408,6 +410,19 @@ mod tests {
         certifier.hear(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
         let proof = certifier.proof().unwrap();
         assert!((10.0..10.1).contains(&proof.limit.0) && proof.rate.0 == 9.5, "{proof:?}");
+    }
+
+    #[test]
+    fn where_nothing_is_certain_the_next_rate_is_lower_and_none_is_above_a_ceiling() {
+        // As likely as not, and nobody knows: the same again would say the same.
+        let mut certifier = Certifier::default();
+        certifier.hear(Rate(10.0), &verdict(Some(0.0), 1.9), steep());
+        assert!(certifier.proof().is_none() && certifier.next(Rate(10.0)).0 < 9.5);
+        let mut certifier = Certifier::default();
+        certifier.hear(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
+        let unbound = certifier.next(Rate(10.0));
+        certifier.bound(Some(Rate(10.4)));
+        assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.4, "{unbound}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::bench::{BenchError, Step};
 use super::certifier::{Certifier, Curve, Proof};
+use super::cost::certifying;
 use super::endurance::LOWEST;
 use super::memory::survived;
 use super::pairing::Hindsight;
@@ -27,10 +28,10 @@ const TRIES: u64 = 5;
 /// Another probe must be expected to raise the certified rate by this share of the least gain that a launch of the search is worth: it costs no
 /// launch. With a whole one the median certified rate of `cargo bench --bench search` fell below 95 % of its limit.
 const WORTH: f64 = 0.5;
+/// By so many times that gain for defaults that lie below another point: nobody deploys their rate.
+const WORTH_OF_DEFAULTS: f64 = 4.0;
 /// The label of the seeds of fresh traffic.
 const FRESH: u64 = 3;
-/// A certifying window lasts for so many answers at least: in a shorter one a slow engine has not yet come to where it goes.
-const ANSWERS: f64 = 15.0;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
@@ -72,6 +73,11 @@ impl Proving {
             Purpose::Certify => "the certification of the best point",
             _ => "the certification of the baseline",
         }
+    }
+
+    /// By how many times the least gain another probe must be expected to raise its rate.
+    fn worth(&self) -> f64 {
+        if self.purpose == Purpose::Certify { WORTH } else { WORTH_OF_DEFAULTS }
     }
 
     /// The limit of its point and its error, where a rate is proved.
@@ -225,11 +231,10 @@ impl<R: Rig> Session<'_, R> {
                     continue;
                 }
             }
-            self.standing(0);
             let loses = best.is_some_and(|(limit, error)| one.certifier.is_below(limit, error));
             if loses && one.purpose == Purpose::CertifyBaseline {
                 one.ended = Some("it is surely below the best point".to_owned());
-            } else if one.certifier.done(self.plan.search.precision, self.plan.search.min_gain * WORTH) {
+            } else if one.certifier.done(self.plan.search.precision, self.plan.search.min_gain * one.worth()) {
                 one.ended = Some("another probe is not expected to raise the rate".to_owned());
             } else {
                 one.rate = one.certifier.next(one.rate);
@@ -238,6 +243,9 @@ impl<R: Rig> Session<'_, R> {
                 best = one.limit();
             }
         }
+        let prices = self.prices();
+        let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
+        self.standing(prices.certify * going_on as f64 + prices.certification() * f64::from(certifications));
         Ok(true)
     }
 
@@ -267,11 +275,14 @@ impl<R: Rig> Session<'_, R> {
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
     /// come back from a burst.
-    fn doubt(&mut self, Proving { worker, point, certifier, .. }: &mut Proving) {
+    fn doubt(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
         let Some(Hindsight { costs, launches }) = self.bench.in_hindsight(*worker) else { return };
         certifier.launched(launches);
         certifier.bound(None);
-        let Some(ceiling) = certifier.proof().and_then(|proof| self.ceiling(point, &costs, proof.rate)) else { return };
+        let Some(proof) = certifier.proof() else { return };
+        // A window at a rate that cannot be certified would be wasted.
+        let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
+        let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(Some(ceiling));
         self.note(&format!(
             "nothing above {} is certified: a burst may come from which the engine does not recover",
@@ -284,7 +295,7 @@ impl<R: Rig> Session<'_, R> {
         let (seed, ramp, planned) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
         Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate,
-            window: Window { from: ramp, to: ramp + Seconds(planned.0.max(ANSWERS * answer_time.0)) },
+            window: Window { from: ramp, to: ramp + certifying(planned, answer_time) },
             arrival_seed: mix(seed, &[FRESH, attempt]),
             content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,

@@ -2,6 +2,7 @@
 
 use crate::engine::MEMORY_KNOB;
 use crate::journal::{Entry, Forecast, Record};
+use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, StrategyKind};
 use crate::units::Seconds;
 
@@ -13,6 +14,10 @@ const RACE: f64 = 1.5;
 const CUT: f64 = 0.7;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
+
+/// A certifying window lasts for so many answers at least: in a shorter one a slow engine has not yet come to where it goes. With 15 of them
+/// the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
+const ANSWERS: f64 = 10.0;
 
 /// Prices of a session's steps.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +40,7 @@ impl Prices {
             })
             .collect();
         let answers = entries.iter().rev().find_map(|e| match &e.record {
-            Record::Ready { ready, .. } => Some(ready.answer_time.0),
+            Record::Ready { ready, .. } => Some(ready.warmed.answer_time.0),
             _ => None,
         });
         // The first start loads weights from cold storage; the later ones are what is still to come.
@@ -51,7 +56,7 @@ impl Prices {
             launch: Seconds(launch),
             drain: Seconds(drain),
             probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
-            certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
+            certify: Seconds(ramp + certifying(plan.probe.certify_window.into(), Seconds(drain)).0),
         }
     }
 
@@ -71,13 +76,18 @@ impl Prices {
     }
 }
 
+/// The window of a certifying probe, planned to be so long, of an engine whose answers take so long.
+pub(super) fn certifying(planned: Seconds, answer_time: Seconds) -> Seconds {
+    Seconds(planned.0.max(ANSWERS * answer_time.0))
+}
+
 /// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point, launches of a
 /// point. Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
 fn habits(plan: &Plan) -> (f64, f64, f64, f64) {
     let all = plan.space.size() as f64 / memory_values(plan);
     let most = f64::from(plan.search.candidates).min(all);
     match plan.search.strategy {
-        StrategyKind::Bayes if plan.with_twin() => (most.min(3.0), 3.0, 1.5, 1.0),
+        StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0, 1.0),
         StrategyKind::Bayes | StrategyKind::BayesFlat => (most.min(8.0), 5.0, 2.0, 1.0),
         StrategyKind::Bisect => (most, CLIMB, RACE, 1.0),
         StrategyKind::Random | StrategyKind::Tpe => (most, CLIMB, CLIMB, 1.0),

@@ -223,7 +223,7 @@ impl Books for Breaches {
 mod tests {
     use super::*;
     use crate::engine::effective::Effective;
-    use crate::rig::Ready;
+    use crate::rig::{Ready, Warmed};
     use crate::settings::parse;
     use crate::space::Value;
     use crate::twin::Profile;
@@ -239,8 +239,8 @@ mod tests {
             effective,
             model: String::new(),
             gpus: Vec::new(),
-            burst_rate: Rate(1.0),
-            answer_time: Seconds(1.0),
+            warm_up: None,
+            warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();

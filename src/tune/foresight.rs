@@ -25,6 +25,9 @@ const MAPPED: usize = if cfg!(test) { 2_000 } else { 12_000 };
 /// Requests of a replay block by block, where prefixes are shared in a crowded KV cache. It takes a fifth of a second.
 const ENDURED: u32 = if cfg!(test) { 2_000 } else { 10_000 };
 
+/// A limit further from a first guess than so many steps is not looked for: they come to a factor of 40.
+const MOST_STEPS: i32 = 64;
+
 /// A KV cache so many times as large is larger than any share of the memory makes it.
 const AMPLE: u64 = 4;
 
@@ -135,6 +138,26 @@ impl Foresight<'_> {
             return Some(false);
         }
         Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
+    }
+
+    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
+    /// not know one of them, or expects none to hold at any useful rate.
+    pub(super) fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
+        let mut hold = |step: i32| {
+            let rate = from * STEP.powi(step);
+            let margins: Option<Vec<f64>> = self.replay(point, rate)?.into_iter().collect();
+            let holds = margins?.into_iter().all(|margin| margin <= 0.0);
+            Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
+        };
+        let mut step = 0;
+        let up = hold(step)?;
+        while hold(step)? == up {
+            step += if up { 1 } else { -1 };
+            if step.abs() > MOST_STEPS {
+                return None;
+            }
+        }
+        Some(from * STEP.powi(if up { step - 1 } else { step }))
     }
 
     fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {

@@ -118,7 +118,7 @@ impl<'a, R: Rig> Session<'a, R> {
     pub(super) fn soak(&self, point: &Point) -> Traffic {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
         let burst = self.bench.passed().iter().rev().find_map(|e| match &e.record {
-            Record::Ready { ready, .. } => Some(ready.burst_rate.0),
+            Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
             _ => None,
         });
         let in_time = (burst.unwrap_or(0.0) * SOAKED.0) as u32;

@@ -13,6 +13,7 @@ mod foresight;
 mod hours;
 mod launches;
 mod memory;
+mod opening;
 mod pairing;
 mod session;
 mod worker;

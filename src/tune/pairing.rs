@@ -25,6 +25,8 @@ use crate::workload::{Material, Outline};
 const LEAST_LONG: usize = 2_000;
 /// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
 const LEAST_TO_JUDGE: usize = 2;
+/// An opening burst is in the fits to at most so many probes.
+const OPENED: usize = 2;
 /// A fit takes at most so many probes: the one with the largest batch, and the latest.
 const MOST_PROBES: usize = 8;
 /// What a fit may cost while an engine waits.
@@ -191,6 +193,8 @@ pub(super) struct Pairing {
     /// The trials that they are of.
     trials: VecDeque<u32>,
     fit: Option<Fit>,
+    /// Whether the first of them is an opening burst.
+    opened: bool,
     /// How many probes there were in all, and how many at the last fit or the last try.
     lessons: usize,
     tried: usize,
@@ -240,9 +244,9 @@ impl Pairing {
         weigh(verdict, estimates.into_iter().map(|estimate| estimate.doubted(doubt)).collect(), certainty)
     }
 
-    /// Whether there is a twin to judge by, and the last probe that it looked at was its to judge.
+    /// Whether there is a twin that judges the next probe, or will when it has seen that, and the last one that it looked at was its to judge.
     pub(super) fn has_a_say(&self) -> bool {
-        self.fit.as_ref().is_some_and(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE) && !self.overruled
+        self.fit.is_some() && !self.overruled
     }
 
     /// Takes note of who judged.
@@ -293,8 +297,18 @@ impl Pairing {
 
     /// Takes a lesson of a trial; whether it is time to fit.
     pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
+        if self.lessons == 0 {
+            self.opened = lesson.ask.rate == ALL_AT_ONCE;
+        }
         self.probes.push_back(lesson.probe.clone());
         self.trials.push_back(trial);
+        if self.opened && self.probes.len() > OPENED {
+            // It told where to begin. Its steps are not those of traffic near the limit, and a twin of both fits neither as well.
+            self.opened = false;
+            self.probes.pop_front();
+            self.trials.pop_front();
+            self.largest = self.probes.iter().map(streamed_at_once).max().unwrap_or(0);
+        }
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
@@ -311,8 +325,9 @@ impl Pairing {
         self.tried = self.lessons;
         let probes = self.probes.make_contiguous();
         let fit = match &self.fit {
-            Some(earlier) => refit(probes, earlier, EFFORT),
-            None => fit(probes, EFFORT),
+            Some(earlier) if self.lessons > OPENED + 1 => refit(probes, earlier, EFFORT),
+            // A fit to so few probes may lie in a valley of its own.
+            _ => fit(probes, EFFORT),
         };
         self.fit = Some(fit.ok()?);
         self.fits += 1;

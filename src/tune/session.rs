@@ -17,8 +17,6 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Verdict, Window};
 use crate::workload::mix;
 
-/// The first rate tried, as a share of what the warm-up's burst reached: a short burst neither fills an engine nor leaves it as idle as open traffic does.
-const OF_BURST: f64 = 1.0;
 /// Where nothing is proved of the best point, so many others are certified at most.
 const RUNNERS_UP: usize = 1;
 /// A probe of the search lasts until so many requests are expected in its window ...
@@ -144,7 +142,8 @@ impl<'a, R: Rig> Session<'a, R> {
                 self.started = true;
                 let point = complete(self.plan, point, &ready.effective);
                 self.bench.known_as(&point);
-                let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(Some(ready.burst_rate)));
+                let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
+                let mut strategy = search::strategy(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
                 Ok(Ok((point, strategy)))
             }
@@ -199,7 +198,8 @@ impl<'a, R: Rig> Session<'a, R> {
             for (asked, told) in round.iter().zip(self.try_out(purpose, &round).await?) {
                 strategy.tell(&asked.query, &told);
             }
-            self.standing(strategy.points_left());
+            let prices = self.prices();
+            self.standing(prices.candidates(strategy.points_expected()) + prices.certification() * 2.0);
         }
     }
 
@@ -290,10 +290,6 @@ impl<'a, R: Rig> Session<'a, R> {
         self.window(traffic).to
     }
 
-    fn first_rate(&self, burst: Option<Rate>) -> Rate {
-        self.plan.search.first_rate.unwrap_or_else(|| burst.unwrap_or(Rate(1.0)) * OF_BURST)
-    }
-
     pub(super) fn ramp(&self) -> Seconds {
         self.plan.probe.ramp.into()
     }
@@ -312,10 +308,9 @@ impl<'a, R: Rig> Session<'a, R> {
         self.bench.spent().0 + price.0 + reserve.0 <= self.budget().0
     }
 
-    pub(super) fn standing(&self, candidates: usize) {
-        let prices = self.prices();
+    /// Says what was spent, and how much is wanted for what is left to do.
+    pub(super) fn standing(&self, wanted: Seconds) {
         let spent = self.bench.spent();
-        let wanted = prices.candidates(candidates) + prices.certification() * 2.0;
         let left = Seconds(wanted.0.min((self.budget() - spent).0).max(0.0));
         self.sink.take(&Event::Standing { spent, left, budget: self.budget() });
     }

@@ -7,7 +7,7 @@ use super::pairing::{Engine, Lesson};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Purpose, Record};
 use crate::progress::Event;
-use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial, Warmed};
 use crate::space::Point;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
@@ -66,6 +66,8 @@ pub(super) struct Launch {
     pub(super) trial: u32,
     pub(super) purpose: Purpose,
     pub(super) point: Point,
+    /// What the warm-up of an earlier launch showed.
+    pub(super) warmed: Option<Warmed>,
 }
 
 fn look<'g, 's, 'a>(books: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut Books<'a>> {
@@ -84,7 +86,7 @@ impl<R: Rig> Worker<R> {
         launch: &Launch,
     ) -> Result<Result<Ready, Diagnosis>, BenchError> {
         self.stop(books).await?;
-        let Launch { trial, purpose, point } = launch;
+        let Launch { trial, purpose, point, .. } = launch;
         let mut attempt = 1;
         loop {
             let recorded = look(books).recorded_launch(*trial, attempt, point)?;
@@ -103,7 +105,7 @@ impl<R: Rig> Worker<R> {
                         purpose: *purpose,
                         live,
                         probes: 0,
-                        answer_time: ready.answer_time,
+                        answer_time: ready.warmed.answer_time,
                         engine,
                         told: Vec::new(),
                     });
@@ -119,7 +121,7 @@ impl<R: Rig> Worker<R> {
     async fn start(
         &mut self,
         books: &Shared<'_, '_>,
-        Launch { trial, purpose, point }: &Launch,
+        Launch { trial, purpose, point, warmed }: &Launch,
         attempt: u32,
     ) -> Result<Result<Ready, Failure>, BenchError> {
         let (trial, purpose) = (*trial, *purpose);
@@ -130,7 +132,8 @@ impl<R: Rig> Worker<R> {
         }
         let mut written = Ok(());
         let mut spawned = |spawned: &crate::rig::Spawned| written = look(books).spawned(trial, spawned);
-        let answer = self.rig.launch(Trial { number: trial, attempt }, point, &mut spawned).await;
+        let launch = Trial { number: trial, attempt, warmed: *warmed };
+        let answer = self.rig.launch(launch, point, &mut spawned).await;
         written?;
         let mut books = look(books);
         match answer {
@@ -203,7 +206,8 @@ impl<R: Rig> Worker<R> {
         let again = self.current.as_ref().filter(again).map(|c| (c.point.clone(), c.purpose));
         if let Some((point, purpose)) = again {
             let attempt = 1 + look(books).attempts(trial);
-            match self.start(books, &Launch { trial, purpose, point }, attempt).await? {
+            let warmed = look(books).warmed();
+            match self.start(books, &Launch { trial, purpose, point, warmed }, attempt).await? {
                 Ok(_) => self.set_live(true),
                 Err(failure) => {
                     // It is the answer of this probe; what it took stands with the start.

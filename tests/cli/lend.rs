@@ -77,13 +77,13 @@ async fn a_worker_launches_probes_and_leaves_nothing_behind() {
     let mut rig = RemoteRig::new(worker, job, Corpus::default());
     assert_eq!(processes(&bench), 1, "nothing is started before it is asked for");
 
-    let trial = Trial { number: 1, attempt: 1 };
+    let trial = Trial { number: 1, attempt: 1, warmed: None };
     let mut no_process_of_ours = |_: &autotune::rig::Spawned| panic!("a process of another machine");
     let ready = rig.launch(trial, &plan.space.baseline(), &mut no_process_of_ours).await.unwrap();
     assert_eq!(ready.model, "sim-model");
     assert!(processes(&bench) >= 3, "the program, a guardian, an engine");
     let window = Window { from: Seconds(0.2), to: Seconds(0.8) };
-    let (rate, answer_time) = (Rate(40.0), ready.answer_time);
+    let (rate, answer_time) = (Rate(40.0), ready.warmed.answer_time);
     let ask = ProbeAsk { rate, window, arrival_seed: 1, content_seed: 2, answer_time, slack: 1e9 };
     let measured = rig.probe(&ask).await.unwrap();
     assert!(measured.complete && measured.records.iter().any(|r| r.complete()), "{measured:?}");

@@ -6,7 +6,7 @@ use super::{Space, Surface, engine, quirks};
 
 const NOISE: Noise = Noise { run_to_run: 0.005, step_to_step: 0.03, stall_chance: 0.0, stall_seconds: 0.0 };
 const STALLS: Noise = Noise { stall_chance: 2e-5, stall_seconds: 0.3, step_to_step: 0.05, ..NOISE };
-const PROBE: &str = "ramp = \"30s\"\nwindow = \"60s\"\ncertify_window = \"4m\"";
+const PROBE: &str = "ramp = \"30s\"\nwindow = \"60s\"\ncertify_window = \"2m\"";
 /// Other tiles than the twin's, and prefill that hides by another rule.
 const TILES: Foreign = Foreign { tile: 48, tile_seconds: 2.5e-3, hidden: 0.1, late: 0.0 };
 

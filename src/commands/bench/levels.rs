@@ -246,7 +246,7 @@ async fn prepare(
             tokio::time::sleep(args.cool_down).await;
             warmed
         }
-        None => server.warm(seed, STALL_TIMEOUT.into()).await.map_err(wrong)?,
+        None => server.warm(seed, STALL_TIMEOUT.into(), None).await.map_err(wrong)?,
     };
     let settled = server.settle(!args.keep_cache).await.map_err(wrong)?;
     Ok((warmed, settled))

@@ -173,7 +173,7 @@ fn job() -> JobMark {
 }
 
 fn trial(number: u32) -> Trial {
-    Trial { number, attempt: 1 }
+    Trial { number, attempt: 1, warmed: None }
 }
 
 fn ask(rate: Rate) -> ProbeAsk {

@@ -4,8 +4,9 @@ mod engine;
 mod records;
 mod shape;
 
+use super::server::BEGUN;
 use super::telemetry::Telemetry;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial};
+use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Warmed};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
@@ -136,6 +137,16 @@ struct Driven {
     telemetry: Telemetry,
 }
 
+/// When all of these requests had the few tokens of a short warm-up.
+fn begun(records: &[RequestRecord]) -> Seconds {
+    let begun = |r: &RequestRecord| {
+        let (first, last) = (r.first?.0, r.last?.0);
+        let tokens = f64::from(r.asked_out.max(1));
+        Some(first + (last - first) * (f64::from(BEGUN) / tokens).min(1.0))
+    };
+    Seconds(records.iter().filter_map(begun).fold(0.0, f64::max))
+}
+
 fn diagnosis(cause: Cause, consequence: Consequence, says: String) -> Diagnosis {
     Diagnosis { cause, line: None, says, consequence }
 }
@@ -170,10 +181,12 @@ impl Rig for SimulatedRig {
             .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;
         let latencies = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0);
         let answered = latencies.clone().count();
-        let Some(answer_time) = median(latencies) else {
+        let Some(answer_time) = median(latencies).map(Seconds) else {
             let says = "none of its first completions was answered; is the workload longer than max-model-len?";
             return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
         };
+        let warm_up = if trial.warmed.is_some() { begun(&burst.records) } else { burst.ended };
+        let burst_rate = Rate(answered as f64 / burst.ended.0.max(1e-3));
         self.running = Some(engine);
         let Engine { flags, limits, .. } = engine;
         let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
@@ -186,12 +199,13 @@ impl Rig for SimulatedRig {
         ]);
         Ok(Ready {
             // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
-            took: stated.map_or(LAUNCH, |starting| starting + burst.ended),
+            took: stated.map_or(LAUNCH, |starting| starting + warm_up),
+            // An imaginary start has no parts.
+            warm_up: stated.map(|_| warm_up),
             effective,
             model: format!("simulated {}", self.profile.name),
             gpus: Vec::new(),
-            burst_rate: Rate(answered as f64 / burst.ended.0.max(1e-3)),
-            answer_time: Seconds(answer_time),
+            warmed: trial.warmed.unwrap_or(Warmed { burst_rate, answer_time }),
             host_memory: None,
         })
     }

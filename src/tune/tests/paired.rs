@@ -16,14 +16,14 @@ fn two() -> Plan {
     ])
 }
 
-/// Each verdict, but those of bursts, with the purpose of its trial and how many fits came before it.
+/// Each verdict, but those of bursts, with the purpose of its trial and how many fits that judge came before it.
 fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
     let (mut purpose, mut fits) = (Purpose::Baseline, 0);
     let mut verdicts = Vec::new();
     for entry in entries {
         match &entry.record {
             Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
-            Record::Fitted { .. } => fits += 1,
+            Record::Fitted { fit, .. } => fits += usize::from(fit.residuals.probes.len() > 1),
             Record::Probed { ask, verdict, .. } if ask.rate != ALL_AT_ONCE => {
                 verdicts.push((purpose, fits, &**verdict));
             }
@@ -65,11 +65,12 @@ async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen
 async fn a_new_fit_thinks_again_of_the_trials_earlier_probes() {
     let (_, entries, _) = run(&two(), 2, Vec::new()).await;
     let first = entries.iter().find_map(|e| match &e.record {
+        Record::Fitted { fit, .. } if fit.residuals.probes.len() < 2 => None,
         Record::Fitted { trial, probe, verdicts, fit } => Some((*trial, *probe, verdicts.clone(), fit.clone())),
         _ => None,
     });
     let (trial, probe, verdicts, fit) = first.unwrap();
-    assert_eq!((trial, probe), (1, 2), "the first fit comes with the second probe");
+    assert_eq!((trial, probe), (1, 2), "the first fit that judges comes with the second probe");
     assert_eq!(fit.residuals.probes.len(), 2);
     assert!(verdicts.keys().eq(&[1, 2]), "{:?}", verdicts.keys());
 }

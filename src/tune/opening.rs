@@ -1,0 +1,43 @@
+//! The opening: many requests at once show what steps take in batches of every size, and a twin of that says at which rate to begin.
+//!
+//! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit; every climb from there is a probe
+//! of minutes that says little about the limit.
+
+use super::bench::BenchError;
+use super::session::Session;
+use crate::rig::Rig;
+use crate::search::{ALL_AT_ONCE, Traffic};
+use crate::space::Point;
+use crate::units::Rate;
+use crate::verdict::Certainty;
+
+/// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
+const AT_ONCE: u32 = 128;
+/// The first rate, as a share of the limit that a twin of the burst expects: beyond the limit a probe says less about it than below.
+const OF_LIMIT: f64 = 0.95;
+/// The first rate, as a share of what the warm-up's burst reached, where nothing else tells: a short burst neither fills an engine nor leaves
+/// it as idle as open traffic does.
+const OF_BURST: f64 = 1.0;
+
+impl<R: Rig> Session<'_, R> {
+    /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
+    /// a larger burst expects.
+    pub(super) async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, BenchError> {
+        let guess = self.first_rate(Some(warm_up));
+        if self.plan.search.first_rate.is_some() || !self.shows_batches() {
+            return Ok(guess);
+        }
+        let burst = Traffic::Requests { rate: ALL_AT_ONCE, count: AT_ONCE };
+        if let Err(diagnosis) = self.bench.probe(0, self.asking(burst), Certainty::SEARCH).await? {
+            self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
+            return Ok(guess);
+        }
+        let limit = self.foresight(0).limit(point, guess);
+        Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
+    }
+
+    /// The first rate that is known without a twin.
+    pub(super) fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
+        self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)) * OF_BURST)
+    }
+}

@@ -1,0 +1,64 @@
+//! Sessions that open with a burst: what it is worth, and what becomes of it.
+
+use super::*;
+use crate::rig::ProbeAsk;
+use crate::search::ALL_AT_ONCE;
+
+/// The session's questions, in their order.
+fn asked(entries: &[Entry]) -> Vec<ProbeAsk> {
+    entries
+        .iter()
+        .filter_map(|e| match &e.record {
+            Record::Probed { ask, .. } => Some(*ask),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The rate of the warm-up's burst at the first launch.
+fn warm_up(entries: &[Entry]) -> f64 {
+    let ready = entries.iter().find_map(|e| match &e.record {
+        Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
+        _ => None,
+    });
+    ready.unwrap()
+}
+
+#[tokio::test]
+async fn a_burst_tells_where_to_begin() {
+    let plan = plan(&[("[search]", "[search]\ncandidates = 1")]);
+    let (answer, entries, _) = run(&plan, 2, Vec::new()).await;
+    let asked = asked(&entries);
+    assert_eq!(asked[0].rate, ALL_AT_ONCE);
+    let limit = answer.baseline.unwrap().estimated_rate.unwrap().0;
+    let first = asked[1].rate.0;
+    assert!((first / limit).ln().abs() < 0.25, "{first} and {limit}");
+    assert!((first / warm_up(&entries)).ln().abs() > 0.01, "it was the warm-up that told");
+    // It is in the fits until two probes have come, and in none after that.
+    let fits = entries.iter().filter_map(|e| match &e.record {
+        Record::Fitted { fit, .. } => Some(fit.residuals.probes.len()),
+        _ => None,
+    });
+    let fits: Vec<usize> = fits.take(3).collect();
+    assert_eq!(fits, [1, 2, 2]);
+}
+
+#[tokio::test]
+async fn a_first_rate_that_is_given_and_a_search_without_a_twin_open_without_one() {
+    let given = plan(&[("[search]", "[search]\nfirst_rate = 20.0\ncandidates = 1")]);
+    assert_eq!(asked(&run(&given, 2, Vec::new()).await.1)[0].rate.0, 20.0);
+    let counted = small();
+    let (_, entries, _) = run(&counted, 2, Vec::new()).await;
+    assert!((asked(&entries)[0].rate.0 / warm_up(&entries) - 1.0).abs() < 0.01);
+}
+
+#[tokio::test]
+async fn only_the_first_launch_waits_for_whole_answers() {
+    let (_, entries, _) = run(&small(), 2, Vec::new()).await;
+    let ready = entries.iter().filter_map(|e| match &e.record {
+        Record::Ready { ready, .. } => Some(ready),
+        _ => None,
+    });
+    let ready: Vec<_> = ready.collect();
+    assert!(ready.len() > 2 && ready.iter().all(|later| later.warmed == ready[0].warmed));
+}
