@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use autotune::journal::{Placed, Status};
+use autotune::journal::{Gain, Placed, Status};
 use autotune::parallel;
 use autotune::progress::{Plain, Silent};
 use autotune::rehearsal::{Job, Rehearsed, Spending, session};
@@ -38,6 +38,8 @@ pub struct Row {
     pub best: Option<Said>,
     /// And of the defaults', where these are another point.
     pub baseline: Option<Said>,
+    /// The gain over the defaults as it was stated.
+    pub gain: Option<Gained>,
     pub launches: u32,
     pub probes: u32,
     pub gpu_minutes: f64,
@@ -57,6 +59,13 @@ pub struct Said {
     /// Over the true limit of its point.
     pub of_truth: f64,
     pub confidence: f64,
+}
+
+/// A stated gain over the defaults with its interval, which is to hold the true one with 90 %; shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Gained {
+    pub stated: Gain,
+    pub truth: f64,
 }
 
 /// Every session, the arms of a surface one after the other.
@@ -114,7 +123,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         let of_truth = placed.certified_rate?.0 / truth;
         Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0) })
     };
-    let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, .. } = rehearsed;
+    let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, stated, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
     Row {
         surface: surface.name,
@@ -130,6 +139,10 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         },
         best: best.as_ref().and_then(said),
         baseline: other.and_then(said),
+        gain: stated.zip(best.as_ref().zip(baseline.as_ref())).map(|(stated, (best, baseline))| {
+            let truth = |placed: &Placed| truths.rate(surface.name, &placed.point);
+            Gained { stated, truth: truth(best) / truth(baseline) - 1.0 }
+        }),
         launches: cost.launches,
         probes: cost.probes,
         gpu_minutes: cost.engine_seconds.0 / 60.0,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::arms::{Arm, REFERENCE};
 use crate::numbers::{AS_GOOD, Summary, calibration, minutes_by_purpose, minutes_to, said, share};
-use crate::sessions::Row;
+use crate::sessions::{Gained, Row};
 use crate::surfaces::Surface;
 use crate::truths::{Truths, known_arm};
 
@@ -35,6 +35,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
             writeln!(text, "| {} | {from} to {to} | {count} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
         }
     }
+    gains(&mut text, rows, arms);
     minutes(&mut text, rows, surfaces, arms);
     equal_quality(&mut text, rows, surfaces, arms);
     for surface in surfaces {
@@ -52,6 +53,26 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
         }
     }
     text
+}
+
+/// Whether stated gains over the defaults are true.
+fn gains(text: &mut String, rows: &[Row], arms: &[Arm]) {
+    writeln!(text, "\n## Stated gains over the defaults, with their 90 % intervals\n").unwrap();
+    writeln!(
+        text,
+        "| arm | gains | in the interval | below it | above it | said to be a gain for sure | of these no gain |"
+    )
+    .unwrap();
+    writeln!(text, "|---|---|---|---|---|---|---|").unwrap();
+    for arm in arms {
+        let gains: Vec<Gained> = of(rows, arm, None).into_iter().filter_map(|r| r.gain).collect();
+        let sure: Vec<&Gained> = gains.iter().filter(|g| g.stated.from > 0.0).collect();
+        let below = share(&gains, |g| g.truth < g.stated.from);
+        let above = share(&gains, |g| g.truth > g.stated.to);
+        let none = share(&sure, |g| g.truth <= 0.0);
+        let shares = [1.0 - below - above, below, above].map(percent).join(" | ");
+        writeln!(text, "| {} | {} | {shares} | {} | {} |", arm.name, gains.len(), sure.len(), percent(none)).unwrap();
+    }
 }
 
 /// What the minutes of the reference went into, surface by surface.

@@ -12,7 +12,7 @@ mod truth;
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use crate::journal::{Conclusion, Cost, Journal, Placed, Status};
+use crate::journal::{Conclusion, Cost, Gain, Journal, Placed, Status};
 use crate::parallel;
 use crate::progress::Sink;
 use crate::rig::SimulatedRig;
@@ -84,9 +84,11 @@ pub struct Rehearsed {
     pub baseline: Option<Placed>,
     /// The chosen point.
     pub best: Option<Placed>,
-    /// The rate of the chosen point over that of the defaults, minus one: certified rates where both are, estimates otherwise.
+    /// The limit of the chosen point over that of the defaults, minus one: as stated where both were certified, by estimates otherwise.
     pub gain: Option<f64>,
-    /// Whether that gain is between certified rates.
+    /// The gain as it was stated, with its interval; none where the defaults were chosen.
+    pub stated: Option<Gain>,
+    /// Whether both were certified.
     pub gain_certified: bool,
     /// What did not fit.
     pub left_out: Vec<String>,
@@ -240,7 +242,7 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     drop(session);
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
-    let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
+    let Conclusion { status, because, baseline, best, gain: stated, left_out, .. } = conclusion;
     Ok(Rehearsed {
         seed,
         status,
@@ -252,15 +254,19 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
         baseline,
         best,
         gain,
+        stated,
         gain_certified,
         left_out,
     })
 }
 
-/// The gain, and whether both rates are certified.
+/// The gain, and whether both points are certified.
 fn gain(conclusion: &Conclusion) -> Option<(f64, bool)> {
     let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
     let certified = baseline.certified_rate.zip(best.certified_rate);
+    if let Some(Gain { gain, .. }) = conclusion.gain {
+        return Some((gain, true));
+    }
     let (before, after) = certified.or_else(|| baseline.estimated_rate.zip(best.estimated_rate))?;
     Some((after.0 / before.0 - 1.0, certified.is_some()))
 }

@@ -9,13 +9,24 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 
 /// The answer where a best point was found; the baseline where its limit is as high, by the proofs of both and by what the search has `seen`
-/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart.
-pub(super) fn answer(baseline: Placed, best: Placed, seen: Option<(f64, f64)>, left_out: Vec<String>) -> Conclusion {
-    let between =
-        Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
+/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. What is said of the
+/// gain compares the limits in `stated`, those of the baseline and of the best point as one twin sees both.
+pub(super) fn answer(
+    baseline: Placed,
+    best: Placed,
+    stated: Option<(Placed, Placed)>,
+    seen: Option<(f64, f64)>,
+    left_out: Vec<String>,
+) -> Conclusion {
+    let certified = |_: &Gain| baseline.certified_rate.and(best.certified_rate).is_some();
+    let between = Gain::between(&baseline, &best, seen).filter(certified);
+    let stated = match stated {
+        Some((baseline, best)) => Gain::between(&baseline, &best, seen).filter(certified),
+        None => between,
+    };
     let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0);
     let best = if baseline.certified_rate.is_some() && worse { baseline.clone() } else { best };
-    let gain = between.filter(|_| baseline.point != best.point);
+    let gain = stated.filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
@@ -142,7 +153,7 @@ mod tests {
     #[test]
     fn where_proofs_tie_the_search_has_a_say_and_where_they_do_not_it_has_none() {
         let chosen = |limit: f64, seen| {
-            let conclusion = answer(proved(64, 10.0), proved(16, limit), seen, Vec::new());
+            let conclusion = answer(proved(64, 10.0), proved(16, limit), None, seen, Vec::new());
             (conclusion.best.unwrap().point == proved(16, limit).point, conclusion.gain)
         };
         let search = Some((0.08, 0.03));
@@ -151,6 +162,16 @@ mod tests {
         let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
         let unproved = Placed { certified_rate: None, ..proved(16, 12.0) };
-        assert_eq!(answer(proved(64, 10.0), unproved, search, Vec::new()).best, Some(proved(64, 10.0)));
+        assert_eq!(answer(proved(64, 10.0), unproved, None, search, Vec::new()).best, Some(proved(64, 10.0)));
+    }
+
+    #[test]
+    fn a_gain_is_stated_by_the_limits_that_one_twin_sees() {
+        // Each proof by a twin of its own: 30 % apart, where one twin sees the same limit for both.
+        let one_twin = Some((proved(64, 11.0), proved(16, 11.0)));
+        let conclusion = answer(proved(64, 9.0), proved(16, 12.0), one_twin, None, Vec::new());
+        let gain = conclusion.gain.unwrap();
+        assert!(gain.gain.abs() < 1e-9 && gain.from < 0.0 && gain.to > 0.0, "{gain:?}");
+        assert_eq!(conclusion.best.unwrap(), proved(16, 12.0), "what was proved stays proved");
     }
 }

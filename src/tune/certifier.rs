@@ -112,6 +112,11 @@ impl Certifier {
         self.launches.differ()
     }
 
+    /// Whether some rate is certified no more, whatever was seen.
+    pub(super) fn is_bound(&self) -> bool {
+        self.ceiling.is_some()
+    }
+
     /// No rate above this one is certified, whatever was seen; none takes back what was said before.
     pub(super) fn bound(&mut self, ceiling: Option<Rate>) {
         self.ceiling = ceiling.map(|rate| rate.0.ln());

@@ -261,7 +261,34 @@ impl<R: Rig> Session<'_, R> {
             let (known, asked) = (proof.error * 100.0, self.plan.search.precision * 100.0);
             self.left_out(format!("{what} to +-{asked} %: the limit is known to +-{known:.1} % ({ended})"));
         }
+        if one.certifier.is_bound() {
+            self.bound.push(placed.point.clone());
+        }
         one.proved(&proof, placed)
+    }
+
+    /// The baseline and the best point with their limits as one twin sees both, where what a twin endures bound one of them: each was bound by the
+    /// twin of its own moment, and two of those differ by more than like engines do. Doubt goes against the gain.
+    pub(super) fn by_one_twin(&mut self, baseline: &Placed, best: &Placed) -> Option<(Placed, Placed)> {
+        let bound = |placed: &Placed| self.bound.contains(&placed.point);
+        let of_baseline = bound(baseline);
+        if baseline.point == best.point || !(of_baseline || bound(best)) {
+            return None;
+        }
+        let (limit, best_limit) = (baseline.limit?, best.limit?);
+        let Hindsight { costs, .. } = self.bench.in_hindsight(0)?;
+        let highest = Rate(limit.0.max(best_limit.0));
+        let mut endured = |point: &Point| self.ceiling(point, &costs, highest).map_or(highest.0, |ceiling| ceiling.0);
+        let (low, high) = (endured(&baseline.point), endured(&best.point));
+        // A twin that endures nothing compares nothing.
+        if low < highest.0 * LOWEST || high < highest.0 * LOWEST {
+            return None;
+        }
+        let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
+        Some((
+            Placed { limit: Some(Rate(limit)), ..baseline.clone() },
+            Placed { limit: Some(Rate(best_limit.0.min(high))), ..best.clone() },
+        ))
     }
 
     /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the

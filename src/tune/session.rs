@@ -42,6 +42,8 @@ pub struct Session<'a, R> {
     pub(super) nearest: Option<(Rate, Verdict)>,
     /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub(super) lacks_cache: bool,
+    /// Points whose certified rate is bound by what the twin endures.
+    pub(super) bound: Vec<Point>,
 }
 
 /// A question of the strategy on its way to a worker.
@@ -56,7 +58,17 @@ impl<'a, R: Rig> Session<'a, R> {
     /// A session on a bench.
     pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
         let seed = bench.seed();
-        Self { bench, plan, sink, seed, left_out: Vec::new(), started: false, nearest: None, lacks_cache: false }
+        Self {
+            bench,
+            plan,
+            sink,
+            seed,
+            left_out: Vec::new(),
+            started: false,
+            nearest: None,
+            lacks_cache: false,
+            bound: Vec::new(),
+        }
     }
 
     /// The bench, for whoever has to stop it.
@@ -130,7 +142,8 @@ impl<'a, R: Rig> Session<'a, R> {
             (None, None) => baseline,
         };
         let seen = strategy.advantage(&best.point, &baseline.point);
-        Ok(answer(baseline, best, seen, self.left_out.clone()))
+        let stated = self.by_one_twin(&baseline, &best);
+        Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
