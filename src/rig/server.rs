@@ -63,6 +63,10 @@ impl Source for Begun {
     fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>) {
         self.0.answered(request, at, text);
     }
+
+    fn follows_answers(&self) -> bool {
+        self.0.follows_answers()
+    }
 }
 
 /// The state that a server was brought to.

@@ -24,7 +24,8 @@ impl<R: Rig> Session<'_, R> {
     /// a larger burst expects.
     pub(super) async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, BenchError> {
         let guess = self.first_rate(Some(warm_up));
-        if self.plan.search.first_rate.is_some() || !self.shows_batches() {
+        let affords = self.affords(self.prices().probe, 1);
+        if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
             return Ok(guess);
         }
         let burst = Traffic::Requests { rate: ALL_AT_ONCE, count: AT_ONCE };
