@@ -245,7 +245,7 @@ impl<R: Rig> Session<'_, R> {
         }
         let prices = self.prices();
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
-        self.standing(prices.certify * going_on as f64 + prices.certification() * f64::from(certifications));
+        self.standing(prices.proving(certifications, going_on));
         Ok(true)
     }
 

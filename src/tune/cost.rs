@@ -24,7 +24,10 @@ const ANSWERS: f64 = 10.0;
 pub(super) struct Prices {
     pub(super) launch: Seconds,
     pub(super) probe: Seconds,
+    /// A certifying probe as planned: what is reserved, so that a short budget still holds some search.
     pub(super) certify: Seconds,
+    /// How much longer it takes where answers are long.
+    stretched: Seconds,
     /// What the last answers take behind the last send.
     drain: Seconds,
 }
@@ -56,7 +59,8 @@ impl Prices {
             launch: Seconds(launch),
             drain: Seconds(drain),
             probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
-            certify: Seconds(ramp + certifying(plan.probe.certify_window.into(), Seconds(drain)).0),
+            certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
+            stretched: certifying(plan.probe.certify_window.into(), Seconds(drain)) - plan.probe.certify_window.into(),
         }
     }
 
@@ -65,9 +69,15 @@ impl Prices {
         Seconds(sends.0 + self.drain.0 + if fresh { self.launch.0 } else { 0.0 })
     }
 
-    /// What one certification is expected to take.
+    /// What is reserved for one certification.
     pub(super) fn certification(&self) -> Seconds {
         self.launch + self.certify * CERTIFY
+    }
+
+    /// What `certifications` are expected to take, and `windows` beside them.
+    pub(super) fn proving(&self, certifications: u32, windows: usize) -> Seconds {
+        let windows = CERTIFY * f64::from(certifications) + windows as f64;
+        self.launch * f64::from(certifications) + (self.certify + self.stretched) * windows
     }
 
     /// What `candidates` more candidates are expected to take.

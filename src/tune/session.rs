@@ -212,7 +212,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.prices();
-            self.standing(prices.candidates(strategy.points_expected()) + prices.certification() * 2.0);
+            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(2, 0));
         }
     }
 
