@@ -262,11 +262,11 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
 
 /// The gain, and whether both points are certified.
 fn gain(conclusion: &Conclusion) -> Option<(f64, bool)> {
-    let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
-    let certified = baseline.certified_rate.zip(best.certified_rate);
     if let Some(Gain { gain, .. }) = conclusion.gain {
         return Some((gain, true));
     }
+    let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
+    let certified = baseline.certified_rate.zip(best.certified_rate);
     let (before, after) = certified.or_else(|| baseline.estimated_rate.zip(best.estimated_rate))?;
     Some((after.0 / before.0 - 1.0, certified.is_some()))
 }

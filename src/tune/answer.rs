@@ -10,23 +10,19 @@ use crate::verdict::Verdict;
 
 /// The answer where a best point was found; the baseline where its limit is as high, by the proofs of both and by what the search has `seen`
 /// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. What is said of the
-/// gain compares the limits in `stated`, those of the baseline and of the best point as one twin sees both.
+/// gain is `stated`, where one twin had to see both limits, and what the proofs say otherwise.
 pub(super) fn answer(
     baseline: Placed,
     best: Placed,
-    stated: Option<(Placed, Placed)>,
+    stated: Option<Gain>,
     seen: Option<(f64, f64)>,
     left_out: Vec<String>,
 ) -> Conclusion {
-    let certified = |_: &Gain| baseline.certified_rate.and(best.certified_rate).is_some();
-    let between = Gain::between(&baseline, &best, seen).filter(certified);
-    let stated = match stated {
-        Some((baseline, best)) => Gain::between(&baseline, &best, seen).filter(certified),
-        None => between,
-    };
+    let between =
+        Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
     let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0);
     let best = if baseline.certified_rate.is_some() && worse { baseline.clone() } else { best };
-    let gain = stated.filter(|_| baseline.point != best.point);
+    let gain = stated.or(between).filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
@@ -168,7 +164,7 @@ mod tests {
     #[test]
     fn a_gain_is_stated_by_the_limits_that_one_twin_sees() {
         // Each proof by a twin of its own: 30 % apart, where one twin sees the same limit for both.
-        let one_twin = Some((proved(64, 11.0), proved(16, 11.0)));
+        let one_twin = Gain::between(&proved(64, 11.0), &proved(16, 11.0), None);
         let conclusion = answer(proved(64, 9.0), proved(16, 12.0), one_twin, None, Vec::new());
         let gain = conclusion.gain.unwrap();
         assert!(gain.gain.abs() < 1e-9 && gain.from < 0.0 && gain.to > 0.0, "{gain:?}");

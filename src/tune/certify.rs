@@ -11,7 +11,7 @@ use super::memory::survived;
 use super::pairing::Hindsight;
 use super::session::{CONTENT, Session};
 use super::worker::Asking;
-use crate::journal::{DirectlySeen, Placed, Purpose};
+use crate::journal::{DirectlySeen, Gain, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::{Expectation, round};
 use crate::space::Point;
@@ -267,9 +267,14 @@ impl<R: Rig> Session<'_, R> {
         one.proved(&proof, placed)
     }
 
-    /// The baseline and the best point with their limits as one twin sees both, where what a twin endures bound one of them: each was bound by the
-    /// twin of its own moment, and two of those differ by more than like engines do. Doubt goes against the gain.
-    pub(super) fn by_one_twin(&mut self, baseline: &Placed, best: &Placed) -> Option<(Placed, Placed)> {
+    /// The gain by the limits that one twin sees of both, where what a twin endures bound one of them: each was bound by the twin of its own moment,
+    /// and two of those differ by more than like engines do. Doubt goes against the gain. `seen` is what the search saw of both.
+    pub(super) fn gain_by_one_twin(
+        &mut self,
+        baseline: &Placed,
+        best: &Placed,
+        seen: Option<(f64, f64)>,
+    ) -> Option<Gain> {
         let bound = |placed: &Placed| self.bound.contains(&placed.point);
         let of_baseline = bound(baseline);
         if baseline.point == best.point || !(of_baseline || bound(best)) {
@@ -285,10 +290,8 @@ impl<R: Rig> Session<'_, R> {
             return None;
         }
         let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
-        Some((
-            Placed { limit: Some(Rate(limit)), ..baseline.clone() },
-            Placed { limit: Some(Rate(best_limit.0.min(high))), ..best.clone() },
-        ))
+        let limited = |placed: &Placed, limit: f64| Placed { limit: Some(Rate(limit)), ..placed.clone() };
+        Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
     /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the

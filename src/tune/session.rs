@@ -142,7 +142,7 @@ impl<'a, R: Rig> Session<'a, R> {
             (None, None) => baseline,
         };
         let seen = strategy.advantage(&best.point, &baseline.point);
-        let stated = self.by_one_twin(&baseline, &best);
+        let stated = self.gain_by_one_twin(&baseline, &best, seen);
         Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
     }
 

@@ -75,7 +75,7 @@ fn requests_of_an_h200_become_a_profile_that_a_rehearsal_takes() {
 
 #[test]
 fn the_folder_of_a_run_tells_its_configurations_itself() {
-    let bench = Workbench::with_budget("", "", "15s");
+    let bench = Workbench::with_budget("", "", "6s");
     let run = bench.run(&[]);
     assert!(bench.path("out/journal.jsonl").exists(), "{}", said(&run));
     let made = autotune(&bench.path(""), &["calibrate", "out", "--json", "--out", "mine.toml"]);

@@ -11,7 +11,7 @@ use crate::workbench::{Workbench, said};
 /// strikes in the first probe, and the budget ends soon after.
 fn run(fault: &str, engine: &str) -> (Workbench, Option<i32>, Vec<Cause>, String) {
     let engine = format!("args = [\"--sim-fault\", \"{fault}\", \"--sim-fault-after\", \"30\"]\n{engine}");
-    let bench = Workbench::with_budget(&engine, "candidates = 1", "20s");
+    let bench = Workbench::with_budget(&engine, "candidates = 1", "7s");
     let run = bench.run(&[]);
     let causes = bench
         .journal()

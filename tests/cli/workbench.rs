@@ -19,7 +19,7 @@ impl Workbench {
     /// A job that takes some seconds; `engine` and `search` are added to those sections.
     pub fn new(engine: &str, search: &str) -> Self {
         // Windows this short seldom certify: what is left of a longer budget would go into trying.
-        Self::with_budget(engine, search, "16s")
+        Self::with_budget(engine, search, "12s")
     }
 
     /// [`Workbench::new`] with another budget of engine time, for tests that need no answer.

@@ -4,7 +4,7 @@ mod engine;
 mod records;
 mod shape;
 
-use super::server::BEGUN;
+use super::server::{BEGUN, BURST};
 use super::telemetry::Telemetry;
 use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Warmed};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
@@ -25,8 +25,6 @@ pub use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
-/// Requests in the burst of the warm-up.
-const BURST: u32 = 16;
 /// Labels of independent seeds.
 const LAUNCH_NOISE: u64 = 1;
 const BURST_NOISE: u64 = 2;
