@@ -88,6 +88,8 @@ impl<'a> Tally<'a> {
 }
 
 impl Books for Tally<'_> {
+    const EVERY_TOKEN: bool = false;
+
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
         let never = f64::INFINITY;
         self.flights.push(Flight { due: planned.due.0, first: never, last: never, output: planned.output_tokens });

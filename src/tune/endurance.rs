@@ -198,6 +198,8 @@ impl Breaches {
 }
 
 impl Books for Breaches {
+    const EVERY_TOKEN: bool = false;
+
     fn sent(&mut self, planned: &Planned, tokens: u32) {
         self.flights.sent(planned, tokens);
     }

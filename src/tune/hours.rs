@@ -105,6 +105,8 @@ pub(super) type Flight = (f64, Answered, u32);
 pub(super) struct Flights(pub(super) Vec<Flight>);
 
 impl Books for Flights {
+    const EVERY_TOKEN: bool = false;
+
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
         let never = Answered { first: f64::INFINITY, last: f64::INFINITY };
         self.0.push((planned.due.0, never, planned.output_tokens));

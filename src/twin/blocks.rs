@@ -11,14 +11,16 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Block {
     references: u32,
-    hash: Option<u64>,
     before: u32,
     after: u32,
 }
 
-/// Spreads hashes of prefixes over a table: they are hashes already, and only tests have small ones.
+/// Spreads hashes of prefixes and numbers of requests over a table.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spread(u64);
+pub(super) struct Spread(u64);
+
+/// How tables are hashed whose keys are numbers that nobody chooses to make them slow.
+pub(super) type Spreading = BuildHasherDefault<Spread>;
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -39,7 +41,13 @@ impl Hasher for Spread {
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     blocks: Vec<Block>,
-    cached: HashMap<u64, u32, BuildHasherDefault<Spread>>,
+    /// By block, the hash of the prefix that it holds: apart, since references and links are looked at far more often, and many blocks of
+    /// them then fit into the processor's cache.
+    hashes: Vec<Option<u64>>,
+    cached: HashMap<u64, u32, Spreading>,
+    /// By block, the one that held the next part of a prefix when it was last looked for: prefixes are found again as they were made, and
+    /// a table would be looked into far and wide for each of their blocks.
+    next: Vec<u32>,
     head: u32,
     tail: u32,
     free: u32,
@@ -47,10 +55,12 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     pub(super) fn new(num_blocks: u32) -> Self {
-        let blank = Block { references: 0, hash: None, before: NONE, after: NONE };
+        let blank = Block { references: 0, before: NONE, after: NONE };
         let mut pool = Self {
             blocks: vec![blank; num_blocks as usize],
+            hashes: vec![None; num_blocks as usize],
             cached: HashMap::default(),
+            next: vec![NONE; num_blocks as usize],
             head: NONE,
             tail: NONE,
             free: 0,
@@ -70,9 +80,20 @@ impl BlockPool {
         self.blocks.len() as u32
     }
 
-    /// The block that holds this prefix, and whether it is free (taking it then shrinks the free queue).
-    pub(super) fn cached(&self, hash: u64) -> Option<(u32, bool)> {
-        let block = *self.cached.get(&hash)?;
+    /// The block that holds the prefix with this hash, where `before` holds what is before it, and whether it is free (taking it then
+    /// shrinks the free queue).
+    pub(super) fn cached(&mut self, before: Option<u32>, hash: u64) -> Option<(u32, bool)> {
+        let expected = before.map(|before| self.next[before as usize]);
+        // A block that carries a hash is the one that the table has for it.
+        let found = expected.filter(|block| self.hashes.get(*block as usize) == Some(&Some(hash)));
+        let block = match found {
+            Some(block) => block,
+            None => {
+                let block = *self.cached.get(&hash)?;
+                before.into_iter().for_each(|before| self.next[before as usize] = block);
+                block
+            }
+        };
         Some((block, self.blocks[block as usize].references == 0))
     }
 
@@ -91,7 +112,7 @@ impl BlockPool {
             return None;
         }
         self.unlink(block);
-        if let Some(hash) = self.blocks[block as usize].hash.take() {
+        if let Some(hash) = self.hashes[block as usize].take() {
             self.cached.remove(&hash);
         }
         self.blocks[block as usize].references = 1;
@@ -102,7 +123,7 @@ impl BlockPool {
     pub(super) fn remember(&mut self, block: u32, hash: u64) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.cached.entry(hash) {
             entry.insert(block);
-            self.blocks[block as usize].hash = Some(hash);
+            self.hashes[block as usize] = Some(hash);
         }
     }
 
@@ -123,9 +144,7 @@ impl BlockPool {
             return false;
         }
         self.cached.clear();
-        for block in &mut self.blocks {
-            block.hash = None;
-        }
+        self.hashes.fill(None);
         true
     }
 
@@ -169,7 +188,7 @@ impl BlockPool {
         }
         assert_eq!(walked, self.free);
         for (hash, block) in &self.cached {
-            assert_eq!(self.blocks[*block as usize].hash, Some(*hash));
+            assert_eq!(self.hashes[*block as usize], Some(*hash));
         }
     }
 }
@@ -188,12 +207,29 @@ mod tests {
         pool.release(&mut a);
         pool.release(&mut b);
         let taken = pool.take().unwrap();
-        assert!(pool.cached(1).is_none());
-        let (kept, free) = pool.cached(2).unwrap();
+        assert!(pool.cached(None, 1).is_none());
+        let (kept, free) = pool.cached(None, 2).unwrap();
         assert!(free);
         pool.share(kept);
         assert_eq!(pool.free(), 0);
         pool.check(&[&[taken], &[kept]]);
         assert!(!pool.reset());
+    }
+
+    #[test]
+    fn a_block_that_was_taken_for_another_prefix_is_not_what_followed() {
+        let mut pool = BlockPool::new(3);
+        let mut held: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
+        let [first, second, third] = held[..] else { panic!() };
+        (1..).zip([first, second]).for_each(|(hash, block)| pool.remember(block, hash));
+        for _ in 0..2 {
+            assert_eq!(pool.cached(Some(first), 2), Some((second, false)));
+        }
+        pool.release(&mut held);
+        assert_eq!((pool.take(), pool.take()), (Some(third), Some(second)));
+        assert_eq!(pool.cached(Some(first), 2), None);
+        pool.remember(third, 2);
+        assert_eq!(pool.cached(Some(first), 2), Some((third, false)));
+        pool.check(&[&[third], &[second]]);
     }
 }

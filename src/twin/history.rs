@@ -43,7 +43,7 @@ pub struct ReplayedRun {
 impl History {
     /// Replays the runs on a server that starts with an empty cache.
     pub fn replay(&self, costs: &StepCosts) -> Vec<ReplayedRun> {
-        let mut scheduler = Scheduler::new(*costs, self.limits);
+        let mut scheduler = Scheduler::new(*costs, self.limits).sparing(true);
         self.runs.iter().map(|run| one(&mut scheduler, costs, run)).collect()
     }
 }

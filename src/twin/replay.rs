@@ -37,7 +37,7 @@ pub struct Replayed {
 ///
 /// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
 pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {
-    serve(&mut Scheduler::new(costs, limits), &costs, arrivals, |_, _| ())
+    serve(&mut Scheduler::new(costs, limits).sparing(true), &costs, arrivals, |_, _| ())
 }
 
 /// Serves the arrivals on an idle scheduler, whose steps cost what is given here too, and leaves it idle. `gap` hears of every step its
@@ -68,7 +68,7 @@ pub(super) fn serve(
         };
         now += step.seconds;
         last = step.seconds;
-        let emitted = step.emitted.len() as u64;
+        let emitted = step.tokens;
         let mut streams = emitted;
         for position in step.emitted {
             let request = &mut done[position as usize];

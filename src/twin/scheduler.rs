@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::blocks::BlockPool;
+use super::blocks::{BlockPool, Spreading};
 use super::costs::{StepCosts, StepWork};
 use super::profile::Limits;
 use super::speculation::{Drafted, Speculation};
@@ -27,8 +27,10 @@ pub struct PromptShape {
 pub struct Step {
     /// How long it took.
     pub seconds: f64,
+    /// How many tokens were emitted.
+    pub tokens: u64,
     /// The requests that got a token, the first one included, in the order of the batch; once for each token where several are
-    /// accepted of a draft.
+    /// accepted of a draft. A sparing scheduler leaves out some that got neither their first token nor their last.
     pub emitted: Vec<u64>,
     /// Those of them whose last token it was.
     pub finished: Vec<u64>,
@@ -72,11 +74,29 @@ struct Sequence {
     hashes: Vec<u64>,
     /// How many of `hashes` the pool was told.
     remembered: usize,
+    /// Tokens that it decodes in steps that are not booked one by one; see [`Scheduler::steady`].
+    span: u32,
 }
 
 impl Sequence {
     fn tokens(&self) -> u32 {
         self.prompt + self.generated
+    }
+
+    /// Books so many tokens of its span.
+    fn settle(&mut self, tokens: u32) {
+        self.generated += tokens;
+        self.computed += tokens;
+        self.span = 0;
+    }
+
+    /// In how many of its next steps it decodes a token that is not its last, into blocks that it holds.
+    fn steady_steps(&self, block_size: u32) -> u32 {
+        if !self.decodes() || self.remembered < self.hashes.len() {
+            return 0;
+        }
+        let room = self.blocks.len() as u32 * block_size - self.computed;
+        room.min(self.output - self.generated - 1)
     }
 
     /// Whether its next step decodes, and does not compute a prompt or what a preemption lost.
@@ -93,13 +113,20 @@ pub struct Scheduler {
     pool: BlockPool,
     slots: Vec<Sequence>,
     vacant: Vec<u32>,
-    by_id: HashMap<u64, u32>,
+    by_id: HashMap<u64, u32, Spreading>,
     running: Vec<u32>,
+    /// For each of those that run, what is left of its span: so many steps touch neither its blocks nor its place, and a sparing scheduler
+    /// only counts them down.
+    steady: Vec<u32>,
+    /// The sequences with a span, and the tokens of their contexts together.
+    spans: (usize, u64),
+    sparing: bool,
     waiting: VecDeque<u32>,
     /// Finished in the last step; their slots are kept until the next one so that they can be asked about.
     finished: Vec<u32>,
-    /// The batch of the step: slot and tokens. Kept to reuse its memory.
-    batch: Vec<(u32, u32)>,
+    /// The batch of the step without those that are only counted down: the place among those that run, and tokens. Kept to reuse its
+    /// memory.
+    batch: Vec<(usize, u32)>,
     counters: Counters,
     speculation: Option<Speculation>,
 }
@@ -113,8 +140,11 @@ impl Scheduler {
             pool: BlockPool::new(limits.num_blocks),
             slots: Vec::new(),
             vacant: Vec::new(),
-            by_id: HashMap::new(),
+            by_id: HashMap::default(),
             running: Vec::new(),
+            steady: Vec::new(),
+            spans: (0, 0),
+            sparing: false,
             waiting: VecDeque::new(),
             finished: Vec::new(),
             batch: Vec::new(),
@@ -127,6 +157,13 @@ impl Scheduler {
     #[must_use]
     pub fn speculating(self, speculation: Option<Speculation>) -> Self {
         Self { speculation, ..self }
+    }
+
+    /// The same scheduler for whoever wants no more than first and last tokens: its steps do not list every token in between, and take a
+    /// fraction of the time.
+    #[must_use]
+    pub fn sparing(self, sparing: bool) -> Self {
+        Self { sparing, ..self }
     }
 
     /// The totals of speculative decoding, if it is on.
@@ -163,7 +200,9 @@ impl Scheduler {
     pub fn abort(&mut self, id: u64) {
         let Some(&slot) = self.by_id.get(&id) else { return };
         if let Some(at) = self.running.iter().position(|s| *s == slot) {
+            self.settle(slot, self.steady[at]);
             self.running.remove(at);
+            self.steady.remove(at);
         } else if let Some(at) = self.waiting.iter().position(|s| *s == slot) {
             self.waiting.remove(at);
         } else {
@@ -209,24 +248,33 @@ impl Scheduler {
             self.vacant.push(slot);
         }
         self.batch.clear();
-        let (budget, preempted) = self.serve_running(self.limits.max_num_batched_tokens);
+        let (budget, counted_down, preempted) = self.serve_running(self.limits.max_num_batched_tokens);
         // A step that had to preempt admits nobody: the blocks are needed by those that run.
         if preempted == 0 {
             self.serve_waiting(budget, ended);
         }
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && counted_down == 0 {
             return None;
         }
         self.counters.preemptions += u64::from(preempted);
-        Some(self.finish_step(preempted))
+        Some(self.finish_step(counted_down, preempted))
     }
 
-    /// Gives each running sequence its tokens, oldest first; returns the rest of the budget and the number of preemptions.
-    fn serve_running(&mut self, mut budget: u32) -> (u32, u32) {
-        let (mut served, mut preempted) = (0, 0);
+    /// Gives each running sequence its tokens, oldest first; returns the rest of the budget, how many of them were only counted down, and
+    /// the number of preemptions.
+    fn serve_running(&mut self, mut budget: u32) -> (u32, usize, u32) {
+        let (mut served, mut counted_down, mut preempted) = (0, 0, 0);
         let draft = self.speculation.as_ref().map_or(0, Speculation::tokens);
         while served < self.running.len() && budget > 0 {
+            if self.steady[served] > 0 {
+                self.steady[served] -= 1;
+                counted_down += 1;
+                budget -= 1;
+                served += 1;
+                continue;
+            }
             let slot = self.running[served];
+            self.settle(slot, 0);
             let sequence = &self.slots[slot as usize];
             // A draft is verified with the token before it, and never reaches beyond the answer's end.
             let drafted = if sequence.decodes() { draft.min(sequence.output - sequence.generated - 1) } else { 0 };
@@ -234,18 +282,29 @@ impl Scheduler {
             let reach = sequence.computed + tokens;
             while !self.allocate(slot, reach) {
                 // The newest goes first; it may be the one that asks, and then nobody after it is left.
-                let Some(victim) = self.running.pop() else { break };
+                let Some((victim, left)) = self.running.pop().zip(self.steady.pop()) else { break };
+                self.settle(victim, left);
                 self.preempt(victim);
                 preempted += 1;
                 if victim == slot {
-                    return (budget, preempted);
+                    return (budget, counted_down, preempted);
                 }
             }
-            self.batch.push((slot, tokens));
+            self.batch.push((served, tokens));
             budget -= tokens;
             served += 1;
         }
-        (budget, preempted)
+        (budget, counted_down, preempted)
+    }
+
+    /// Books what a sequence has decoded of its span, of which so much is left.
+    fn settle(&mut self, slot: u32, left: u32) {
+        let sequence = &mut self.slots[slot as usize];
+        if sequence.span > 0 {
+            sequence.settle(sequence.span - left);
+            self.spans.0 -= 1;
+            self.spans.1 -= u64::from(sequence.tokens());
+        }
     }
 
     /// Admits waiting requests, first come first served; the first that does not fit holds back those behind it.
@@ -266,8 +325,9 @@ impl Scheduler {
             let tokens = (sequence.tokens() - reused).min(budget);
             let allocated = self.allocate(slot, reused + tokens);
             debug_assert!(allocated, "the whole prompt was seen to fit");
+            self.batch.push((self.running.len(), tokens));
             self.running.push(slot);
-            self.batch.push((slot, tokens));
+            self.steady.push(0);
             budget -= tokens;
         }
     }
@@ -279,22 +339,19 @@ impl Scheduler {
     fn reuse_prefix(&mut self, slot: u32) -> Option<u32> {
         let sequence = &mut self.slots[slot as usize];
         let usable = ((sequence.tokens() - 1) / self.limits.block_size) as usize;
-        let (mut hits, mut free_hits) = (0, 0);
+        let mut free_hits = 0;
         for hash in sequence.hashes.iter().take(usable) {
-            let Some((_, free)) = self.pool.cached(*hash) else { break };
-            hits += 1;
+            let Some((block, free)) = self.pool.cached(sequence.blocks.last().copied(), *hash) else { break };
+            sequence.blocks.push(block);
             free_hits += u32::from(free);
         }
+        let hits = sequence.blocks.len() as u32;
         let new = sequence.tokens().div_ceil(self.limits.block_size) - hits;
         if new + free_hits > self.pool.free() {
+            sequence.blocks.clear();
             return None;
         }
-        for hash in &sequence.hashes[..hits as usize] {
-            if let Some((block, _)) = self.pool.cached(*hash) {
-                self.pool.share(block);
-                sequence.blocks.push(block);
-            }
-        }
+        sequence.blocks.iter().for_each(|block| self.pool.share(*block));
         sequence.remembered = hits as usize;
         Some(hits * self.limits.block_size)
     }
@@ -333,12 +390,15 @@ impl Scheduler {
         self.waiting.push_front(slot);
     }
 
-    /// Prices the batch and moves every sequence in it forward.
-    fn finish_step(&mut self, preempted: u32) -> Step {
-        let mut step = Step { preempted, ..Step::default() };
-        let mut work = StepWork::default();
-        step.emitted.reserve(self.batch.len());
-        for &(slot, tokens) in &self.batch {
+    /// Prices the batch and moves every sequence in it forward; so many others were only counted down.
+    fn finish_step(&mut self, counted_down: usize, preempted: u32) -> Step {
+        let mut step = Step { preempted, tokens: counted_down as u64, ..Step::default() };
+        let mut work =
+            StepWork { decoding: step.tokens, context: self.context_of(counted_down), ..StepWork::default() };
+        self.spans.1 += step.tokens;
+        let mut ended = Vec::new();
+        for &(place, tokens) in &self.batch {
+            let slot = self.running[place];
             let sequence = &mut self.slots[slot as usize];
             let mut emitted = 1;
             if sequence.decodes() {
@@ -358,20 +418,40 @@ impl Scheduler {
                 self.counters.prompt_tokens += u64::from(sequence.prompt);
             }
             sequence.generated += emitted;
+            step.tokens += u64::from(emitted);
             step.emitted.extend(std::iter::repeat_n(sequence.id, emitted as usize));
             if sequence.generated == sequence.output {
                 step.finished.push(sequence.id);
                 self.pool.release(&mut sequence.blocks);
                 self.finished.push(slot);
+                ended.push(place);
+            } else if self.sparing && self.speculation.is_none() {
+                sequence.span = sequence.steady_steps(self.limits.block_size);
+                self.steady[place] = sequence.span;
+                if sequence.span > 0 {
+                    self.spans.0 += 1;
+                    self.spans.1 += u64::from(sequence.tokens());
+                }
             }
         }
-        if !step.finished.is_empty() {
-            let slots = &self.slots;
-            self.running.retain(|slot| slots[*slot as usize].generated < slots[*slot as usize].output);
+        for place in ended.into_iter().rev() {
+            self.running.remove(place);
+            self.steady.remove(place);
         }
-        self.counters.generation_tokens += step.emitted.len() as u64;
+        self.counters.generation_tokens += step.tokens;
         step.seconds = self.costs.seconds(&work);
         step
+    }
+
+    /// The tokens that those attend to who were counted down in this step. Mostly these are all that have a span; where the budget ended
+    /// before, they are the first of them.
+    fn context_of(&self, counted_down: usize) -> u64 {
+        if counted_down == self.spans.0 {
+            return self.spans.1;
+        }
+        let spans = self.running.iter().zip(&self.steady).map(|(slot, left)| (&self.slots[*slot as usize], left));
+        let counted_down = spans.filter(|(sequence, _)| sequence.span > 0).take(counted_down);
+        counted_down.map(|(sequence, left)| u64::from(sequence.tokens() + sequence.span - left - 1)).sum()
     }
 
     /// Checks that every block is either free or held by exactly the sequences that list it.
@@ -383,6 +463,10 @@ impl Scheduler {
             assert!(self.slots[*slot as usize].blocks.is_empty());
         }
         assert!(self.running.len() <= self.limits.max_num_seqs as usize);
+        assert_eq!(self.running.len(), self.steady.len());
+        let spans = self.running.iter().zip(&self.steady).map(|(slot, left)| (&self.slots[*slot as usize], *left));
+        let contexts = spans.filter(|(s, _)| s.span > 0).map(|(s, left)| u64::from(s.tokens() + s.span - left));
+        assert_eq!(self.spans, (contexts.clone().count(), contexts.sum()));
         assert_eq!(self.by_id.len(), self.running.len() + self.waiting.len() + self.finished.len());
     }
 }

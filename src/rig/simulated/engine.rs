@@ -89,11 +89,15 @@ fn shares(plan: &WorkloadPlan) -> bool {
 
 /// Whoever keeps the books of what an engine serves; times in seconds from the start of the traffic.
 pub(crate) trait Books {
+    /// Whether they want to hear of tokens between the first and the last of a request.
+    const EVERY_TOKEN: bool;
+
     /// A request is sent, with a prompt of so many tokens.
     fn sent(&mut self, planned: &Planned, tokens: u32);
     /// It was refused.
     fn refused(&mut self, id: u32, now: f64);
-    /// A token of it arrived: the first of its answer at `first`, any other at `later`.
+    /// A token of it arrived: the first of its answer at `first`, any other at `later`. Some of those in between are left out where not
+    /// every token is wanted.
     fn token(&mut self, id: u32, first: f64, later: f64);
     /// Its last token arrived. Returns the length of its answer.
     fn finished(&mut self, id: u32, cached: Option<u32>) -> u32;
@@ -121,16 +125,16 @@ impl Engine {
     }
 
     /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
-    pub(crate) fn serve(&self, mut traffic: Traffic, books: &mut impl Books, seed: u64) -> Result<Served, Failure> {
+    pub(crate) fn serve<B: Books>(&self, mut traffic: Traffic, books: &mut B, seed: u64) -> Result<Served, Failure> {
         let costs = &self.costs;
         let overhead = costs.overhead;
         let mut unsteady = Unsteady::new(self.noise, self.factor, seed);
         let mut lateness = self.foreign.lateness(workload::mix(seed, &[LATENESS]));
-        let mut scheduler = self.warmed(&traffic);
+        let mut scheduler = self.warmed(&traffic).sparing(!B::EVERY_TOKEN);
         let before = scheduler.counters();
         let mut peaks = Peaks::default();
         let (mut emitted, mut finished): (Vec<u64>, Vec<(u64, Option<u32>)>) = Default::default();
-        let (mut now, mut last) = (0.0, 0.0);
+        let (mut now, mut last, mut streams) = (0.0, 0.0, 0);
         let complete = loop {
             let composed = costs.composed_at(now, last);
             while traffic.next_due().is_some_and(|due| due.0 + overhead <= composed) {
@@ -150,7 +154,7 @@ impl Engine {
                 last = 0.0;
                 continue;
             };
-            let foreign = self.foreign.seconds(step.seconds, costs, step.emitted.len() as u64);
+            let foreign = self.foreign.seconds(step.seconds, costs, step.tokens);
             last = unsteady.seconds(foreign);
             now += last;
             let counters = scheduler.counters();
@@ -159,12 +163,13 @@ impl Engine {
                 return Err(died(batch, self.borne, now));
             }
             peaks.see(batch, counters.waiting, counters.kv_usage);
+            streams += step.tokens;
             emitted.extend(step.emitted);
             // A finished request is known to the scheduler until the next step alone.
             finished.extend(step.finished.into_iter().map(|id| (id, scheduler.cached_tokens(id))));
             if !(lateness.holds_back() && counters.running > 0) {
-                let streams = emitted.len() as u64;
                 let (first, later) = (now + costs.first_delivery(streams), now + costs.last_delivery(streams));
+                streams = 0;
                 emitted.drain(..).for_each(|id| books.token(id as u32, first, later));
                 for (id, cached) in finished.drain(..) {
                     let tokens = books.finished(id as u32, cached);

@@ -35,6 +35,8 @@ impl<'a> Records<'a> {
 }
 
 impl Books for Records<'_> {
+    const EVERY_TOKEN: bool = true;
+
     fn sent(&mut self, planned: &Planned, tokens: u32) {
         debug_assert_eq!(planned.id as usize, self.all.len(), "requests are numbered in their order");
         self.open.push(planned.id);

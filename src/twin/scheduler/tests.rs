@@ -231,3 +231,41 @@ fn drafts_that_are_never_right_change_the_price_alone() {
     assert_eq!(run(Some(Speculation::new(2, 0.0, 1))), (8, 16, 1));
     assert_eq!(run(None), (8, 16, 1));
 }
+
+#[test]
+fn a_sparing_scheduler_does_the_same_and_tells_first_and_last_tokens() {
+    let mut uniform = crate::repeatable::uniform(5);
+    let mut roll = move |n: u32| (uniform() * f64::from(n)) as u32;
+    for _ in 0..60 {
+        let limits = (1 + roll(12), 6 + roll(30), 12 + roll(60));
+        let (mut full, mut sparing) =
+            (scheduler(limits.0, limits.1, limits.2), scheduler(limits.0, limits.1, limits.2).sparing(true));
+        let mut told: HashMap<u64, (u32, u32)> = HashMap::new();
+        for id in 0..400 {
+            if roll(3) == 0 {
+                let (prompt, output) = (named(1 + roll(36), u64::from(roll(3))), 1 + roll(40));
+                assert_eq!(full.admit(id, prompt.clone(), output), sparing.admit(id, prompt, output));
+            } else if roll(20) == 0 {
+                let aborted = id.saturating_sub(u64::from(roll(9)));
+                full.abort(aborted);
+                sparing.abort(aborted);
+            }
+            let (all, some) = (full.step(), sparing.step());
+            let same = |step: &Option<Step>| step.clone().map(|step| Step { emitted: Vec::new(), ..step });
+            assert_eq!(same(&all), same(&some));
+            assert_eq!(full.counters(), sparing.counters());
+            sparing.check();
+            let (Some(all), Some(some)) = (all, some) else { continue };
+            assert_eq!(all.tokens, all.emitted.len() as u64);
+            for id in all.emitted {
+                let (listed, left_out) = told.entry(id).or_default();
+                let first_or_last = *listed + *left_out == 0 || all.finished.contains(&id);
+                assert!(some.emitted.contains(&id) || !first_or_last);
+                *(if some.emitted.contains(&id) { listed } else { left_out }) += 1;
+                assert_eq!(full.cached_tokens(id), sparing.cached_tokens(id));
+            }
+        }
+        let left_out: u32 = told.values().map(|(_, left_out)| left_out).sum();
+        assert!(left_out > 20, "{left_out}");
+    }
+}
