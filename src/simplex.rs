@@ -15,7 +15,9 @@ impl<F: Fn(&[f64]) -> f64> CostFunction for &Noted<F> {
     type Output = f64;
 
     fn cost(&self, x: &Vec<f64>) -> Result<f64, argmin::core::Error> {
-        let cost = (self.cost)(x);
+        let known = Some(self.best.borrow().1).filter(|_| self.best.borrow().0 == *x);
+        // The start is a corner too.
+        let cost = known.unwrap_or_else(|| (self.cost)(x));
         // A cost that is no number must lose every comparison.
         let cost = if cost.is_nan() { f64::INFINITY } else { cost };
         let mut best = self.best.borrow_mut();

@@ -22,6 +22,7 @@ use crate::rig::{ProbeAsk, Ready, Rig};
 use crate::search::ALL_AT_ONCE;
 use crate::settings::Plan;
 use crate::space::Point;
+use crate::twin::StepCosts;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Outcome, Verdict};
 
@@ -260,6 +261,11 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
     pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
         self.books.pairing.in_hindsight(worker)
+    }
+
+    /// The steps of the engine by all that is known of it.
+    pub(super) fn steps_in_hindsight(&self) -> Option<StepCosts> {
+        self.books.pairing.steps_in_hindsight()
     }
 
     /// Other points are certified from here on.

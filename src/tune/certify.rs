@@ -281,7 +281,7 @@ impl<R: Rig> Session<'_, R> {
             return None;
         }
         let (limit, best_limit) = (baseline.limit?, best.limit?);
-        let Hindsight { costs, .. } = self.bench.in_hindsight(0)?;
+        let costs = self.bench.steps_in_hindsight()?;
         let highest = Rate(limit.0.max(best_limit.0));
         let mut endured = |point: &Point| self.ceiling(point, &costs, highest).map_or(highest.0, |ceiling| ceiling.0);
         let (low, high) = (endured(&baseline.point), endured(&best.point));
@@ -298,7 +298,7 @@ impl<R: Rig> Session<'_, R> {
     /// highest rate that can be certified was driven.
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
-        let costs = self.bench.in_hindsight(one.worker).map(|hindsight| hindsight.costs);
+        let costs = self.bench.steps_in_hindsight();
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin)).filter(|c| *c > begin * LOWEST);
         round(ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))))
     }

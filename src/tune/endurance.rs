@@ -7,7 +7,7 @@
 
 use super::bench::BenchError;
 use super::hours::{Flight, Flights, pace};
-use super::pairing::{ENDLESS, Engine, Hindsight, promises_waiting};
+use super::pairing::{ENDLESS, Engine, promises_waiting};
 use super::session::Session;
 use crate::rig::{self, Books, Rig};
 use crate::search::{ALL_AT_ONCE, Strategy, Traffic};
@@ -97,7 +97,7 @@ impl<R: Rig> Session<'_, R> {
 
     /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
-        let Some((rate, Hindsight { costs, .. })) = estimate.zip(self.bench.in_hindsight(0)) else { return false };
+        let Some((rate, costs)) = estimate.zip(self.bench.steps_in_hindsight()) else { return false };
         self.foresight(0).lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
     }
 
@@ -110,7 +110,7 @@ impl<R: Rig> Session<'_, R> {
     /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
     /// whether there is memory for them.
     pub(super) fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Traffic> {
-        let Hindsight { costs, .. } = self.bench.in_hindsight(worker)?;
+        let costs = self.bench.steps_in_hindsight()?;
         let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
         let count = reach.running.min(MOST_AT_ONCE);
         if f64::from(count) <= f64::from(self.bench.largest_batch()) * AS_MEASURED {

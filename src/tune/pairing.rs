@@ -14,7 +14,7 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit, refit_costs,
 };
 use crate::units::Rate;
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -279,15 +279,24 @@ impl Pairing {
     /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
     /// launches differ is told for the point that is certified on that worker.
     pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
-        let known = self.fit.as_ref()?;
-        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
-        let (trials, probes): (Vec<u32>, Vec<Probe>) = learnt.chain(self.witnesses.iter().cloned()).unzip();
-        let fit = refit(&probes, known, EFFORT).ok()?;
+        let (trials, probes) = self.all_probes();
+        let fit = refit(&probes, self.fit.as_ref()?, EFFORT).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
         Some(Hindsight {
             costs: fit.costs,
             launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial))),
         })
+    }
+
+    /// The steps of [`Self::in_hindsight`] alone.
+    pub(super) fn steps_in_hindsight(&self) -> Option<StepCosts> {
+        refit_costs(&self.all_probes().1, self.fit.as_ref()?, EFFORT).ok()
+    }
+
+    /// The probes that were learnt from and those that certify, with their trials.
+    fn all_probes(&self) -> (Vec<u32>, Vec<Probe>) {
+        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
+        learnt.chain(self.witnesses.iter().cloned()).unzip()
     }
 
     /// The most requests that were seen streamed at the same time.

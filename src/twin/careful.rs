@@ -13,7 +13,7 @@ const MOST_BY_BLOCKS: usize = 30_000;
 /// How a replay was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Care {
-    /// How the sums strained.
+    /// How the sums strained, up to the first time by the KV cache where it was then repeated block by block.
     pub strain: Strain,
     /// Whether it was repeated block by block.
     pub by_blocks: bool,
@@ -22,7 +22,7 @@ pub struct Care {
 impl Care {
     /// Whether the KV cache was the limit and the replay does not know what that does.
     pub fn out_of_scope(&self) -> bool {
-        !self.by_blocks && (self.strain.preemptions > 0 || self.strain.kv_full > 0)
+        !self.by_blocks && self.strain.by_cache()
     }
 }
 
@@ -35,12 +35,13 @@ pub fn careful(
     memory: &mut FastReplay,
     answers: &mut Vec<Answered>,
 ) -> Care {
-    let strain = memory.run(costs, bounds, requests, answers);
-    let strained = strain.preemptions > 0 || strain.kv_full > 0;
-    let by_blocks = strained && cached_share(requests) <= MUCH_CACHED;
-    let Some(limits) = bounds.limits(DEFAULT_BLOCK).filter(|_| by_blocks) else {
-        return Care { strain, by_blocks: false };
+    let blocks = bounds.limits(DEFAULT_BLOCK).filter(|_| cached_share(requests) <= MUCH_CACHED);
+    let strain = match blocks {
+        // What the sums say of a cache that limits is thrown away.
+        Some(_) => memory.run_until_strained(costs, bounds, requests, answers),
+        None => memory.run(costs, bounds, requests, answers),
     };
+    let Some(limits) = blocks.filter(|_| strain.by_cache()) else { return Care { strain, by_blocks: false } };
     let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
         id: id as u64,
         due_s: r.at,

@@ -31,6 +31,10 @@ pub(super) const NAMES: [&str; COUNT] = [
 pub(super) const OVERHEAD: usize = 4;
 /// Which one is `ahead`.
 pub(super) const AHEAD: usize = 14;
+/// Those that change steps of more than so many decoding sequences alone.
+const ABOVE: [(usize, u64); 3] = [(7, 16), (8, 64), (9, 128)];
+/// Which ones are `delivery` and `per_delivery`.
+const DELIVERY: [usize; 2] = [10, 11];
 /// Which one is `per_prefill_pair`.
 const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
@@ -39,6 +43,27 @@ const SHARES: usize = 13;
 const LEAST_TIME: f64 = 1e-13;
 /// No share is nearer to 0 or 1 than this.
 const LEAST_SHARE: f64 = 1e-3;
+
+/// What a coefficient has a say in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changes {
+    /// When steps begin and end.
+    Steps,
+    /// The same, of steps that decode more sequences than that.
+    StepsAbove(u64),
+    /// Only when tokens arrive that have left the engine.
+    Delivery,
+}
+
+/// What the coefficient with that number has a say in.
+pub(super) fn changes(coefficient: usize) -> Changes {
+    let above = ABOVE.iter().find(|(which, _)| *which == coefficient);
+    match above {
+        Some((_, decoding)) => Changes::StepsAbove(*decoding),
+        None if DELIVERY.contains(&coefficient) => Changes::Delivery,
+        None => Changes::Steps,
+    }
+}
 
 /// The vector of these coefficients.
 pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {

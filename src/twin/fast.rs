@@ -1,14 +1,14 @@
 //! The fast replay: the scheduler's rules for requests whose uncached tokens are known, from event to event instead of block by block.
 //!
 //! Between an arrival, the end of a prefill and the end of an answer every step is like the one before it, so the state is a few
-//! sums and one heap of ends. What it leaves out: which blocks are shared. Cached tokens lengthen the context and take no room in
+//! sums and one calendar of ends. What it leaves out: which blocks are shared. Cached tokens lengthen the context and take no room in
 //! the KV cache, as if others held them; where that matters, the block scheduler is there.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use serde::Serialize;
 
+use super::calendar::Calendar;
 use super::costs::{StepCosts, StepWork};
 use super::profile::Limits;
 
@@ -38,6 +38,64 @@ impl Answered {
     /// Seconds per token after the first, of an answer of so many tokens; none for a single one.
     pub fn tpot(&self, tokens: u32) -> Option<f64> {
         (tokens > 1).then(|| (self.last - self.first) / f64::from(tokens - 1))
+    }
+}
+
+/// The end of a step in which a token leaves the engine, and the sequences that get one there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Leaving {
+    at: f64,
+    streams: u64,
+}
+
+/// The end of no step.
+const NEVER: Leaving = Leaving { at: f64::INFINITY, streams: 0 };
+
+/// When the first and the last token of a request left the engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Left {
+    first: Leaving,
+    last: Leaving,
+}
+
+impl Left {
+    /// When they arrive at the client.
+    pub(super) fn answered(&self, costs: &StepCosts) -> Answered {
+        let first = self.first.at + costs.first_delivery(self.first.streams);
+        Answered { first, last: (self.last.at + costs.last_delivery(self.last.streams)).max(first) }
+    }
+}
+
+/// Whoever notes when first and last tokens of requests, by their number, leave the engine.
+trait Ends {
+    fn first(&mut self, request: usize, leaving: Leaving);
+    fn last(&mut self, request: usize, leaving: Leaving);
+}
+
+impl Ends for Vec<Left> {
+    fn first(&mut self, request: usize, leaving: Leaving) {
+        self[request].first = leaving;
+    }
+
+    fn last(&mut self, request: usize, leaving: Leaving) {
+        self[request].last = leaving;
+    }
+}
+
+/// Notes when they arrive.
+struct Client<'a> {
+    costs: &'a StepCosts,
+    answers: &'a mut [Answered],
+}
+
+impl Ends for Client<'_> {
+    fn first(&mut self, request: usize, leaving: Leaving) {
+        self.answers[request].first = leaving.at + self.costs.first_delivery(leaving.streams);
+    }
+
+    fn last(&mut self, request: usize, leaving: Leaving) {
+        let answer = &mut self.answers[request];
+        answer.last = (leaving.at + self.costs.last_delivery(leaving.streams)).max(answer.first);
     }
 }
 
@@ -93,6 +151,13 @@ pub struct Strain {
     pub steps: u64,
 }
 
+impl Strain {
+    /// Whether the KV cache was the limit at some time.
+    pub fn by_cache(&self) -> bool {
+        self.preemptions > 0 || self.kv_full > 0
+    }
+}
+
 /// What a sequence wastes on average of its last block.
 const HALF_A_BLOCK: u64 = DEFAULT_BLOCK as u64 / 2;
 
@@ -108,11 +173,20 @@ struct Prefill {
     generated: u32,
 }
 
+/// Until when steps are alike: one of them has that number, the KV cache holds more tokens than that, or the next is composed when a
+/// request is seen.
+#[derive(Clone, Copy, Debug)]
+struct Until {
+    step: u64,
+    held: u64,
+    seen: f64,
+}
+
 /// A fast replay with its memory, kept by whoever replays often.
 #[derive(Clone, Debug, Default)]
 pub struct FastReplay {
-    /// The number of the step in which a sequence gets its last token, and the request.
-    ends: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The steps in which sequences get their last tokens.
+    ends: Calendar,
     /// Preempted requests and the tokens that they had generated.
     again: VecDeque<(u32, u32)>,
     /// Prompts that this step completes.
@@ -128,6 +202,8 @@ pub struct FastReplay {
     /// Sequences that ended in the last step and still take their places.
     lingering: usize,
     strain: Strain,
+    /// Whether a replay ends at the first strain by the KV cache.
+    gives_up: bool,
 }
 
 impl FastReplay {
@@ -144,11 +220,49 @@ impl FastReplay {
         bounds: Bounds,
         requests: &[Sent],
         answers: &mut Vec<Answered>,
-        mut takes: impl FnMut(f64, u64) -> f64,
+        takes: impl FnMut(f64, u64) -> f64,
     ) -> Strain {
         answers.clear();
         answers.resize(requests.len(), Answered { first: f64::INFINITY, last: f64::INFINITY });
-        self.ends.clear();
+        self.serve(costs, bounds, requests, takes, &mut Client { costs, answers })
+    }
+
+    /// The same as [`Self::run`], which ends as soon as the KV cache was the limit: the answers are then of no use.
+    pub(super) fn run_until_strained(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        answers: &mut Vec<Answered>,
+    ) -> Strain {
+        self.gives_up = true;
+        let strain = self.run(costs, bounds, requests, answers);
+        self.gives_up = false;
+        strain
+    }
+
+    /// The same without the way to the client: when the tokens left the engine.
+    pub(super) fn left(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        left: &mut Vec<Left>,
+    ) -> Strain {
+        left.clear();
+        left.resize(requests.len(), Left { first: NEVER, last: NEVER });
+        self.serve(costs, bounds, requests, |seconds, _| seconds, left)
+    }
+
+    fn serve(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        mut takes: impl FnMut(f64, u64) -> f64,
+        ends: &mut impl Ends,
+    ) -> Strain {
+        self.ends.clear(requests.len(), requests.iter().map(|r| r.output).max().unwrap_or(0));
         self.again.clear();
         (self.partial, self.next, self.held, self.context, self.lingering) = (None, 0, 0, 0, 0);
         self.strain = Strain::default();
@@ -157,7 +271,7 @@ impl FastReplay {
         let (mut now, mut last, mut step) = (start, 0.0, 0_u64);
         loop {
             let composed_at = costs.composed_at(now, last);
-            let (mut work, blocked) = self.compose(bounds, kv, requests, |r| r.at + costs.overhead <= composed_at);
+            let (work, blocked) = self.compose(bounds, kv, requests, |r| r.at + costs.overhead <= composed_at);
             if work.prefill == 0 && work.decoding == 0 {
                 let Some(more) = requests.get(self.next) else { break };
                 now = now.max(more.at + costs.overhead);
@@ -173,27 +287,17 @@ impl FastReplay {
                 step += 1;
                 self.context += work.decoding;
                 self.held += work.decoding;
-                self.first_tokens(requests, now + costs.first_delivery(emitted), step, answers);
-                ended = self.last_tokens(requests, now + costs.last_delivery(emitted), step, answers);
+                self.first_tokens(requests, Leaving { at: now, streams: emitted }, step, ends);
+                ended = self.last_tokens(requests, Leaving { at: now, streams: emitted }, step, ends);
             } else {
                 // Nothing changes until an answer ends, the KV cache overflows or a request is seen that may be admitted.
-                let end = self.ends.peek().map_or(step, |Reverse((end, _))| *end);
+                let end = self.ends.next(step).unwrap_or(step);
                 let end = if blocked && self.lingering > 0 { step } else { end };
                 let seen = if blocked { None } else { requests.get(self.next) };
                 let seen = seen.map_or(f64::INFINITY, |r| r.at + costs.overhead);
-                let fixed = costs.seconds(&StepWork { context: 0, ..work });
-                loop {
-                    last = takes(fixed + costs.per_context_token * work.context as f64, work.decoding);
-                    now += last;
-                    step += 1;
-                    work.context += work.decoding;
-                    self.held += work.decoding;
-                    if step >= end || self.held > kv || seen <= costs.composed_at(now, last) {
-                        break;
-                    }
-                }
-                self.context = work.context;
-                ended = self.last_tokens(requests, now + costs.last_delivery(work.decoding), step, answers);
+                let until = Until { step: end, held: kv, seen };
+                (now, last, step) = self.decode(costs, work, now, step, until, &mut takes);
+                ended = self.last_tokens(requests, Leaving { at: now, streams: work.decoding }, step, ends);
             }
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
@@ -201,10 +305,43 @@ impl FastReplay {
             while self.held > kv && self.preempt(requests, step) {
                 self.strain.preemptions += 1;
             }
+            if self.gives_up && self.strain.by_cache() {
+                break;
+            }
         }
         self.strain.seconds = now - start;
         self.strain.steps = step;
         self.strain
+    }
+
+    /// Decodes step after step; returns the time, the length of the last step, and its number. Most of a replay's time is spent here, so
+    /// it is a function with few variables, and counts tokens of context as they are multiplied: a sum of whole numbers has no rounding.
+    #[inline(never)]
+    fn decode(
+        &mut self,
+        costs: &StepCosts,
+        work: StepWork,
+        mut now: f64,
+        mut step: u64,
+        until: Until,
+        takes: &mut impl FnMut(f64, u64) -> f64,
+    ) -> (f64, f64, u64) {
+        let fixed = costs.seconds(&StepWork { context: 0, ..work });
+        let (per_context_token, ahead) = (costs.per_context_token, costs.ahead);
+        let (decoding, mut context, begin, mut held) = (work.decoding as f64, work.context as f64, step, self.held);
+        let last = loop {
+            let last = takes(fixed + per_context_token * context, work.decoding);
+            now += last;
+            step += 1;
+            context += decoding;
+            held += work.decoding;
+            if step >= until.step || held > until.held || until.seen <= now - ahead * last {
+                break last;
+            }
+        };
+        self.held = held;
+        self.context = work.context + (step - begin) * work.decoding;
+        (now, last, step)
     }
 
     /// Composes a step: those that decode, the prompt that was begun, then whoever waits, first come first served. Also
@@ -265,28 +402,23 @@ impl FastReplay {
         }
     }
 
-    fn first_tokens(&mut self, requests: &[Sent], arrives: f64, step: u64, answers: &mut [Answered]) {
+    fn first_tokens(&mut self, requests: &[Sent], leaving: Leaving, step: u64, ends: &mut impl Ends) {
         while let Some(prefill) = self.ready.pop() {
             let index = prefill.index as usize;
             if prefill.generated == 0 {
-                answers[index].first = arrives;
+                ends.first(index, leaving);
             }
             self.context += u64::from(prefill.target) + 1;
             let more = requests[index].output.saturating_sub(prefill.generated + 1);
-            self.ends.push(Reverse((step + u64::from(more), prefill.index)));
+            self.ends.note(step + u64::from(more), prefill.index);
         }
     }
 
-    fn last_tokens(&mut self, requests: &[Sent], arrives: f64, step: u64, answers: &mut [Answered]) -> usize {
+    fn last_tokens(&mut self, requests: &[Sent], leaving: Leaving, step: u64, ends: &mut impl Ends) -> usize {
         let before = self.ends.len();
-        while let Some(Reverse((end, index))) = self.ends.peek().copied() {
-            if end > step {
-                break;
-            }
-            self.ends.pop();
+        while let Some(index) = self.ends.take(step) {
             let request = &requests[index as usize];
-            let answer = &mut answers[index as usize];
-            answer.last = arrives.max(answer.first);
+            ends.last(index as usize, leaving);
             self.context -= u64::from(request.prompt) + u64::from(request.output);
             self.held -= room(request, request.output.max(1) - 1);
         }
@@ -299,12 +431,7 @@ impl FastReplay {
             self.held -= room(&requests[prefill.index as usize], prefill.generated);
             (prefill.index, prefill.generated)
         } else {
-            // Rare, so the heap need not know who is newest.
-            let Some(newest) = self.ends.iter().map(|Reverse((_, index))| *index).max() else { return false };
-            let mut ends = std::mem::take(&mut self.ends).into_vec();
-            let Some(at) = ends.iter().position(|Reverse((_, index))| *index == newest) else { return false };
-            let Reverse((end, _)) = ends.swap_remove(at);
-            self.ends = ends.into();
+            let Some((end, newest)) = self.ends.take_newest(step) else { return false };
             let request = &requests[newest as usize];
             let generated = request.output - (end - step) as u32;
             self.context -= u64::from(request.prompt) + u64::from(generated);

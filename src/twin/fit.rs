@@ -137,7 +137,8 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
         }
     }
     let reach = hop(&loss, &mut best, effort.hops);
-    Ok(finish(probes, center, (&best.0, reach), loss.replays(), &[0.4, 0.2], effort))
+    let begun = Begun { center, start: best.0, reach, replays: loss.replays() };
+    Ok(finish(probes, begun, &[0.4, 0.2], effort))
 }
 
 /// Leaves a valley for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill step
@@ -171,15 +172,44 @@ fn hop(loss: &Loss, best: &mut (Vec<f64>, f64), rounds: usize) -> [f64; COUNT] {
 /// # Errors
 /// Too few answers.
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
-    enough(probes)?;
-    let center = coefficients::pack(&coefficients::guess(probes));
-    let some = spread_over_load(probes);
-    let loss = Loss::new(&some, center, coefficients::spread());
-    let start = coefficients::pack(&earlier.costs).to_vec();
-    let mut best = (start.clone(), loss.at(&start));
-    let reach = hop(&loss, &mut best, effort.hops);
+    let begun = Begun::again(probes, earlier, effort)?;
+    Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))
+}
+
+/// The engine's steps as [`refit`] finds them, for whoever asks nothing else.
+///
+/// # Errors
+/// Too few answers.
+pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
+    let begun = Begun::again(probes, earlier, effort)?;
+    let loss = Loss::new(probes, begun.center, coefficients::spread());
     let effort = Effort { polish: effort.polish / 2.0, ..effort };
-    Ok(finish(probes, center, (&best.0, reach), loss.replays(), &[0.15], effort))
+    Ok(coefficients::unpack(&polish(&loss, probes, &begun.start, &[0.15], effort).0))
+}
+
+/// From where all probes are fitted.
+struct Begun {
+    center: [f64; COUNT],
+    start: Vec<f64>,
+    /// How far each coefficient got from the start while the loss hardly rose.
+    reach: [f64; COUNT],
+    replays: u64,
+}
+
+impl Begun {
+    fn again(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Self, FitError> {
+        enough(probes)?;
+        let center = coefficients::pack(&coefficients::guess(probes));
+        let start = coefficients::pack(&earlier.costs).to_vec();
+        if effort.hops == 0 {
+            return Ok(Self { center, start, reach: [0.0; COUNT], replays: 0 });
+        }
+        let some = spread_over_load(probes);
+        let loss = Loss::new(&some, center, coefficients::spread());
+        let mut best = (start.clone(), loss.at(&start));
+        let reach = hop(&loss, &mut best, effort.hops);
+        Ok(Self { center, start: best.0, reach, replays: loss.replays() })
+    }
 }
 
 fn enough(probes: &[Probe]) -> Result<(), FitError> {
@@ -187,16 +217,8 @@ fn enough(probes: &[Probe]) -> Result<(), FitError> {
     if answers < LEAST_ANSWERS { Err(FitError::TooFewAnswers { answers }) } else { Ok(()) }
 }
 
-/// Polishes with simplexes of these edges, and tells what was found.
-fn finish(
-    probes: &[Probe],
-    center: [f64; COUNT],
-    (start, reach): (&[f64], [f64; COUNT]),
-    replays: u64,
-    edges: &[f64],
-    effort: Effort,
-) -> Fit {
-    let loss = Loss::new(probes, center, coefficients::spread());
+/// Polishes with simplexes of these edges: the best point and its loss.
+fn polish(loss: &Loss, probes: &[Probe], start: &[f64], edges: &[f64], effort: Effort) -> (Vec<f64>, f64) {
     let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
     let steps = LAST_STEPS.min(effort.steps);
     let moves = (effort.polish / requests as f64 / edges.len() as f64).min(MOST_MOVES) as u64;
@@ -208,6 +230,13 @@ fn finish(
         }
         best = loss.descend(&best.0, steps);
     }
+    best
+}
+
+/// Polishes with simplexes of these edges, and tells what was found.
+fn finish(probes: &[Probe], Begun { center, start, reach, replays }: Begun, edges: &[f64], effort: Effort) -> Fit {
+    let loss = Loss::new(probes, center, coefficients::spread());
+    let best = polish(&loss, probes, &start, edges, effort);
     let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
     reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
     let of = |i: usize| Coefficient {

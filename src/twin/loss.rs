@@ -5,9 +5,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::coefficients::{self, COUNT};
+use super::coefficients::{self, COUNT, Changes};
 use super::costs::StepCosts;
-use super::fast::{Answered, FastReplay};
+use super::fast::{Answered, FastReplay, Left};
 use super::linear::{self, Matrix};
 use super::observed::Probe;
 
@@ -30,13 +30,25 @@ pub(super) struct Residual {
     pub(super) tpot: Option<f64>,
 }
 
+/// A replay of one probe.
+pub(super) struct Glimpse {
+    /// The residuals of the requests that have a whole answer.
+    pub(super) residuals: Vec<Residual>,
+    left: Vec<Left>,
+    most_decoding: u64,
+}
+
+/// By residual, latency and coefficient: how the residuals rise.
+pub(super) type Derivatives = Vec<[[f64; COUNT]; 2]>;
+
 /// The loss over some probes.
 pub(super) struct Loss<'a> {
     probes: &'a [Probe],
     /// Where the coefficients are drawn to that the data are silent on.
     center: [f64; COUNT],
     spread: [f64; COUNT],
-    memory: RefCell<(FastReplay, Vec<Answered>)>,
+    memory: RefCell<FastReplay>,
+    /// Replays of single probes.
     replays: Cell<u64>,
 }
 
@@ -46,6 +58,13 @@ pub(super) struct Slope {
     pub(super) curvature: Matrix,
 }
 
+/// A point with its loss, and the probes as it replays them.
+struct Visited {
+    x: Vec<f64>,
+    loss: f64,
+    glimpses: Vec<Glimpse>,
+}
+
 impl<'a> Loss<'a> {
     pub(super) fn new(probes: &'a [Probe], center: [f64; COUNT], spread: [f64; COUNT]) -> Self {
         Self { probes, center, spread, memory: RefCell::default(), replays: Cell::new(0) }
@@ -53,26 +72,34 @@ impl<'a> Loss<'a> {
 
     /// How often the probes were replayed.
     pub(super) fn replays(&self) -> u64 {
-        self.replays.get()
+        self.replays.get().div_ceil(self.probes.len().max(1) as u64)
     }
 
-    /// The residuals of the requests that have a whole answer.
-    pub(super) fn residuals(&self, costs: &StepCosts) -> Vec<Residual> {
-        let mut memory = self.memory.borrow_mut();
-        let (replay, answers) = &mut *memory;
+    /// Replays every probe.
+    pub(super) fn glimpses(&self, costs: &StepCosts) -> Vec<Glimpse> {
+        (0..self.probes.len()).map(|probe| self.glimpse(probe, costs)).collect()
+    }
+
+    fn glimpse(&self, probe: usize, costs: &StepCosts) -> Glimpse {
         self.replays.set(self.replays.get() + 1);
-        let mut residuals = Vec::new();
-        for (probe, p) in self.probes.iter().enumerate() {
-            replay.run(costs, p.bounds(), p.sent(), answers);
-            for (request, (r, a)) in p.requests().iter().zip(answers.iter()).enumerate() {
-                let (false, Some(first), Some(last)) = (r.failed, r.first, r.last) else { continue };
-                let over =
-                    |measured: f64, replayed: f64| (measured.max(1e-6) / replayed.max(1e-6)).ln().clamp(-5.0, 5.0);
-                let ttft = over(first.0 - r.sent.0, a.first - r.sent.0);
-                let long = r.tokens_out >= TOKENS_FOR_TPOT && a.last.is_finite();
-                let tpot = long.then(|| over(last.0 - first.0, a.last - a.first));
-                residuals.push(Residual { probe, request, ttft, tpot });
-            }
+        let p = &self.probes[probe];
+        let mut left = Vec::new();
+        let strain = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
+        let residuals = self.residuals(probe, left.iter().map(|l| l.answered(costs)));
+        Glimpse { residuals, left, most_decoding: strain.most_decoding }
+    }
+
+    /// The residuals of a probe that is answered like this.
+    fn residuals(&self, probe: usize, answers: impl Iterator<Item = Answered>) -> Vec<Residual> {
+        let over = |measured: f64, replayed: f64| (measured.max(1e-6) / replayed.max(1e-6)).ln().clamp(-5.0, 5.0);
+        let requests = self.probes[probe].requests();
+        let mut residuals = Vec::with_capacity(requests.len());
+        for (request, (r, a)) in requests.iter().zip(answers).enumerate() {
+            let (false, Some(first), Some(last)) = (r.failed, r.first, r.last) else { continue };
+            let ttft = over(first.0 - r.sent.0, a.first - r.sent.0);
+            let long = r.tokens_out >= TOKENS_FOR_TPOT && a.last.is_finite();
+            let tpot = long.then(|| over(last.0 - first.0, a.last - a.first));
+            residuals.push(Residual { probe, request, ttft, tpot });
         }
         residuals
     }
@@ -88,27 +115,28 @@ impl<'a> Loss<'a> {
 
     /// The negative log likelihood of these costs.
     pub(super) fn likelihood(&self, costs: &StepCosts) -> f64 {
-        let (widths, counts) = widths(&self.residuals(costs));
-        counts[0] * widths[0].ln() + counts[1] * widths[1].ln()
+        likelihood(&self.glimpses(costs))
+    }
+
+    fn visit(&self, x: Vec<f64>) -> Visited {
+        let glimpses = self.glimpses(&coefficients::unpack(&x));
+        Visited { loss: likelihood(&glimpses) + self.prior(&x), x, glimpses }
     }
 
     /// Gradient and curvature at a point, as Gauss and Newton take them, with the weights of the Laplace distribution.
-    pub(super) fn slope(&self, x: &[f64]) -> Slope {
-        let here = self.residuals(&coefficients::unpack(x));
-        let derivatives = self.derivatives(x);
-        let (widths, _) = widths(&here);
+    fn slope(&self, Visited { x, glimpses, .. }: &Visited) -> Slope {
+        let derivatives = self.derivatives(x, glimpses);
+        let (widths, _) = widths(glimpses);
         let mut gradient = vec![0.0; COUNT];
         let mut curvature = vec![vec![0.0; COUNT]; COUNT];
-        for (i, r) in here.iter().enumerate() {
+        for (r, derivatives) in glimpses.iter().flat_map(|g| &g.residuals).zip(&derivatives) {
             for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
                 let Some(value) = value else { continue };
                 let weight = 1.0 / (magnitude(value) * widths[which]);
-                for a in 0..COUNT {
-                    let da = derivatives[a][i][which];
-                    gradient[a] += weight * value * da;
-                    for b in 0..COUNT {
-                        curvature[a][b] += weight * da * derivatives[b][i][which];
-                    }
+                let derivatives = &derivatives[which];
+                for ((da, gradient), row) in derivatives.iter().zip(&mut gradient).zip(&mut curvature) {
+                    *gradient += weight * value * da;
+                    row.iter_mut().zip(derivatives).for_each(|(entry, db)| *entry += weight * da * db);
                 }
             }
         }
@@ -119,29 +147,45 @@ impl<'a> Loss<'a> {
         Slope { gradient, curvature }
     }
 
-    /// By coefficient and request: the derivatives of its two log residuals.
-    pub(super) fn derivatives(&self, x: &[f64]) -> Vec<Vec<[f64; 2]>> {
-        let moved = |a: usize, by: f64| {
-            let mut x = x.to_vec();
-            x[a] += by;
-            self.residuals(&coefficients::unpack(&x))
-        };
+    /// How the two residuals of every request change at a point with these glimpses. A probe is replayed again only where a coefficient
+    /// changes what its engine does.
+    pub(super) fn derivatives(&self, x: &[f64], glimpses: &[Glimpse]) -> Derivatives {
+        let mut derivatives = vec![[[0.0; COUNT]; 2]; glimpses.iter().map(|g| g.residuals.len()).sum()];
         let rate = |high: f64, low: f64| (high - low) / (2.0 * WIDTH);
-        let of = |a: usize| {
-            let (high, low) = (moved(a, WIDTH), moved(a, -WIDTH));
-            let pairs = high.iter().zip(&low);
-            pairs.map(|(h, l)| [rate(h.ttft, l.ttft), rate(h.tpot.unwrap_or(0.0), l.tpot.unwrap_or(0.0))]).collect()
-        };
-        (0..COUNT).map(of).collect()
+        for a in 0..COUNT {
+            let moved = |by: f64| {
+                let mut x = x.to_vec();
+                x[a] += by;
+                coefficients::unpack(&x)
+            };
+            let (high, low) = (moved(WIDTH), moved(-WIDTH));
+            let mut rest = &mut derivatives[..];
+            for (probe, glimpse) in glimpses.iter().enumerate() {
+                let (own, others) = rest.split_at_mut(glimpse.residuals.len());
+                rest = others;
+                let moved = |costs: &StepCosts| match coefficients::changes(a) {
+                    Changes::Steps => Some(self.glimpse(probe, costs).residuals),
+                    Changes::StepsAbove(decoding) if glimpse.most_decoding <= decoding => None,
+                    Changes::StepsAbove(_) => Some(self.glimpse(probe, costs).residuals),
+                    Changes::Delivery => Some(self.residuals(probe, glimpse.left.iter().map(|l| l.answered(costs)))),
+                };
+                let Some((high, low)) = moved(&high).zip(moved(&low)) else { continue };
+                for (own, (h, l)) in own.iter_mut().zip(high.iter().zip(&low)) {
+                    own[0][a] = rate(h.ttft, l.ttft);
+                    own[1][a] = rate(h.tpot.unwrap_or(0.0), l.tpot.unwrap_or(0.0));
+                }
+            }
+        }
+        derivatives
     }
 
     /// Goes downhill from a point by damped steps of Gauss and Newton (Levenberg 1944) until they gain nothing more.
     pub(super) fn descend(&self, start: &[f64], steps: usize) -> (Vec<f64>, f64) {
-        let mut best = (start.to_vec(), self.at(start));
+        let mut best = self.visit(start.to_vec());
         let mut damping = 0.1;
         for _ in 0..steps {
-            let slope = self.slope(&best.0);
-            let before = best.1;
+            let slope = self.slope(&best);
+            let before = best.loss;
             for _ in 0..6 {
                 let mut damped = slope.curvature.clone();
                 (0..COUNT).for_each(|i| damped[i][i] *= 1.0 + damping);
@@ -150,21 +194,25 @@ impl<'a> Loss<'a> {
                     continue;
                 };
                 // Far from here the quadratic model says nothing.
-                let next: Vec<f64> = best.0.iter().zip(&step).map(|(x, s)| x - s.clamp(-1.0, 1.0)).collect();
-                let loss = self.at(&next);
-                if loss < best.1 {
-                    best = (next, loss);
+                let next = self.visit(best.x.iter().zip(&step).map(|(x, s)| x - s.clamp(-1.0, 1.0)).collect());
+                if next.loss < best.loss {
+                    best = next;
                     damping = (damping * 0.3_f64).max(1e-4);
                     break;
                 }
                 damping *= 4.0;
             }
-            if before - best.1 < 0.1 {
+            if before - best.loss < 0.1 {
                 break;
             }
         }
-        best
+        (best.x, best.loss)
     }
+}
+
+fn likelihood(glimpses: &[Glimpse]) -> f64 {
+    let (widths, counts) = widths(glimpses);
+    counts[0] * widths[0].ln() + counts[1] * widths[1].ln()
 }
 
 /// The magnitude of a residual, smooth at zero.
@@ -173,9 +221,9 @@ fn magnitude(residual: f64) -> f64 {
 }
 
 /// The mean magnitude of both residuals, and how many there are.
-fn widths(residuals: &[Residual]) -> ([f64; 2], [f64; 2]) {
+fn widths(glimpses: &[Glimpse]) -> ([f64; 2], [f64; 2]) {
     let (mut sums, mut counts) = ([0.0; 2], [0.0; 2]);
-    for r in residuals {
+    for r in glimpses.iter().flat_map(|g| &g.residuals) {
         for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
             if let Some(value) = value {
                 sums[which] += magnitude(value);

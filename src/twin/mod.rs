@@ -5,6 +5,7 @@
 
 mod aggregates;
 mod blocks;
+mod calendar;
 mod careful;
 mod coefficients;
 mod costs;
@@ -33,7 +34,7 @@ pub use careful::{Care, careful};
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
-pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit};
+pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit, refit_costs};
 pub use flags::{EngineFlags, FlagError};
 pub use foreign::{Foreign, Lateness};
 pub use history::{History, HistoryRun, ReplayedRun};

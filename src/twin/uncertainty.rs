@@ -6,7 +6,7 @@
 
 use super::coefficients::{self, COUNT, NAMES};
 use super::linear::{self, Matrix};
-use super::loss::Loss;
+use super::loss::{Derivatives, Loss, Residual};
 use super::observed::Probe;
 
 /// The length of a block of time in seconds; longer than most answers take.
@@ -29,8 +29,11 @@ struct Group {
 /// The covariance of the fitted vector.
 pub(super) fn covariance(loss: &Loss, x: &[f64], probes: &[Probe]) -> Matrix {
     let mut information = vec![vec![0.0; COUNT]; COUNT];
+    let glimpses = loss.glimpses(&coefficients::unpack(x));
+    let derivatives = loss.derivatives(x, &glimpses);
+    let residuals: Vec<Residual> = glimpses.into_iter().flat_map(|glimpse| glimpse.residuals).collect();
     for which in 0..2 {
-        let groups = groups(loss, x, probes, which);
+        let groups = groups(&residuals, &derivatives, probes, which);
         let squares: f64 = groups.iter().map(|g| g.residual.powi(2)).sum();
         let variance = (squares / groups.len().max(1) as f64).max(FLOOR * FLOOR);
         for group in &groups {
@@ -47,9 +50,7 @@ pub(super) fn covariance(loss: &Loss, x: &[f64], probes: &[Probe]) -> Matrix {
 }
 
 /// The groups of one latency: 0 to the first token, 1 per token.
-fn groups(loss: &Loss, x: &[f64], probes: &[Probe], which: usize) -> Vec<Group> {
-    let residuals = loss.residuals(&coefficients::unpack(x));
-    let derivatives = loss.derivatives(x);
+fn groups(residuals: &[Residual], derivatives: &Derivatives, probes: &[Probe], which: usize) -> Vec<Group> {
     let block = |i: usize| {
         let r = &residuals[i];
         (r.probe, (probes[r.probe].requests()[r.request].sent.0 / BLOCK).floor() as i64)
@@ -68,7 +69,7 @@ fn groups(loss: &Loss, x: &[f64], probes: &[Probe], which: usize) -> Vec<Group> 
             let mean = |of: &dyn Fn(usize) -> f64| group.iter().map(|i| of(*i)).sum::<f64>() / group.len() as f64;
             groups.push(Group {
                 residual: mean(&|i| value(i).unwrap_or(0.0)),
-                derivatives: std::array::from_fn(|a| mean(&|i| derivatives[a][i][which])),
+                derivatives: std::array::from_fn(|a| mean(&|i| derivatives[i][which][a])),
             });
         }
     }
