@@ -1,7 +1,6 @@
 //! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
 
 use super::pairs::jackknife;
-use crate::order::quantile_of_sorted;
 use crate::settings::Metric;
 use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain, careful};
 use crate::units::Seconds;
@@ -117,12 +116,20 @@ impl Long {
 
     /// How many requests had their tokens streamed at the same time, in all but this share of the time: the sizes that batches come to.
     pub fn batch(&self, q: f64) -> u32 {
-        let mut changes: Vec<(f64, i32)> =
-            self.latencies.iter().flat_map(|(at, first, _, last)| [(at + first, 1), (at + last, -1)]).collect();
-        changes.retain(|(at, _)| at.is_finite());
-        changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let times_of = |of: fn(&(f64, f64, Option<f64>, f64)) -> f64| {
+            let mut times: Vec<f64> = self.latencies.iter().map(of).filter(|at| at.is_finite()).collect();
+            times.sort_unstable_by(f64::total_cmp);
+            times
+        };
+        let (begins, ends) = (times_of(|l| l.0 + l.1), times_of(|l| l.0 + l.3));
+        let (mut begins, mut ends) = (begins.into_iter().peekable(), ends.into_iter().peekable());
         let (mut open, mut since, mut times) = (0_i32, 0.0, Vec::new());
-        for (at, change) in changes {
+        loop {
+            let (at, change) = match (begins.peek(), ends.peek()) {
+                (Some(begin), end) if end.is_none_or(|end| begin <= end) => (begins.next(), 1),
+                _ => (ends.next(), -1),
+            };
+            let Some(at) = at else { break };
             let size = open.max(0) as usize;
             times.resize(times.len().max(size + 1), 0.0);
             times[size] += if open > 0 { at - since } else { 0.0 };
@@ -147,21 +154,21 @@ impl Long {
         length: Seconds,
     ) -> Option<f64> {
         let begin = self.latencies.first()?.0;
-        let mut windows: Vec<Vec<f64>> = Vec::new();
+        let allowed = limit.0 / correction.exp();
+        // By window: how many latencies there are, and how many are above what is allowed.
+        let mut windows: Vec<(usize, usize)> = Vec::new();
         for l in &self.latencies {
             let window = ((l.0 - begin) / length.0) as usize;
-            windows.resize_with(windows.len().max(window + 1), Vec::new);
-            windows[window].extend(Self::latency(metric, l));
+            windows.resize(windows.len().max(window + 1), (0, 0));
+            if let Some(latency) = Self::latency(metric, l) {
+                windows[window].0 += 1;
+                windows[window].1 += usize::from(latency > allowed);
+            }
         }
         // The last one is not whole.
         windows.pop();
-        windows.retain(|w| !w.is_empty());
-        let allowed = limit.0 / correction.exp();
-        let holds = |w: &mut Vec<f64>| {
-            w.sort_by(f64::total_cmp);
-            quantile_of_sorted(w, q).is_some_and(|value| value <= allowed)
-        };
-        let held = windows.iter_mut().filter_map(|w| holds(w).then_some(())).count();
+        windows.retain(|(requests, _)| *requests > 0);
+        let held = windows.iter().filter(|(requests, above)| *above <= above_quantile(*requests, q)).count();
         (!windows.is_empty()).then(|| held as f64 / windows.len() as f64)
     }
 }
