@@ -45,9 +45,6 @@ pub(super) struct BlockPool {
     /// them then fit into the processor's cache.
     hashes: Vec<Option<u64>>,
     cached: HashMap<u64, u32, Spreading>,
-    /// By block, the one that held the next part of a prefix when it was last looked for: prefixes are found again as they were made, and
-    /// a table would be looked into far and wide for each of their blocks.
-    next: Vec<u32>,
     head: u32,
     tail: u32,
     free: u32,
@@ -60,7 +57,6 @@ impl BlockPool {
             blocks: vec![blank; num_blocks as usize],
             hashes: vec![None; num_blocks as usize],
             cached: HashMap::default(),
-            next: vec![NONE; num_blocks as usize],
             head: NONE,
             tail: NONE,
             free: 0,
@@ -80,20 +76,9 @@ impl BlockPool {
         self.blocks.len() as u32
     }
 
-    /// The block that holds the prefix with this hash, where `before` holds what is before it, and whether it is free (taking it then
-    /// shrinks the free queue).
-    pub(super) fn cached(&mut self, before: Option<u32>, hash: u64) -> Option<(u32, bool)> {
-        let expected = before.map(|before| self.next[before as usize]);
-        // A block that carries a hash is the one that the table has for it.
-        let found = expected.filter(|block| self.hashes.get(*block as usize) == Some(&Some(hash)));
-        let block = match found {
-            Some(block) => block,
-            None => {
-                let block = *self.cached.get(&hash)?;
-                before.into_iter().for_each(|before| self.next[before as usize] = block);
-                block
-            }
-        };
+    /// The block that holds this prefix, and whether it is free (taking it then shrinks the free queue).
+    pub(super) fn cached(&self, hash: u64) -> Option<(u32, bool)> {
+        let block = *self.cached.get(&hash)?;
         Some((block, self.blocks[block as usize].references == 0))
     }
 
@@ -207,29 +192,12 @@ mod tests {
         pool.release(&mut a);
         pool.release(&mut b);
         let taken = pool.take().unwrap();
-        assert!(pool.cached(None, 1).is_none());
-        let (kept, free) = pool.cached(None, 2).unwrap();
+        assert!(pool.cached(1).is_none());
+        let (kept, free) = pool.cached(2).unwrap();
         assert!(free);
         pool.share(kept);
         assert_eq!(pool.free(), 0);
         pool.check(&[&[taken], &[kept]]);
         assert!(!pool.reset());
-    }
-
-    #[test]
-    fn a_block_that_was_taken_for_another_prefix_is_not_what_followed() {
-        let mut pool = BlockPool::new(3);
-        let mut held: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
-        let [first, second, third] = held[..] else { panic!() };
-        (1..).zip([first, second]).for_each(|(hash, block)| pool.remember(block, hash));
-        for _ in 0..2 {
-            assert_eq!(pool.cached(Some(first), 2), Some((second, false)));
-        }
-        pool.release(&mut held);
-        assert_eq!((pool.take(), pool.take()), (Some(third), Some(second)));
-        assert_eq!(pool.cached(Some(first), 2), None);
-        pool.remember(third, 2);
-        assert_eq!(pool.cached(Some(first), 2), Some((third, false)));
-        pool.check(&[&[third], &[second]]);
     }
 }

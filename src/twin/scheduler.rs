@@ -341,7 +341,7 @@ impl Scheduler {
         let usable = ((sequence.tokens() - 1) / self.limits.block_size) as usize;
         let mut free_hits = 0;
         for hash in sequence.hashes.iter().take(usable) {
-            let Some((block, free)) = self.pool.cached(sequence.blocks.last().copied(), *hash) else { break };
+            let Some((block, free)) = self.pool.cached(*hash) else { break };
             sequence.blocks.push(block);
             free_hits += u32::from(free);
         }

@@ -116,13 +116,8 @@ impl Long {
 
     /// How many requests had their tokens streamed at the same time, in all but this share of the time: the sizes that batches come to.
     pub fn batch(&self, q: f64) -> u32 {
-        let times_of = |of: fn(&(f64, f64, Option<f64>, f64)) -> f64| {
-            let mut times: Vec<f64> = self.latencies.iter().map(of).filter(|at| at.is_finite()).collect();
-            times.sort_unstable_by(f64::total_cmp);
-            times
-        };
-        let (begins, ends) = (times_of(|l| l.0 + l.1), times_of(|l| l.0 + l.3));
-        let (mut begins, mut ends) = (begins.into_iter().peekable(), ends.into_iter().peekable());
+        let mut begins = sorted(self.latencies.iter().map(|l| l.0 + l.1)).peekable();
+        let mut ends = sorted(self.latencies.iter().map(|l| l.0 + l.3)).peekable();
         let (mut open, mut since, mut times) = (0_i32, 0.0, Vec::new());
         loop {
             let (at, change) = match (begins.peek(), ends.peek()) {
@@ -181,6 +176,13 @@ fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec
     let of = |(due, a, output): (f64, Answered, u32)| (due, a.first - due, a.tpot(output), a.last - due);
     let skipped = (served.len() as f64 * WARM_UP) as usize;
     served.skip(skipped).map(of).collect()
+}
+
+/// Those of the times that ever come, in their order.
+fn sorted(times: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    let mut times: Vec<f64> = times.filter(|at| at.is_finite()).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.into_iter()
 }
 
 /// How many of so many values lie above their quantile.
