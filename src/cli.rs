@@ -347,6 +347,9 @@ pub struct RunArgs {
     /// The GPUs of the engine, such as 1 or 0,1, unless the space file's engine.env names others; all that there are unless given
     #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
     pub gpus: Option<String>,
+    /// Where the engine's Python looks for modules, to which the one is added that lets a running engine alter its limits
+    #[arg(long, value_name = "PATH", env = "PYTHONPATH", hide = true)]
+    pub python_path: Option<String>,
     /// The seed of every draw; overrides the space file
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

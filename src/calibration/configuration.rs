@@ -119,6 +119,16 @@ impl Configuration {
         Ok(())
     }
 
+    /// This with the values of a point.
+    #[must_use]
+    pub fn with(mut self, point: &Point) -> Self {
+        for (name, value) in &point.0 {
+            // The other flags change nothing that is replayed.
+            let _ = self.set(name, &value.to_string());
+        }
+        self
+    }
+
     /// This, and what the other knows besides.
     #[must_use]
     pub fn or(mut self, other: &Self) -> Self {

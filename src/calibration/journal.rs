@@ -6,6 +6,7 @@ use std::path::Path;
 use super::configuration::Configuration;
 use super::source::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
 use crate::journal::{FILE, Record, read as read_journal};
+use crate::rig::Process;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::verdict::Outcome;
@@ -30,6 +31,8 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
     let mut evidence = Evidence { plan: journal.header().map(|h| Box::new(h.plan.clone())), ..Evidence::default() };
     let mut asked: BTreeMap<u32, &Point> = BTreeMap::new();
     let mut launched: BTreeMap<u32, Launched> = BTreeMap::new();
+    // By trial, what it ran with, and the trial whose launch started its process.
+    let mut ran: BTreeMap<u32, (Configuration, u32)> = BTreeMap::new();
     // What a resumed run measured again replaces what it was cut in.
     let mut probes: BTreeMap<(u32, u32), Recorded> = BTreeMap::new();
     let (mut void, mut broken, mut not_started, mut untold) = (0, 0, 0, 0);
@@ -41,8 +44,17 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
             Record::Ready { trial, ready, .. } => {
                 let point = asked.get(trial).map_or_else(Point::default, |point| (*point).clone());
                 let configuration = Configuration::of_engine(&ready.effective, &point);
-                let starting = ready.starting();
-                evidence.launches.extend(launched.insert(*trial, Launched { configuration, starting, stopping: None }));
+                let Process { altered, widest, .. } = &ready.process;
+                if !altered {
+                    // What its KV cache holds was left over by the limits that it was launched with.
+                    let configuration =
+                        widest.as_ref().map_or(configuration.clone(), |w| configuration.clone().with(w));
+                    let starting = ready.starting();
+                    let now = Launched { configuration, starting, stopping: None };
+                    evidence.launches.extend(launched.insert(*trial, now));
+                }
+                let process = launched.keys().next_back().copied().filter(|_| *altered).unwrap_or(*trial);
+                ran.insert(*trial, (configuration, process));
                 let version = ready.effective.version.as_deref().unwrap_or("of unknown version");
                 evidence.engine = Some(match evidence.plan.as_ref().map(|plan| plan.engine.kind) {
                     Some(EngineKind::Simulated) => "a simulated engine".to_owned(),
@@ -50,7 +62,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
                 });
             }
             Record::Stopped { trial, took } => {
-                if let Some(launched) = launched.get_mut(trial) {
+                if let Some(launched) = ran.get(trial).and_then(|(_, process)| launched.get_mut(process)) {
                     launched.stopping = Some(*took);
                 }
             }
@@ -58,14 +70,14 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
             Record::Broken { .. } => broken += 1,
             Record::Probed { verdict, .. } if verdict.outcome == Outcome::Void => void += 1,
             Record::Probed { trial, probe, requests, .. } => {
-                let Some(engine) = launched.get(trial) else { continue };
+                let Some((configuration, _)) = ran.get(trial) else { continue };
                 let file = folder.join(requests);
                 let text = std::fs::read(&file).map_err(|source| unreadable(&file, source))?;
                 let name = format!("t{trial:03}-p{probe:02}");
                 let read = request_file(&file, &name, &text)?;
                 untold += read.notes.len();
                 for recorded in read.probes {
-                    let configuration = engine.configuration.clone();
+                    let configuration = configuration.clone();
                     probes.insert((*trial, *probe), Recorded { configuration, ..recorded });
                 }
             }

@@ -14,7 +14,7 @@ pub(super) fn lend(
     place: &Place,
     job: JobMark,
     (plan, corpus, seed): (Plan, Corpus, u64),
-    (folder, gpus): (PathBuf, Option<String>),
+    (folder, gpus, python_path): (PathBuf, Option<String>, Option<String>),
     quiet: bool,
 ) -> Result<u8, Failed> {
     let Place { rank, address } = place;
@@ -25,7 +25,7 @@ pub(super) fn lend(
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let terms = Terms { greeting: Greeting { rank: *rank, job }, space: plan.space.clone(), silence: SILENCE };
-    let rig = RealRig::new(plan, Workplace { binary, folder, gpus }, seed, corpus);
+    let rig = RealRig::new(plan, Workplace { binary, folder, gpus, python_path }, seed, corpus);
     let say = move |words: &str| {
         if !quiet {
             complain(words);

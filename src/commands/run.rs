@@ -32,7 +32,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let job = JobMark::of(&plan, &space.display().to_string(), seed, &corpus);
     if let Some(place) = crew.lends() {
         let folder = out.join("trials");
-        return lend(place, job, (plan, corpus, seed), (folder, args.gpus), args.quiet);
+        return lend(place, job, (plan, corpus, seed), (folder, args.gpus, args.python_path), args.quiet);
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
@@ -75,7 +75,12 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
-    let place = Workplace { binary, folder: out.join("trials"), gpus: args.gpus.clone() };
+    let place = Workplace {
+        binary,
+        folder: out.join("trials"),
+        gpus: args.gpus.clone(),
+        python_path: args.python_path.clone(),
+    };
     let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };

@@ -6,6 +6,7 @@ mod command_line;
 mod complaints;
 pub mod diagnosis;
 pub mod effective;
+pub mod live;
 mod log_lines;
 pub mod metrics;
 mod probe_http;

@@ -79,7 +79,11 @@ impl Cost {
         for entry in entries {
             match &entry.record {
                 Record::Launching { .. } => cost.launches += 1,
-                Record::Ready { ready, .. } => cost.engine_seconds += ready.took,
+                Record::Ready { ready, .. } => {
+                    // A process that ran already was not launched.
+                    cost.launches -= u32::from(ready.process.altered);
+                    cost.engine_seconds += ready.took;
+                }
                 Record::NotReady { failure, .. } => cost.engine_seconds += failure.took,
                 Record::Probed { took, .. } => {
                     cost.probes += 1;

@@ -223,6 +223,8 @@ impl Standing {
                 self.cost.launches += 1;
             }
             Event::Ready { ready, .. } => {
+                // What was announced as a launch needed none.
+                self.cost.launches -= u32::from(ready.process.altered);
                 self.model = Some(ready.model.clone());
                 self.engine_version.clone_from(&ready.effective.version);
                 self.gpus.clone_from(&ready.gpus);
@@ -290,7 +292,7 @@ mod tests {
             says: "it died without a word".into(),
             consequence: Consequence::Retry,
         };
-        board.take(&Event::Launching { trial: 3, attempt: 1, purpose: Purpose::Memory, point: &point });
+        board.take(&Event::Launching { trial: 3, attempt: 1, purpose: Purpose::Memory, point: &point, alters: false });
         board.take(&Event::Probing { trial: 3, rate: Rate(7.0), length: Seconds(1.0) });
         let standing = board.standing();
         assert_eq!((standing.phase, standing.trials, standing.probing), (Phase::Memory, 3, Some(Rate(7.0))));

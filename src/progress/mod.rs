@@ -48,6 +48,8 @@ pub enum Event<'a> {
         purpose: Purpose,
         /// With what.
         point: &'a Point,
+        /// Whether it is one that runs and takes other limits.
+        alters: bool,
     },
     /// It serves.
     Ready {

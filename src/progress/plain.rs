@@ -29,9 +29,9 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
                 if *swept > 0 { format!("; {swept} processes of the earlier run were ended") } else { String::new() };
             format!("resumed: {} probes are in the journal and are not paid again{swept}", cost.probes)
         }
-        Event::Launching { trial, attempt, purpose, point } => {
+        Event::Launching { trial, attempt, purpose, point, alters } => {
             let again = if *attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
-            format!("trial {trial} ({}){again}: launching {point}", purpose.name())
+            format!("trial {trial} ({}){again}: {} {point}", purpose.name(), begins(*alters))
         }
         Event::Ready { trial, ready, mismatches } => {
             let kv = ready.effective.kv_cache_tokens.map_or(String::new(), |t| format!(", {t} KV tokens"));
@@ -39,7 +39,10 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
                 .iter()
                 .map(|(name, asked, runs)| format!("; WARNING: asked for {name} {asked}, it runs {runs}"))
                 .collect();
-            format!("trial {trial}: ready in {}{kv}{differs}", ready.took)
+            let stays = ready.process.stays.as_ref().map_or(String::new(), |why| {
+                format!("; it cannot alter its limits while it runs, so every point is launched ({why})")
+            });
+            format!("trial {trial}: ready in {}{kv}{differs}{stays}", ready.took)
         }
         Event::Failed { trial, diagnosis, again } => {
             let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!("\n    the log says: {l}"));
@@ -88,6 +91,11 @@ pub(super) fn line(event: &Event<'_>) -> Option<String> {
 }
 
 /// What the twin makes of a promise.
+/// What is done to come to a point.
+pub(super) fn begins(alters: bool) -> &'static str {
+    if alters { "altering the running engine to" } else { "launching" }
+}
+
 fn paired(p: &Paired) -> String {
     let explains = format!("the twin explains {:.0} %", p.explained * 100.0);
     match p.judge {

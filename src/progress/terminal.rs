@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plain::line;
+use super::plain::{begins, line};
 use super::{Event, Sink};
 
 /// Draws on standard error.
@@ -45,8 +45,8 @@ impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Launching { trial, point, .. } => {
-                shown.now.insert(*trial, format!("trial {trial}: launching {point}"));
+            Event::Launching { trial, point, alters, .. } => {
+                shown.now.insert(*trial, format!("trial {trial}: {} {point}", begins(*alters)));
             }
             Event::Probing { rate, length, trial } => {
                 shown.now.insert(*trial, format!("trial {trial}: {rate} for {length}"));

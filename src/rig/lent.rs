@@ -194,6 +194,7 @@ struct Job {
 /// Follows the orders, one after the other. A launch or a probe is given up for a later order, a stop never is.
 async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver<Order>) -> Result<(), RigError> {
     let mut next = None;
+    let mut latest = String::new();
     loop {
         let order = match next.take() {
             Some(order) => Some(order),
@@ -215,7 +216,10 @@ async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver
             }
             Some(Order::Task(job)) => job,
         };
+        let taken_over = std::mem::replace(&mut latest, job.session.clone()) != job.session;
         let stopped = match &job.task {
+            // The engine that runs may take the limits of this point.
+            Task::Launch { trial, .. } if trial.on.is_some() && !taken_over => Ok(Seconds(0.0)),
             Task::Launch { .. } | Task::Stop => stop(&mut rig, &desk).await,
             Task::Probe(_) => Ok(Seconds(0.0)),
         };

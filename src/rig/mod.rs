@@ -7,6 +7,7 @@ mod address;
 mod cache;
 mod either;
 mod lent;
+mod live;
 mod protocol;
 mod real;
 mod remote;
@@ -75,6 +76,10 @@ pub struct Trial {
     /// What the warm-up of an earlier launch showed, where there was one: then this one needs no whole answers.
     #[serde(default)]
     pub warmed: Option<Warmed>,
+    /// The trial for which the process is, or was, started that this one may run on: its own, or an earlier one whose engine takes this point's
+    /// limits. None for a plain launch.
+    #[serde(default)]
+    pub on: Option<u32>,
 }
 
 /// A process that was just started.
@@ -106,6 +111,21 @@ pub struct Ready {
     /// Bytes of host memory that its processes held at most, summed; none where that is not known.
     #[serde(default)]
     pub host_memory: Option<u64>,
+    /// What the trial runs on.
+    #[serde(default)]
+    pub process: Process,
+}
+
+/// The process that a trial runs on; by default one that was launched plainly.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Whether it ran already, and took the limits of the trial's point.
+    pub altered: bool,
+    /// The values that it was launched with, where it takes any smaller limits while it runs.
+    pub widest: Option<Point>,
+    /// Why it cannot, where that was tried.
+    pub stays: Option<String>,
 }
 
 impl Ready {

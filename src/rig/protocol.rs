@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_task_with_more_in_it_is_none() {
-        let task = Task::Launch { trial: Trial { number: 3, attempt: 1, warmed: None }, point: Point::default() };
+        let task =
+            Task::Launch { trial: Trial { number: 3, attempt: 1, warmed: None, on: None }, point: Point::default() };
         let text = serde_json::to_string(&task).unwrap();
         assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
         let more = text.replace("\"point\"", "\"command\":[\"sh\"],\"point\"");

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::live::LiveFile;
 use super::server::ASK_EVERY;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
+use super::{CacheUse, Failure, Measured, ProbeAsk, Process, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
+use crate::engine::effective::Effective;
+use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
 use crate::engine::{Endpoints, api_key, command_line, environment};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::settings::{Plan, Secrets};
-use crate::space::Point;
+use crate::space::{Point, Value};
 use crate::supervise::{
     Child, GpuMemory, Gpus, Launch, SuperviseError, free_port, gpu_clean, peak_memory, port_is_free,
 };
@@ -35,6 +38,8 @@ pub struct Workplace {
     pub folder: PathBuf,
     /// The GPUs that engines see, unless the space file names others, as [`VISIBLE_GPUS`] does; all that there are where it is none.
     pub gpus: Option<String>,
+    /// Where Python looks for modules, as `PYTHONPATH` says it.
+    pub python_path: Option<String>,
 }
 
 /// Engines as processes on this machine.
@@ -49,14 +54,38 @@ pub struct RealRig {
     gpu_before: Option<GpuMemory>,
     gpu_names: Vec<String>,
     looked: bool,
+    /// Why engines cannot alter their limits, once one was found unable to.
+    stays: Option<String>,
     running: Option<Running>,
 }
 
 struct Running {
     child: Child,
     endpoints: Endpoints,
-    server: Option<Server>,
     port: u16,
+    live: Option<Live>,
+    /// Once it serves: how it is asked, and what it said.
+    serving: Option<(Server, Ready)>,
+}
+
+/// An engine that takes other limits while it runs.
+struct Live {
+    /// The trial that it was started for.
+    on: u32,
+    /// The values that it was launched with.
+    widest: Point,
+    file: LiveFile,
+}
+
+impl Running {
+    fn server(&self) -> Option<&Server> {
+        self.serving.as_ref().map(|(server, _)| server)
+    }
+
+    /// Whether the limits that it was told last, if any, are in force.
+    fn holds_its_limits(&self) -> bool {
+        self.live.as_ref().is_none_or(|live| live.file.holds().unwrap_or(false))
+    }
 }
 
 impl RealRig {
@@ -75,8 +104,14 @@ impl RealRig {
             gpu_before: None,
             gpu_names: Vec::new(),
             looked: false,
+            stays: None,
             running: None,
         }
+    }
+
+    /// Where a launch writes.
+    fn folder(&self, trial: Trial) -> PathBuf {
+        self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt))
     }
 
     /// Why the engine that runs, or ran, is no use.
@@ -85,12 +120,12 @@ impl RealRig {
         diagnose(&running.child.output().text(), exit, &tuned)
     }
 
-    async fn become_ready(&mut self, trial: Trial) -> Result<Ready, Diagnosis> {
+    async fn become_ready(&mut self, trial: Trial, point: &Point) -> Result<Ready, Diagnosis> {
         let begun = clock::now();
         let Some(running) = &self.running else { return Err(hung("no engine was started".into())) };
         let timeout = self.plan.engine.start_timeout;
         let ready = tokio::select! {
-            ready = tokio::time::timeout(timeout, serves(&running.endpoints)) => ready.ok(),
+            ready = tokio::time::timeout(timeout, model_served(&running.endpoints)) => ready.ok(),
             exit = running.child.exited() => {
                 // The last words may still be on their way through the pipe.
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -132,25 +167,120 @@ impl RealRig {
             Ok(Err(why)) => return Err(hung(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
         };
+        if !running.holds_its_limits() {
+            return Err(unmoved());
+        }
         let effective = running.endpoints.effective(&running.child.output().text()).await;
+        let widest = running.live.as_ref().map(|live| live.widest.clone());
         let ready = Ready {
             took: begun.elapsed().into(),
-            effective,
+            effective: if widest.is_some() { with_limits(effective, point) } else { effective },
             model,
             gpus: self.gpu_names.clone(),
             warm_up: Some(begun.elapsed().saturating_sub(served).into()),
             warmed,
             host_memory: peak_memory(&running.child.group),
+            process: Process { altered: false, widest, stays: self.stays.clone().filter(|_| trial.on.is_some()) },
         };
         if let Some(running) = &mut self.running {
-            running.server = Some(server);
+            running.serving = Some((server, ready.clone()));
         }
         Ok(ready)
     }
 
+    /// Lets the engine that runs take the limits of a point, where it can and may; none where it has to be launched.
+    async fn alter(&mut self, trial: Trial, point: &Point) -> Option<Ready> {
+        let Running { child, live: Some(live), serving: Some((server, launched)), .. } = self.running.as_mut()? else {
+            return None;
+        };
+        if trial.on != Some(live.on) || !serves(&live.widest, point) {
+            return None;
+        }
+        let altered = async {
+            // Those that run end under the old limits; then a request makes it look for the new ones.
+            server.settle(false).await.ok()?;
+            live.file.ask(LiveLimits::of(point)).ok()?;
+            server.settle(false).await.ok()?;
+            live.file.holds().ok()?.then_some(())
+        };
+        tokio::select! {
+            altered = altered => altered?,
+            _ = child.exited() => return None,
+        }
+        let process = Process { altered: true, ..launched.process.clone() };
+        let effective = with_limits(launched.effective.clone(), point);
+        let warmed = trial.warmed.unwrap_or(launched.warmed);
+        Some(Ready { effective, process, warmed, warm_up: None, ..launched.clone() })
+    }
+
+    /// Starts an engine with the point's arguments, or with those of a wider one whose limits it then lowers.
+    async fn launch_one(
+        &mut self,
+        trial: Trial,
+        point: &Point,
+        live: Option<(u32, Point)>,
+        spawned: &mut (dyn FnMut(&Spawned) + Send),
+    ) -> Result<Ready, RigError> {
+        let begun = clock::now();
+        let machine = |e: std::io::Error| RigError::Machine(format!("failed to find a free port: {e}"));
+        let port = self.plan.engine.port.map_or_else(free_port, Ok).map_err(machine)?;
+        if !port_is_free(port) {
+            return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
+        }
+        let folder = self.folder(trial);
+        let failed = |e: std::io::Error| RigError::Machine(format!("failed to write into {}: {e}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let mut command = command_line(&self.plan.engine, &self.place.binary, port, point);
+        let mut env = engine_environment(&self.plan, &self.place);
+        let live = match live {
+            Some((on, widest)) => {
+                let mut file = LiveFile::create(&folder.join("live")).map_err(failed)?;
+                file.ask(LiveLimits::of(point)).map_err(failed)?;
+                command = command_line(&self.plan.engine, &self.place.binary, port, &widest);
+                command.extend(file.arguments());
+                let python_path = env.get("PYTHONPATH").or(self.place.python_path.as_ref()).cloned();
+                env.extend(file.environment(python_path.as_deref()));
+                Some(Live { on, widest, file })
+            }
+            None => None,
+        };
+        let launch = Launch {
+            guardian: self.place.binary.clone(),
+            command,
+            env,
+            log: folder.join("engine.log"),
+            grace: self.plan.engine.stop_timeout,
+        };
+        let child = match Child::spawn(launch, self.secrets.clone()).await {
+            Ok(child) => child,
+            Err(error @ SuperviseError::NotSpawned(_)) => {
+                let diagnosis = Diagnosis {
+                    cause: Cause::Environment,
+                    line: None,
+                    says: format!("{error}; is engine.command right, and the program on the PATH?"),
+                    consequence: Consequence::Abort,
+                };
+                return Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })));
+            }
+            Err(error) => return Err(RigError::Machine(error.to_string())),
+        };
+        spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
+        let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
+        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
+            .map_err(|e| RigError::Machine(e.to_string()))?;
+        self.running = Some(Running { child, endpoints, port, live, serving: None });
+        match self.become_ready(trial, point).await {
+            Ok(ready) => Ok(ready),
+            Err(diagnosis) => {
+                self.stop().await?;
+                Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
+            }
+        }
+    }
+
     async fn measure(&self, running: &Running, ask: &ProbeAsk) -> Result<Measured, Diagnosis> {
         let begun = clock::now();
-        let Some(server) = &running.server else { return Err(hung("it never became ready".into())) };
+        let Some(server) = running.server() else { return Err(hung("it never became ready".into())) };
         let settled = server.settle(true).await.map_err(hung)?;
         let pace = Pace {
             demand: Demand::Open(ask.rate),
@@ -176,6 +306,9 @@ impl RealRig {
             // An engine that hangs or dies breaks promises too; that is its failure, not the point's.
             server.settle(true).await.map_err(hung)?;
         }
+        if !running.holds_its_limits() {
+            return Err(unmoved());
+        }
         let cache = CacheUse::of(&driven.records, ask.window, &telemetry, settled.reset);
         Ok(Measured {
             records: driven.records,
@@ -198,7 +331,7 @@ fn engine_environment(plan: &Plan, place: &Workplace) -> BTreeMap<String, String
 }
 
 /// Health, the model listed, and then a real completion (in the warm-up).
-async fn serves(endpoints: &Endpoints) -> String {
+async fn model_served(endpoints: &Endpoints) -> String {
     loop {
         if endpoints.healthy().await
             && let Some(model) = endpoints.model().await
@@ -206,6 +339,23 @@ async fn serves(endpoints: &Endpoints) -> String {
             return model;
         }
         tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// What an engine runs whose limits were altered: it tells those of its launch.
+fn with_limits(mut effective: Effective, point: &Point) -> Effective {
+    let altered = LiveLimits::of(point).named().map(|(name, limit)| (name.to_owned(), Value::Int(limit)));
+    effective.values.extend(altered);
+    effective
+}
+
+/// A live engine that is none.
+fn unmoved() -> Diagnosis {
+    Diagnosis {
+        cause: Cause::Crashed,
+        line: None,
+        says: "it did not take the limits that it was told, or did not keep to them".to_owned(),
+        consequence: Consequence::Retry,
     }
 }
 
@@ -227,54 +377,38 @@ impl Rig for RealRig {
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
+        if let Some(ready) = self.alter(trial, point).await {
+            return Ok(Ready { took: begun.elapsed().into(), ..ready });
+        }
         self.stop().await?;
         if !self.looked {
             (self.gpu_before, self.gpu_names, self.looked) = (self.gpus.memory().await, self.gpus.names().await, true);
         }
-        let machine = |e: std::io::Error| RigError::Machine(format!("failed to find a free port: {e}"));
-        let port = self.plan.engine.port.map_or_else(free_port, Ok).map_err(machine)?;
-        if !port_is_free(port) {
-            return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
+        let live = trial.on.filter(|_| self.stays.is_none()).and_then(|on| Some((on, widest(&self.plan, point)?)));
+        if let Some((on, widest)) = live {
+            match self.launch_one(trial, point, Some((on, widest.clone())), spawned).await {
+                Err(RigError::Engine(failure)) if may_start_plainly(&failure.diagnosis, &widest, point) => {
+                    let Diagnosis { says, line, .. } = failure.diagnosis;
+                    self.stays = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));
+                    let log = self.folder(trial).join("engine.log");
+                    drop(std::fs::rename(&log, log.with_file_name("engine-live.log")));
+                }
+                answer => return answer.map(|ready| Ready { took: begun.elapsed().into(), ..ready }),
+            }
         }
-        let folder = self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt));
-        std::fs::create_dir_all(&folder)
-            .map_err(|e| RigError::Machine(format!("failed to make {}: {e}", folder.display())))?;
-        let launch = Launch {
-            guardian: self.place.binary.clone(),
-            command: command_line(&self.plan.engine, &self.place.binary, port, point),
-            env: engine_environment(&self.plan, &self.place),
-            log: folder.join("engine.log"),
-            grace: self.plan.engine.stop_timeout,
-        };
-        let child = match Child::spawn(launch, self.secrets.clone()).await {
-            Ok(child) => child,
-            Err(error @ SuperviseError::NotSpawned(_)) => {
-                let diagnosis = Diagnosis {
-                    cause: Cause::Environment,
-                    line: None,
-                    says: format!("{error}; is engine.command right, and the program on the PATH?"),
-                    consequence: Consequence::Abort,
-                };
-                return Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })));
-            }
-            Err(error) => return Err(RigError::Machine(error.to_string())),
-        };
-        spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
-        let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
-        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
-            .map_err(|e| RigError::Machine(e.to_string()))?;
-        self.running = Some(Running { child, endpoints, server: None, port });
-        match self.become_ready(trial).await {
+        match self.launch_one(trial, point, None, spawned).await {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),
-            Err(diagnosis) => {
-                self.stop().await?;
-                Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
+            Err(RigError::Engine(failure)) => {
+                // It was not for the limits, then.
+                self.stays = self.stays.take().filter(|_| trial.on.is_none());
+                Err(RigError::Engine(Box::new(Failure { took: begun.elapsed().into(), ..*failure })))
             }
+            Err(error) => Err(error),
         }
     }
 
     fn material(&self) -> &Material {
-        self.running.as_ref().and_then(|r| r.server.as_ref()).map_or(&self.material, Server::material)
+        self.running.as_ref().and_then(Running::server).map_or(&self.material, Server::material)
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
@@ -296,6 +430,9 @@ impl Rig for RealRig {
                 died(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))))
             }
         };
+        if !running.holds_its_limits() {
+            self.stays = Some(unmoved().says);
+        }
         self.stop().await?;
         Err(RigError::Engine(Box::new(Failure { diagnosis: broken, took: begun.elapsed().into() })))
     }
@@ -304,7 +441,7 @@ impl Rig for RealRig {
         let begun = clock::now();
         if let Some(running) = self.running.take() {
             let port = running.port;
-            drop(running.server);
+            drop(running.serving);
             running.child.stop().await;
             gpu_clean(&self.gpus, self.gpu_before).await.map_err(|e| RigError::Machine(e.to_string()))?;
             if self.plan.engine.port == Some(port) && !port_is_free(port) {

@@ -9,7 +9,7 @@ use super::telemetry::Telemetry;
 use crate::clock;
 use crate::engine::Endpoints;
 use crate::engine::telemetry::EngineSample;
-use crate::load::{Client, Driven, Schedule, Target, ToTheEnd, Watch, drive};
+use crate::load::{Client, Driven, RequestRecord, Schedule, Target, ToTheEnd, Watch, drive};
 use crate::order::median;
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
@@ -41,10 +41,28 @@ pub struct Server {
 /// What the burst of the warm-up showed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Warmed {
-    /// Answers per second in it: a first guess of the capacity.
+    /// Whole answers per second in it: a first guess of the capacity.
     pub burst_rate: Rate,
-    /// What one answer took, the median.
+    /// What one whole answer takes, the median.
     pub answer_time: Seconds,
+}
+
+impl Warmed {
+    /// By requests sent at the same time that were answered with so many tokens at most, and would have been with all that were `asked`; none
+    /// where none was answered. What is missing of an answer comes as fast as the tokens of the fastest: the others' first ones came
+    /// while prompts were still computed.
+    fn of(records: &[RequestRecord], asked: &[u32]) -> Option<Self> {
+        let answered = || records.iter().filter(|r| r.complete());
+        let pace = answered().filter_map(RequestRecord::tpot).map(|tpot| tpot.0).fold(f64::INFINITY, f64::min);
+        let took = |r: &RequestRecord| {
+            let missing = asked.get(r.id as usize)?.saturating_sub(r.asked_out);
+            Some(r.e2e()?.0 + if missing > 0 { pace * f64::from(missing) } else { 0.0 })
+        };
+        let took: Vec<f64> = answered().filter_map(took).filter(|took| took.is_finite()).collect();
+        let answer_time = Seconds(median(took.iter().copied())?);
+        let ended = took.iter().copied().fold(0.0, f64::max);
+        Some(Self { burst_rate: Rate(took.len() as f64 / ended.max(1e-3)), answer_time })
+    }
 }
 
 /// Traffic whose answers end after a few tokens.
@@ -108,13 +126,14 @@ impl Server {
         &self.material
     }
 
-    /// One real answer, then a burst whose latencies are discarded. Where an earlier launch `showed` how long answers take, a few tokens of each
-    /// are enough: they compile and touch what whole answers do.
+    /// One real answer, then a burst whose latencies are discarded. A few tokens of each are enough, since they compile and touch what whole
+    /// answers do, where an earlier launch `showed` how long answers take, or they are as long as was asked.
     ///
     /// # Errors
     /// A sentence, where it does not answer the workload's requests.
     pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, String> {
-        let source = |count| {
+        let is_short = showed.is_some() || self.workload.ignore_eos;
+        let whole = |count| {
             let pace = Pace {
                 demand: Demand::AllAtOnce(count),
                 horizon: Seconds(1e9),
@@ -123,8 +142,10 @@ impl Server {
                 shared_seed: self.shared_seed,
                 answer_time: Seconds(0.0),
             };
-            let whole = workload::source(&self.workload, &self.material, pace);
-            if showed.is_some() { Box::new(Begun(whole)) as Box<dyn Source> } else { whole }
+            workload::source(&self.workload, &self.material, pace)
+        };
+        let source = |count| {
+            if is_short { Box::new(Begun(whole(count))) as Box<dyn Source> } else { whole(count) }
         };
         let first = source(1).take().ok_or("the workload has no request")?;
         tokio::time::timeout(patience.duration(), self.client.answers(&first.prompt, first.output_tokens))
@@ -133,10 +154,10 @@ impl Server {
             .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
         let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: patience, request_timeout: None };
         let driven = drive(&self.client, source(BURST), schedule, Box::new(ToTheEnd)).await;
-        let latencies = driven.records.iter().filter(|r| r.complete()).filter_map(|r| r.e2e()).map(|l| l.0);
-        let answered = latencies.clone().count();
-        let answer_time = Seconds(median(latencies).ok_or("none of its first completions was answered")?);
-        Ok(showed.unwrap_or(Warmed { burst_rate: Rate(answered as f64 / driven.ended.0), answer_time }))
+        let mut whole = whole(BURST);
+        let asked: Vec<u32> = std::iter::from_fn(|| Some(whole.take()?.output_tokens)).collect();
+        let warmed = Warmed::of(&driven.records, &asked).ok_or("none of its first completions was answered")?;
+        Ok(showed.unwrap_or(warmed))
     }
 
     /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.
@@ -212,6 +233,35 @@ fn sign_of_life(endpoint: Endpoint) -> Prompt {
 mod tests {
     use super::*;
     use crate::settings::parse;
+
+    #[test]
+    fn what_is_missing_of_an_answer_comes_as_fast_as_the_tokens_of_the_fastest() {
+        let record = |id, first, last, tokens| RequestRecord {
+            id,
+            due: Seconds(0.0),
+            sent: Seconds(0.0),
+            first: Some(Seconds(first)),
+            last: Some(Seconds(last)),
+            tokens_in: Some(100),
+            tokens_cached: None,
+            tokens_out: Some(tokens),
+            asked_out: tokens,
+            asked_in: 100,
+            shared_in: 0,
+            error: None,
+            turn: None,
+            why: None,
+            gaps: Vec::new(),
+        };
+        // Prompts were computed meanwhile, but for the last one's tokens: 10 ms each.
+        let records = [record(0, 0.1, 1.6, 16), record(1, 0.5, 1.6, 16), record(2, 1.45, 1.6, 16)];
+        let warmed = Warmed::of(&records, &[116, 216, 16]).unwrap();
+        assert!((warmed.answer_time.0 - 2.6).abs() < 1e-9, "{warmed:?}");
+        assert!((warmed.burst_rate.0 - 3.0 / 3.6).abs() < 1e-9, "{warmed:?}");
+        let whole = Warmed::of(&records, &[16, 16, 16]).unwrap();
+        assert!((whole.answer_time.0 - 1.6).abs() < 1e-9, "{whole:?}");
+        assert_eq!(Warmed::of(&[], &[16]), None);
+    }
 
     #[test]
     fn short_answers_are_those_of_the_same_requests() {

@@ -279,13 +279,13 @@ impl Bayes {
         // enough where another probe could only tell it better: that is what certification does too.
         let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= SETTLED * self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
-            offers.push(self.offer(&running.point, &running.curve, best.rate, false, engine));
+            offers.push(self.offer(&running.point, &running.curve, best.rate, engine));
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
         if self.launches() < self.most_launches && self.in_vain() < PATIENCE {
             for point in self.untried() {
                 let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
-                offers.push(self.offer(&point, &curve, best.rate, true, engine));
+                offers.push(self.offer(&point, &curve, best.rate, engine));
             }
         }
         offers.retain(|o| o.gain >= self.min_gain);
@@ -296,10 +296,10 @@ impl Bayes {
     }
 
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
-    fn offer(&self, point: &Point, curve: &Curve, best: Rate, fresh: bool, engine: &dyn Expectation) -> Offer {
+    fn offer(&self, point: &Point, curve: &Curve, best: Rate, engine: &dyn Expectation) -> Offer {
         let limit = curve.root().map_or(0.0, |r| r.rate.0);
         let rate = round(Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)));
-        Offer { gain: curve.gain(best), seconds: engine.price(rate, fresh).0, point: point.clone(), rate }
+        Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
     }
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.

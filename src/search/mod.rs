@@ -172,8 +172,8 @@ pub trait Expectation {
     /// Whether the engine that runs now is that of the point.
     fn runs(&self, point: &Point) -> bool;
 
-    /// What a probe at that rate costs, the launch of an engine included where it is `fresh`.
-    fn price(&self, rate: Rate, fresh: bool) -> Seconds;
+    /// What a probe of the point at that rate costs, what has to be done to its engine before included.
+    fn price(&self, point: &Point, rate: Rate) -> Seconds;
 }
 
 /// A strategy, told what it asked for in the order in which it asked. Where several engines answer, it is asked for each of them before it is

@@ -39,6 +39,7 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
         stall_timeout: fields.time("stall_timeout")?,
         stop_timeout: fields.time("stop_timeout")?,
         start_estimate: fields.time("start_estimate")?,
+        live: fields.switch("live")?,
     })
 }
 

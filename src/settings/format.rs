@@ -162,9 +162,12 @@ pub static ENGINE: Table = Table {
         Key::default("stop_timeout", POSITIVE_TIME, "\"15s\"", "How long the engine may take to end before it is killed."),
         Key::default("start_estimate", POSITIVE_TIME, "\"60s\"", "What a start is expected to take, until one was measured.").of(&["vllm"]),
         Key::default("start_estimate", POSITIVE_TIME, "\"1s\"", "What a start is expected to take, until one was measured.").of(&["simulated"]),
+        Key::default("live", Kind::Switch, "true", LIVE).of(&["vllm"]),
+        Key::default("live", Kind::Switch, "false", LIVE).of(&["simulated"]),
     ],
 };
 
+const LIVE: &str = "Whether the search changes the limits of a running engine instead of launching it for each point; what is certified is launched.";
 const ENDPOINT: Kind = Kind::Word(&["completions", "chat"]);
 const ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant"]);
 const RECORDED_ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant", "recorded"]);

@@ -116,6 +116,9 @@ pub struct EnginePlan {
     pub stop_timeout: Duration,
     /// What a start is expected to take, for the forecast before the first one was measured.
     pub start_estimate: Duration,
+    /// Whether a running engine may take other limits instead of being launched for each point.
+    #[serde(default)]
+    pub live: bool,
 }
 
 /// What is asked of the engine.

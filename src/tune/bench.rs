@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use futures_util::future::{join_all, try_join_all};
 
 use super::books::Books;
-use super::cost::Prices;
+use super::cost::{Before, Prices};
 use super::foresight::Foresight;
 use super::pairing::Hindsight;
 use super::session::NEVER_CUT;
-use super::worker::{Asking, Launch, Told, Worker};
+use super::worker::{Asking, Launch, Told, Wanted, Worker};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
@@ -38,7 +38,7 @@ pub struct Bench<'a, R> {
 /// What one worker does in a round: launches where a point is given, then probes.
 pub(super) struct Step {
     pub(super) worker: usize,
-    pub(super) launch: Option<(Purpose, Point)>,
+    pub(super) launch: Option<Wanted>,
     pub(super) asking: Asking,
     pub(super) certainty: Certainty,
 }
@@ -98,6 +98,13 @@ impl<'a, R: Rig> Bench<'a, R> {
         self.workers.get(worker)?.current.as_ref().map(|c| &c.known_as)
     }
 
+    /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
+    pub(super) fn before(&self, worker: usize, wanted: &Wanted) -> Before {
+        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
+        let alters = current.is_some_and(|current| current.serves(wanted)) && self.books.may_alter(wanted);
+        if alters { Before::Altering } else { Before::Launching }
+    }
+
     /// The point of the first worker's trial by its full name: the engine has told what it chose for parameters that were left to it.
     pub(super) fn known_as(&mut self, point: &Point) {
         if let Some(current) = self.workers.first_mut().and_then(|worker| worker.current.as_mut()) {
@@ -122,7 +129,9 @@ impl<'a, R: Rig> Bench<'a, R> {
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, BenchError> {
-        let launch = |(worker, purpose, point)| (worker, Some(self.books.next_launch(purpose, point)), None);
+        let launch = |(worker, purpose, point)| {
+            (worker, Some(self.books.next_launch(Wanted { purpose, point, anew: false })), None)
+        };
         let asked = asked.into_iter().map(launch).collect();
         Ok(self.together(asked).await?.into_iter().filter_map(|answer| answer.ready).collect())
     }
@@ -148,7 +157,7 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What ends a session.
     pub(super) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, BenchError> {
         let asked = steps.into_iter().map(|Step { worker, launch, asking, certainty }| {
-            let launch = launch.map(|(purpose, point)| self.books.next_launch(purpose, point));
+            let launch = launch.map(|wanted| self.books.next_launch(wanted));
             (worker, launch, Some((asking, certainty)))
         });
         let asked = asked.collect();
@@ -207,7 +216,8 @@ impl<'a, R: Rig> Bench<'a, R> {
     fn tell(&mut self, worker: usize, told: Told) -> Result<(), BenchError> {
         let Self { workers, books, .. } = self;
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
-        let (trial, probe) = (current.trial, told.probe);
+        // Launches differ, and points that one process served do not.
+        let (trial, probe, on) = (current.trial, told.probe, current.on);
         if told.ask.rate != ALL_AT_ONCE {
             books.pairing.hear(&told.verdict);
         }
@@ -215,10 +225,10 @@ impl<'a, R: Rig> Bench<'a, R> {
         let due = match &told.lesson {
             // What a burst shows is no evidence for a rate.
             Some(lesson) if current.purpose.certifies() && told.ask.slack < NEVER_CUT => {
-                books.pairing.witness(worker, trial, lesson, told.verdict.complete);
+                books.pairing.witness(worker, on, lesson, told.verdict.complete);
                 false
             }
-            Some(lesson) => books.pairing.learn(trial, lesson),
+            Some(lesson) => books.pairing.learn(on, lesson),
             None => false,
         };
         current.told.push(told);
@@ -292,9 +302,10 @@ impl<'a, R: Rig> Bench<'a, R> {
     pub(super) fn foresight(&mut self, worker: usize, prices: Prices, crowded: bool) -> Foresight<'_> {
         let Self { workers, books, .. } = self;
         let material = books.material(workers[0].rig.material());
+        let alters = !books.stays();
         let Books { plan, seed, pairing, outlook, .. } = books;
-        let running = workers[worker].current.as_ref().map(|current| &current.known_as);
-        Foresight { plan, material, seed: *seed, pairing, outlook, prices, running, crowded }
+        let running = workers[worker].current.as_ref();
+        Foresight { plan, material, seed: *seed, pairing, outlook, prices, running, alters, crowded }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, the latest word on it, and the time it took.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use super::foresight::Outlook;
 use super::pairing::{Engine, Lesson, Pairing};
-use super::worker::Launch;
-use crate::journal::{Cost, Entry, Journal, JournalError, Purpose, Record, Writer};
+use super::worker::{Launch, Wanted};
+use crate::engine::live::widest;
+use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer};
 use crate::load::{read_records, write_records};
 use crate::progress::Sink;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
@@ -121,9 +122,23 @@ impl<'a> Books<'a> {
     }
 
     /// A launch with the number of the next trial.
-    pub(super) fn next_launch(&mut self, purpose: Purpose, point: Point) -> Launch {
+    pub(super) fn next_launch(&mut self, wanted: Wanted) -> Launch {
         self.trials += 1;
-        Launch { trial: self.trials, purpose, point, warmed: self.warmed() }
+        let live = self.may_alter(&wanted);
+        Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
+    }
+
+    /// Whether an engine for this may be one that alters its limits: what certifies is launched plainly, and so is everything once an engine
+    /// was found unable to.
+    pub(super) fn may_alter(&self, wanted: &Wanted) -> bool {
+        !wanted.purpose.certifies() && widest(self.plan, &wanted.point).is_some() && !self.stays()
+    }
+
+    /// Whether some engine was found unable to alter its limits.
+    pub(super) fn stays(&self) -> bool {
+        let stays =
+            |entry: &Entry| matches!(&entry.record, Record::Ready { ready, .. } if ready.process.stays.is_some());
+        self.passed().iter().any(stays)
     }
 
     /// What the warm-up of the first launch showed, which was a whole one.

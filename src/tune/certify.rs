@@ -10,7 +10,7 @@ use super::endurance::LOWEST;
 use super::memory::survived;
 use super::pairing::Hindsight;
 use super::session::{CONTENT, Session};
-use super::worker::Asking;
+use super::worker::{Asking, Wanted};
 use crate::journal::{DirectlySeen, Gain, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::{Expectation, round};
@@ -207,7 +207,7 @@ impl<R: Rig> Session<'_, R> {
             committed += price;
             steps.push(Step {
                 worker: one.worker,
-                launch: again.then(|| (one.purpose, one.point.clone())),
+                launch: again.then(|| Wanted { purpose: one.purpose, point: one.point.clone(), anew: true }),
                 asking: self.fresh(one.rate, attempt),
                 certainty: Certainty::CERTIFIED,
             });

@@ -1,6 +1,7 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use crate::engine::MEMORY_KNOB;
+use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast, Record};
 use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, StrategyKind};
@@ -19,10 +20,28 @@ const CERTIFY: f64 = 1.5;
 /// the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
 const ANSWERS: f64 = 10.0;
 
+/// What a running engine takes to alter its limits, until it was seen to.
+const ALTERING: Seconds = Seconds(1.0);
+
+/// What has to be done before a point can be probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Its engine runs.
+    Nothing,
+    /// An engine runs that takes its limits.
+    Altering,
+    /// Its engine has to be launched.
+    Launching,
+}
+
 /// Prices of a session's steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prices {
     pub(super) launch: Seconds,
+    /// What a running engine takes to alter its limits.
+    alter: Seconds,
+    /// Whether the latest engine serves other points so.
+    alters: bool,
     pub(super) probe: Seconds,
     /// A certifying probe as planned: what is reserved, so that a short budget still holds some search.
     pub(super) certify: Seconds,
@@ -35,17 +54,13 @@ pub(super) struct Prices {
 impl Prices {
     /// As the plan promises, and as the journal has seen.
     pub(super) fn new(plan: &Plan, entries: &[Entry]) -> Self {
-        let starts: Vec<f64> = entries
-            .iter()
-            .filter_map(|e| match &e.record {
-                Record::Ready { ready, .. } => Some(ready.took.0),
-                _ => None,
-            })
-            .collect();
-        let answers = entries.iter().rev().find_map(|e| match &e.record {
-            Record::Ready { ready, .. } => Some(ready.warmed.answer_time.0),
-            _ => None,
-        });
+        let ready = || {
+            entries.iter().filter_map(|e| if let Record::Ready { ready, .. } = &e.record { Some(ready) } else { None })
+        };
+        let starts: Vec<f64> = ready().filter(|r| !r.process.altered).map(|r| r.took.0).collect();
+        let latest = ready().next_back();
+        let answers = latest.map(|ready| ready.warmed.answer_time.0);
+        let altered = ready().rev().find(|r| r.process.altered);
         // The first start loads weights from cold storage; the later ones are what is still to come.
         let warm = &starts[starts.len().min(1).min(starts.len().saturating_sub(1))..];
         let launch = if warm.is_empty() {
@@ -57,6 +72,8 @@ impl Prices {
         let ramp = Seconds::from(plan.probe.ramp).0 + drain;
         Self {
             launch: Seconds(launch),
+            alter: altered.map_or(ALTERING, |ready| ready.took),
+            alters: latest.is_some_and(|ready| ready.process.widest.is_some()),
             drain: Seconds(drain),
             probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
             certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
@@ -64,9 +81,14 @@ impl Prices {
         }
     }
 
-    /// What a probe takes that sends for so long, its launch included where the engine is fresh.
-    pub(super) fn probe(&self, sends: Seconds, fresh: bool) -> Seconds {
-        Seconds(sends.0 + self.drain.0 + if fresh { self.launch.0 } else { 0.0 })
+    /// What a probe takes that sends for so long, with what has to be done before.
+    pub(super) fn probe(&self, sends: Seconds, before: Before) -> Seconds {
+        let before = match before {
+            Before::Nothing => Seconds(0.0),
+            Before::Altering => self.alter,
+            Before::Launching => self.launch,
+        };
+        sends + self.drain + before
     }
 
     /// What is reserved for one certification.
@@ -82,7 +104,8 @@ impl Prices {
 
     /// What `candidates` more candidates are expected to take.
     pub(super) fn candidates(&self, candidates: usize) -> Seconds {
-        (self.launch + self.probe * (CUT * RACE)) * candidates as f64
+        let launch = if self.alters { self.alter } else { self.launch };
+        (launch + self.probe * (CUT * RACE)) * candidates as f64
     }
 }
 
@@ -113,7 +136,10 @@ pub fn forecast(plan: &Plan) -> Forecast {
     let prices = Prices::new(plan, &[]);
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point, launches_of_a_point) = habits(plan);
-    let launches = 1.0 + memory + points * launches_of_a_point + 2.0;
+    // One engine serves them all where it alters its limits, but for a strategy that launches each of them again.
+    let live = launches_of_a_point == 1.0 && widest(plan, &plan.space.baseline()).is_some();
+    let of_points = if live { 0.0 } else { points * launches_of_a_point };
+    let launches = 1.0 + memory + of_points + 2.0;
     let searching = of_baseline + of_a_point * points;
     let seconds =
         prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + 2.0 * prices.certification().0;

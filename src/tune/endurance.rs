@@ -225,7 +225,7 @@ impl Books for Breaches {
 mod tests {
     use super::*;
     use crate::engine::effective::Effective;
-    use crate::rig::{Ready, Warmed};
+    use crate::rig::{Process, Ready, Warmed};
     use crate::settings::parse;
     use crate::space::Value;
     use crate::twin::Profile;
@@ -244,6 +244,7 @@ mod tests {
             warm_up: None,
             warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,
+            process: Process::default(),
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();
         endure(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), REQUESTS)).unwrap()

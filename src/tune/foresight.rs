@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::cost::Prices;
+use super::cost::{Before, Prices};
 use super::endurance::{REQUESTS, Reach, endure};
 use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
+use super::worker::{Current, Wanted};
 use crate::engine::MEMORY_KNOB;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan, WorkloadKind};
@@ -117,8 +118,10 @@ pub(super) struct Foresight<'a> {
     pub(super) pairing: &'a mut Pairing,
     pub(super) outlook: &'a mut Outlook,
     pub(super) prices: Prices,
-    /// The point of the engine that runs.
-    pub(super) running: Option<&'a Point>,
+    /// The trial whose engine runs.
+    pub(super) running: Option<&'a Current>,
+    /// Whether no engine was found unable to alter its limits.
+    pub(super) alters: bool,
     /// Whether some probe came near to filling the KV cache.
     pub(super) crowded: bool,
 }
@@ -265,11 +268,16 @@ impl Expectation for Foresight<'_> {
     }
 
     fn runs(&self, point: &Point) -> bool {
-        self.running == Some(point)
+        self.running.is_some_and(|current| current.known_as == *point)
     }
 
-    fn price(&self, rate: Rate, fresh: bool) -> Seconds {
-        self.prices.probe(super::session::window(self.plan, rate).to, fresh)
+    fn price(&self, point: &Point, rate: Rate) -> Seconds {
+        let before = match self.running {
+            _ if self.runs(point) => Before::Nothing,
+            Some(current) if self.alters && current.serves(&Wanted::search(point)) => Before::Altering,
+            _ => Before::Launching,
+        };
+        self.prices.probe(super::session::window(self.plan, rate).to, before)
     }
 }
 

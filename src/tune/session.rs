@@ -2,9 +2,9 @@
 
 use super::answer::{answer, never_started};
 use super::bench::{Bench, BenchError, Step};
-use super::cost::{Prices, forecast};
+use super::cost::{Before, Prices, forecast};
 use super::foresight::Foresight;
-use super::worker::Asking;
+use super::worker::{Asking, Wanted};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::journal::{Conclusion, Placed, Purpose};
@@ -50,8 +50,8 @@ pub struct Session<'a, R> {
 struct Asked {
     worker: usize,
     query: Query,
-    /// Whether its engine is launched for it.
-    fresh: bool,
+    /// The trial that it begins, where its engine is not the one that runs.
+    wanted: Option<Wanted>,
 }
 
 impl<'a, R: Rig> Session<'a, R> {
@@ -192,12 +192,14 @@ impl<'a, R: Rig> Session<'a, R> {
                 before = incumbent;
                 let Ask::Probe(query) = asked else { continue };
                 let fresh = query.relaunch || self.bench.point(worker) != Some(&query.point);
-                price += self.prices().probe(self.length(&query.traffic), fresh);
+                let wanted = fresh.then(|| Wanted { purpose, point: query.point.clone(), anew: query.relaunch });
+                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.bench.before(worker, wanted));
+                price += self.prices().probe(self.length(&query.traffic), before);
                 spent = !self.affords(price, certifications);
                 if spent {
                     break;
                 }
-                round.push(Asked { worker, query, fresh });
+                round.push(Asked { worker, query, wanted });
             }
             if round.is_empty() {
                 if spent {
@@ -208,7 +210,8 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
                 return Ok(());
             }
-            for (asked, told) in round.iter().zip(self.try_out(purpose, &round).await?) {
+            let told = self.try_out(purpose, &round).await?;
+            for (asked, told) in round.iter().zip(told) {
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.prices();
@@ -217,9 +220,9 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     async fn try_out(&mut self, purpose: Purpose, round: &[Asked]) -> Result<Vec<Tell>, BenchError> {
-        let step = |Asked { worker, query, fresh }: &Asked| Step {
+        let step = |Asked { worker, query, wanted }: &Asked| Step {
             worker: *worker,
-            launch: fresh.then(|| (purpose, query.point.clone())),
+            launch: wanted.clone(),
             asking: self.asking(query.traffic),
             certainty: Certainty::SEARCH,
         };

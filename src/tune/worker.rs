@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::books::{BenchError, Books};
 use super::pairing::{Engine, Lesson};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
+use crate::engine::live::serves;
 use crate::journal::{Purpose, Record};
 use crate::progress::Event;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial, Warmed};
@@ -40,6 +41,10 @@ pub(super) struct Current {
     /// With what the engine chose for parameters that were left to it.
     pub(super) known_as: Point,
     pub(super) purpose: Purpose,
+    /// The trial whose launch started its process.
+    pub(super) on: u32,
+    /// What its process was launched with, where it takes smaller limits.
+    widest: Option<Point>,
     /// Whether its engine runs; a trial that is answered from the journal has none.
     live: bool,
     probes: u32,
@@ -48,6 +53,19 @@ pub(super) struct Current {
     pub(super) engine: Option<Engine>,
     /// The probes that say something, with the latest word on them.
     pub(super) told: Vec<Told>,
+}
+
+impl Current {
+    /// Whether its process serves what is wanted, without another launch.
+    pub(super) fn serves(&self, wanted: &Wanted) -> bool {
+        let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
+        !wanted.purpose.certifies() && self.widest.as_ref().is_some_and(fits)
+    }
+
+    /// The same trial once more.
+    fn again(&self) -> Wanted {
+        Wanted { purpose: self.purpose, point: self.point.clone(), anew: false }
+    }
 }
 
 /// A probe with its verdict, and what the twin needs to judge it again.
@@ -60,14 +78,31 @@ pub(super) struct Told {
     pub(super) lesson: Option<Lesson>,
 }
 
-/// A launch: its trial, what it is for, and where.
+/// A trial that is wanted: what it is for, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) purpose: Purpose,
+    pub(super) point: Point,
+    /// Whether a process that runs already will not do.
+    pub(super) anew: bool,
+}
+
+impl Wanted {
+    /// A point that the search wants to know.
+    pub(super) fn search(point: &Point) -> Self {
+        Self { purpose: Purpose::Search, point: point.clone(), anew: false }
+    }
+}
+
+/// A trial that is to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) trial: u32,
-    pub(super) purpose: Purpose,
-    pub(super) point: Point,
+    pub(super) wanted: Wanted,
     /// What the warm-up of an earlier launch showed.
     pub(super) warmed: Option<Warmed>,
+    /// Whether its engine may be one that alters its limits.
+    pub(super) live: bool,
 }
 
 fn look<'g, 's, 'a>(books: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut Books<'a>> {
@@ -85,15 +120,21 @@ impl<R: Rig> Worker<R> {
         books: &Shared<'_, '_>,
         launch: &Launch,
     ) -> Result<Result<Ready, Diagnosis>, BenchError> {
-        self.stop(books).await?;
-        let Launch { trial, purpose, point, .. } = launch;
+        let Launch { trial, wanted: Wanted { purpose, point, .. }, .. } = launch;
+        let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
+            Some(before) => Some(before.on),
+            None => {
+                self.stop(books).await?;
+                launch.live.then_some(*trial)
+            }
+        };
         let mut attempt = 1;
         loop {
             let recorded = look(books).recorded_launch(*trial, attempt, point)?;
             let live = recorded.is_none();
             let answer = match recorded {
                 Some(answer) => answer,
-                None => self.start(books, launch, attempt).await?,
+                None => self.start(books, launch, on, attempt).await?,
             };
             match answer {
                 Ok(ready) => {
@@ -103,6 +144,8 @@ impl<R: Rig> Worker<R> {
                         point: point.clone(),
                         known_as: point.clone(),
                         purpose: *purpose,
+                        on: on.filter(|_| ready.process.altered).unwrap_or(*trial),
+                        widest: ready.process.widest.clone(),
                         live,
                         probes: 0,
                         answer_time: ready.warmed.answer_time,
@@ -121,18 +164,20 @@ impl<R: Rig> Worker<R> {
     async fn start(
         &mut self,
         books: &Shared<'_, '_>,
-        Launch { trial, purpose, point, warmed }: &Launch,
+        Launch { trial, wanted: Wanted { purpose, point, .. }, warmed, .. }: &Launch,
+        on: Option<u32>,
         attempt: u32,
     ) -> Result<Result<Ready, Failure>, BenchError> {
         let (trial, purpose) = (*trial, *purpose);
         {
             let mut books = look(books);
-            books.sink.take(&Event::Launching { trial, attempt, purpose, point });
+            let alters = on.is_some_and(|on| on != trial);
+            books.sink.take(&Event::Launching { trial, attempt, purpose, point, alters });
             books.record(Record::Launching { trial, attempt, purpose, point: point.clone() })?;
         }
         let mut written = Ok(());
         let mut spawned = |spawned: &crate::rig::Spawned| written = look(books).spawned(trial, spawned);
-        let launch = Trial { number: trial, attempt, warmed: *warmed };
+        let launch = Trial { number: trial, attempt, warmed: *warmed, on };
         let answer = self.rig.launch(launch, point, &mut spawned).await;
         written?;
         let mut books = look(books);
@@ -189,7 +234,11 @@ impl<R: Rig> Worker<R> {
                 Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
                 Ok(told) => return Ok(Ok(told)),
                 Err(diagnosis) if failures == 0 && worth_another_try(&diagnosis) => failures += 1,
-                Err(diagnosis) => return Ok(Err(diagnosis)),
+                Err(diagnosis) => {
+                    // Nothing runs any more that could serve another point.
+                    self.current.iter_mut().for_each(|current| current.widest = None);
+                    return Ok(Err(diagnosis));
+                }
             }
         }
     }
@@ -203,11 +252,13 @@ impl<R: Rig> Worker<R> {
         certainty: Certainty,
     ) -> Result<Result<Told, Diagnosis>, BenchError> {
         let again = |c: &&Current| !c.live;
-        let again = self.current.as_ref().filter(again).map(|c| (c.point.clone(), c.purpose));
-        if let Some((point, purpose)) = again {
+        let again = self.current.as_ref().filter(again).map(|c| (c.again(), c.on));
+        if let Some((wanted, on)) = again {
             let attempt = 1 + look(books).attempts(trial);
             let warmed = look(books).warmed();
-            match self.start(books, &Launch { trial, purpose, point, warmed }, attempt).await? {
+            let live = look(books).may_alter(&wanted);
+            let launch = Launch { trial, wanted, warmed, live };
+            match self.start(books, &launch, live.then_some(on), attempt).await? {
                 Ok(_) => self.set_live(true),
                 Err(failure) => {
                     // It is the answer of this probe; what it took stands with the start.

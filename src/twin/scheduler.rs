@@ -27,6 +27,8 @@ pub struct PromptShape {
 pub struct Step {
     /// How long it took.
     pub seconds: f64,
+    /// How many tokens were scheduled, those of prompts included.
+    pub scheduled: u64,
     /// How many tokens were emitted.
     pub tokens: u64,
     /// The requests that got a token, the first one included, in the order of the batch; once for each token where several are
@@ -164,6 +166,11 @@ impl Scheduler {
     #[must_use]
     pub fn sparing(self, sparing: bool) -> Self {
         Self { sparing, ..self }
+    }
+
+    /// Runs at most so many sequences from now on, with at most so many tokens in a step. Those that run go on.
+    pub fn limit(&mut self, max_num_seqs: u32, max_num_batched_tokens: u32) {
+        self.limits = Limits { max_num_seqs, max_num_batched_tokens, ..self.limits };
     }
 
     /// The totals of speculative decoding, if it is on.
@@ -440,6 +447,7 @@ impl Scheduler {
         }
         self.counters.generation_tokens += step.tokens;
         step.seconds = self.costs.seconds(&work);
+        step.scheduled = work.prefill + work.decoding;
         step
     }
 

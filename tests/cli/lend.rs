@@ -77,7 +77,7 @@ async fn a_worker_launches_probes_and_leaves_nothing_behind() {
     let mut rig = RemoteRig::new(worker, job, Corpus::default());
     assert_eq!(processes(&bench), 1, "nothing is started before it is asked for");
 
-    let trial = Trial { number: 1, attempt: 1, warmed: None };
+    let trial = Trial { number: 1, attempt: 1, warmed: None, on: None };
     let mut no_process_of_ours = |_: &autotune::rig::Spawned| panic!("a process of another machine");
     let ready = rig.launch(trial, &plan.space.baseline(), &mut no_process_of_ours).await.unwrap();
     assert_eq!(ready.model, "sim-model");

@@ -14,6 +14,7 @@ mod failures;
 mod kills;
 mod lend;
 mod listen;
+mod live;
 mod rehearse;
 mod session;
 mod sim_engine;

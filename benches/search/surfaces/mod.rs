@@ -45,7 +45,7 @@ impl Surface {
         let Space { slo, workload, parameters, probe } = &self.space;
         let (strategy, twin) = (arm.strategy, arm.twin);
         let text = format!(
-            "[slo]\n{slo}\n[engine]\nkind = \"simulated\"\nstart_estimate = \"60s\"\n[workload]\n{workload}\n\
+            "[slo]\n{slo}\n[engine]\nkind = \"simulated\"\nstart_estimate = \"60s\"\nlive = true\n[workload]\n{workload}\n\
              [parameters]\n{parameters}\n[search]\nstrategy = \"{strategy}\"\nprecision = \"3%\"\ncandidates = 24\n\
              constraints = [\"max-num-batched-tokens >= max-num-seqs\"]\n\
              [probe]\n{probe}\ntwin = {twin}\n[budget]\ngpu_time = \"24h\"\n"

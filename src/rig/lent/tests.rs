@@ -173,7 +173,7 @@ fn job() -> JobMark {
 }
 
 fn trial(number: u32) -> Trial {
-    Trial { number, attempt: 1, warmed: None }
+    Trial { number, attempt: 1, warmed: None, on: None }
 }
 
 fn ask(rate: Rate) -> ProbeAsk {

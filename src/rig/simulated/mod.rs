@@ -6,9 +6,10 @@ mod shape;
 
 use super::server::{BEGUN, BURST};
 use super::telemetry::Telemetry;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Warmed};
+use super::{CacheUse, Failure, Measured, ProbeAsk, Process, Ready, Rig, RigError, Spawned, Trial, Warmed};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
+use crate::engine::live::{may_start_plainly, serves, widest};
 use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
 use crate::order::median;
 use crate::settings::Plan;
@@ -25,6 +26,9 @@ pub use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
+/// What it takes a running engine to take other limits, where a start takes time at all: vLLM took 41 ms on an H200 and 38 ms on two cores
+/// of a CPU, and prompts that a workload shares are computed besides.
+const ALTERING: Seconds = Seconds(1.0);
 /// Labels of independent seeds.
 const LAUNCH_NOISE: u64 = 1;
 const BURST_NOISE: u64 = 2;
@@ -38,7 +42,14 @@ pub struct SimulatedRig {
     material: Material,
     foreign: Foreign,
     first_start: Option<Seconds>,
-    running: Option<Engine>,
+    running: Option<Running>,
+}
+
+/// The engine that runs, and its process.
+struct Running {
+    engine: Engine,
+    /// The trial that it was started for, and the values it was launched with, where it takes other limits.
+    live: Option<(u32, Point)>,
 }
 
 impl SimulatedRig {
@@ -99,6 +110,49 @@ impl SimulatedRig {
         })?;
         let (borne, Profile { costs, noise, .. }) = (self.profile.sequences_borne(&flags), &self.profile);
         Ok(Engine { costs: *costs, flags, limits, borne, noise: *noise, factor, foreign: self.foreign })
+    }
+
+    /// An engine that was launched with larger limits and has those of a point; its KV cache stays.
+    fn narrowed(&self, launched: &Engine, point: &Point) -> Result<Engine, Diagnosis> {
+        let flags = self.flags(point).map_err(refused)?;
+        let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;
+        let limits = Limits { max_num_seqs, max_num_batched_tokens, ..launched.limits };
+        Ok(Engine { flags, limits, ..*launched })
+    }
+
+    /// Lets the engine that runs take the limits of a point, where it can and may.
+    fn alter(&mut self, trial: Trial, point: &Point) -> Result<Option<Ready>, Diagnosis> {
+        let Some(Running { engine, live: Some((on, widest)) }) = &self.running else { return Ok(None) };
+        let (Some(warmed), true) = (trial.warmed, trial.on == Some(*on) && serves(widest, point)) else {
+            return Ok(None);
+        };
+        let engine = self.narrowed(engine, point)?;
+        let process = Process { altered: true, widest: Some(widest.clone()), stays: None };
+        self.running = Some(Running { engine, live: Some((*on, widest.clone())) });
+        let took = self.profile.start.map_or(Seconds(0.0), |_| ALTERING);
+        Ok(Some(Ready { took, process, ..self.ready(&engine, warmed) }))
+    }
+
+    /// What an engine says of itself.
+    fn ready(&self, Engine { flags, limits, .. }: &Engine, warmed: Warmed) -> Ready {
+        let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
+        effective.values.extend([
+            ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
+            ("max-num-seqs".to_owned(), Value::Int(i64::from(limits.max_num_seqs))),
+            ("max-num-batched-tokens".to_owned(), Value::Int(i64::from(limits.max_num_batched_tokens))),
+            ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
+            ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
+        ]);
+        Ready {
+            took: Seconds(0.0),
+            warm_up: None,
+            effective,
+            model: format!("simulated {}", self.profile.name),
+            gpus: Vec::new(),
+            warmed,
+            host_memory: None,
+            process: Process::default(),
+        }
     }
 
     fn pace(
@@ -167,12 +221,34 @@ impl Rig for SimulatedRig {
     ) -> Result<Ready, RigError> {
         let cold = self.first_start.filter(|_| (trial.number, trial.attempt) == (1, 1));
         let stated = cold.or(self.profile.start.map(|start| Seconds(start.seconds)));
-        let starting = stated.unwrap_or(LAUNCH);
+        let mut starting = stated.unwrap_or(LAUNCH);
         let failed = |diagnosis, took| RigError::Engine(Box::new(Failure { diagnosis, took }));
+        if let Some(ready) = self.alter(trial, point).map_err(|diagnosis| failed(diagnosis, Seconds(0.0)))? {
+            return Ok(ready);
+        }
         // The attempt is no part of the seed: a resumed session finds the launch that it would have had.
-        let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.number)]);
+        let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.on.unwrap_or(trial.number))]);
         let factor = self.profile.noise.map_or(1.0, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
-        let engine = self.engine(point, factor).map_err(|diagnosis| failed(diagnosis, starting))?;
+        let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, point)?)));
+        let mut process = Process::default();
+        let mut wide = None;
+        if let Some((on, widest)) = widest {
+            match self.engine(&widest, factor) {
+                Ok(engine) => {
+                    process.widest = Some(widest.clone());
+                    wide = Some((engine, (on, widest)));
+                }
+                Err(diagnosis) if may_start_plainly(&diagnosis, &widest, point) => {
+                    (process.stays, starting) = (Some(diagnosis.says), starting + starting);
+                }
+                Err(diagnosis) => return Err(failed(diagnosis, starting)),
+            }
+        }
+        let engine = match &wide {
+            Some((engine, _)) => self.narrowed(engine, point),
+            None => self.engine(point, factor),
+        };
+        let engine = engine.map_err(|diagnosis| failed(diagnosis, starting))?;
         let pace = self.pace(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed, self.shared_seed, Seconds(0.0));
         let burst = self
             .drive(&engine, pace, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
@@ -183,28 +259,17 @@ impl Rig for SimulatedRig {
             let says = "none of its first completions was answered; is the workload longer than max-model-len?";
             return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
         };
-        let warm_up = if trial.warmed.is_some() { begun(&burst.records) } else { burst.ended };
+        let is_short = trial.warmed.is_some() || self.plan.workload.ignore_eos;
+        let warm_up = if is_short { begun(&burst.records) } else { burst.ended };
         let burst_rate = Rate(answered as f64 / burst.ended.0.max(1e-3));
-        self.running = Some(engine);
-        let Engine { flags, limits, .. } = engine;
-        let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
-        effective.values.extend([
-            ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
-            ("max-num-seqs".to_owned(), Value::Int(i64::from(limits.max_num_seqs))),
-            ("max-num-batched-tokens".to_owned(), Value::Int(i64::from(limits.max_num_batched_tokens))),
-            ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
-            ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
-        ]);
+        self.running = Some(Running { engine, live: wide.map(|(_, live)| live) });
         Ok(Ready {
             // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
-            took: stated.map_or(LAUNCH, |starting| starting + warm_up),
+            took: stated.map_or(starting, |_| starting + warm_up),
             // An imaginary start has no parts.
             warm_up: stated.map(|_| warm_up),
-            effective,
-            model: format!("simulated {}", self.profile.name),
-            gpus: Vec::new(),
-            warmed: trial.warmed.unwrap_or(Warmed { burst_rate, answer_time }),
-            host_memory: None,
+            process,
+            ..self.ready(&engine, trial.warmed.unwrap_or(Warmed { burst_rate, answer_time }))
         })
     }
 
@@ -213,8 +278,9 @@ impl Rig for SimulatedRig {
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        let engine =
-            self.running.ok_or_else(|| RigError::Machine("a probe was asked of an engine that does not run".into()))?;
+        let Some(engine) = self.running.as_ref().map(|running| running.engine) else {
+            return Err(RigError::Machine("a probe was asked of an engine that does not run".into()));
+        };
         let demand = Demand::Open(ask.rate);
         let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
         let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);

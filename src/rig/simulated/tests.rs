@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::load::RequestRecord;
-use crate::settings::parse;
+use crate::settings::{WorkloadPlan, parse};
 use crate::twin::Start;
 
 fn plan(workload: &str) -> Plan {
@@ -99,20 +99,25 @@ fn gauges_peak_and_a_full_cache_shows() {
 
 #[test]
 fn a_launch_that_knows_how_long_answers_take_warms_up_with_a_few_tokens() {
-    let plan = random();
-    let launch = |warmed| {
-        let trial = Trial { number: 2, attempt: 1, warmed };
+    let mut plan = random();
+    plan.workload.ignore_eos = false;
+    let launch = |plan: &Plan, warmed| {
+        let trial = Trial { number: 2, attempt: 1, warmed, on: None };
         // Its profile says what a start takes: without that the warm-up takes no time.
-        let mut rig = rig(&plan);
+        let mut rig = rig(plan);
         rig.profile.start = Some(Start { seconds: 30.0 });
         rig.launch(trial, &plan.space.baseline(), &mut |_| ()).now_or_never().unwrap().unwrap()
     };
-    let whole = launch(None);
-    let short = launch(Some(Warmed { burst_rate: Rate(7.0), answer_time: Seconds(9.0) }));
+    let whole = launch(&plan, None);
+    let short = launch(&plan, Some(Warmed { burst_rate: Rate(7.0), answer_time: Seconds(9.0) }));
     assert_eq!((short.warmed.burst_rate, short.warmed.answer_time), (Rate(7.0), Seconds(9.0)), "what was known stays");
     let (warm_up, shorter) = (whole.warm_up.unwrap().0, short.warm_up.unwrap().0);
     assert!(shorter > 0.0 && shorter < 0.9 * warm_up, "{shorter} and {warm_up}");
     assert!((whole.starting().0 - 30.0).abs() < 1e-9 && (short.starting().0 - 30.0).abs() < 1e-9);
+    // Answers as long as was asked need not be waited for.
+    let asked =
+        launch(&Plan { workload: WorkloadPlan { ignore_eos: true, ..plan.workload.clone() }, ..plan.clone() }, None);
+    assert_eq!((asked.warm_up, asked.warmed), (short.warm_up, whole.warmed));
 }
 
 #[test]
@@ -120,7 +125,8 @@ fn the_first_start_alone_is_cold() {
     let plan = random();
     let took = |rig: &mut SimulatedRig, number, attempt| {
         let point = plan.space.baseline();
-        let ready = rig.launch(Trial { number, attempt, warmed: None }, &point, &mut |_| ()).now_or_never().unwrap();
+        let ready =
+            rig.launch(Trial { number, attempt, warmed: None, on: None }, &point, &mut |_| ()).now_or_never().unwrap();
         ready.unwrap().took.0
     };
     let mut cold = rig(&plan).first_start(Some(Seconds(66.0)));

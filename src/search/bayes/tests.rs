@@ -22,12 +22,14 @@ fn bayes() -> Bayes {
 fn follow(bayes: &mut Bayes, twin: &mut Known, engine: impl Fn(f64, f64) -> Option<f64>) -> (Vec<Point>, usize) {
     let (mut launched, mut probes) = (Vec::new(), 0);
     let (mut running, mut heard) = (point(64), Vec::new());
+    twin.running = Some(running.clone());
     for phase in 0..2 {
         while let Ask::Probe(query) = bayes.ask(twin, &[]) {
             assert_eq!(bayes.ask(twin, &[]), Ask::Probe(query.clone()), "asking twice asks the same");
             if query.point != running {
                 (running, heard) = (query.point.clone(), Vec::new());
                 launched.push(running.clone());
+                twin.running = Some(running.clone());
             }
             let seqs = query.point.get("max-num-seqs").and_then(crate::space::Value::number).unwrap();
             let seen = observation(engine(seqs, query.traffic.rate().0), 0.02);

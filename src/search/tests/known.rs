@@ -28,39 +28,44 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
     }
 }
 
-/// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the second one of `max-num-seqs` is not endured.
-pub(in super::super) struct Known(Option<fn(f64, f64) -> f64>, Option<fn(f64) -> f64>);
+/// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the one endured by `max-num-seqs` is not endured.
+pub(in super::super) struct Known {
+    margin: Option<fn(f64, f64) -> f64>,
+    endured: Option<fn(f64) -> f64>,
+    /// The point of the engine that runs, where others cost a launch.
+    pub(in super::super) running: Option<Point>,
+}
 
 impl Known {
     pub(in super::super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
-        Self(Some(margin), None)
+        Self { margin: Some(margin), endured: None, running: None }
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self(None, None)
+        Self { margin: None, endured: None, running: None }
     }
 
     pub(in super::super) fn enduring(self, endured: fn(f64) -> f64) -> Self {
-        Self(self.0, Some(endured))
+        Self { endured: Some(endured), ..self }
     }
 }
 
 impl Expectation for Known {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
-        vec![self.0.map(|margin| margin(seqs, rate.0))]
+        vec![self.margin.map(|margin| margin(seqs, rate.0))]
     }
 
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
-        self.1.map(|endured| if rate.0 > endured(seqs) { 1.0 } else { -1.0 })
+        self.endured.map(|endured| if rate.0 > endured(seqs) { 1.0 } else { -1.0 })
     }
 
     fn runs(&self, _point: &Point) -> bool {
         true
     }
 
-    fn price(&self, _rate: Rate, fresh: bool) -> Seconds {
-        Seconds(if fresh { 90.0 } else { 30.0 })
+    fn price(&self, point: &Point, _rate: Rate) -> Seconds {
+        Seconds(if self.running.as_ref().is_none_or(|running| running == point) { 30.0 } else { 90.0 })
     }
 }

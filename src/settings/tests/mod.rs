@@ -28,6 +28,7 @@ start_timeout = "12m"
 stall_timeout = "30s"
 stop_timeout = "25s"
 start_estimate = "80s"
+live = false
 
 [workload]
 kind = "random"
@@ -149,6 +150,7 @@ fn a_full_file_is_a_plan() {
             stall_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(25),
             start_estimate: Duration::from_secs(80),
+            live: false,
         },
         workload: WorkloadPlan {
             endpoint: Endpoint::Chat,

@@ -1,5 +1,6 @@
 //! Every way in which an engine or the machine fails, at its start and under load, and what the session makes of it.
 
+use super::live::alive;
 use super::scripted::failure;
 use super::*;
 use crate::engine::diagnosis::{Cause, Consequence};
@@ -252,8 +253,10 @@ async fn resumed_everywhere<S: Script>(plan: &Plan, script: impl Fn() -> S) {
 
 #[tokio::test]
 async fn a_disturbed_session_resumes_behind_every_record() {
-    let plan = tiny();
-    for consequence in [Consequence::MemoryBound, refused("max-num-seqs"), Consequence::PointOnly, Consequence::Retry] {
+    let consequences =
+        || [Consequence::MemoryBound, refused("max-num-seqs"), Consequence::PointOnly, Consequence::Retry];
+    let disturbed = [tiny(), alive(tiny())].map(|plan| consequences().map(|consequence| (plan.clone(), consequence)));
+    for (plan, consequence) in disturbed.into_iter().flatten() {
         let fails = |consequence: Consequence| {
             move |_: Trial, point: &Point| {
                 has(point, "max-num-seqs", 8).then(|| failure(Cause::Crashed, consequence.clone()))

@@ -1,6 +1,7 @@
 //! Whole sessions in virtual time: every decision, without a process or a clock.
 
 mod accidents;
+mod live;
 mod opening;
 mod paired;
 mod scripted;

@@ -1,5 +1,7 @@
 //! The flags of the simulated engine: vLLM's names, and hidden ones for tests.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args};
 
 use super::faults::Fault;
@@ -79,6 +81,12 @@ pub struct SimArgs {
     /// How many times faster than the profile says; 4 makes every step last a quarter
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     pub sim_speed: f64,
+    /// A scheduler of somebody else's; the one with live limits alone is known
+    #[arg(long, hide = true, value_name = "CLASS")]
+    pub scheduler_cls: Option<String>,
+    /// The file of the live limits
+    #[arg(long, hide = true, value_name = "FILE", env = "AUTOTUNE_LIVE_LIMITS")]
+    pub sim_live_limits: Option<PathBuf>,
     /// Seconds that the start-up takes
     #[arg(long, hide = true, default_value_t = 0.2)]
     pub sim_start_seconds: f64,
@@ -184,6 +192,7 @@ impl SimArgs {
         given.extend((self.stream_interval != 1).then(|| ("stream_interval", self.stream_interval.to_string())));
         given.extend(self.max_num_batched_tokens.map(|v| ("max_num_batched_tokens", v.to_string())));
         given.extend(self.max_num_seqs.map(|v| ("max_num_seqs", v.to_string())));
+        given.extend(self.scheduler_cls.as_ref().map(|v| ("scheduler_cls", quoted(v))));
         let speculative = self.speculative_config.as_ref().and_then(Speculative::json);
         given.extend(speculative.map(|v| ("speculative_config", python(&v))));
         let items: Vec<String> = given.into_iter().map(|(key, value)| format!("'{key}': {value}")).collect();

@@ -13,6 +13,7 @@ mod histogram;
 mod http;
 mod ignored;
 mod info;
+mod live;
 mod log;
 mod metrics;
 mod observations;

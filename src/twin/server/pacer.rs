@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::args::SimArgs;
 use super::engine::{Command, Death, Order, Snapshot, Tokens};
 use super::faults::Fault;
+use super::live::LiveLimits;
 use super::observations::{Life, Observations};
 use super::prompt::mix;
 use super::statistics::Statistics;
@@ -56,6 +57,8 @@ pub(super) struct Pacer {
     /// Completed requests after which the faults of the load strike.
     fault_after: u64,
     statistics: Statistics,
+    /// Its limits, where they can be altered while it runs.
+    live: Option<LiveLimits>,
 }
 
 impl Pacer {
@@ -83,6 +86,8 @@ impl Pacer {
             fault: args.sim_fault,
             fault_after: args.sim_fault_after,
             statistics: Statistics::new(clock::now()),
+            // The start has seen that it can be opened.
+            live: LiveLimits::of(args, limits).ok().flatten(),
         }
     }
 
@@ -101,7 +106,7 @@ impl Pacer {
             }
             self.admit();
             let begun = self.clock;
-            if let Some(step) = self.scheduler.step() {
+            if let Some(step) = self.step() {
                 self.note_scheduled(begun);
                 self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds) / self.speed);
                 if !self.wait_until(self.clock) {
@@ -124,6 +129,16 @@ impl Pacer {
                 self.clock = self.clock.max(clock::now());
             }
         }
+    }
+
+    /// A step of the scheduler, under the limits of the moment.
+    fn step(&mut self) -> Option<Step> {
+        // A file that cannot be read any more alters nothing.
+        self.live.take_if(|live| live.look(&mut self.scheduler).is_err());
+        let step = self.scheduler.step()?;
+        let running = self.scheduler.counters().running;
+        self.live.take_if(|live| live.tell(running, &step).is_err());
+        Some(step)
     }
 
     fn admit(&mut self) {

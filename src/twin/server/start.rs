@@ -9,6 +9,7 @@ use super::args::SimArgs;
 use super::core::CoreProcess;
 use super::faults::Fault;
 use super::info::Config;
+use super::live::{self, LiveLimits};
 use super::log::{self, Source};
 use super::{seconds, speculative::Speculative};
 use crate::clock;
@@ -63,6 +64,11 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
             return Err(1);
         }
     };
+    if let Err(error) = LiveLimits::of(args, limits) {
+        log::raw(&error.to_string());
+        core.stop();
+        return Err(1);
+    }
     let config = config(args, &flags, limits);
     if args.sim_fault == Fault::ExitZeroAtStart {
         core.stop();
@@ -92,6 +98,11 @@ fn check(args: &SimArgs, flags: &EngineFlags) -> Result<(), u8> {
              {block_size} alone, not '{asked}'"
         ));
         return Err(2);
+    }
+    if let Some(class) = args.scheduler_cls.as_deref().filter(|class| *class != live::SCHEDULER) {
+        let module = class.rsplit_once('.').map_or(class, |(module, _)| module);
+        log::raw(&format!("ModuleNotFoundError: No module named '{module}'"));
+        return Err(1);
     }
     let speculation = || args.speculative_config.as_ref().and_then(Speculative::problem);
     let problem = invalid(flags).or_else(|| Some(("SpeculativeConfig", speculation()?)));

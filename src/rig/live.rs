@@ -1,0 +1,99 @@
+//! The file by which a running engine is told other limits, and tells what became of them; its words stand in `engine/live_scheduler.py`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LiveLimits};
+
+/// Words of the file, eight bytes each.
+const WORDS: u64 = 512;
+/// The first word of the engine's.
+const TOLD: u64 = 16;
+
+/// The file, and the folder with the module that reads it.
+pub(super) struct LiveFile {
+    file: File,
+    folder: PathBuf,
+    asked: LiveLimits,
+    change: i64,
+}
+
+impl LiveFile {
+    /// In a folder of its own, before the engine starts.
+    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let folder = folder.canonicalize()?;
+        std::fs::write(folder.join(LIVE_MODULE_NAME).with_extension("py"), LIVE_MODULE)?;
+        let path = folder.join("limits");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        file.set_len(8 * WORDS)?;
+        Ok(Self { file, folder, asked: LiveLimits::default(), change: 0 })
+    }
+
+    /// What an engine's command line has to say.
+    pub(super) fn arguments(&self) -> [String; 2] {
+        ["--scheduler-cls".to_owned(), format!("{LIVE_MODULE_NAME}.Scheduler")]
+    }
+
+    /// What its environment has to say, before the paths that Python looks for modules in anyway.
+    pub(super) fn environment(&self, python_path: Option<&str>) -> [(String, String); 2] {
+        let folder = self.folder.display();
+        let path =
+            python_path.filter(|path| !path.is_empty()).map_or(folder.to_string(), |path| format!("{folder}:{path}"));
+        [("PYTHONPATH".to_owned(), path), (LIVE_FILE.to_owned(), self.folder.join("limits").display().to_string())]
+    }
+
+    /// Asks for other limits; an engine sees that in its next step, and makes one when a request comes.
+    pub(super) fn ask(&mut self, limits: LiveLimits) -> io::Result<()> {
+        (self.asked, self.change) = (limits, self.change + 1);
+        self.write(1, limits.sequences.unwrap_or(0))?;
+        self.write(2, limits.tokens.unwrap_or(0))?;
+        self.write(0, self.change)
+    }
+
+    /// Whether the engine has taken what was asked last, and has kept it since.
+    pub(super) fn holds(&self) -> io::Result<bool> {
+        let (ran, scheduled) = (self.read(TOLD + 4)?, self.read(TOLD + 5)?);
+        let within = |seen: i64, limit: Option<i64>| limit.is_none_or(|limit| seen <= limit);
+        let kept = within(ran, self.asked.sequences) && within(scheduled, self.asked.tokens);
+        Ok(self.read(TOLD)? == self.change && self.read(TOLD + 3)? > 0 && kept)
+    }
+
+    fn write(&self, word: u64, value: i64) -> io::Result<()> {
+        self.file.write_all_at(&value.to_ne_bytes(), 8 * word)
+    }
+
+    fn read(&self, word: u64) -> io::Result<i64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, 8 * word)?;
+        Ok(i64::from_ne_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_hold_once_the_engine_says_so_and_as_long_as_it_keeps_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut live = LiveFile::create(&folder.path().join("live")).unwrap();
+        let [(_, path), (_, limits)] = live.environment(Some("/opt/modules"));
+        assert!(path.ends_with("/live:/opt/modules") && Path::new(&limits).is_absolute(), "{path} {limits}");
+        live.ask(LiveLimits { sequences: Some(8), tokens: None }).unwrap();
+        assert!(!live.holds().unwrap(), "nobody has answered");
+        let tell = |change, steps, ran, scheduled| {
+            for (word, value) in [(TOLD, change), (TOLD + 3, steps), (TOLD + 4, ran), (TOLD + 5, scheduled)] {
+                live.write(word, value).unwrap();
+            }
+            live.holds().unwrap()
+        };
+        assert!(tell(1, 5, 8, 100_000));
+        assert!(!tell(-1, 5, 8, 100), "refused");
+        assert!(!tell(0, 5, 8, 100), "an earlier change");
+        assert!(!tell(1, 0, 0, 0), "no step was made");
+        assert!(!tell(1, 5, 9, 100), "more ran than may");
+    }
+}

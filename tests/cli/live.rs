@@ -1,0 +1,73 @@
+//! Engines that take the limits of other points while they run, and engines that do not.
+
+use std::os::unix::fs::PermissionsExt;
+
+use autotune::journal::{Journal, Purpose, Record};
+use autotune::rig::Ready;
+
+use crate::workbench::{BINARY, Workbench, said};
+
+/// What each trial was for, and what became of its start.
+fn trials(journal: &Journal) -> Vec<(Purpose, Ready)> {
+    let mut purpose = Purpose::Baseline;
+    let started = |record: &Record| match record {
+        Record::Launching { purpose: wanted, .. } => {
+            purpose = *wanted;
+            None
+        }
+        Record::Ready { ready, .. } => Some((purpose, (**ready).clone())),
+        _ => None,
+    };
+    journal.entries.iter().map(|entry| &entry.record).filter_map(started).collect()
+}
+
+/// A job on the simulated engine behind a script, in which each argument is `$a`.
+fn behind(script: &str) -> Workbench {
+    let bench = Workbench::new("live = true\ncommand = [\"./engine.sh\"]", "");
+    let text =
+        format!("#!/bin/sh\nargs=\nfor a; do {script}\nargs=\"$args $a\"; done\nexec {BINARY} sim-engine $args\n");
+    std::fs::write(bench.path("engine.sh"), text).unwrap();
+    std::fs::set_permissions(bench.path("engine.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    bench
+}
+
+#[test]
+fn one_engine_serves_the_points_of_the_search_and_what_certifies_is_launched() {
+    let bench = Workbench::with_budget("live = true", "", "30s");
+    let run = bench.run(&[]);
+    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+    let trials = trials(&bench.journal());
+    let (first, later) = trials.split_first().unwrap();
+    assert!(!first.1.process.altered && first.1.process.widest.is_some(), "{first:?}");
+    assert!(later.iter().any(|(purpose, _)| !purpose.certifies()), "the search looks at some point");
+    for (purpose, ready) in later {
+        assert_eq!(ready.process.altered, !purpose.certifies(), "{purpose:?} {ready:?}");
+        assert_eq!(ready.process.widest.is_some(), !purpose.certifies());
+        assert!(ready.effective.values.contains_key("max-num-seqs"));
+    }
+    let launched = trials.iter().filter(|(_, ready)| !ready.process.altered).count();
+    assert_eq!(bench.outcome().cost.launches as usize, launched);
+    assert!(said(&run).contains("altering the running engine to max-num-seqs"), "{}", said(&run));
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_engine_that_does_not_take_other_limits_is_launched_for_each_point() {
+    // One that has never heard of them, and one that does not start with another scheduler.
+    let deaf = "case $a in --scheduler-cls|autotune_live.Scheduler) continue;; esac";
+    let broken = "case $a in autotune_live.Scheduler) a=gone.Scheduler;; esac";
+    for (script, why) in [(deaf, "did not take the limits"), (broken, "No module named 'gone'")] {
+        let bench = behind(script);
+        let run = bench.run(&[]);
+        assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+        let trials = trials(&bench.journal());
+        assert!(trials.len() > 1 && trials.iter().all(|(_, ready)| !ready.process.altered), "{trials:?}");
+        let stays = trials[0].1.process.stays.clone().unwrap_or_default();
+        assert!(stays.contains(why) && said(&run).contains("cannot alter its limits"), "{stays}\n{}", said(&run));
+        assert!(
+            bench.path("out/trials/t001-1/engine-live.log").exists()
+                && bench.path("out/trials/t001-1/engine.log").exists()
+        );
+        bench.assert_nothing_left();
+    }
+}
