@@ -13,6 +13,7 @@ mod digest;
 pub mod engine;
 pub mod export;
 pub mod journal;
+mod live_words;
 pub mod load;
 mod order;
 pub mod parallel;

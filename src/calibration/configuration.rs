@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::effective::Effective;
-use crate::space::Point;
+use crate::space::{Point, Value};
 use crate::twin::{Bounds, EngineDefaults, EngineFlags, FlagError, MemoryFailure, Profile};
 
 /// How the size of the KV cache is called among the flags: what the engine logs, in tokens.
@@ -94,13 +94,8 @@ impl Configuration {
 
     /// What a running engine said, and where it is silent, what it was asked for.
     pub fn of_engine(effective: &Effective, asked: &Point) -> Self {
-        let mut found = Self::default();
-        for (name, value) in asked.0.iter().chain(&effective.values) {
-            // The other flags change nothing that is replayed.
-            let _ = found.set(name, &value.to_string());
-        }
-        found.kv_tokens = effective.kv_cache_tokens;
-        found
+        let found = Self::default().with(&asked.0).with(&effective.values);
+        Self { kv_tokens: effective.kv_cache_tokens, ..found }
     }
 
     /// Sets a flag, written without dashes, or [`KV_TOKENS`].
@@ -119,10 +114,10 @@ impl Configuration {
         Ok(())
     }
 
-    /// This with the values of a point.
+    /// This with these values.
     #[must_use]
-    pub fn with(mut self, point: &Point) -> Self {
-        for (name, value) in &point.0 {
+    pub fn with(mut self, values: &BTreeMap<String, Value>) -> Self {
+        for (name, value) in values {
             // The other flags change nothing that is replayed.
             let _ = self.set(name, &value.to_string());
         }

@@ -48,7 +48,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
                 if !altered {
                     // What its KV cache holds was left over by the limits that it was launched with.
                     let configuration =
-                        widest.as_ref().map_or(configuration.clone(), |w| configuration.clone().with(w));
+                        widest.as_ref().map_or(configuration.clone(), |w| configuration.clone().with(&w.0));
                     let starting = ready.starting();
                     let now = Launched { configuration, starting, stopping: None };
                     evidence.launches.extend(launched.insert(*trial, now));

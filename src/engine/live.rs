@@ -14,6 +14,8 @@ use crate::space::{Point, Value};
 pub const LIVE_MODULE: &str = include_str!("live_scheduler.py");
 /// What the module is called.
 pub const LIVE_MODULE_NAME: &str = "autotune_live";
+/// What `--scheduler-cls` names for it.
+pub const LIVE_SCHEDULER: &str = "autotune_live.Scheduler";
 /// The variable with the path of the file of limits.
 pub const LIVE_FILE: &str = "AUTOTUNE_LIVE_LIMITS";
 

@@ -2,19 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LiveLimits};
-
-/// Words of the file, eight bytes each.
-const WORDS: u64 = 512;
-/// The first word of the engine's.
-const TOLD: u64 = 16;
+use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LIVE_SCHEDULER, LiveLimits};
+use crate::live_words::{LiveWords, TOLD, WORDS};
 
 /// The file, and the folder with the module that reads it.
 pub(super) struct LiveFile {
-    file: File,
+    words: LiveWords,
     folder: PathBuf,
     asked: LiveLimits,
     change: i64,
@@ -29,12 +24,12 @@ impl LiveFile {
         let path = folder.join("limits");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
         file.set_len(8 * WORDS)?;
-        Ok(Self { file, folder, asked: LiveLimits::default(), change: 0 })
+        Ok(Self { words: LiveWords(file), folder, asked: LiveLimits::default(), change: 0 })
     }
 
     /// What an engine's command line has to say.
     pub(super) fn arguments(&self) -> [String; 2] {
-        ["--scheduler-cls".to_owned(), format!("{LIVE_MODULE_NAME}.Scheduler")]
+        ["--scheduler-cls".to_owned(), LIVE_SCHEDULER.to_owned()]
     }
 
     /// What its environment has to say, before the paths that Python looks for modules in anyway.
@@ -48,27 +43,17 @@ impl LiveFile {
     /// Asks for other limits; an engine sees that in its next step, and makes one when a request comes.
     pub(super) fn ask(&mut self, limits: LiveLimits) -> io::Result<()> {
         (self.asked, self.change) = (limits, self.change + 1);
-        self.write(1, limits.sequences.unwrap_or(0))?;
-        self.write(2, limits.tokens.unwrap_or(0))?;
-        self.write(0, self.change)
+        self.words.write(1, limits.sequences.unwrap_or(0))?;
+        self.words.write(2, limits.tokens.unwrap_or(0))?;
+        self.words.write(0, self.change)
     }
 
     /// Whether the engine has taken what was asked last, and has kept it since.
     pub(super) fn holds(&self) -> io::Result<bool> {
-        let (ran, scheduled) = (self.read(TOLD + 4)?, self.read(TOLD + 5)?);
+        let (ran, scheduled) = (self.words.read(TOLD + 4)?, self.words.read(TOLD + 5)?);
         let within = |seen: i64, limit: Option<i64>| limit.is_none_or(|limit| seen <= limit);
         let kept = within(ran, self.asked.sequences) && within(scheduled, self.asked.tokens);
-        Ok(self.read(TOLD)? == self.change && self.read(TOLD + 3)? > 0 && kept)
-    }
-
-    fn write(&self, word: u64, value: i64) -> io::Result<()> {
-        self.file.write_all_at(&value.to_ne_bytes(), 8 * word)
-    }
-
-    fn read(&self, word: u64) -> io::Result<i64> {
-        let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, 8 * word)?;
-        Ok(i64::from_ne_bytes(bytes))
+        Ok(self.words.read(TOLD)? == self.change && self.words.read(TOLD + 3)? > 0 && kept)
     }
 }
 
@@ -86,7 +71,7 @@ mod tests {
         assert!(!live.holds().unwrap(), "nobody has answered");
         let tell = |change, steps, ran, scheduled| {
             for (word, value) in [(TOLD, change), (TOLD + 3, steps), (TOLD + 4, ran), (TOLD + 5, scheduled)] {
-                live.write(word, value).unwrap();
+                live.words.write(word, value).unwrap();
             }
             live.holds().unwrap()
         };

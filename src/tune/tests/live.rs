@@ -43,13 +43,7 @@ async fn one_launch_serves_the_search_and_each_proof_has_its_own() {
     let counted = starts.iter().filter(|(_, process)| !process.altered).count() as u32;
     let failed = entries.iter().filter(|e| matches!(e.record, Record::NotReady { .. })).count() as u32;
     assert_eq!(Cost::of(&entries).launches, counted + failed);
-    for cut in 0..entries.len() {
-        let kept = entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(&plan, 3, kept, Uneventful, &memory).await;
-        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
-        assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
-    }
+    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
 }
 
 #[tokio::test]

@@ -71,12 +71,21 @@ async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_n
     let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
     let answer = answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
-    let before_the_answer = entries.len() - 1;
-    for cut in 0..=before_the_answer {
+    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
+}
+
+/// Cuts the journal of an uneventful session behind every record: each comes to the same answer, and pays for no probe twice.
+async fn resumes_behind_every_record(
+    plan: &Plan,
+    seed: u64,
+    memory: &Memory,
+    (answer, entries, probes): (&Conclusion, &[Entry], u32),
+) {
+    for cut in 0..entries.len() {
         let kept = entries[..cut].to_vec();
         let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(&plan, 3, kept, Uneventful, &memory).await;
-        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
+        let resumed = run_again(plan, seed, kept, Uneventful, memory).await;
+        assert_eq!(&resumed.answer.unwrap(), answer, "cut behind record {cut}");
         assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
     }
 }

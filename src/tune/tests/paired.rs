@@ -81,11 +81,5 @@ async fn a_session_with_a_twin_resumes_behind_every_record() {
     let memory = Memory::default();
     let whole = run_again(&plan, 2, Vec::new(), Uneventful, &memory).await;
     let answer = whole.answer.unwrap();
-    for cut in 0..whole.entries.len() {
-        let kept = whole.entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(&plan, 2, kept, Uneventful, &memory).await;
-        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
-        assert_eq!(resumed.probes, whole.probes - known, "cut behind record {cut}");
-    }
+    resumes_behind_every_record(&plan, 2, &memory, (&answer, &whole.entries, whole.probes)).await;
 }

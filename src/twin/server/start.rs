@@ -9,10 +9,11 @@ use super::args::SimArgs;
 use super::core::CoreProcess;
 use super::faults::Fault;
 use super::info::Config;
-use super::live::{self, LiveLimits};
+use super::live::LiveLimits;
 use super::log::{self, Source};
 use super::{seconds, speculative::Speculative};
 use crate::clock;
+use crate::engine::live::LIVE_SCHEDULER;
 use crate::twin::{EngineFlags, Limits, MemoryFailure};
 
 /// Connections that the kernel queues, as uvicorn asks for.
@@ -99,7 +100,7 @@ fn check(args: &SimArgs, flags: &EngineFlags) -> Result<(), u8> {
         ));
         return Err(2);
     }
-    if let Some(class) = args.scheduler_cls.as_deref().filter(|class| *class != live::SCHEDULER) {
+    if let Some(class) = args.scheduler_cls.as_deref().filter(|class| *class != LIVE_SCHEDULER) {
         let module = class.rsplit_once('.').map_or(class, |(module, _)| module);
         log::raw(&format!("ModuleNotFoundError: No module named '{module}'"));
         return Err(1);

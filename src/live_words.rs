@@ -1,0 +1,33 @@
+//! The words of the file by which a running engine is told other limits; what each says stands in `engine/live_scheduler.py`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Words of the file, eight bytes each.
+pub const WORDS: u64 = 512;
+/// The first word of the engine's answer.
+pub const TOLD: u64 = 16;
+
+/// An open file.
+pub struct LiveWords(pub File);
+
+impl LiveWords {
+    /// Writes a word, at once.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write(&self, word: u64, value: i64) -> io::Result<()> {
+        self.0.write_all_at(&value.to_ne_bytes(), 8 * word)
+    }
+
+    /// Reads a word as it is now.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn read(&self, word: u64) -> io::Result<i64> {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 8 * word)?;
+        Ok(i64::from_ne_bytes(bytes))
+    }
+}
