@@ -26,7 +26,7 @@ use crate::load::{ClientHealth, RequestRecord};
 use crate::space::Point;
 use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
-use crate::verdict::Window;
+use crate::verdict::{Awaited, Window};
 use crate::workload::Material;
 
 pub use address::Address;
@@ -152,6 +152,9 @@ pub struct ProbeAsk {
     /// How many times as many violations as a promise absorbs are borne before the probe is cut: 1 where the count alone decides.
     #[serde(default = "no_slack")]
     pub slack: f64,
+    /// What it waits for behind the last request.
+    #[serde(default)]
+    pub awaited: Awaited,
 }
 
 fn no_slack() -> f64 {

@@ -291,7 +291,7 @@ impl RealRig {
             answer_time: ask.answer_time,
         };
         let mean_output = workload::mean_output_tokens(&self.plan.workload, server.material());
-        let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack);
+        let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
         let schedule = Schedule {
             window_ends: ask.window.to,
             stall_timeout: self.plan.engine.stall_timeout.into(),

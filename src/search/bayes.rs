@@ -17,8 +17,6 @@ const LOOKED_AT: usize = 256;
 const BEST: usize = 3;
 /// A point whose limit is not known after so many probes is left.
 const MOST_PROBES: usize = 7;
-/// The first look at the baseline takes so many probes at least.
-const LEAST_PROBES: usize = 2;
 /// No step to a new rate is larger, up or down; from far below the limit ...
 const STRIDE: (f64, f64, f64) = (2.0, 8.0, 2.6);
 /// ... which is where the binding margin is below this.
@@ -247,7 +245,7 @@ impl Bayes {
         let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
         let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
         match belief.root {
-            Some(root) if self.probes_of(&self.baseline) >= LEAST_PROBES && belief.seen && known(root) => Ask::Done,
+            Some(root) if belief.seen && known(root) => Ask::Done,
             root => match self.step(&self.baseline, root) {
                 Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
                 _ => Ask::Done,

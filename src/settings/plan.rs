@@ -293,7 +293,7 @@ pub enum LengthShape {
 }
 
 /// Lengths of a probe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbePlan {
     /// Traffic at the probe's rate before anything counts.
     pub ramp: Duration,

@@ -13,7 +13,6 @@ use super::books::Books;
 use super::cost::{Before, Prices};
 use super::foresight::Foresight;
 use super::pairing::Hindsight;
-use super::session::NEVER_CUT;
 use super::worker::{Asking, Launch, Told, Wanted, Worker};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
@@ -24,7 +23,7 @@ use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::Seconds;
-use crate::verdict::{Certainty, Outcome, Verdict};
+use crate::verdict::{Certainty, NEVER_CUT, Outcome, Verdict};
 
 pub use super::books::{BenchError, Folder};
 
@@ -101,8 +100,7 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
     pub(super) fn before(&self, worker: usize, wanted: &Wanted) -> Before {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        let alters = current.is_some_and(|current| current.serves(wanted)) && self.books.may_alter(wanted);
-        if alters { Before::Altering } else { Before::Launching }
+        wanted.behind(current, self.books.may_alter(wanted))
     }
 
     /// The point of the first worker's trial by its full name: the engine has told what it chose for parameters that were left to it.

@@ -5,7 +5,7 @@
 
 use super::bench::{BenchError, Step};
 use super::certifier::{Certifier, Curve, Proof};
-use super::cost::certifying;
+use super::cost::{Prices, certifying};
 use super::endurance::LOWEST;
 use super::memory::survived;
 use super::pairing::Hindsight;
@@ -16,7 +16,7 @@ use crate::rig::{ProbeAsk, Rig};
 use crate::search::{Expectation, round};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, Outcome, Verdict, Window};
+use crate::verdict::{Awaited, Certainty, Outcome, Verdict, Window};
 use crate::workload::mix;
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
@@ -25,8 +25,7 @@ const BEGIN: f64 = 0.985;
 const ABOVE: f64 = 1.03;
 /// So many probes at most.
 const TRIES: u64 = 5;
-/// Another probe must be expected to raise the certified rate by this share of the least gain that a launch of the search is worth: it costs no
-/// launch. With a whole one the median certified rate of `cargo bench --bench search` fell below 95 % of its limit.
+/// Another probe must be expected to raise the certified rate for each second by this share of what the search wants of a launch and a probe.
 const WORTH: f64 = 0.5;
 /// By so many times that gain for defaults that lie below another point: nobody deploys their rate.
 const WORTH_OF_DEFAULTS: f64 = 4.0;
@@ -68,16 +67,18 @@ impl Proving {
         })
     }
 
+    /// Whether it is the point that is going to be deployed.
+    fn is_best(&self) -> bool {
+        self.purpose == Purpose::Certify
+    }
+
     fn what(&self) -> &'static str {
-        match self.purpose {
-            Purpose::Certify => "the certification of the best point",
-            _ => "the certification of the baseline",
-        }
+        if self.is_best() { "the certification of the best point" } else { "the certification of the baseline" }
     }
 
     /// By how many times the least gain another probe must be expected to raise its rate.
-    fn worth(&self) -> f64 {
-        if self.purpose == Purpose::Certify { WORTH } else { WORTH_OF_DEFAULTS }
+    fn worth(&self, prices: &Prices) -> f64 {
+        if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
     }
 
     /// The limit of its point and its error, where a rate is proved.
@@ -148,7 +149,9 @@ impl<R: Rig> Session<'_, R> {
         let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
         if self.tuned_memory().is_some() {
-            let soaks = proving.iter().map(|one| (one.worker, Some(self.soak(&one.point)))).collect();
+            // Not the defaults: they are launched to be compared with, not to be deployed.
+            let soak = |one: &Proving| (one.worker, one.is_best().then(|| self.soak(&one.point)));
+            let soaks = proving.iter().map(soak).collect();
             let answers = self.show(soaks).await?;
             let dies = "the engine runs out of memory when every place of its batch is taken";
             let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
@@ -208,7 +211,7 @@ impl<R: Rig> Session<'_, R> {
             steps.push(Step {
                 worker: one.worker,
                 launch: again.then(|| Wanted { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                asking: self.fresh(one.rate, attempt),
+                asking: self.fresh(one, attempt),
                 certainty: Certainty::CERTIFIED,
             });
         }
@@ -216,7 +219,8 @@ impl<R: Rig> Session<'_, R> {
             return Ok(false);
         }
         let answers = self.bench.round(steps).await?;
-        let winner = proving.iter().find(|one| one.purpose == Purpose::Certify);
+        let (prices, search) = (self.prices(), &self.plan.search);
+        let winner = proving.iter().find(|one| one.is_best());
         let mut best = rival.or_else(|| winner.and_then(Proving::limit));
         for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
             match answer {
@@ -231,19 +235,19 @@ impl<R: Rig> Session<'_, R> {
                     continue;
                 }
             }
+            let (precision, worth) = (search.precision, search.min_gain * one.worth(&prices));
             let loses = best.is_some_and(|(limit, error)| one.certifier.is_below(limit, error));
             if loses && one.purpose == Purpose::CertifyBaseline {
                 one.ended = Some("it is surely below the best point".to_owned());
-            } else if one.certifier.done(self.plan.search.precision, self.plan.search.min_gain * one.worth()) {
+            } else if one.certifier.done(precision, worth) {
                 one.ended = Some("another probe is not expected to raise the rate".to_owned());
             } else {
                 one.rate = one.certifier.next(one.rate);
             }
-            if one.purpose == Purpose::Certify {
+            if one.is_best() {
                 best = one.limit();
             }
         }
-        let prices = self.prices();
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
         self.standing(prices.proving(certifications, going_on));
         Ok(true)
@@ -320,16 +324,20 @@ impl<R: Rig> Session<'_, R> {
         ));
     }
 
-    /// Traffic that the search never used; the same arrivals for the best point and the baseline.
-    fn fresh(&self, rate: Rate, attempt: u64) -> Asking {
-        let (seed, ramp, planned) = (self.seed, self.ramp(), Seconds::from(self.plan.probe.certify_window));
+    /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
+    fn fresh(&self, one: &Proving, attempt: u64) -> Asking {
+        let (seed, ramp, plan) = (self.seed, self.ramp(), self.plan.probe);
+        let (rate, is_best) = (one.rate, one.is_best());
+        let window =
+            move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
         Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate,
-            window: Window { from: ramp, to: ramp + certifying(planned, answer_time) },
+            window: Window { from: ramp, to: ramp + window(answer_time) },
             arrival_seed: mix(seed, &[FRESH, attempt]),
             content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
             slack: 1.0,
+            awaited: Awaited::All,
         })
     }
 

@@ -4,7 +4,7 @@ use crate::engine::MEMORY_KNOB;
 use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast, Record};
 use crate::search::USUAL_LAUNCHES;
-use crate::settings::{Plan, StrategyKind};
+use crate::settings::{Plan, ProbePlan, StrategyKind};
 use crate::units::Seconds;
 
 /// Probes that close a bracket from a first guess, as seen in practice.
@@ -16,8 +16,8 @@ const CUT: f64 = 0.7;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 
-/// A certifying window lasts for so many answers at least: in a shorter one a slow engine has not yet come to where it goes. With 15 of them
-/// the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
+/// A certifying probe sends for so many answers at least, its ramp included: in a shorter time a slow engine has not yet come to where it goes.
+/// With 15 of them the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
 const ANSWERS: f64 = 10.0;
 
 /// What a running engine takes to alter its limits, until it was seen to.
@@ -77,7 +77,7 @@ impl Prices {
             drain: Seconds(drain),
             probe: Seconds(ramp + Seconds::from(plan.probe.window).0),
             certify: Seconds(ramp + Seconds::from(plan.probe.certify_window).0),
-            stretched: certifying(plan.probe.certify_window.into(), Seconds(drain)) - plan.probe.certify_window.into(),
+            stretched: certifying(&plan.probe, Seconds(drain)) - plan.probe.certify_window.into(),
         }
     }
 
@@ -102,6 +102,11 @@ impl Prices {
         self.launch * f64::from(certifications) + (self.certify + self.stretched) * windows
     }
 
+    /// How many times as long a certifying probe takes as a launch and a probe of the search.
+    pub(super) fn certifying_by_candidate(&self) -> f64 {
+        (self.certify + self.stretched).0 / (self.launch + self.probe).0
+    }
+
     /// What `candidates` more candidates are expected to take.
     pub(super) fn candidates(&self, candidates: usize) -> Seconds {
         let launch = if self.alters { self.alter } else { self.launch };
@@ -109,9 +114,10 @@ impl Prices {
     }
 }
 
-/// The window of a certifying probe, planned to be so long, of an engine whose answers take so long.
-pub(super) fn certifying(planned: Seconds, answer_time: Seconds) -> Seconds {
-    Seconds(planned.0.max(ANSWERS * answer_time.0))
+/// The window of a certifying probe, of an engine whose answers take so long.
+pub(super) fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
+    let (ramp, planned) = (Seconds::from(probe.ramp), Seconds::from(probe.certify_window));
+    Seconds(planned.0.max(ANSWERS * answer_time.0 - ramp.0))
 }
 
 /// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point, launches of a

@@ -9,13 +9,14 @@ use super::bench::BenchError;
 use super::hours::{Flight, Flights, pace};
 use super::pairing::{ENDLESS, Engine, promises_waiting};
 use super::session::Session;
+use super::worker::Asking;
 use crate::rig::{self, Books, Rig};
-use crate::search::{ALL_AT_ONCE, Strategy, Traffic};
+use crate::search::Strategy;
 use crate::settings::{Metric, Plan, StrategyKind};
 use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, QUEUE_GROWS};
+use crate::verdict::{Awaited, Certainty, QUEUE_GROWS};
 use crate::workload::{Material, Planned, mix};
 
 /// Requests of a replay: block by block that takes a second at most, and what 10⁶ would show beside is part of [`CLEAR`].
@@ -104,12 +105,12 @@ impl<R: Rig> Session<'_, R> {
     /// Shows the first worker's engine the [`Session::burst`] above that rate, if there is one to show; whether it survives.
     async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, BenchError> {
         let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
-        Ok(self.bench.probe(0, self.asking(burst), Certainty::SEARCH).await?.is_ok())
+        Ok(self.bench.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
     /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
     /// whether there is memory for them.
-    pub(super) fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Traffic> {
+    pub(super) fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
         let costs = self.bench.steps_in_hindsight()?;
         let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
         let count = reach.running.min(MOST_AT_ONCE);
@@ -120,7 +121,7 @@ impl<R: Rig> Session<'_, R> {
             self.left_out(format!("what {count} requests at once do to the engine: the budget ended"));
             return None;
         }
-        Some(Traffic::Requests { rate: ALL_AT_ONCE, count })
+        Some(self.at_once(count, Awaited::All))
     }
 
     /// The highest rate that stays clear of one that the engine does not endure, where that is below this one; nearly zero where no rate is

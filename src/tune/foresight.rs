@@ -272,11 +272,8 @@ impl Expectation for Foresight<'_> {
     }
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        let before = match self.running {
-            _ if self.runs(point) => Before::Nothing,
-            Some(current) if self.alters && current.serves(&Wanted::search(point)) => Before::Altering,
-            _ => Before::Launching,
-        };
+        let another = || Wanted::search(point).behind(self.running, self.alters);
+        let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(super::session::window(self.plan, rate).to, before)
     }
 }

@@ -2,22 +2,23 @@
 
 use super::bench::BenchError;
 use super::session::Session;
+use super::worker::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
-use crate::search::{ALL_AT_ONCE, HighestThatStarts, Traffic};
+use crate::search::{ALL_AT_ONCE, HighestThatStarts};
 use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
-use crate::verdict::Verdict;
+use crate::verdict::{Awaited, Verdict};
 
 /// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
 /// the engine then comes into a state in which it does.
 const NEVER_FULL: f64 = 0.6;
-/// Requests of a soak, all at once: enough to fill every place of a batch, between these bounds ...
-const SOAK: (u32, u32) = (64, 1024);
-/// ... and no more than are answered in this time at the rate of the warm-up's burst; a full batch is faster.
-const SOAKED: Seconds = Seconds(60.0);
+/// A soak takes every place of a batch, but no more than this ...
+const MOST_SOAKED: u32 = 1024;
+/// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
+const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
 
 impl<'a, R: Rig> Session<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -114,16 +115,17 @@ impl<'a, R: Rig> Session<'a, R> {
         self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1)
     }
 
-    /// The load that takes most memory of a point's engine: every place of its batch taken at once.
-    pub(super) fn soak(&self, point: &Point) -> Traffic {
-        let places = point.get("max-num-seqs").and_then(Value::number).map_or(SOAK.1, |n| n as u32);
+    /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
+    pub(super) fn soak(&self, point: &Point) -> Asking {
+        let places = point.get("max-num-seqs").and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
         let burst = self.bench.passed().iter().rev().find_map(|e| match &e.record {
             Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
             _ => None,
         });
-        let in_time = (burst.unwrap_or(0.0) * SOAKED.0) as u32;
-        let count = (2 * places).min(in_time).clamp(SOAK.0, SOAK.1);
-        Traffic::Requests { rate: ALL_AT_ONCE, count }
+        let (time, at_least) = SOAKED;
+        let in_time = (burst.unwrap_or(0.0) * time.0) as u32;
+        let count = places.min(in_time.max(at_least)).min(MOST_SOAKED);
+        self.at_once(count, Awaited::Begun)
     }
 }
 

@@ -6,10 +6,9 @@
 use super::bench::BenchError;
 use super::session::Session;
 use crate::rig::Rig;
-use crate::search::{ALL_AT_ONCE, Traffic};
 use crate::space::Point;
 use crate::units::Rate;
-use crate::verdict::Certainty;
+use crate::verdict::{Awaited, Certainty};
 
 /// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
 const AT_ONCE: u32 = 128;
@@ -28,8 +27,8 @@ impl<R: Rig> Session<'_, R> {
         if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
             return Ok(guess);
         }
-        let burst = Traffic::Requests { rate: ALL_AT_ONCE, count: AT_ONCE };
-        if let Err(diagnosis) = self.bench.probe(0, self.asking(burst), Certainty::SEARCH).await? {
+        let burst = self.at_once(AT_ONCE, Awaited::All);
+        if let Err(diagnosis) = self.bench.probe(0, burst, Certainty::SEARCH).await? {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }

@@ -14,7 +14,7 @@ use crate::search::{self, ALL_AT_ONCE, Ask, Heard, Observation, Query, Strategy,
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, Verdict, Window};
+use crate::verdict::{Awaited, Certainty, NEVER_CUT, Verdict, Window};
 use crate::workload::mix;
 
 /// Where nothing is proved of the best point, so many others are certified at most.
@@ -23,8 +23,6 @@ const RUNNERS_UP: usize = 1;
 const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.
 const MOST_STRETCH: f64 = 3.0;
-/// Violations that a probe bears which shall run to its end, whatever it shows.
-pub(super) const NEVER_CUT: f64 = 1e9;
 
 /// Labels of independent seeds.
 const ARRIVALS: u64 = 1;
@@ -260,18 +258,17 @@ impl<'a, R: Rig> Session<'a, R> {
         self.bench.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
     }
 
-    /// Shows the engines of workers, at the same time, the traffic that is meant for each, where there is some; what became of it.
+    /// Shows the engines of workers, at the same time, what is meant for each, where there is something; what became of it.
     pub(super) async fn show(
         &mut self,
-        asked: Vec<(usize, Option<Traffic>)>,
+        asked: Vec<(usize, Option<Asking>)>,
     ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, BenchError> {
-        let step = |(worker, traffic): &(usize, Option<Traffic>)| {
-            let asking = self.asking((*traffic)?);
-            Some(Step { worker: *worker, launch: None, asking, certainty: Certainty::SEARCH })
-        };
-        let steps = asked.iter().filter_map(step).collect();
+        let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
+        let step =
+            |(worker, asking)| Some(Step { worker, launch: None, asking: asking?, certainty: Certainty::SEARCH });
+        let steps = asked.into_iter().filter_map(step).collect();
         let mut answers = self.bench.round(steps).await?.into_iter();
-        Ok(asked.iter().map(|(_, traffic)| traffic.and_then(|_| answers.next())).collect())
+        Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())
     }
 
     /// What the strategy may ask about a worker's engine, from what was learnt so far.
@@ -291,7 +288,14 @@ impl<'a, R: Rig> Session<'a, R> {
             content_seed: mix(seed, &[CONTENT, u64::from(trial), u64::from(probe)]),
             answer_time,
             slack,
+            awaited: Awaited::All,
         })
+    }
+
+    /// So many requests at once, and what of their answers is awaited.
+    pub(super) fn at_once(&self, count: u32, awaited: Awaited) -> Asking {
+        let asking = self.asking(Traffic::Requests { rate: ALL_AT_ONCE, count });
+        Box::new(move |trial, probe, answer_time| ProbeAsk { awaited, ..asking(trial, probe, answer_time) })
     }
 
     fn window(&self, traffic: &Traffic) -> Window {

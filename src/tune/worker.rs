@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::books::{BenchError, Books};
+use super::cost::Before;
 use super::pairing::{Engine, Lesson};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::live::serves;
@@ -91,6 +92,13 @@ impl Wanted {
     /// A point that the search wants to know.
     pub(super) fn search(point: &Point) -> Self {
         Self { purpose: Purpose::Search, point: point.clone(), anew: false }
+    }
+
+    /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process
+    /// may take other limits.
+    pub(super) fn behind(&self, current: Option<&Current>, may_alter: bool) -> Before {
+        let alters = may_alter && current.is_some_and(|current| current.serves(self));
+        if alters { Before::Altering } else { Before::Launching }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::units::{Rate, Seconds};
 use paired::{Judge, Paired};
 
 pub use saturation::Halves;
-pub use watch::Counter;
+pub use watch::{Awaited, Counter, NEVER_CUT};
 pub use weigh::{Counted, weigh};
 
 /// What a probe showed.

@@ -237,3 +237,16 @@ fn a_drain_ends_when_nobody_can_tell_anything_more() {
     assert_eq!(watch.tick(Seconds(22.1), &mut [streaming].into_iter()), Tick::Continue);
     assert_eq!(watch.tick(Seconds(22.2), &mut [streaming].into_iter()), Tick::Settled, "its TPOT limit has passed");
 }
+
+#[test]
+fn a_soak_ends_when_every_answer_has_begun_and_not_before() {
+    // At this length and rate a promise absorbs no violation at all.
+    let at_once = Window { from: Seconds(0.0), to: Seconds(0.064) };
+    let soak = || Counter::new(&limits(), at_once, Rate(1000.0), 11.0, NEVER_CUT);
+    let waiting = Open { due: Seconds(0.01), first: None, asked_out: 1000 };
+    let begun = Open { first: Some(Seconds(9.0)), ..waiting };
+    let (mut to_the_end, mut watch) = (soak(), soak().awaiting(Awaited::Begun));
+    assert_eq!(watch.tick(Seconds(9.5), &mut [begun, waiting].into_iter()), Tick::Continue, "one still waits");
+    assert_eq!(watch.tick(Seconds(9.5), &mut [begun, begun].into_iter()), Tick::Settled);
+    assert_eq!(to_the_end.tick(Seconds(9.5), &mut [begun, begun].into_iter()), Tick::Continue, "answers are wanted");
+}

@@ -1,10 +1,26 @@
 //! Counts violations while a probe runs, so that a certain failure ends it at once.
 
+use serde::{Deserialize, Serialize};
+
 use super::count::{Observation, observe};
 use super::{Window, allowance};
 use crate::load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
+
+/// The slack of a probe that is not cut, however many latencies lie beyond a limit.
+pub const NEVER_CUT: f64 = 1e9;
+
+/// What a probe waits for behind its last request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Awaited {
+    /// Every answer that can still tell something of a promise.
+    #[default]
+    All,
+    /// The first token of every answer: by then every place of the batch was taken.
+    Begun,
+}
 
 /// The running count of a probe.
 pub struct Counter {
@@ -12,6 +28,7 @@ pub struct Counter {
     window: Window,
     absorbs: Vec<f64>,
     slack: f64,
+    awaited: Awaited,
     /// Latencies beyond each limit, and requests that failed.
     broken: Vec<u64>,
     failed: Vec<u64>,
@@ -36,7 +53,36 @@ impl Counter {
             })
             .collect();
         let none = vec![0; limits.len()];
-        Self { limits: limits.to_vec(), window, absorbs, slack, broken: none.clone(), failed: none, ended: 0 }
+        Self {
+            limits: limits.to_vec(),
+            window,
+            absorbs,
+            slack,
+            awaited: Awaited::All,
+            broken: none.clone(),
+            failed: none,
+            ended: 0,
+        }
+    }
+
+    /// The same, behind whose last request so much is awaited.
+    #[must_use]
+    pub fn awaiting(self, awaited: Awaited) -> Self {
+        Self { awaited, ..self }
+    }
+
+    /// How many violations are borne of so many that a promise absorbs.
+    fn borne(&self, absorbs: f64) -> f64 {
+        if self.slack >= NEVER_CUT { f64::INFINITY } else { absorbs * self.slack }
+    }
+
+    /// Whether those that are unanswered when all was sent are not waited for.
+    fn heard_enough(&self, open: &[Open], now: Seconds) -> bool {
+        let settled = |o: &Open| self.limits.iter().all(|limit| settled(o, limit, now));
+        match self.awaited {
+            Awaited::All => open.iter().all(settled),
+            Awaited::Begun => open.iter().all(|o| o.first.is_some()),
+        }
     }
 
     fn broken_by_open(&self, limit: &Limit, now: Seconds, open: &[Open]) -> u64 {
@@ -80,14 +126,12 @@ impl Watch for Counter {
         let sure = self.limits.iter().zip(&self.absorbs).zip(self.broken.iter().zip(&self.failed)).any(
             |((limit, absorbs), (broken, failed))| {
                 let broken = (broken + self.broken_by_open(limit, now, &open)) as f64;
-                broken + *failed as f64 > *absorbs * self.slack || (*failed > 0 && broken + *failed as f64 > *absorbs)
+                broken + *failed as f64 > self.borne(*absorbs) || (*failed > 0 && broken + *failed as f64 > *absorbs)
             },
         );
         if sure {
             Tick::Decided
-        } else if now.0 >= self.window.to.0
-            && open.iter().all(|o| self.limits.iter().all(|limit| settled(o, limit, now)))
-        {
+        } else if now.0 >= self.window.to.0 && self.heard_enough(&open, now) {
             Tick::Settled
         } else {
             Tick::Continue

@@ -9,7 +9,7 @@ use std::time::Duration;
 use autotune::rig::{JobMark, ProbeAsk, RemoteRig, Rig, Trial, Worker};
 use autotune::settings::{Plan, parse};
 use autotune::units::{Rate, Seconds};
-use autotune::verdict::Window;
+use autotune::verdict::{Awaited, Window};
 use autotune::workload::Corpus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -84,7 +84,8 @@ async fn a_worker_launches_probes_and_leaves_nothing_behind() {
     assert!(processes(&bench) >= 3, "the program, a guardian, an engine");
     let window = Window { from: Seconds(0.2), to: Seconds(0.8) };
     let (rate, answer_time) = (Rate(40.0), ready.warmed.answer_time);
-    let ask = ProbeAsk { rate, window, arrival_seed: 1, content_seed: 2, answer_time, slack: 1e9 };
+    let ask =
+        ProbeAsk { rate, window, arrival_seed: 1, content_seed: 2, answer_time, slack: 1e9, awaited: Awaited::All };
     let measured = rig.probe(&ask).await.unwrap();
     assert!(measured.complete && measured.records.iter().any(|r| r.complete()), "{measured:?}");
 

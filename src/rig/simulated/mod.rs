@@ -284,7 +284,8 @@ impl Rig for SimulatedRig {
         let demand = Demand::Open(ask.rate);
         let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
         let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
-        let mut watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack);
+        let mut watch =
+            Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
         // The content's seed tells trial and probe, and a resumed session asks with the same.
         let seed = workload::mix(self.shared_seed, &[PROBE_NOISE, ask.content_seed]);
         let driven = self.drive(&engine, pace, ask.window.to, &mut watch, seed);
