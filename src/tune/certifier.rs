@@ -361,6 +361,17 @@ mod tests {
     }
 
     #[test]
+    fn probing_goes_on_until_it_is_nearer_than_what_is_precise() {
+        let mut certifier = Certifier::default();
+        certifier.hear(Rate(9.9), &verdict(Some(2.0 * 0.99_f64.ln()), 0.05), steep());
+        let proof = certifier.proof().unwrap();
+        // A precision of which the certified rate lies 1.85 times as far below the limit.
+        let between = (1.0 - proof.rate.0 / proof.limit.0) / 1.85;
+        assert!(certifier.precise(between) && !certifier.done(between, 0.0), "{proof:?}");
+        assert!(certifier.done(between * 1.85 / NEARER + 1e-9, 0.0) && certifier.done(between, 1.0), "{proof:?}");
+    }
+
+    #[test]
     fn an_estimate_that_was_too_high_or_too_low_is_moved_to_the_limit() {
         for from in [7.0, 13.5] {
             let (proof, driven) = certify(10.0, from, 0.03, 0.04);

@@ -160,3 +160,17 @@ pub fn forecast(plan: &Plan) -> Forecast {
 fn memory_values(plan: &Plan) -> f64 {
     plan.space.parameter(MEMORY_KNOB).map_or(1.0, |p| p.values.len() as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_certifying_probe_lasts_as_planned_or_for_ten_answers_with_its_ramp() {
+        let seconds = Duration::from_secs;
+        let probe = ProbePlan { ramp: seconds(30), window: seconds(60), certify_window: seconds(120), twin: true };
+        assert_eq!(certifying(&probe, Seconds(14.0)), Seconds(120.0));
+        assert_eq!(certifying(&probe, Seconds(24.0)), Seconds(210.0));
+    }
+}

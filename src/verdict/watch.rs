@@ -76,7 +76,7 @@ impl Counter {
         if self.slack >= NEVER_CUT { f64::INFINITY } else { absorbs * self.slack }
     }
 
-    /// Whether those that are unanswered when all was sent are not waited for.
+    /// Whether no answer that is still missing is awaited, all requests being sent.
     fn heard_enough(&self, open: &[Open], now: Seconds) -> bool {
         let settled = |o: &Open| self.limits.iter().all(|limit| settled(o, limit, now));
         match self.awaited {
