@@ -81,16 +81,44 @@ impl std::ops::Mul<f64> for Rate {
     }
 }
 
+impl Rate {
+    /// The nearest rate of as many digits as count: finer ones are not told apart, and people read them.
+    pub fn rounded(self) -> Self {
+        self.to_step(f64::round)
+    }
+
+    /// The same where more would be a promise too far.
+    pub fn rounded_down(self) -> Self {
+        // What lies on a step stays there, though its float may lie just below.
+        self.to_step(|steps| (steps + 1e-6).floor())
+    }
+
+    fn to_step(self, rounding: impl Fn(f64) -> f64) -> Self {
+        let scale = 10f64.powi(self.decimals());
+        Self(rounding(self.0 * scale) / scale)
+    }
+
+    /// Decimals of three digits that count, and of a fourth where the first is 1, as on a slide rule: a step is a tenth to half a
+    /// percent. Negative where not all digits before the point count.
+    fn decimals(self) -> i32 {
+        let rate = self.0.abs().max(1e-9);
+        let first = rate.log10().floor();
+        let fourth = rate < 2.0 * 10f64.powf(first);
+        2 + i32::from(fourth) - first as i32
+    }
+}
+
 impl fmt::Display for Rate {
+    /// The digits that count, but for a fourth that is zero: `0.857 req/s`, `1.045 req/s`, `12.3 req/s`, `140 req/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = if self.0 < 10.0 {
-            2
-        } else if self.0 < 100.0 {
-            1
-        } else {
-            0
-        };
-        write!(f, "{:.*} req/s", decimals, self.0)
+        if self.0 == 0.0 {
+            return write!(f, "0 req/s");
+        }
+        let decimals = self.decimals().clamp(0, 5) as usize;
+        let text = format!("{:.decimals$}", self.0);
+        let digits = text.bytes().filter(u8::is_ascii_digit).skip_while(|digit| *digit == b'0').count();
+        let fourth_is_zero = decimals > 0 && digits > 3 && text.ends_with('0');
+        write!(f, "{:.*} req/s", decimals - usize::from(fourth_is_zero), self.0)
     }
 }
 
@@ -110,6 +138,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rates_have_three_digits_and_four_behind_a_one() {
+        let say = |rate: f64| Rate(rate).to_string();
+        assert_eq!([2.345, 0.857, 0.0857, 0.0].map(say), ["2.35 req/s", "0.857 req/s", "0.0857 req/s", "0 req/s"]);
+        assert_eq!([1.0452, 1.05, 17.26, 100.0].map(say), ["1.045 req/s", "1.05 req/s", "17.26 req/s", "100 req/s"]);
+        assert_eq!([99.97, 1000.0, 12345.0].map(say), ["100 req/s", "1000 req/s", "12345 req/s"]);
+        let down = |rate: f64| Rate(rate).rounded_down().0;
+        assert_eq!([12.399, 0.5678, 84.6, 2.119, 1234.5].map(down), [12.39, 0.567, 84.6, 2.11, 1234.0]);
+        assert_eq!([12.395, 0.5678, 84.65].map(|rate| Rate(rate).rounded().0), [12.4, 0.568, 84.7]);
+        for steps in 100..2000 {
+            let rate = Rate(f64::from(steps) / 100.0).rounded_down();
+            assert_eq!(rate.rounded_down(), rate);
+            let said: f64 = rate.to_string().trim_end_matches(" req/s").parse().unwrap();
+            assert_eq!(Rate(said), rate, "what is said of a certified rate is never more");
+        }
+    }
+
+    #[test]
     fn spans_read_as_a_person_would_say_them() {
         let say = |s: f64| Seconds(s).to_string();
         assert_eq!(say(0.0123), "12.3 ms");
@@ -117,7 +162,6 @@ mod tests {
         assert_eq!(say(2.5), "2.5 s");
         assert_eq!(say(840.0), "14 min");
         assert_eq!(say(3900.0), "1 h 05 min");
-        assert_eq!(Rate(2.345).to_string(), "2.35 req/s");
         assert_eq!([TokenRate(17.26), TokenRate(1943.4)].map(|r| r.to_string()), ["17.3 tok/s", "1943 tok/s"]);
     }
 }

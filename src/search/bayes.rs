@@ -6,7 +6,7 @@
 
 use super::curve::{Curve, Root};
 use super::margins::{Margins, Sight};
-use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell, Traffic, round};
+use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell, Traffic};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -266,7 +266,7 @@ impl Bayes {
         let kept = self.belief(point).is_some_and(|b| b.seen);
         let most = if kept { highest * up } else { lowest * DOWN };
         let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
-        (root.is_some() || lowest > floor * 1.01).then(|| round(Rate(wanted)))
+        (root.is_some() || lowest > floor * 1.01).then(|| Rate(wanted).rounded())
     }
 
     /// The probe that is worth most for its price, of those that were launched and those that were not.
@@ -277,7 +277,16 @@ impl Bayes {
         // enough where another probe could only tell it better: that is what certification does too.
         let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= SETTLED * self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
-            offers.push(self.offer(&running.point, &running.curve, best.rate, engine));
+            let offer = self.offer(&running.point, &running.curve, best.rate, engine);
+            let is_hope = !running.seen && self.driven(&offer.point, offer.rate);
+            if !is_hope {
+                offers.push(offer);
+            } else if offer.gain >= self.min_gain
+                && let Some(rate) = self.lower(&offer.point, best.rate)
+            {
+                // What is hoped of its like hangs on it too, and is not worth more.
+                return probe(offer.point, rate);
+            }
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
         if self.launches() < self.most_launches && self.in_vain() < PATIENCE {
@@ -296,8 +305,15 @@ impl Bayes {
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
     fn offer(&self, point: &Point, curve: &Curve, best: Rate, engine: &dyn Expectation) -> Offer {
         let limit = curve.root().map_or(0.0, |r| r.rate.0);
-        let rate = round(Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)));
+        let rate = Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)).rounded();
         Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
+    }
+
+    /// A rate for a point whose limit is thought to be where no promise held: halfway down to what would be a gain; none where that was driven.
+    fn lower(&self, point: &Point, best: Rate) -> Option<Rate> {
+        let broken = self.rates_of(point).fold(f64::INFINITY, f64::min);
+        let rate = Rate((best.0 * (1.0 + self.min_gain) * broken).sqrt()).rounded();
+        (!self.driven(point, rate)).then_some(rate)
     }
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
@@ -319,7 +335,7 @@ impl Bayes {
         chances.retain(|(_, chance)| *chance >= LEAST_CHANCE);
         self.promising = chances.len().min(self.most_launches);
         let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        best.map_or(Ask::Done, |(point, _)| probe(point, round(Rate(lowest))))
+        best.map_or(Ask::Done, |(point, _)| probe(point, Rate(lowest).rounded()))
     }
 
     /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
@@ -366,7 +382,7 @@ fn rate(belief: &Belief) -> f64 {
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {
-    Ask::Probe(Query { point, traffic: Traffic::Window(round(rate)), relaunch: false })
+    Ask::Probe(Query { point, traffic: Traffic::Window(rate.rounded()), relaunch: false })
 }
 
 /// The point with one parameter at the value before or behind its own.

@@ -31,7 +31,7 @@ pub use bayes::{Bayes, USUAL_LAUNCHES};
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
-pub use rate::{NextRate, RateSearch, round};
+pub use rate::{NextRate, RateSearch};
 pub use rules::ALL_AT_ONCE;
 pub use sweep::Sweep;
 

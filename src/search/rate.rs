@@ -31,7 +31,7 @@ pub enum NextRate {
 impl RateSearch {
     /// Starts at a first guess.
     pub fn new(first: Rate, precision: f64) -> Self {
-        Self { first: round(first).0, precision, kept: None, broken: None }
+        Self { first: first.rounded().0, precision, kept: None, broken: None }
     }
 
     /// What was seen at a rate. A kept rate above one that was broken withdraws nothing: the lower broken one stands.
@@ -65,14 +65,14 @@ impl RateSearch {
             // A margin that was measured tells roughly how far down: latency grows at least in proportion to the rate.
             (None, Some((broken, margin))) => {
                 let down = margin.map_or(0.5, |m| (-m).exp().clamp(0.5, 0.85));
-                NextRate::Try(round(Rate(broken * down)))
+                NextRate::Try(Rate(broken * down).rounded())
             }
             (Some((kept, margin)), None) => {
                 let up = margin.map_or(1.5, |m| (-m).exp().clamp(1.15, 2.0));
-                NextRate::Try(round(Rate(kept * up)))
+                NextRate::Try(Rate(kept * up).rounded())
             }
             (Some((kept, below)), Some((broken, above))) => {
-                let next = round(Rate(kept * (broken / kept).powf(share(below, above)))).0;
+                let next = Rate(kept * (broken / kept).powf(share(below, above))).rounded().0;
                 if broken / kept <= 1.0 + self.precision || next <= kept || next >= broken {
                     NextRate::Found(Rate(kept))
                 } else {
@@ -89,12 +89,6 @@ fn share(below: Option<f64>, above: Option<f64>) -> f64 {
         (Some(below), Some(above)) if below < 0.0 && above > 0.0 => (-below / (above - below)).clamp(INNER.0, INNER.1),
         _ => 0.5,
     }
-}
-
-/// Three significant digits: finer rates are not told apart, and people read them.
-pub fn round(rate: Rate) -> Rate {
-    let scale = 10f64.powi(2 - rate.0.abs().max(1e-9).log10().floor() as i32);
-    Rate((rate.0 * scale).round() / scale)
 }
 
 #[cfg(test)]

@@ -296,6 +296,11 @@ impl<'a, R: Rig> Bench<'a, R> {
         self.books.pairing.largest()
     }
 
+    /// Hours of traffic come to batches of so many requests: what is known of such is not forgotten.
+    pub(super) fn expect_batch(&mut self, count: u32) {
+        self.books.pairing.expect_batch(count);
+    }
+
     /// What may be expected of points by a worker, with those prices.
     pub(super) fn foresight(&mut self, worker: usize, prices: Prices, crowded: bool) -> Foresight<'_> {
         let Self { workers, books, .. } = self;

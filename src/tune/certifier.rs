@@ -7,7 +7,6 @@
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::launches::Launches;
-use crate::search::round;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
 
@@ -203,7 +202,7 @@ impl Certifier {
         let limit = self.highest(0.5)?;
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
-        let rate = down(Rate(safe.min(highest).exp()));
+        let rate = Rate(safe.min(highest).exp()).rounded_down();
         let by_promises = limit - self.highest(0.84)?;
         let error = by_promises.max(if self.ceiling.is_some() { OF_A_CEILING } else { 1e-4 });
         let confidence = self.confidence(rate.0.ln()).min(self.endures(rate.0.ln()));
@@ -259,7 +258,7 @@ impl Certifier {
         };
         let below = lowest_failure + BELOW_FAILURE.ln();
         let bounded = wanted.clamp(last.0.ln() + STRIDE.0.ln(), last.0.ln() + STRIDE.1.ln()).min(below);
-        round(Rate(bounded.exp()))
+        Rate(bounded.exp()).rounded()
     }
 }
 
@@ -268,12 +267,6 @@ fn along(curve: &[(f64, f64)], log_rate: f64) -> f64 {
     let after = curve.partition_point(|(log, _)| *log < log_rate).clamp(1, curve.len() - 1);
     let ((a, at_a), (b, at_b)) = (curve[after - 1], curve[after]);
     at_a + (at_b - at_a) * (log_rate - a) / (b - a)
-}
-
-/// Three significant digits, never rounded up.
-fn down(rate: Rate) -> Rate {
-    let scale = 10f64.powi(2 - rate.0.max(1e-9).log10().floor() as i32);
-    Rate((rate.0 * scale + 1e-6).floor() / scale)
 }
 
 #[cfg(test)]
@@ -480,10 +473,5 @@ mod tests {
         assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
         // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.
         assert!((lucky.limit.0 / alike.limit.0 - (-0.15_f64).exp()).abs() < 0.01, "{lucky:?} {alike:?}");
-    }
-
-    #[test]
-    fn rates_are_rounded_down() {
-        assert_eq!([down(Rate(12.39)), down(Rate(0.5678)), down(Rate(84.6))], [Rate(12.3), Rate(0.567), Rate(84.6)]);
     }
 }

@@ -13,7 +13,7 @@ use super::session::{CONTENT, Session};
 use super::worker::{Asking, Wanted};
 use crate::journal::{DirectlySeen, Gain, Placed, Purpose};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{Expectation, round};
+use crate::search::Expectation;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Verdict, Window};
@@ -304,7 +304,7 @@ impl<R: Rig> Session<'_, R> {
         let begin = one.estimate * BEGIN;
         let costs = self.bench.steps_in_hindsight();
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin)).filter(|c| *c > begin * LOWEST);
-        round(ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))))
+        ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))).rounded()
     }
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
@@ -319,8 +319,7 @@ impl<R: Rig> Session<'_, R> {
         let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(Some(ceiling));
         self.note(&format!(
-            "nothing above {} is certified: a burst may come from which the engine does not recover",
-            round(ceiling)
+            "nothing above {ceiling} is certified: a burst may come from which the engine does not recover"
         ));
     }
 

@@ -7,7 +7,7 @@
 
 use super::bench::BenchError;
 use super::hours::{Flight, Flights, pace};
-use super::pairing::{ENDLESS, Engine, promises_waiting};
+use super::pairing::{AS_MEASURED, ENDLESS, Engine, promises_waiting};
 use super::session::Session;
 use super::worker::Asking;
 use crate::rig::{self, Books, Rig};
@@ -31,8 +31,6 @@ const HOURS: u64 = 6;
 /// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about 5 %. With 1.06,
 /// about one certified rate in thirty of that benchmark lay more than 3 % above its truth, with this one in fifty.
 const CLEAR: f64 = 1.08;
-/// A batch that exceeds what was ever measured by less than this factor is as good as measured.
-const AS_MEASURED: f64 = 1.1;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
 /// Where a rate does not endure, lower ones are tried in such steps, down to this share of it ...
@@ -114,6 +112,7 @@ impl<R: Rig> Session<'_, R> {
         let costs = self.bench.steps_in_hindsight()?;
         let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
         let count = reach.running.min(MOST_AT_ONCE);
+        self.bench.expect_batch(count);
         if f64::from(count) <= f64::from(self.bench.largest_batch()) * AS_MEASURED {
             return None;
         }

@@ -25,7 +25,9 @@ use crate::workload::{Material, Outline};
 const LEAST_LONG: usize = 2_000;
 /// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
 const LEAST_TO_JUDGE: usize = 2;
-/// An opening burst is in the fits to at most so many probes.
+/// A batch that exceeds what was ever measured by less than this factor is as good as measured.
+pub(super) const AS_MEASURED: f64 = 1.1;
+/// An opening burst is in the fits to at most so many probes, unless it alone shows the batches that hours of traffic come to.
 const OPENED: usize = 2;
 /// A fit takes at most so many probes: the one with the largest batch, and the latest.
 const MOST_PROBES: usize = 8;
@@ -304,6 +306,12 @@ impl Pairing {
         self.largest
     }
 
+    /// Takes note that hours of traffic come to batches of so many requests: where the opening burst alone showed as many, it stays in the fits.
+    pub(super) fn expect_batch(&mut self, count: u32) {
+        let of_traffic = self.probes.iter().skip(1).map(streamed_at_once).max().unwrap_or(0);
+        self.opened &= f64::from(count) <= f64::from(of_traffic) * AS_MEASURED;
+    }
+
     /// Takes a lesson of a trial; whether it is time to fit.
     pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
         if self.lessons == 0 {
@@ -428,5 +436,58 @@ fn beyond(records: &[RequestRecord], window: Window, cache: &CacheUse) -> Option
         Some("answers end earlier than was asked, and the long run does not know when".to_owned())
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Seconds;
+    use crate::verdict::Awaited;
+
+    /// What a probe at that rate teaches of which so many requests were streamed at the same time.
+    fn lesson(rate: Rate, at_once: u32) -> Lesson {
+        let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
+        let (from, to) = (Seconds(0.0), Seconds(10.0));
+        let window = Window { from, to };
+        let ask = ProbeAsk {
+            rate,
+            window,
+            arrival_seed: 1,
+            content_seed: 1,
+            answer_time: to,
+            slack: 1.0,
+            awaited: Awaited::All,
+        };
+        let one = Observed {
+            due: from,
+            sent: from,
+            tokens_in: 10,
+            cached: 0,
+            tokens_out: 10,
+            first: Some(Seconds(1.0)),
+            last: Some(to),
+            failed: false,
+            cut: false,
+        };
+        let probe = Probe::new(vec![one; at_once as usize], bounds);
+        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, objection: None }
+    }
+
+    #[test]
+    fn an_opening_burst_leaves_the_fits_unless_it_alone_shows_the_batches_to_come() {
+        let after = |expected: Option<u32>| {
+            let mut pairing = Pairing::default();
+            let mut teach = |pairing: &mut Pairing, lesson: Lesson| {
+                pairing.note(&lesson);
+                pairing.learn(1, &lesson);
+            };
+            teach(&mut pairing, lesson(ALL_AT_ONCE, 128));
+            teach(&mut pairing, lesson(Rate(1.0), 50));
+            expected.into_iter().for_each(|count| pairing.expect_batch(count));
+            teach(&mut pairing, lesson(Rate(1.0), 52));
+            (pairing.probes.len(), pairing.largest())
+        };
+        assert_eq!((after(None), after(Some(50)), after(Some(120))), ((2, 52), (2, 52), (3, 128)));
     }
 }

@@ -14,9 +14,9 @@ use crate::space::Point;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
 
-/// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: at the knee the luck of arrivals
-/// alone makes twice as many, and a probe that was cut is a bound and no value.
-const SLACK: f64 = 3.0;
+/// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: where a hundred requests absorb one,
+/// the luck of arrivals alone makes four of them at the knee, and a probe that was cut is a bound and no value.
+const SLACK: f64 = 6.0;
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;
 

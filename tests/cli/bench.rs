@@ -1,5 +1,7 @@
 //! `autotune bench` as its user runs it, against the simulated engine.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -18,20 +20,24 @@ struct Engine {
 
 impl Engine {
     fn start(flags: &[&str]) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Command::new(BINARY)
-            .args(["sim-engine", "tiny", "--port", &port.to_string(), "--sim-start-seconds", "0.1"])
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        // It listens when it serves, not before.
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            std::thread::sleep(Duration::from_millis(20));
+        loop {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut process = Command::new(BINARY)
+                .args(["sim-engine", "tiny", "--port", &port.to_string(), "--sim-start-seconds", "0.1"])
+                .args(flags)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            // Where another test was given the port meanwhile, it ends, and whoever answers there is not it.
+            while process.try_wait().unwrap().is_none() {
+                if lists_a_model(port) {
+                    return Self { process, url: format!("http://127.0.0.1:{port}") };
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
-        Self { process, url: format!("http://127.0.0.1:{port}") }
     }
 
     fn bench(&self, arguments: &str) -> Command {
@@ -48,6 +54,17 @@ impl Engine {
     fn measure(&self, arguments: &str) -> Output {
         self.bench(arguments).output().unwrap()
     }
+}
+
+fn lists_a_model(port: u16) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.write_all(b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<bool, std::io::Error>(answer.contains("tiny"))
+    };
+    ask().unwrap_or(false)
 }
 
 impl Drop for Engine {

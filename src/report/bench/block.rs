@@ -196,7 +196,7 @@ mod tests {
         target      tiny at http://127.0.0.1:8000
         workload    random, 200 tokens in, 20 out; seed 7
         offered     1 at once: 1 request due within 1.0 s (partial)
-        achieved    0.00 req/s; 0 completed, 1 failed (1 cut); at most 1 in flight
+        achieved    0 req/s; 0 completed, 1 failed (1 cut); at most 1 in flight
 
         ms                 p50       p90       p99      mean     count
         ttft                 -         -         -         -         0
@@ -205,7 +205,7 @@ mod tests {
         e2e                  -         -         -         -         0
 
         tokens      0.0 tok/s out, 0.0 tok/s in, 0 in and 0 out in total
-        goodput     0.00 req/s, within ttft <= 1.0 s
+        goodput     0 req/s, within ttft <= 1.0 s
         cache       emptied before; held 1 % of the prompt tokens by the server's counters, 0 % expected
         server      peaks of 12 running, 3 waiting, 44 % of the KV cache, 0 preemptions
         client      sends lagged 0.2 ms (p99), 0.2 ms at most

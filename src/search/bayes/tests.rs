@@ -83,6 +83,33 @@ fn a_twin_that_ranks_wrongly_is_corrected_by_looking() {
 }
 
 #[test]
+fn a_point_that_was_hoped_too_much_of_is_asked_for_less_before_its_like() {
+    let mut bayes = bayes();
+    // It promises as much of all small caps, and so none gains on the others.
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / if seqs < 64.0 { 22.0 } else { limit(seqs) }).ln());
+    let mut ask = |bayes: &mut Bayes| match bayes.ask(&mut twin, &[]) {
+        Ask::Probe(query) => query,
+        Ask::Done => panic!("nothing is asked"),
+    };
+    let baseline = Query { point: point(64), traffic: Traffic::Window(Rate(12.0)), relaunch: false };
+    let kept = [12.0, 15.5].map(|rate| (Rate(rate), engine(64.0, rate)));
+    let heard = |(rate, margin)| Heard { traffic: Traffic::Window(rate), seen: observation(margin, 0.02) };
+    bayes.tell(&baseline, &Tell::Probed(kept.map(heard).to_vec()));
+    bayes.open(&Point::default());
+    let first = ask(&mut bayes);
+    assert!(first.point != point(64) && first.traffic.rate().0 > 20.0, "{first:?}");
+    let mut cut = vec![heard((first.traffic.rate(), None))];
+    bayes.tell(&first, &Tell::Probed(cut.clone()));
+    let second = ask(&mut bayes);
+    let between = 15.84..first.traffic.rate().0 * 0.95;
+    assert!(second.point == first.point && between.contains(&second.traffic.rate().0), "{second:?}");
+    cut.push(heard((second.traffic.rate(), None)));
+    bayes.tell(&second, &Tell::Probed(cut));
+    let third = ask(&mut bayes);
+    assert!(third.point == first.point && third.traffic.rate() < second.traffic.rate(), "{third:?}");
+}
+
+#[test]
 fn without_a_twin_it_finds_the_best_with_more_launches() {
     let mut bayes = bayes();
     let (launched, probes) = follow(&mut bayes, &mut Known::nothing(), engine);
