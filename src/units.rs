@@ -98,7 +98,7 @@ impl Rate {
         Self(rounding(self.0 * scale) / scale)
     }
 
-    /// Decimals of three digits that count, and of a fourth where the first is 1, as on a slide rule: a step is a tenth to half a
+    /// Decimals of three digits that count, and of a fourth where the first is 1, as on a slide rule: a step is at most half a
     /// percent. Negative where not all digits before the point count.
     fn decimals(self) -> i32 {
         let rate = self.0.abs().max(1e-9);

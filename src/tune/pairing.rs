@@ -478,7 +478,7 @@ mod tests {
     fn an_opening_burst_leaves_the_fits_unless_it_alone_shows_the_batches_to_come() {
         let after = |expected: Option<u32>| {
             let mut pairing = Pairing::default();
-            let mut teach = |pairing: &mut Pairing, lesson: Lesson| {
+            let teach = |pairing: &mut Pairing, lesson: Lesson| {
                 pairing.note(&lesson);
                 pairing.learn(1, &lesson);
             };
