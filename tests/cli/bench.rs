@@ -1,7 +1,6 @@
 //! `autotune bench` as its user runs it, against the simulated engine.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::sim_engine::ready_at;
 use crate::workbench::{BINARY, said};
 
 /// The simulated engine on a free port; it ends with the test.
@@ -20,25 +20,19 @@ struct Engine {
 
 impl Engine {
     fn start(flags: &[&str]) -> Self {
-        for _ in 0..5 {
-            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut process = Command::new(BINARY)
-                .args(["sim-engine", "tiny", "--port", &port.to_string(), "--sim-start-seconds", "0.1"])
-                .args(flags)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            // Where another test was given the port meanwhile, it ends, and whoever answers there is not it.
-            while process.try_wait().unwrap().is_none() {
-                if lists_a_model(port) {
-                    return Self { process, url: format!("http://127.0.0.1:{port}") };
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-        panic!("the engine ends at once, on five ports");
+        let mut process = Command::new(BINARY)
+            .args(["sim-engine", "tiny", "--port", "0", "--sim-start-seconds", "0.1"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let port = ready_at(&mut log);
+        // A full pipe would stop it.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { process, url: format!("http://127.0.0.1:{port}") }
     }
 
     fn bench(&self, arguments: &str) -> Command {
@@ -55,18 +49,6 @@ impl Engine {
     fn measure(&self, arguments: &str) -> Output {
         self.bench(arguments).output().unwrap()
     }
-}
-
-fn lists_a_model(port: u16) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok::<bool, std::io::Error>(answer.contains("tiny"))
-    };
-    ask().unwrap_or(false)
 }
 
 impl Drop for Engine {

@@ -23,6 +23,19 @@ fn failing(flags: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), said(&output))
 }
 
+/// The port of an engine that serves, by its log.
+pub fn ready_at(log: &mut impl BufRead) -> u16 {
+    let (mut port, mut line) = (0, String::new());
+    while !line.contains("Application startup complete") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before it was ready");
+        if let Some((_, address)) = line.split_once("Starting vLLM server on http://127.0.0.1:") {
+            port = address.trim().parse().unwrap();
+        }
+    }
+    port
+}
+
 /// An engine that serves on a port of its own choice.
 pub struct Engine {
     process: Child,
@@ -33,17 +46,9 @@ pub struct Engine {
 impl Engine {
     pub fn start(flags: &[&str]) -> Self {
         let mut process = command(flags).spawn().unwrap();
-        let log = BufReader::new(process.stderr.take().unwrap());
-        let mut engine = Self { process, log, port: 0 };
-        let mut line = String::new();
-        while !line.contains("Application startup complete") {
-            line.clear();
-            assert_ne!(engine.log.read_line(&mut line).unwrap(), 0, "it ended before it was ready");
-            if let Some((_, address)) = line.split_once("Starting vLLM server on http://127.0.0.1:") {
-                engine.port = address.trim().parse().unwrap();
-            }
-        }
-        engine
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let port = ready_at(&mut log);
+        Self { process, log, port }
     }
 
     /// The status of a GET; None where nobody answers.
