@@ -7,6 +7,7 @@ use autotune::parallel;
 use autotune::rehearsal::{Capacity, Hours, Job};
 use autotune::settings::Plan;
 use autotune::space::{Point, candidates};
+use autotune::twin::Profile;
 use autotune::units::Rate;
 use autotune::workload::{Material, mean_output_tokens};
 use serde::{Deserialize, Serialize};
@@ -182,10 +183,11 @@ fn tell(surface: &str, what: &str, done: usize, of: usize) {
     }
 }
 
-/// FNV-1a of all that limits depend on, the grid apart.
+/// FNV-1a of all that limits depend on, the grid apart: what the GPUs are called is nothing of that.
 fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
-    let all = (&plan.slo, &plan.workload, &plan.engine.args, &surface.profile, &surface.quirks.foreign, FINE, METHOD);
+    let profile = Profile { gpus: Vec::new(), ..surface.profile.clone() };
+    let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.foreign, FINE, METHOD);
     let hash = serde_json::to_vec(&all)
         .unwrap()
         .iter()

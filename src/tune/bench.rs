@@ -268,7 +268,8 @@ impl<'a, R: Rig> Bench<'a, R> {
 
     /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
     pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
-        self.books.pairing.in_hindsight(worker)
+        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
+        self.books.pairing.in_hindsight(worker, current.is_some_and(|current| current.shared))
     }
 
     /// The steps of the engine by all that is known of it.

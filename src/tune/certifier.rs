@@ -165,7 +165,7 @@ impl Certifier {
             return (margin, error, freedom);
         }
         // A slower engine is one that gets more requests while it takes a step, and takes longer for each.
-        let Launches { slower, error: doubt, freedom: of_launches } = self.launches;
+        let Launches { slower, error: doubt, freedom: of_launches, .. } = self.launches;
         let slowed = |by: f64| by + self.way(l, log_rate, log_rate + by);
         let doubt = slowed(slower + doubt) - slowed(slower);
         (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
@@ -467,8 +467,8 @@ mod tests {
             (certifier.proof().unwrap(), certifier.wants_launches())
         };
         let (alike, content) = proof(Launches::default());
-        let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0 });
-        let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0 });
+        let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 });
+        let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0, count: 6.0 });
         assert!(!content && more);
         assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
         // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.

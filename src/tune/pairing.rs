@@ -280,13 +280,14 @@ impl Pairing {
 
     /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
     /// launches differ is told for the point that is certified on that worker.
-    pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
+    /// `shared` says whether others may have a part of its machine.
+    pub(super) fn in_hindsight(&self, worker: usize, shared: bool) -> Option<Hindsight> {
         let (trials, probes) = self.all_probes();
         let fit = refit(&probes, self.fit.as_ref()?, EFFORT).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
         Some(Hindsight {
             costs: fit.costs,
-            launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial))),
+            launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial)), shared),
         })
     }
 

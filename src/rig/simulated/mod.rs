@@ -148,7 +148,7 @@ impl SimulatedRig {
             warm_up: None,
             effective,
             model: format!("simulated {}", self.profile.name),
-            gpus: Vec::new(),
+            gpus: self.profile.gpus.clone(),
             warmed,
             host_memory: None,
             process: Process::default(),
