@@ -4,7 +4,7 @@
 //! rule does what others split into a search of configurations, racing and bisection: the running engine costs no launch, so it is asked
 //! until another point promises more for its price.
 
-use super::curve::{Curve, Root};
+use super::curve::{Curve, Root, STEP};
 use super::margins::{Margins, Sight};
 use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell, Traffic};
 use crate::settings::Plan;
@@ -208,7 +208,7 @@ impl Bayes {
                 margins
             }
         };
-        let ask = if self.held.is_none() { self.look_at_baseline() } else { self.look_around(&margins, engine) };
+        let ask = if self.held.is_none() { self.look_at_baseline(engine) } else { self.look_around(&margins, engine) };
         self.margins = Some(margins);
         ask
     }
@@ -238,7 +238,7 @@ impl Bayes {
     }
 
     /// Until the baseline's limit is known as closely as asked for.
-    fn look_at_baseline(&self) -> Ask {
+    fn look_at_baseline(&self, engine: &mut dyn Expectation) -> Ask {
         let Some(belief) = self.belief(&self.baseline).filter(|_| self.may_probe(&self.baseline)) else {
             return Ask::Done;
         };
@@ -246,7 +246,7 @@ impl Bayes {
         let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
         match belief.root {
             Some(root) if belief.seen && known(root) => Ask::Done,
-            root => match self.step(&self.baseline, root) {
+            root => match self.step(&self.baseline, root, engine) {
                 Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
                 _ => Ask::Done,
             },
@@ -254,7 +254,7 @@ impl Bayes {
     }
 
     /// The next rate at a point whose root is looked for; none where no useful rate is left.
-    fn step(&self, point: &Point, root: Option<Root>) -> Option<Rate> {
+    fn step(&self, point: &Point, root: Option<Root>, engine: &mut dyn Expectation) -> Option<Rate> {
         let lowest = self.rates_of(point).fold(f64::INFINITY, f64::min);
         let highest = self.rates_of(point).fold(0.0, f64::max);
         let floor = self.first_rate.0 / HOPELESS;
@@ -265,6 +265,15 @@ impl Bayes {
         // Where nothing was kept yet, what the model thinks of the root is a hope: further down there is more to see.
         let kept = self.belief(point).is_some_and(|b| b.seen);
         let most = if kept { highest * up } else { lowest * DOWN };
+        // What is far beyond a limit is far from what was expected, which says nothing of lower rates: there it is thought to be as expected. Where
+        // the probe itself kept its promises, and over hours alone they break, it is so at once.
+        if root.is_none()
+            && let Some(rate) = expected(point, Rate(lowest), engine)
+        {
+            let kept = |s: &Sight| s.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
+            let by_hours = self.sights().iter().any(|s| s.point == *point && s.rate.0 == lowest && kept(s));
+            return Some(if by_hours { rate } else { Rate(rate.0.min(lowest * DOWN)) }.rounded());
+        }
         let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
         (root.is_some() || lowest > floor * 1.01).then(|| Rate(wanted).rounded())
     }
@@ -319,7 +328,8 @@ impl Bayes {
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
     fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
         if let Some(belief) = self.running(engine).filter(|b| self.may_probe(&b.point))
-            && let Some(rate) = self.step(&belief.point, belief.root).filter(|rate| !self.driven(&belief.point, *rate))
+            && let Some(rate) =
+                self.step(&belief.point, belief.root, engine).filter(|rate| !self.driven(&belief.point, *rate))
         {
             return probe(belief.point.clone(), rate);
         }
@@ -379,6 +389,20 @@ impl Bayes {
 
 fn rate(belief: &Belief) -> f64 {
     belief.root.map_or(0.0, |r| r.rate.0)
+}
+
+/// The highest useful rate below one at which every promise is expected to hold, whatever was seen; none where that is nowhere so, or nothing is
+/// expected.
+fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<Rate> {
+    let mut holds = |rate: &Rate| {
+        let margins = engine.margins(point, *rate);
+        let held = |margin: &Option<f64>| margin.is_some_and(|margin| margin <= 0.0);
+        !margins.is_empty()
+            && margins.iter().all(held)
+            && engine.collapse(point, *rate).is_none_or(|beyond| beyond <= 0.0)
+    };
+    let rates = std::iter::successors(Some(below.0 / STEP), |rate| Some(rate / STEP));
+    rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate).find(|rate| holds(rate))
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {

@@ -173,6 +173,24 @@ fn second_thoughts_about_the_running_engine_are_heard() {
     assert!(before.traffic.rate().0 > 12.0 && after.traffic.rate().0 < 12.0, "{before:?} {after:?}");
 }
 
+#[test]
+fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
+    let after = |measured: f64| {
+        let mut bayes = bayes();
+        let mut twin = Known::twin(|_, rate| 2.0 * (rate / 24.0).ln());
+        let traffic = Traffic::Window(Rate(12.0));
+        let mut seen = observation(Some(3.0), 0.02);
+        seen.limits[0].measured = Some(measured);
+        let query = Query { point: point(64), traffic, relaunch: false };
+        bayes.tell(&query, &Tell::Probed(vec![Heard { traffic, seen }]));
+        let Ask::Probe(next) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
+        next.traffic.rate().0
+    };
+    let (by_hours, at_once) = (after(-0.3), after(3.0));
+    assert!((11.0..11.5).contains(&by_hours), "the twin is believed one step below: {by_hours}");
+    assert!((8.9..9.1).contains(&at_once), "what broke in the probe itself is asked for much less: {at_once}");
+}
+
 /// After the baseline was looked at: what is asked of a first engine, and of a second one beside it.
 fn asked_together(twin: &mut Known) -> (Bayes, Query, Ask) {
     let (mut bayes, mut heard) = (bayes(), Vec::new());
