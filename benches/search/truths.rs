@@ -183,10 +183,10 @@ fn tell(surface: &str, what: &str, done: usize, of: usize) {
     }
 }
 
-/// FNV-1a of all that limits depend on, the grid apart: what the GPUs are called is nothing of that.
+/// FNV-1a of all that limits depend on, the grid apart: whose the machine is says nothing of them.
 fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
-    let profile = Profile { gpus: Vec::new(), ..surface.profile.clone() };
+    let profile = Profile { shared: false, ..surface.profile.clone() };
     let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.foreign, FINE, METHOD);
     let hash = serde_json::to_vec(&all)
         .unwrap()

@@ -102,6 +102,9 @@ pub struct Ready {
     pub model: String,
     /// The GPUs of the machine.
     pub gpus: Vec<String>,
+    /// Whether others may have a part of what it runs on: it has no GPU, and is none that only pretends to compute.
+    #[serde(default)]
+    pub shared: bool,
     /// How much of that the warm-up was; none in journals of earlier versions.
     #[serde(default)]
     pub warm_up: Option<Seconds>,

@@ -14,7 +14,7 @@ use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
 use crate::engine::{Endpoints, api_key, command_line, environment};
 use crate::load::{Client, Cut, Schedule, Target};
-use crate::settings::{Plan, Secrets};
+use crate::settings::{EngineKind, Plan, Secrets};
 use crate::space::{Point, Value};
 use crate::supervise::{
     Child, GpuMemory, Gpus, Launch, SuperviseError, free_port, gpu_clean, peak_memory, port_is_free,
@@ -177,6 +177,7 @@ impl RealRig {
             effective: if widest.is_some() { with_limits(effective, point) } else { effective },
             model,
             gpus: self.gpu_names.clone(),
+            shared: self.gpu_names.is_empty() && self.plan.engine.kind != EngineKind::Simulated,
             warm_up: Some(begun.elapsed().saturating_sub(served).into()),
             warmed,
             host_memory: peak_memory(&running.child.group),

@@ -241,6 +241,7 @@ mod tests {
             effective,
             model: String::new(),
             gpus: Vec::new(),
+            shared: false,
             warm_up: None,
             warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,

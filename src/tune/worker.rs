@@ -52,7 +52,7 @@ pub(super) struct Current {
     answer_time: Seconds,
     /// As the twin sees it; none where it cannot.
     pub(super) engine: Option<Engine>,
-    /// Whether others may have a part of its machine: it has no GPU.
+    /// Whether others may have a part of its machine.
     pub(super) shared: bool,
     /// The probes that say something, with the latest word on them.
     pub(super) told: Vec<Told>,
@@ -160,7 +160,7 @@ impl<R: Rig> Worker<R> {
                         probes: 0,
                         answer_time: ready.warmed.answer_time,
                         engine,
-                        shared: ready.gpus.is_empty(),
+                        shared: ready.shared,
                         told: Vec::new(),
                     });
                     return Ok(Ok(ready));

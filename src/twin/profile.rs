@@ -73,9 +73,9 @@ pub struct Profile {
     pub name: String,
     /// Where the numbers come from, in a line for people.
     pub source: String,
-    /// The GPUs of its machine; none where it runs on a CPU, which it may share with others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<String>,
+    /// Whether others have a part of its machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
     /// The seconds of a step.
     pub costs: StepCosts,
     /// The bytes of the accelerator.
