@@ -272,7 +272,8 @@ impl Bayes {
         {
             let kept = |s: &Sight| s.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
             let by_hours = self.sights().iter().any(|s| s.point == *point && s.rate.0 == lowest && kept(s));
-            return Some(if by_hours { rate } else { Rate(rate.0.min(lowest * DOWN)) }.rounded());
+            let wanted = if by_hours { rate.0 } else { rate.0.min(lowest * DOWN) };
+            return (wanted >= floor).then(|| Rate(wanted).rounded());
         }
         let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
         (root.is_some() || lowest > floor * 1.01).then(|| Rate(wanted).rounded())

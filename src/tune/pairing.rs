@@ -279,8 +279,7 @@ impl Pairing {
     }
 
     /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
-    /// launches differ is told for the point that is certified on that worker.
-    /// `shared` says whether others may have a part of its machine.
+    /// launches differ is told for the point that is certified on that worker, whose machine others may have a part of where it is `shared`.
     pub(super) fn in_hindsight(&self, worker: usize, shared: bool) -> Option<Hindsight> {
         let (trials, probes) = self.all_probes();
         let fit = refit(&probes, self.fit.as_ref()?, EFFORT).ok()?;
