@@ -395,15 +395,8 @@ fn rate(belief: &Belief) -> f64 {
 /// The highest useful rate below one at which every promise is expected to hold, whatever was seen; none where that is nowhere so, or nothing is
 /// expected.
 fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<Rate> {
-    let mut holds = |rate: &Rate| {
-        let margins = engine.margins(point, *rate);
-        let held = |margin: &Option<f64>| margin.is_some_and(|margin| margin <= 0.0);
-        !margins.is_empty()
-            && margins.iter().all(held)
-            && engine.collapse(point, *rate).is_none_or(|beyond| beyond <= 0.0)
-    };
     let rates = std::iter::successors(Some(below.0 / STEP), |rate| Some(rate / STEP));
-    rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate).find(|rate| holds(rate))
+    rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate).find(|rate| engine.keeps(point, *rate) == Some(true))
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {

@@ -169,6 +169,14 @@ pub trait Expectation {
         None
     }
 
+    /// Whether every promise is expected to hold at that rate, and the rate to be one that would be certified; none where the model does not
+    /// know one of them.
+    fn keeps(&mut self, point: &Point, rate: Rate) -> Option<bool> {
+        let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
+        let holds = margins.filter(|margins| !margins.is_empty())?.into_iter().all(|margin| margin <= 0.0);
+        Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
+    }
+
     /// Whether the engine that runs now is that of the point.
     fn runs(&self, point: &Point) -> bool;
 

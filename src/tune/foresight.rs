@@ -146,12 +146,7 @@ impl Foresight<'_> {
     /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
     /// not know one of them, or expects none to hold at any useful rate.
     pub(super) fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
-        let mut hold = |step: i32| {
-            let rate = from * STEP.powi(step);
-            let margins: Option<Vec<f64>> = self.replay(point, rate)?.into_iter().collect();
-            let holds = margins?.into_iter().all(|margin| margin <= 0.0);
-            Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
-        };
+        let mut hold = |step: i32| self.keeps(point, from * STEP.powi(step));
         let mut step = 0;
         let up = hold(step)?;
         while hold(step)? == up {
