@@ -66,7 +66,7 @@ fn traffic(n: usize, rate: f64, prompt: f64, output: f64, cached: f64, seed: u64
         at -= (1.0 - rng.random::<f64>()).ln() / rate;
         let prompt = prompt.sample(&mut rng).clamp(16.0, 16_000.0);
         let output = output.sample(&mut rng).clamp(8.0, 4000.0) as u32;
-        Sent { at, prompt: prompt as u32, cached: (prompt * cached) as u32, output }
+        Sent { at, prompt: prompt as u32, cached: (prompt * cached) as u32, output, ..Sent::default() }
     };
     (0..n).map(one).collect()
 }

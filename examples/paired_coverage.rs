@@ -115,7 +115,7 @@ fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
             return sent;
         }
         let prompt = prompt.sample(&mut rng).clamp(16.0, 8000.0) as u32;
-        sent.push(Sent { at, prompt, cached: 0, output: output.sample(&mut rng).clamp(8.0, 2000.0) as u32 });
+        sent.push(Sent { at, prompt, output: output.sample(&mut rng).clamp(8.0, 2000.0) as u32, ..Sent::default() });
     }
 }
 

@@ -111,6 +111,8 @@ impl Detailed {
                 sent: Seconds(sent),
                 tokens_in: self.input_lens[i],
                 cached: 0,
+                shared: 0,
+                turn: None,
                 tokens_out: self.output_lens[i],
                 first: first.map(Seconds),
                 last: first.map(|first| Seconds(first + self.itls[i].iter().sum::<f64>())),

@@ -3,7 +3,7 @@
 use crate::twin::Coefficient;
 
 /// Every coefficient, in the order in which people read them.
-pub const MEANINGS: [(&str, Unit, &str); 15] = [
+pub const MEANINGS: [(&str, Unit, &str); 18] = [
     ("base", Unit::Time, "every step"),
     ("per_decode", Unit::Time, "each sequence that decodes"),
     ("per_context_token", Unit::Time, "each token of context that is attended to"),
@@ -11,9 +11,12 @@ pub const MEANINGS: [(&str, Unit, &str); 15] = [
     ("per_prefill_pair", Unit::Time, "each pair of a computed prompt token and one before it"),
     ("per_prefill_square", Unit::Time, "the square of a step's prompt tokens"),
     ("mixed", Unit::Time, "a step that computes prompt tokens"),
-    ("above_16", Unit::Time, "a step of more than 16 sequences"),
+    ("above_16", Unit::Time, "a step of more than 16 tokens, those of prompts included"),
     ("above_64", Unit::Time, "again, above 64"),
     ("above_128", Unit::Time, "again, above 128"),
+    ("above_256", Unit::Time, "again, above 256"),
+    ("above_512", Unit::Time, "again, above 512"),
+    ("fall", Unit::Share, "of the last three is gone at twice as many tokens"),
     ("overlap", Unit::Share, "of the shorter of decoding and prefill hides behind the longer"),
     ("ahead", Unit::Share, "of a step has yet to run when the next one is composed"),
     ("overhead", Unit::Time, "from sending to the waiting queue"),
@@ -89,7 +92,7 @@ mod tests {
     #[test]
     fn every_coefficient_has_a_meaning() {
         let costs = crate::twin::Profile::named("h200-llama8b").unwrap().costs;
-        let all = crate::twin::StepCosts { mixed: 1.0, overlap: 1.0, ahead: 1.0, delivery: 1.0, ..costs };
+        let all = crate::twin::StepCosts { mixed: 1.0, overlap: 1.0, above_256: 1.0, above_512: 1.0, fall: 1.0, ahead: 1.0, delivery: 1.0, ..costs };
         let named = |name: &String| MEANINGS.iter().any(|(known, ..)| known == name);
         let fields = serde_json::to_value(all).unwrap();
         assert!(fields.as_object().unwrap().keys().all(named), "{fields}");

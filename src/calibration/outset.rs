@@ -10,7 +10,7 @@ const NUMBERS_PER_COEFFICIENT: usize = 4;
 /// Without these two nothing can be replayed.
 const LEAST_COEFFICIENTS: usize = 2;
 /// The coefficients, those first that latencies under load depend on most.
-pub(super) const ORDER: [&str; 15] = [
+pub(super) const ORDER: [&str; 18] = [
     "base",
     "per_prefill_token",
     "per_decode",
@@ -20,6 +20,9 @@ pub(super) const ORDER: [&str; 15] = [
     "above_16",
     "above_64",
     "above_128",
+    "above_256",
+    "above_512",
+    "fall",
     "delivery",
     "overlap",
     "per_prefill_square",

@@ -10,7 +10,7 @@ use crate::progress::Silent;
 use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
 use crate::report;
 use crate::twin::Profile;
-use crate::workload::{Material, Vocabulary};
+use crate::workload::Material;
 
 /// Progress is told from then on, and that often.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         Some(profile) => profile,
         None => simulated_profile(&plan)?.ok_or_else(no_profile)?,
     };
-    let material = Material { corpus, vocabulary: Vocabulary::default() };
+    let material = Material { corpus, ..Material::default() };
     // The first seed is that of the main job.
     let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|i| plan.search.seed.wrapping_add(i)).collect();
     let told = Mutex::new(clock::now());

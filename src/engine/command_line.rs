@@ -14,6 +14,15 @@ pub const DEMANDING: [&str; 4] = [MEMORY_KNOB, "max-num-seqs", "max-num-batched-
 /// Every flag of `vllm serve` 0.32 without its dashes, one in each line.
 pub const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
 
+/// The flag with which vLLM tells the cached prompt tokens of each request in its usage.
+pub const CACHED_TOKENS_FLAG: &str = "enable-prompt-tokens-details";
+
+/// Whether the engine may be asked to tell cached tokens: it is a vLLM whose own arguments say nothing of that.
+pub fn may_tell_cached_tokens(plan: &EnginePlan) -> bool {
+    let names = |word: &String| word.replace('_', "-").contains(CACHED_TOKENS_FLAG);
+    plan.kind == EngineKind::Vllm && !plan.command.iter().chain(&plan.args).any(names)
+}
+
 /// The flags of a point, as the engine's command line takes them.
 pub fn flags(point: &Point) -> Vec<String> {
     let mut words = Vec::new();

@@ -14,5 +14,8 @@ mod symptoms;
 pub mod telemetry;
 mod tokenize;
 
-pub use command_line::{DEMANDING, MEMORY_KNOB, VLLM_FLAGS, api_key, command_line, environment, flags};
+pub use command_line::{
+    CACHED_TOKENS_FLAG, DEMANDING, MEMORY_KNOB, VLLM_FLAGS, api_key, command_line, environment, flags,
+    may_tell_cached_tokens,
+};
 pub use probe_http::Endpoints;

@@ -109,7 +109,7 @@ impl Books for Tally<'_> {
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
         let Flight { due, first, last, output } = self.flights[id as usize];
-        self.answered(id, due, Answered { first, last }, output);
+        self.answered(id, due, Answered { at: due, first, last }, output);
         output
     }
 

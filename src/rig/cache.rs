@@ -48,6 +48,11 @@ impl CacheUse {
         Self { reset, expected_share: share(sum(|r| r.shared_in), sum(|r| r.asked_in)), measured_share, said_by }
     }
 
+    /// The share that the server's counters told, over all requests of the probe; none where each answer told its own.
+    pub fn counted_share(&self) -> Option<f64> {
+        self.measured_share.filter(|_| self.said_by == Some(SaidBy::Counters))
+    }
+
     /// A sentence where the cache held another share than the workload means.
     pub fn warning(&self) -> Option<String> {
         let (expected, measured) = self.expected_share.zip(self.measured_share)?;

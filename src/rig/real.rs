@@ -12,7 +12,7 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
-use crate::engine::{Endpoints, api_key, command_line, environment};
+use crate::engine::{CACHED_TOKENS_FLAG, Endpoints, api_key, command_line, environment, may_tell_cached_tokens};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::settings::{EngineKind, Plan, Secrets};
 use crate::space::{Point, Value};
@@ -56,6 +56,8 @@ pub struct RealRig {
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
     stays: Option<String>,
+    /// Whether engines are asked to tell the cached tokens of each request; not once one did not know how.
+    asks_cached: bool,
     running: Option<Running>,
 }
 
@@ -93,6 +95,7 @@ impl RealRig {
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan);
         let env = engine_environment(&plan, &place);
+        let asks_cached = may_tell_cached_tokens(&plan.engine);
         let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
         Self {
             plan,
@@ -105,6 +108,7 @@ impl RealRig {
             gpu_names: Vec::new(),
             looked: false,
             stays: None,
+            asks_cached,
             running: None,
         }
     }
@@ -231,6 +235,7 @@ impl RealRig {
         let folder = self.folder(trial);
         let failed = |e: std::io::Error| RigError::Machine(format!("failed to write into {}: {e}", folder.display()));
         std::fs::create_dir_all(&folder).map_err(failed)?;
+        let again = live.clone();
         let mut command = command_line(&self.plan.engine, &self.place.binary, port, point);
         let mut env = engine_environment(&self.plan, &self.place);
         let live = match live {
@@ -245,6 +250,9 @@ impl RealRig {
             }
             None => None,
         };
+        if self.asks_cached {
+            command.push(format!("--{CACHED_TOKENS_FLAG}"));
+        }
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
@@ -273,7 +281,12 @@ impl RealRig {
         match self.become_ready(trial, point).await {
             Ok(ready) => Ok(ready),
             Err(diagnosis) => {
+                let log = self.running.as_ref().map(|running| running.child.output().text()).unwrap_or_default();
                 self.stop().await?;
+                if self.asks_cached && names_unknown(&log, CACHED_TOKENS_FLAG) {
+                    self.asks_cached = false;
+                    return Box::pin(self.launch_one(trial, point, again, spawned)).await;
+                }
                 Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
             }
         }
@@ -348,6 +361,11 @@ fn with_limits(mut effective: Effective, point: &Point) -> Effective {
     let altered = LiveLimits::of(point).named().map(|(name, limit)| (name.to_owned(), Value::Int(limit)));
     effective.values.extend(altered);
     effective
+}
+
+/// Whether an engine's last words say that it does not know a flag.
+fn names_unknown(log: &str, flag: &str) -> bool {
+    log.lines().any(|line| line.contains("unrecognized arguments") && line.contains(flag))
 }
 
 /// A live engine that is none.

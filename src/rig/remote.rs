@@ -39,7 +39,7 @@ impl RemoteRig {
                 living.sign_of_life().await;
             }
         });
-        let material = Material { corpus, vocabulary: Vocabulary::default() };
+        let material = Material { corpus, ..Material::default() };
         Self { worker, job, material, tasks: 0, used: false, life }
     }
 

@@ -112,7 +112,7 @@ impl Server {
             Endpoint::Completions => Vocabulary::default(),
         };
         let (tokens, characters) = endpoints.tokens_and_characters(model, &corpus.sample()).await;
-        let material = Material { corpus, vocabulary: vocabulary.with_ratio(tokens, characters) };
+        let material = Material { corpus, vocabulary: vocabulary.with_ratio(tokens, characters), resent: None };
         Self { endpoints, client, workload, material, shared_seed, stall_timeout }
     }
 

@@ -118,7 +118,7 @@ impl<'a> Books<'a> {
     /// What the traffic of a rig is made from, in the words that are known.
     pub(super) fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
-        Material { vocabulary, corpus: rig.corpus.clone() }
+        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.pairing.resent() }
     }
 
     /// A launch with the number of the next trial.

@@ -15,7 +15,7 @@ use crate::search::Strategy;
 use crate::settings::{Metric, Plan, StrategyKind};
 use crate::space::Point;
 use crate::twin::StepCosts;
-use crate::units::{Rate, Seconds};
+use crate::units::Rate;
 use crate::verdict::{Awaited, Certainty, QUEUE_GROWS};
 use crate::workload::{Material, Planned, mix};
 
@@ -58,7 +58,7 @@ pub(super) fn endure(
 ) -> Option<Reach> {
     let engine = engine.in_blocks(costs)?;
     let seed = mix(shared_seed, &[HOURS]);
-    let pace = pace(rate, seed, shared_seed, Seconds(0.0));
+    let pace = pace(rate, seed, shared_seed);
     let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);
     let mut breaches = Breaches::of(plan, requests);
     let served = engine.serve(traffic, &mut breaches, seed).ok()?;
@@ -224,6 +224,7 @@ impl Books for Breaches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Seconds;
     use crate::engine::effective::Effective;
     use crate::rig::{Process, Ready, Warmed};
     use crate::settings::parse;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::cost::{Before, Prices};
 use super::endurance::{REQUESTS, Reach, endure};
+use super::hours::think_time;
 use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
 use super::worker::{Current, Wanted};
 use crate::engine::MEMORY_KNOB;
@@ -17,7 +18,7 @@ use crate::twin::{Bounds, FastReplay, StepCosts, Strain};
 use crate::units::{Rate, Seconds};
 use crate::verdict::QUEUE_GROWS;
 use crate::verdict::paired::Long;
-use crate::workload::{Material, Outline};
+use crate::workload::Material;
 
 /// Requests of a replay that maps a point: fewer than where a verdict hangs on them, since all points see the same requests and what these
 /// have in common, the process corrects.
@@ -39,7 +40,6 @@ pub(super) struct Outlook {
     launched: Vec<(Point, Engine)>,
     /// The number of the fit that the rest is of.
     fits: u64,
-    traffic: HashMap<i64, Vec<Outline>>,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     endured: Vec<Endured>,
     memory: FastReplay,
@@ -160,8 +160,8 @@ impl Foresight<'_> {
 
     fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
         if apart(self.plan) {
-            let outlines = self.pairing.traffic(self.plan, (&self.material, self.seed), rate, REQUESTS as usize)?;
-            let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
+            let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, REQUESTS as usize);
+            let sent = engine.sent(outlines, rate, None);
             let (long, strain) = Long::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
             if strain.kv_full == 0 && strain.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
@@ -217,24 +217,17 @@ impl Foresight<'_> {
             self.outlook.fits = fits;
             self.outlook.replayed.clear();
             self.outlook.endured.clear();
-            self.outlook.traffic.clear();
         }
         let engine = self.outlook.engine(point)?;
-        let Outlook { traffic, replayed, memory, .. } = self.outlook;
+        let Outlook { replayed, memory, .. } = self.outlook;
         let bounds = engine.bounds();
         let rung = rung(rate);
         let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
-        let outlines = match traffic.entry(rung) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let drawn = self.pairing.traffic(self.plan, (&self.material, self.seed), rate, MAPPED);
-                entry.insert(drawn.unwrap_or_default())
-            }
-        };
-        let sent: Vec<_> = outlines.iter().map(|o| engine.sent(o)).collect();
+        let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, MAPPED);
+        let sent = engine.sent(outlines, rate, think_time(self.plan));
         let (long, strain) = Long::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
         let known = self.outlook.replayed.entry(key).or_default();

@@ -1,17 +1,15 @@
-//! Hours of a workload through the twin: what the luck of the arrivals leaves.
+//! Long-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
 //!
-//! Where requests do not wait for answers, they are drawn once for a session and stretched to each rate. Turns of a conversation follow the
-//! answers of the twin itself, block by block, with what the cache really holds of them: an engine that falls behind is asked later.
+//! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
+//! later turns resend is what the engine was seen to get.
 
 use super::pairing::Engine;
-use crate::order::median;
-use crate::rig::{Books, ProbeAsk, Traffic};
+use crate::rig::{Books, Traffic};
 use crate::settings::{Plan, WorkloadKind};
-use crate::twin::{Answered, Observed, Probe, StepCosts};
+use crate::twin::{Answered, StepCosts};
 use crate::units::{Rate, Seconds};
-use crate::verdict::Window;
 use crate::verdict::paired::{Long, SLOWER};
-use crate::workload::{Demand, Material, Outline, Pace, Planned, Vocabulary, mix, outline};
+use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, mix, outline};
 
 /// Requests of the long run: fewer mislead near the knee, as fewer measured ones do ...
 const LONG: usize = if cfg!(test) { 3_000 } else { 100_000 };
@@ -20,80 +18,63 @@ const SERVED: u32 = if cfg!(test) { 3_000 } else { 30_000 };
 /// The label of the seed of the long traffic.
 const HOURS: u64 = 5;
 
-/// Hours of the workload, drawn once for the arrivals of a session and stretched to each rate where times do not follow from answers.
+/// What traffic was drawn for: its seed, that of shared prompts, the words, and what becomes of resent answers.
+type DrawnFor = (u64, u64, Vocabulary, Option<Resent>);
+
+/// Requests of the workload, drawn once for a session and stretched to each rate.
 #[derive(Default)]
 pub(super) struct Hours {
-    /// What the traffic was drawn for.
-    drawn_for: Option<(u64, u64, Vocabulary)>,
+    drawn_for: Option<DrawnFor>,
     at_one_per_second: Vec<Outline>,
 }
 
 impl Hours {
-    /// As a twin with those costs serves them at the rate of `ask`, and how many requests were sent.
+    /// As a twin with those costs serves them at a rate, and how many requests were sent.
     pub(super) fn through(
         &mut self,
         engine: &Engine,
         costs: &StepCosts,
         plan: &Plan,
         (material, shared_seed): (&Material, u64),
-        (ask, answers): (&ProbeAsk, AnswerPace),
+        rate: Rate,
     ) -> (Long, usize) {
-        let turns = || {
-            let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), ask);
-            Some((serve(costs)?, serve(&costs.slower(SLOWER))?))
+        let blocks = || {
+            let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), rate);
+            let (as_it_is, slower) = (serve(costs)?, serve(&costs.slower(SLOWER))?);
+            Some((Long::served(&as_it_is, &slower), as_it_is.len()))
         };
-        let follows_answers = matches!(plan.workload.kind, WorkloadKind::Conversations(_));
-        if let Some((as_it_is, slower)) = follows_answers.then(turns).flatten() {
-            return (Long::served(&as_it_is, &slower), as_it_is.len());
+        let think = think_time(plan);
+        // While people think, the cache may lose what they will resend: sums do not know what it loses.
+        if let Some(by_blocks) = think.filter(|think| think.0 > 0.0).and_then(|_| blocks()) {
+            return by_blocks;
         }
-        let traffic = self.of(plan, material, ask, shared_seed, answers, LONG);
-        (Long::replay(costs, engine.bounds(), traffic.iter().map(|o| engine.sent(o))), traffic.len())
+        let traffic = self.of(plan, material, shared_seed, LONG);
+        let requests = traffic.len();
+        let long = Long::replay(costs, engine.bounds(), engine.sent(traffic, rate, think));
+        if think.is_some() && long.out_of_scope {
+            return blocks().unwrap_or((long, requests));
+        }
+        (long, requests)
     }
 
-    /// At the rate of `ask`. Turns of conversations follow answers that come at that pace.
-    pub(super) fn of(
-        &mut self,
-        plan: &Plan,
-        material: &Material,
-        ask: &ProbeAsk,
-        shared_seed: u64,
-        answers: AnswerPace,
-        requests: usize,
-    ) -> Vec<Outline> {
+    /// So many requests at one a second, in the order in which conversations begin.
+    pub(super) fn of(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
         let seed = mix(shared_seed, &[HOURS]);
-        let pace = |rate| pace(rate, seed, shared_seed, ask.answer_time);
-        if matches!(plan.workload.kind, WorkloadKind::Conversations(_)) {
-            let answer = |planned: &Planned| answers.of_tokens(planned.output_tokens);
-            return outline(&plan.workload, material, pace(ask.rate), requests, answer);
-        }
-        let drawn_for = Some((seed, shared_seed, material.vocabulary.clone()));
+        let drawn_for = Some((seed, shared_seed, material.vocabulary.clone(), material.resent));
         if self.drawn_for != drawn_for {
-            self.at_one_per_second = outline(&plan.workload, material, pace(Rate(1.0)), LONG, |_| Seconds(0.0));
+            let pace = pace(Rate(1.0), seed, shared_seed);
+            self.at_one_per_second = outline(&plan.workload, material, pace, LONG, |_| Seconds(0.0));
             self.drawn_for = drawn_for;
         }
-        let stretched = |o: &Outline| Outline { due: Seconds(o.due.0 / ask.rate.0), ..*o };
-        self.at_one_per_second.iter().take(requests).map(stretched).collect()
+        &self.at_one_per_second[..requests.min(self.at_one_per_second.len())]
     }
 }
 
-/// How fast answers come: seconds to the first token, and for each further one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct AnswerPace {
-    first: f64,
-    each: f64,
-}
-
-impl AnswerPace {
-    /// The medians of a window.
-    pub(super) fn of(probe: &Probe, window: Window) -> Self {
-        let counted = || probe.requests().iter().filter(|r| window.holds(r.due));
-        let first = median(counted().filter_map(Observed::ttft)).unwrap_or(0.0);
-        let each = median(counted().filter_map(Observed::tpot)).unwrap_or(0.0);
-        Self { first, each }
-    }
-
-    fn of_tokens(&self, tokens: u32) -> Seconds {
-        Seconds(self.first + self.each * f64::from(tokens.saturating_sub(1)))
+/// The time between an answer and the next turn, where requests follow answers.
+pub(super) fn think_time(plan: &Plan) -> Option<Seconds> {
+    match &plan.workload.kind {
+        WorkloadKind::Conversations(kind) => Some(kind.think_time.into()),
+        _ => None,
     }
 }
 
@@ -108,7 +89,7 @@ impl Books for Flights {
     const EVERY_TOKEN: bool = false;
 
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
-        let never = Answered { first: f64::INFINITY, last: f64::INFINITY };
+        let never = Answered { at: planned.due.0, first: f64::INFINITY, last: f64::INFINITY };
         self.0.push((planned.due.0, never, planned.output_tokens));
     }
 
@@ -131,15 +112,15 @@ impl Books for Flights {
     }
 }
 
-/// An open demand without end, all of it drawn by one seed.
-pub(super) fn pace(rate: Rate, seed: u64, shared_seed: u64, answer_time: Seconds) -> Pace {
+/// An open demand without end, all of it drawn by one seed; conversations begin with their first turn.
+pub(super) fn pace(rate: Rate, seed: u64, shared_seed: u64) -> Pace {
     Pace {
         demand: Demand::Open(rate),
         horizon: Seconds(f64::MAX),
         arrival_seed: seed,
         content_seed: seed,
         shared_seed,
-        answer_time,
+        answer_time: Seconds(0.0),
     }
 }
 
@@ -149,10 +130,10 @@ fn served(
     costs: &StepCosts,
     plan: &Plan,
     (material, shared_seed): (&Material, u64),
-    ask: &ProbeAsk,
+    rate: Rate,
 ) -> Option<Vec<Flight>> {
     let seed = mix(shared_seed, &[HOURS]);
-    let pace = pace(ask.rate, seed, shared_seed, ask.answer_time);
+    let pace = pace(rate, seed, shared_seed);
     let mut flights = Flights::default();
     let traffic = Traffic::new(&plan.workload, material, pace).first(SERVED);
     engine.in_blocks(costs)?.serve(traffic, &mut flights, seed).ok()?;

@@ -15,6 +15,7 @@ mod launches;
 mod memory;
 mod opening;
 mod pairing;
+pub mod recorded;
 mod session;
 mod worker;
 

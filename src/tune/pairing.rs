@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::hours::{AnswerPace, Hours};
+use super::hours::Hours;
 use super::launches::Launches;
 use crate::load::{RequestRecord, as_kept};
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
@@ -14,12 +14,12 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, Served, StepCosts, fit, refit, refit_costs,
 };
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
-use crate::workload::{Material, Outline};
+use crate::workload::{Material, Outline, Resent};
 
 /// A workload that ends before this many requests is no long run.
 const LEAST_LONG: usize = 2_000;
@@ -41,8 +41,6 @@ const EFFORT: Effort = Effort::LEAST;
 const THOROUGH: Effort = Effort::FULL;
 #[cfg(test)]
 const THOROUGH: Effort = Effort::LEAST;
-/// Of what is shared on purpose, at most this share of all prompt tokens may be unaccounted for.
-const UNSEEN_SHARE: f64 = 0.02;
 /// Answers are as long as was asked for, within this factor.
 const WHOLE_ANSWERS: f64 = 0.98;
 
@@ -130,10 +128,23 @@ impl Engine {
         self.reused_by.is_some()
     }
 
-    /// A request of the workload as it would be sent to this engine.
-    pub(super) fn sent(&self, outline: &Outline) -> Sent {
-        let cached = self.cached(outline.prompt_tokens, outline.shared_tokens);
-        Sent { at: outline.due.0, prompt: outline.prompt_tokens, cached, output: outline.output_tokens }
+    /// Requests that were drawn at one a second, as they would be sent to this engine at a rate; later turns that time after an answer.
+    pub(super) fn sent(&self, outlines: &[Outline], rate: Rate, think: Option<Seconds>) -> Vec<Sent> {
+        let mut sent: Vec<Sent> = Vec::with_capacity(outlines.len());
+        for outline in outlines {
+            let cached = self.cached(outline.prompt_tokens, outline.shared_tokens);
+            let before = outline.follows.and_then(|before| sent.get(before as usize));
+            sent.push(Sent {
+                at: if before.is_some() { think.unwrap_or_default().0 } else { outline.due.0 / rate.0 },
+                follows: outline.follows,
+                prompt: outline.prompt_tokens,
+                cached,
+                // What a conversation has said is its own; the document that it is about is not.
+                shared: before.map_or(cached, |before| before.shared),
+                output: outline.output_tokens,
+            });
+        }
+        sent
     }
 
     /// Tokens that the cache holds of a prompt of which so many are shared: whole blocks, and never the last token.
@@ -141,22 +152,22 @@ impl Engine {
         self.reused_by.map_or(0, |block| shared.min(prompt.saturating_sub(1)) / block * block)
     }
 
-    /// The probe of these records. Where the engine does not tell what it had cached, it is what the workload shares. Times are those that
-    /// the request file has, so that a resumed session learns the same.
-    fn probe(&self, records: &[RequestRecord]) -> Probe {
-        let observed = |r: &RequestRecord| {
-            let shared = self.cached(r.tokens_in.unwrap_or(r.asked_in), r.shared_in);
+    /// The probe of these records, with the tokens that were really cached. Times are those that the request file has, so that a resumed
+    /// session learns the same.
+    fn probe(&self, records: &[RequestRecord], served: &Served) -> Probe {
+        let observed = |(i, r): (usize, &RequestRecord)| {
             let seen = Observed::from(r);
             Observed {
                 due: as_kept(seen.due),
                 sent: as_kept(seen.sent),
                 first: seen.first.map(as_kept),
                 last: seen.last.map(as_kept),
-                cached: r.tokens_cached.unwrap_or(shared),
+                cached: served.cached[i],
+                shared: served.shared[i],
                 ..seen
             }
         };
-        Probe::new(records.iter().map(observed).collect(), self.bounds)
+        Probe::new(records.iter().enumerate().map(observed).collect(), self.bounds)
     }
 }
 
@@ -166,6 +177,8 @@ pub(super) struct Lesson {
     engine: Engine,
     ask: ProbeAsk,
     probe: Probe,
+    /// What later turns resent; none where it has none.
+    resent: Option<Resent>,
     /// Why hours of the workload are not what was measured, if they are not.
     objection: Option<String>,
 }
@@ -173,8 +186,21 @@ pub(super) struct Lesson {
 impl Lesson {
     /// From the requests of a probe and what the prefix cache held.
     pub(super) fn of(engine: Engine, ask: ProbeAsk, records: &[RequestRecord], cache: &CacheUse) -> Self {
-        let objection = beyond(records, ask.window, cache);
-        Self { engine, ask, probe: engine.probe(records), objection }
+        let served = Served::of(records, cache.counted_share(), engine.reused_by);
+        let objection = beyond(records, ask.window);
+        Self { engine, ask, probe: engine.probe(records, &served), resent: served.resent, objection }
+    }
+}
+
+impl Lesson {
+    /// Its requests.
+    pub(super) fn probe(&self) -> &Probe {
+        &self.probe
+    }
+
+    /// What its later turns resent.
+    pub(super) fn resent(&self) -> Option<Resent> {
+        self.resent
     }
 }
 
@@ -210,8 +236,8 @@ pub(super) struct Pairing {
     /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
     /// among them.
     driven: Vec<(usize, u32)>,
-    /// What was asked last, and how fast answers came.
-    latest: Option<(ProbeAsk, AnswerPace)>,
+    /// What later turns were last seen to resend.
+    resent: Option<Resent>,
     /// How many fits there were.
     fits: u64,
 }
@@ -228,9 +254,9 @@ impl Pairing {
     ) -> Verdict {
         let judges = |fit: &&Fit| verdict.open_to_pairs() && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
-        let Lesson { engine, ask, probe, objection } = lesson;
-        let pace = AnswerPace::of(probe, ask.window);
-        let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), (ask, pace));
+        let Lesson { engine, ask, probe, objection, resent } = lesson;
+        let material = &Material { resent: resent.or(self.resent), ..material.clone() };
+        let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), ask.rate);
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
@@ -258,11 +284,14 @@ impl Pairing {
         }
     }
 
-    /// Takes note of what was asked, and of how fast answers came: of everything at once, as no traffic has them.
+    /// What later turns were last seen to resend; none before one was seen.
+    pub(super) fn resent(&self) -> Option<Resent> {
+        self.resent
+    }
+
+    /// Takes note of how large its batches were, and of what its later turns resent.
     pub(super) fn note(&mut self, lesson: &Lesson) {
-        if lesson.ask.rate != ALL_AT_ONCE || self.latest.is_none() {
-            self.latest = Some((lesson.ask, AnswerPace::of(&lesson.probe, lesson.ask.window)));
-        }
+        self.resent = lesson.resent.or(self.resent);
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
@@ -372,16 +401,9 @@ impl Pairing {
         self.fit.as_ref().map(|fit| (&fit.costs, self.fits))
     }
 
-    /// So many requests of the workload at a rate, as hours of it have them; none before a probe was looked at.
-    pub(super) fn traffic(
-        &mut self,
-        plan: &Plan,
-        (material, shared_seed): (&Material, u64),
-        rate: Rate,
-        requests: usize,
-    ) -> Option<Vec<Outline>> {
-        let (ask, pace) = self.latest?;
-        Some(self.hours.of(plan, material, &ProbeAsk { rate, ..ask }, shared_seed, pace, requests))
+    /// So many requests of the workload, as hours of it have them, at one a second.
+    pub(super) fn traffic(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
+        self.hours.of(plan, material, shared_seed, requests)
     }
 }
 
@@ -423,26 +445,17 @@ fn streamed_at_once(probe: &Probe) -> u32 {
 }
 
 /// Why the long run is not what was measured, if it is not.
-fn beyond(records: &[RequestRecord], window: Window, cache: &CacheUse) -> Option<String> {
+fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
     let counted = || records.iter().filter(|r| r.complete() && window.holds(r.due));
     let asked: u64 = counted().map(|r| u64::from(r.asked_out)).sum();
     let came: u64 = counted().map(|r| u64::from(r.tokens_out.unwrap_or(0))).sum();
-    let shares = cache.expected_share.is_some_and(|share| share > UNSEEN_SHARE);
-    if let Some(warning) = cache.warning() {
-        Some(warning)
-    } else if shares && cache.measured_share.is_none() {
-        Some("the engine does not tell what its prefix cache held".to_owned())
-    } else if (came as f64) < asked as f64 * WHOLE_ANSWERS {
-        Some("answers end earlier than was asked, and the long run does not know when".to_owned())
-    } else {
-        None
-    }
+    ((came as f64) < asked as f64 * WHOLE_ANSWERS)
+        .then(|| "answers end earlier than was asked, and the long run does not know when".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Seconds;
     use crate::verdict::Awaited;
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
@@ -464,6 +477,8 @@ mod tests {
             sent: from,
             tokens_in: 10,
             cached: 0,
+            shared: 0,
+            turn: None,
             tokens_out: 10,
             first: Some(Seconds(1.0)),
             last: Some(to),
@@ -471,7 +486,7 @@ mod tests {
             cut: false,
         };
         let probe = Probe::new(vec![one; at_once as usize], bounds);
-        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, objection: None }
+        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, resent: None, objection: None }
     }
 
     #[test]

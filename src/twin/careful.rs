@@ -35,7 +35,8 @@ pub fn careful(
     memory: &mut FastReplay,
     answers: &mut Vec<Answered>,
 ) -> Care {
-    let blocks = bounds.limits(DEFAULT_BLOCK).filter(|_| cached_share(requests) <= MUCH_CACHED);
+    let follow = || requests.iter().any(|r| r.follows.is_some());
+    let blocks = bounds.limits(DEFAULT_BLOCK).filter(|_| cached_share(requests) <= MUCH_CACHED && !follow());
     let strain = match blocks {
         // What the sums say of a cache that limits is thrown away.
         Some(_) => memory.run_until_strained(costs, bounds, requests, answers),
@@ -49,7 +50,7 @@ pub fn careful(
         output_tokens: r.output.max(1),
     });
     answers.clear();
-    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered { first: r.first, last: r.last }));
+    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }));
     Care { strain, by_blocks: true }
 }
 
@@ -65,7 +66,7 @@ mod tests {
 
     fn requests(cached: u32) -> Vec<Sent> {
         let at = |i: u32| f64::from(i) * 0.02 + f64::from(i % 7) * 0.002;
-        (0..600).map(|i| Sent { at: at(i), prompt: 150 + i % 90, cached, output: 16 + i % 17 }).collect()
+        (0..600).map(|i| Sent { at: at(i), prompt: 150 + i % 90, cached, shared: cached, output: 16 + i % 17, follows: None }).collect()
     }
 
     #[test]

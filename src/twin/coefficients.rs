@@ -5,51 +5,64 @@
 use super::costs::StepCosts;
 use super::observed::Probe;
 
-/// How many there are.
-pub(super) const COUNT: usize = 15;
+/// A coefficient: its name, and where it stands in [`StepCosts`].
+struct Term {
+    name: &'static str,
+    of: fn(&mut StepCosts) -> &mut f64,
+}
 
-/// Their names, in the order of the vector.
-pub(super) const NAMES: [&str; COUNT] = [
-    "base",
-    "per_decode",
-    "per_context_token",
-    "per_prefill_token",
-    "overhead",
-    "per_prefill_pair",
-    "mixed",
-    "above_16",
-    "above_64",
-    "above_128",
-    "delivery",
-    "per_delivery",
-    "per_prefill_square",
-    "overlap",
-    "ahead",
+/// The terms, times first, then shares.
+const TERMS: [Term; COUNT] = [
+    Term { name: "base", of: |c| &mut c.base },
+    Term { name: "per_decode", of: |c| &mut c.per_decode },
+    Term { name: "per_context_token", of: |c| &mut c.per_context_token },
+    Term { name: "per_prefill_token", of: |c| &mut c.per_prefill_token },
+    Term { name: "overhead", of: |c| &mut c.overhead },
+    Term { name: "per_prefill_pair", of: |c| &mut c.per_prefill_pair },
+    Term { name: "mixed", of: |c| &mut c.mixed },
+    Term { name: "above_16", of: |c| &mut c.above_16 },
+    Term { name: "above_64", of: |c| &mut c.above_64 },
+    Term { name: "above_128", of: |c| &mut c.above_128 },
+    Term { name: "above_256", of: |c| &mut c.above_256 },
+    Term { name: "above_512", of: |c| &mut c.above_512 },
+    Term { name: "delivery", of: |c| &mut c.delivery },
+    Term { name: "per_delivery", of: |c| &mut c.per_delivery },
+    Term { name: "per_prefill_square", of: |c| &mut c.per_prefill_square },
+    Term { name: "overlap", of: |c| &mut c.overlap },
+    Term { name: "ahead", of: |c| &mut c.ahead },
+    Term { name: "fall", of: |c| &mut c.fall },
 ];
 
+/// How many there are.
+pub(super) const COUNT: usize = 18;
 /// Which one is `overhead`.
 pub(super) const OVERHEAD: usize = 4;
 /// Which one is `ahead`.
-pub(super) const AHEAD: usize = 14;
-/// Those that change steps of more than so many decoding sequences alone.
-const ABOVE: [(usize, u64); 3] = [(7, 16), (8, 64), (9, 128)];
+pub(super) const AHEAD: usize = 16;
+/// Those that change steps of more than so many tokens alone.
+const ABOVE: [(usize, u64); 6] = [(7, 16), (8, 64), (9, 128), (10, 256), (11, 512), (17, 128)];
 /// Which ones are `delivery` and `per_delivery`.
-const DELIVERY: [usize; 2] = [10, 11];
+const DELIVERY: [usize; 2] = [12, 13];
 /// Which one is `per_prefill_pair`.
 const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
-const SHARES: usize = 13;
+const SHARES: usize = 15;
 /// No time is shorter than this: its logarithm must exist.
 const LEAST_TIME: f64 = 1e-13;
 /// No share is nearer to 0 or 1 than this.
 const LEAST_SHARE: f64 = 1e-3;
+
+/// The name of the coefficient with that number.
+pub(super) fn name(i: usize) -> &'static str {
+    TERMS[i].name
+}
 
 /// What a coefficient has a say in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changes {
     /// When steps begin and end.
     Steps,
-    /// The same, of steps that decode more sequences than that.
+    /// The same, of steps of more tokens than that.
     StepsAbove(u64),
     /// Only when tokens arrive that have left the engine.
     Delivery,
@@ -59,7 +72,7 @@ pub(super) enum Changes {
 pub(super) fn changes(coefficient: usize) -> Changes {
     let above = ABOVE.iter().find(|(which, _)| *which == coefficient);
     match above {
-        Some((_, decoding)) => Changes::StepsAbove(*decoding),
+        Some((_, tokens)) => Changes::StepsAbove(*tokens),
         None if DELIVERY.contains(&coefficient) => Changes::Delivery,
         None => Changes::Steps,
     }
@@ -67,28 +80,13 @@ pub(super) fn changes(coefficient: usize) -> Changes {
 
 /// The vector of these coefficients.
 pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
-    let all = [
-        c.base,
-        c.per_decode,
-        c.per_context_token,
-        c.per_prefill_token,
-        c.overhead,
-        c.per_prefill_pair,
-        c.mixed,
-        c.above_16,
-        c.above_64,
-        c.above_128,
-        c.delivery,
-        c.per_delivery,
-        c.per_prefill_square,
-        c.overlap,
-        c.ahead,
-    ];
+    let mut costs = *c;
     std::array::from_fn(|i| {
+        let value = *(TERMS[i].of)(&mut costs);
         if i < SHARES {
-            all[i].max(LEAST_TIME).ln()
+            value.max(LEAST_TIME).ln()
         } else {
-            let share = all[i].clamp(LEAST_SHARE, 1.0 - LEAST_SHARE);
+            let share = value.clamp(LEAST_SHARE, 1.0 - LEAST_SHARE);
             (share / (1.0 - share)).ln()
         }
     })
@@ -96,49 +94,14 @@ pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
 
 /// The coefficients of this vector.
 pub(super) fn unpack(x: &[f64]) -> StepCosts {
-    let time = |i: usize| x[i].clamp(-30.0, 3.0).exp();
-    let share = |i: usize| 1.0 / (1.0 + (-x[i]).exp());
-    StepCosts {
-        base: time(0),
-        per_decode: time(1),
-        per_context_token: time(2),
-        per_prefill_token: time(3),
-        overhead: time(4),
-        per_prefill_pair: time(5),
-        mixed: time(6),
-        above_16: time(7),
-        above_64: time(8),
-        above_128: time(9),
-        delivery: time(10),
-        per_delivery: time(11),
-        per_prefill_square: time(12),
-        overlap: share(13),
-        ahead: share(14),
-    }
+    unpack_some(x, [true; COUNT])
 }
 
 /// The coefficients of this vector where they are free, zero elsewhere.
 pub(super) fn unpack_some(x: &[f64], free: [bool; COUNT]) -> StepCosts {
-    let mut costs = unpack(x);
-    let fields = [
-        &mut costs.base,
-        &mut costs.per_decode,
-        &mut costs.per_context_token,
-        &mut costs.per_prefill_token,
-        &mut costs.overhead,
-        &mut costs.per_prefill_pair,
-        &mut costs.mixed,
-        &mut costs.above_16,
-        &mut costs.above_64,
-        &mut costs.above_128,
-        &mut costs.delivery,
-        &mut costs.per_delivery,
-        &mut costs.per_prefill_square,
-        &mut costs.overlap,
-        &mut costs.ahead,
-    ];
-    for (field, _) in fields.into_iter().zip(free).filter(|(_, free)| !free) {
-        *field = 0.0;
+    let mut costs = StepCosts::default();
+    for (i, term) in TERMS.iter().enumerate().filter(|(i, _)| free[*i]) {
+        *(term.of)(&mut costs) = if i < SHARES { value(&[x[i].clamp(-30.0, 3.0)], 0) } else { value(x, i) };
     }
     costs
 }
@@ -203,6 +166,9 @@ pub(super) fn guess(probes: &[Probe]) -> StepCosts {
         above_16: 0.03 * base,
         above_64: 0.03 * base,
         above_128: 0.03 * base,
+        above_256: 0.03 * base,
+        above_512: 0.03 * base,
+        fall: 0.3,
         delivery: (0.1 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
         per_delivery: 0.003 * base,
         // A step of 8,192 tokens is slower by a tenth.

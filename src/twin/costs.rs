@@ -25,15 +25,26 @@ pub struct StepCosts {
     /// Seconds more of a step that computes prompt tokens: such a step cannot replay the graph captured for decoding.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mixed: f64,
-    /// Seconds more of a step that decodes more than 16 sequences: tiles of matrix products are that tall.
+    /// Seconds more of a step that computes more than 16 tokens, decoding sequences and prompt tokens together: kernels of matrix products
+    /// work on tiles of so many rows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub above_16: f64,
-    /// Seconds more, again, above 64 sequences.
+    /// Seconds more, again, above 64 tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub above_64: f64,
-    /// Seconds more, again, above 128 sequences.
+    /// Seconds more, again, above 128 tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub above_128: f64,
+    /// Seconds more, again, above 256 tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub above_256: f64,
+    /// Seconds more, again, above 512 tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub above_512: f64,
+    /// The part, 0 to 1, of the stairs above 128, 256 and 512 tokens that is gone at twice as many tokens. FP8 kernels on Hopper are
+    /// slowest right behind an edge: 83 ms at 257 tokens, 51 ms at 512 (70B on an H200, timed by NVIDIA).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fall: f64,
     /// The part, 0 to 1, of the shorter of decoding and prefill that hides behind the longer when a step holds both: one waits for
     /// memory, the other for arithmetic.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -49,6 +60,9 @@ pub struct StepCosts {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub per_delivery: f64,
 }
+
+/// Tokens of a step behind which it takes longer.
+pub(super) const EDGES: [u64; 5] = [16, 64, 128, 256, 512];
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(value: &f64) -> bool {
@@ -79,23 +93,35 @@ impl StepWork {
 impl StepCosts {
     /// Seconds of a step that computes this.
     pub fn seconds(&self, work: &StepWork) -> f64 {
-        let decode = self.base
-            + self.per_decode * work.decoding as f64
-            + self.per_context_token * work.context as f64
-            + self.stairs(work.decoding);
+        let stairs = self.stairs(work.decoding);
+        let decode =
+            self.base + self.per_decode * work.decoding as f64 + self.per_context_token * work.context as f64 + stairs;
         if work.prefill == 0 {
             return decode;
         }
         let tokens = work.prefill as f64;
         let prefill =
             (self.per_prefill_token + self.per_prefill_square * tokens) * tokens + self.per_prefill_pair * work.pairs;
-        decode + prefill - self.overlap * decode.min(prefill) + self.mixed
+        let more_stairs = self.stairs(work.decoding + work.prefill) - stairs;
+        decode + prefill - self.overlap * decode.min(prefill) + self.mixed + more_stairs
     }
 
-    /// Seconds that the number of decoding sequences adds beyond its linear part.
-    pub(super) fn stairs(&self, decoding: u64) -> f64 {
-        let step = |above: u64, seconds: f64| if decoding > above { seconds } else { 0.0 };
-        step(16, self.above_16) + step(64, self.above_64) + step(128, self.above_128)
+    /// Seconds that the number of tokens of a step adds beyond its linear part.
+    pub(super) fn stairs(&self, tokens: u64) -> f64 {
+        if tokens <= EDGES[0] {
+            return 0.0;
+        }
+        let tall = |above: u64, seconds: f64| if tokens > above { seconds } else { 0.0 };
+        let falling = |above: u64, seconds: f64| {
+            let beyond = tokens.saturating_sub(above) as f64 / above as f64;
+            tall(above, seconds * (1.0 - self.fall * beyond.min(1.0)))
+        };
+        let [_, e64, e128, e256, e512] = EDGES;
+        self.above_16
+            + tall(e64, self.above_64)
+            + falling(e128, self.above_128)
+            + falling(e256, self.above_256)
+            + falling(e512, self.above_512)
     }
 
     /// Until when a request must be in the waiting queue to be part of the step that starts now, `last` seconds after the one
@@ -135,6 +161,8 @@ impl StepCosts {
             above_16: self.above_16 * factor,
             above_64: self.above_64 * factor,
             above_128: self.above_128 * factor,
+            above_256: self.above_256 * factor,
+            above_512: self.above_512 * factor,
             ..*self
         }
     }
@@ -154,6 +182,9 @@ pub(crate) const NO_COSTS: StepCosts = StepCosts {
     above_16: 0.0,
     above_64: 0.0,
     above_128: 0.0,
+    above_256: 0.0,
+    above_512: 0.0,
+    fall: 0.0,
     overlap: 0.0,
     ahead: 0.0,
     delivery: 0.0,
@@ -179,8 +210,17 @@ mod tests {
         assert!((LINEAR.seconds(&work) - 5.0).abs() < 1e-12);
         let hidden = StepCosts { overlap: 1.0, ..LINEAR };
         assert!((hidden.seconds(&work) - 4.0).abs() < 1e-12);
-        let stairs = StepCosts { above_16: 7.0, above_64: 9.0, ..LINEAR };
-        assert!((stairs.seconds(&work) - 12.0).abs() < 1e-12);
+        let stairs = StepCosts { above_16: 7.0, above_64: 9.0, above_128: 11.0, ..LINEAR };
+        assert!((stairs.seconds(&work) - 21.0).abs() < 1e-12, "20 that decode and 100 of a prompt are 120");
+    }
+
+    #[test]
+    fn stairs_lie_on_all_tokens_of_a_step_and_fall_until_the_next() {
+        let costs = StepCosts { above_256: 0.06, fall: 0.5, ..NO_COSTS };
+        let of = |decoding, prefill| costs.seconds(&StepWork { decoding, prefill, ..StepWork::default() });
+        for (decoding, prefill, seconds) in [(56, 200, 0.0), (0, 384, 0.045), (128, 256, 0.045), (0, 2048, 0.03)] {
+            assert!((of(decoding, prefill) - seconds).abs() < 1e-12, "{decoding} + {prefill}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The fast replay: the scheduler's rules for requests whose uncached tokens are known, from event to event instead of block by block.
 //!
 //! Between an arrival, the end of a prefill and the end of an answer every step is like the one before it, so the state is a few
-//! sums and one calendar of ends. What it leaves out: which blocks are shared. Cached tokens lengthen the context and take no room in
-//! the KV cache, as if others held them; where that matters, the block scheduler is there.
+//! sums and one calendar of ends. What it leaves out: which blocks are shared, and which cached ones are lost. Where that matters, the
+//! block scheduler is there.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use serde::Serialize;
 
@@ -15,12 +16,16 @@ use super::profile::Limits;
 /// A request as it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sent {
-    /// When it was sent, in seconds.
+    /// When it was sent, in seconds; of one that follows another, seconds after the last token of that one.
     pub at: f64,
+    /// The place in the list of the request that it follows, as a turn follows the turn before it.
+    pub follows: Option<u32>,
     /// Tokens of its prompt, cached ones included.
     pub prompt: u32,
     /// Those of them that the prefix cache holds; at least one is computed all the same.
     pub cached: u32,
+    /// Those of the cached ones that take no room of their own: other requests hold them too, as they hold a shared document.
+    pub shared: u32,
     /// Tokens of its answer.
     pub output: u32,
 }
@@ -28,6 +33,8 @@ pub struct Sent {
 /// When its answer came, in seconds; infinite when it could never run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answered {
+    /// When the request was sent.
+    pub at: f64,
     /// The first token.
     pub first: f64,
     /// The last token.
@@ -60,9 +67,9 @@ pub(super) struct Left {
 
 impl Left {
     /// When they arrive at the client.
-    pub(super) fn answered(&self, costs: &StepCosts) -> Answered {
+    pub(super) fn answered(&self, sent: &Sent, costs: &StepCosts) -> Answered {
         let first = self.first.at + costs.first_delivery(self.first.streams);
-        Answered { first, last: (self.last.at + costs.last_delivery(self.last.streams)).max(first) }
+        Answered { at: sent.at, first, last: (self.last.at + costs.last_delivery(self.last.streams)).max(first) }
     }
 }
 
@@ -96,6 +103,93 @@ impl Ends for Client<'_> {
     fn last(&mut self, request: usize, leaving: Leaving) {
         let answer = &mut self.answers[request];
         answer.last = (leaving.at + self.costs.last_delivery(leaving.streams)).max(answer.first);
+    }
+}
+
+/// The requests that are still to come, in the order of their times.
+#[derive(Clone, Debug, Default)]
+struct Arrivals {
+    /// The next of those that follow nobody.
+    next: usize,
+    /// By request: when it comes, where it follows another and that was answered. Empty where nobody follows.
+    due: Vec<f64>,
+    /// By request: the one that follows it.
+    follower: Vec<Option<u32>>,
+    /// Those whose turn it is, the earliest on top.
+    later: BinaryHeap<Reverse<(Due, u32)>>,
+}
+
+/// A time that never is no number, so that it has an order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Due(f64);
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Arrivals {
+    fn begin(&mut self, requests: &[Sent]) {
+        self.due.clear();
+        self.follower.clear();
+        self.later.clear();
+        self.next = 0;
+        if requests.iter().any(|r| r.follows.is_some()) {
+            self.due.resize(requests.len(), f64::INFINITY);
+            self.follower.resize(requests.len(), None);
+            for (index, before) in requests.iter().enumerate().filter_map(|(i, r)| Some((i, r.follows?))) {
+                self.follower[before as usize] = Some(index as u32);
+            }
+            self.skip(requests);
+        }
+    }
+
+    /// Passes those that follow others.
+    fn skip(&mut self, requests: &[Sent]) {
+        while requests.get(self.next).is_some_and(|r| r.follows.is_some()) {
+            self.next += 1;
+        }
+    }
+
+    /// When the next one comes, and its place.
+    fn next(&self, requests: &[Sent]) -> Option<(f64, u32)> {
+        let first = requests.get(self.next).map(|r| (r.at, self.next as u32));
+        let later = self.later.peek().map(|Reverse((due, index))| (due.0, *index));
+        match (first, later) {
+            (Some(first), Some(later)) => Some(if later.0 < first.0 { later } else { first }),
+            (first, later) => first.or(later),
+        }
+    }
+
+    /// Removes the next one.
+    fn take(&mut self, requests: &[Sent]) {
+        let first = requests.get(self.next).map_or(f64::INFINITY, |r| r.at);
+        if self.later.peek().is_some_and(|Reverse((due, _))| due.0 < first || self.next >= requests.len()) {
+            self.later.pop();
+        } else {
+            self.next += 1;
+            if !self.due.is_empty() {
+                self.skip(requests);
+            }
+        }
+    }
+
+    /// A request was answered: the one that follows it comes.
+    fn answered(&mut self, requests: &[Sent], index: u32, at: f64) {
+        if let Some(follower) = self.follower.get(index as usize).copied().flatten() {
+            let due = at + requests[follower as usize].at;
+            self.due[follower as usize] = due;
+            self.later.push(Reverse((Due(due), follower)));
+        }
     }
 }
 
@@ -145,6 +239,8 @@ pub struct Strain {
     pub most_running: u64,
     /// The most sequences that decoded in one step.
     pub most_decoding: u64,
+    /// The most tokens of one step, those of prompts included.
+    pub most_tokens: u64,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
     /// Steps, those without any change to the batch included.
@@ -193,8 +289,8 @@ pub struct FastReplay {
     ready: Vec<Prefill>,
     /// The prompt that is split over steps; there is at most one, since it took all that was left of a budget.
     partial: Option<Prefill>,
-    /// The first request that was not admitted yet.
-    next: usize,
+    /// The requests that were not admitted yet.
+    arrivals: Arrivals,
     /// Tokens in the KV cache.
     held: u64,
     /// Tokens that the decoding sequences attend to.
@@ -223,8 +319,15 @@ impl FastReplay {
         takes: impl FnMut(f64, u64) -> f64,
     ) -> Strain {
         answers.clear();
-        answers.resize(requests.len(), Answered { first: f64::INFINITY, last: f64::INFINITY });
-        self.serve(costs, bounds, requests, takes, &mut Client { costs, answers })
+        let never = f64::INFINITY;
+        answers.extend(requests.iter().map(|r| Answered { at: r.at, first: never, last: never }));
+        let strain = self.serve(costs, bounds, requests, takes, &mut Client { costs, answers });
+        for ((answer, request), due) in answers.iter_mut().zip(requests).zip(&self.arrivals.due) {
+            if request.follows.is_some() {
+                answer.at = *due;
+            }
+        }
+        strain
     }
 
     /// The same as [`Self::run`], which ends as soon as the KV cache was the limit: the answers are then of no use.
@@ -264,22 +367,24 @@ impl FastReplay {
     ) -> Strain {
         self.ends.clear(requests.len(), requests.iter().map(|r| r.output).max().unwrap_or(0));
         self.again.clear();
-        (self.partial, self.next, self.held, self.context, self.lingering) = (None, 0, 0, 0, 0);
+        (self.partial, self.held, self.context, self.lingering) = (None, 0, 0, 0);
+        self.arrivals.begin(requests);
         self.strain = Strain::default();
         let kv = bounds.kv_tokens.unwrap_or(u64::MAX);
         let start = requests.first().map_or(0.0, |r| r.at);
         let (mut now, mut last, mut step) = (start, 0.0, 0_u64);
         loop {
             let composed_at = costs.composed_at(now, last);
-            let (work, blocked) = self.compose(bounds, kv, requests, |r| r.at + costs.overhead <= composed_at);
+            let (work, blocked) = self.compose(bounds, kv, requests, |at| at + costs.overhead <= composed_at);
             if work.prefill == 0 && work.decoding == 0 {
-                let Some(more) = requests.get(self.next) else { break };
-                now = now.max(more.at + costs.overhead);
+                let Some((at, _)) = self.arrivals.next(requests) else { break };
+                now = now.max(at + costs.overhead);
                 last = 0.0;
                 continue;
             }
             let ended;
             self.strain.most_decoding = self.strain.most_decoding.max(work.decoding);
+            self.strain.most_tokens = self.strain.most_tokens.max(work.decoding + work.prefill);
             if work.prefill > 0 {
                 let emitted = work.decoding + self.ready.len() as u64;
                 last = takes(costs.seconds(&work), emitted);
@@ -288,16 +393,16 @@ impl FastReplay {
                 self.context += work.decoding;
                 self.held += work.decoding;
                 self.first_tokens(requests, Leaving { at: now, streams: emitted }, step, ends);
-                ended = self.last_tokens(requests, Leaving { at: now, streams: emitted }, step, ends);
+                ended = self.last_tokens(costs, requests, Leaving { at: now, streams: emitted }, step, ends);
             } else {
                 // Nothing changes until an answer ends, the KV cache overflows or a request is seen that may be admitted.
                 let end = self.ends.next(step).unwrap_or(step);
                 let end = if blocked && self.lingering > 0 { step } else { end };
-                let seen = if blocked { None } else { requests.get(self.next) };
-                let seen = seen.map_or(f64::INFINITY, |r| r.at + costs.overhead);
+                let seen = if blocked { None } else { self.arrivals.next(requests) };
+                let seen = seen.map_or(f64::INFINITY, |(at, _)| at + costs.overhead);
                 let until = Until { step: end, held: kv, seen };
                 (now, last, step) = self.decode(costs, work, now, step, until, &mut takes);
-                ended = self.last_tokens(requests, Leaving { at: now, streams: work.decoding }, step, ends);
+                ended = self.last_tokens(costs, requests, Leaving { at: now, streams: work.decoding }, step, ends);
             }
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
@@ -351,7 +456,7 @@ impl FastReplay {
         bounds: Bounds,
         kv: u64,
         requests: &[Sent],
-        waits: impl Fn(&Sent) -> bool,
+        waits: impl Fn(f64) -> bool,
     ) -> (StepWork, bool) {
         let decoding = self.ends.len() as u64;
         let mut work = StepWork { decoding, context: self.context, ..StepWork::default() };
@@ -362,8 +467,10 @@ impl FastReplay {
         loop {
             let (index, generated) = match self.again.front() {
                 Some(preempted) => *preempted,
-                None if requests.get(self.next).is_some_and(&waits) => (self.next as u32, 0),
-                None => return (work, false),
+                None => match self.arrivals.next(requests) {
+                    Some((at, index)) if waits(at) => (index, 0),
+                    _ => return (work, false),
+                },
             };
             let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering;
             if budget == 0 || running >= bounds.max_num_seqs as usize {
@@ -378,7 +485,7 @@ impl FastReplay {
                 return (work, true);
             }
             if self.again.pop_front().is_none() {
-                self.next += 1;
+                self.arrivals.take(requests);
             }
             if possible {
                 self.strain.most_running = self.strain.most_running.max(running as u64 + 1);
@@ -414,11 +521,19 @@ impl FastReplay {
         }
     }
 
-    fn last_tokens(&mut self, requests: &[Sent], leaving: Leaving, step: u64, ends: &mut impl Ends) -> usize {
+    fn last_tokens(
+        &mut self,
+        costs: &StepCosts,
+        requests: &[Sent],
+        leaving: Leaving,
+        step: u64,
+        ends: &mut impl Ends,
+    ) -> usize {
         let before = self.ends.len();
         while let Some(index) = self.ends.take(step) {
             let request = &requests[index as usize];
             ends.last(index as usize, leaving);
+            self.arrivals.answered(requests, index, leaving.at + costs.last_delivery(leaving.streams));
             self.context -= u64::from(request.prompt) + u64::from(request.output);
             self.held -= room(request, request.output.max(1) - 1);
         }
@@ -445,8 +560,8 @@ impl FastReplay {
 
 /// Tokens that a request takes in the KV cache once that much of its answer is there.
 fn room(request: &Sent, generated: u32) -> u64 {
-    let computed = request.prompt - request.cached.min(request.prompt.saturating_sub(1));
-    u64::from(computed) + u64::from(generated) + HALF_A_BLOCK
+    let own = request.prompt - request.shared.min(request.prompt.saturating_sub(1));
+    u64::from(own) + u64::from(generated) + HALF_A_BLOCK
 }
 
 #[cfg(test)]
@@ -467,6 +582,9 @@ mod tests {
         above_16: 5e-4,
         above_64: 1e-3,
         above_128: 1e-3,
+        above_256: 2e-3,
+        above_512: 1e-3,
+        fall: 0.4,
         overlap: 0.3,
         ahead: 0.8,
         delivery: 2e-3,
@@ -479,7 +597,8 @@ mod tests {
         let mut at = 0.0;
         let mut one = move || {
             at -= uniform().ln() / rate;
-            Sent { at, prompt: 50 + (uniform() * 3000.0) as u32, cached: 0, output: 1 + (uniform() * 400.0) as u32 }
+            let (prompt, output) = (50 + (uniform() * 3000.0) as u32, 1 + (uniform() * 400.0) as u32);
+            Sent { at, prompt, output, ..Sent::default() }
         };
         (0..n).map(|_| one()).collect()
     }
@@ -494,7 +613,7 @@ mod tests {
             output_tokens: r.output,
         });
         let slow = replay(COSTS, limits, arrivals);
-        (fast, slow.iter().map(|r| Answered { first: r.first, last: r.last }).collect(), strain)
+        (fast, slow.iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }).collect(), strain)
     }
 
     #[test]
@@ -524,7 +643,7 @@ mod tests {
         let limits = Bounds { max_num_seqs: 8, max_num_batched_tokens: 8192, kv_tokens: None };
         let run = |cached| {
             let mut answers = Vec::new();
-            let one = [Sent { at: 1.0, prompt: 1000, cached, output: 3 }];
+            let one = [Sent { at: 1.0, prompt: 1000, cached, output: 3, ..Sent::default() }];
             FastReplay::default().run(&COSTS, limits, &one, &mut answers);
             answers[0]
         };
@@ -536,9 +655,21 @@ mod tests {
     #[test]
     fn a_request_that_never_fits_is_infinitely_late_and_stops_nobody() {
         let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(320) };
-        let sent = [400, 200].map(|prompt| Sent { at: 0.0, prompt, cached: 0, output: 4 });
+        let sent = [400, 200].map(|prompt| Sent { prompt, output: 4, ..Sent::default() });
         let mut answers = Vec::new();
         FastReplay::default().run(&COSTS, bounds, &sent, &mut answers);
         assert!(answers[0].last.is_infinite() && answers[1].last.is_finite());
+    }
+    #[test]
+    fn a_turn_follows_the_answer_before_it_and_what_others_hold_takes_no_room() {
+        let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(700) };
+        let opens = Sent { at: 1.0, prompt: 300, output: 20, ..Sent::default() };
+        let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, output: 5 };
+        let mut answers = Vec::new();
+        let strain = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
+        assert!((answers[1].at - answers[0].last - 2.0).abs() < 1e-9 && answers[1].first > answers[1].at, "{answers:?}");
+        assert!(!strain.by_cache(), "{strain:?}");
+        let crowd = [opens, Sent { at: 1.0, shared: 0, follows: None, ..turn }];
+        assert!(FastReplay::default().run(&COSTS, bounds, &crowd, &mut answers).by_cache());
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::coefficients::{self, AHEAD, COUNT, NAMES, OVERHEAD};
+use super::coefficients::{self, AHEAD, COUNT, OVERHEAD};
 use super::costs::StepCosts;
 use super::loss::Loss;
 use super::observed::Probe;
@@ -240,7 +240,7 @@ fn finish(probes: &[Probe], Begun { center, start, reach, replays }: Begun, edge
     let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
     reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
     let of = |i: usize| Coefficient {
-        name: NAMES[i].to_owned(),
+        name: coefficients::name(i).to_owned(),
         value: coefficients::value(&best.0, i),
         log_error: covariance[i][i].max(0.0).sqrt(),
     };

@@ -35,7 +35,7 @@ pub(super) struct Glimpse {
     /// The residuals of the requests that have a whole answer.
     pub(super) residuals: Vec<Residual>,
     left: Vec<Left>,
-    most_decoding: u64,
+    most_tokens: u64,
 }
 
 /// By residual, latency and coefficient: how the residuals rise.
@@ -85,8 +85,8 @@ impl<'a> Loss<'a> {
         let p = &self.probes[probe];
         let mut left = Vec::new();
         let strain = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
-        let residuals = self.residuals(probe, left.iter().map(|l| l.answered(costs)));
-        Glimpse { residuals, left, most_decoding: strain.most_decoding }
+        let residuals = self.residuals(probe, left.iter().zip(p.sent()).map(|(l, s)| l.answered(s, costs)));
+        Glimpse { residuals, left, most_tokens: strain.most_tokens }
     }
 
     /// The residuals of a probe that is answered like this.
@@ -165,9 +165,13 @@ impl<'a> Loss<'a> {
                 rest = others;
                 let moved = |costs: &StepCosts| match coefficients::changes(a) {
                     Changes::Steps => Some(self.glimpse(probe, costs).residuals),
-                    Changes::StepsAbove(decoding) if glimpse.most_decoding <= decoding => None,
+                    Changes::StepsAbove(tokens) if glimpse.most_tokens <= tokens => None,
                     Changes::StepsAbove(_) => Some(self.glimpse(probe, costs).residuals),
-                    Changes::Delivery => Some(self.residuals(probe, glimpse.left.iter().map(|l| l.answered(costs)))),
+                    Changes::Delivery => {
+                        let sent = self.probes[probe].sent();
+                        let answers = glimpse.left.iter().zip(sent).map(|(l, s)| l.answered(s, costs));
+                        Some(self.residuals(probe, answers))
+                    }
                 };
                 let Some((high, low)) = moved(&high).zip(moved(&low)) else { continue };
                 for (own, (h, l)) in own.iter_mut().zip(high.iter().zip(&low)) {

@@ -23,6 +23,7 @@ mod profiles;
 mod replay;
 mod residuals;
 mod scheduler;
+mod served;
 pub mod server;
 mod speculation;
 mod summaries;
@@ -44,6 +45,7 @@ pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start}
 pub use profiles::ProfileError;
 pub use replay::{Arrival, Replayed, replay};
 pub use residuals::{Drift, Residuals};
+pub use served::Served;
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use speculation::{Drafted, Speculation};
 pub use summaries::{SummaryFit, SummaryFitError, SummaryTerms, fit_summaries};

@@ -1,5 +1,7 @@
 //! What a fit learns from: the requests of a probe as they were really sent, and when they were answered.
 
+use std::collections::HashMap;
+
 use super::costs::StepCosts;
 use super::fast::{Answered, Bounds, FastReplay, Sent};
 use crate::load::{ErrorClass, RequestRecord};
@@ -16,6 +18,10 @@ pub struct Observed {
     pub tokens_in: u32,
     /// Those of them that the prefix cache held.
     pub cached: u32,
+    /// Those of the cached ones that other conversations share.
+    pub shared: u32,
+    /// Its conversation and turn, where it has one.
+    pub turn: Option<(u32, u32)>,
     /// Tokens of its answer; those that were asked for where it has none. Zero for one that the engine never saw.
     pub tokens_out: u32,
     /// When its first token arrived.
@@ -65,6 +71,8 @@ impl From<&RequestRecord> for Observed {
             sent: r.sent,
             tokens_in: r.tokens_in.unwrap_or(r.asked_in),
             cached: r.tokens_cached.unwrap_or(0),
+            shared: r.tokens_cached.unwrap_or(0),
+            turn: r.turn,
             tokens_out: if unseen { 0 } else { r.tokens_out.unwrap_or(r.asked_out) },
             first: r.first,
             last: r.last,
@@ -86,7 +94,6 @@ impl Probe {
     /// A probe; the requests may come in any order. Those before the window belong to it: the engine's state at its begin is theirs.
     pub fn new(mut requests: Vec<Observed>, bounds: Bounds) -> Self {
         requests.sort_by(|a, b| a.sent.0.total_cmp(&b.sent.0));
-        let as_sent = |r: &Observed| Sent { at: r.sent.0, prompt: r.tokens_in, cached: r.cached, output: r.tokens_out };
         let sent = requests.iter().map(as_sent).collect();
         Self { requests, sent, bounds }
     }
@@ -105,6 +112,8 @@ impl Probe {
             sent: Seconds(s.at),
             tokens_in: s.prompt,
             cached: s.cached,
+            shared: s.shared,
+            turn: None,
             tokens_out: s.output,
             first: Some(Seconds(a.first)),
             last: Some(Seconds(a.last)),
@@ -124,6 +133,19 @@ impl Probe {
         &self.sent
     }
 
+    /// The same where a turn follows the replay's own answer to the turn before it, after the time that passed in between.
+    pub fn sent_by_conversation(&self) -> Vec<Sent> {
+        let places: HashMap<(u32, u32), usize> =
+            self.requests.iter().enumerate().filter_map(|(i, r)| Some((r.turn?, i))).collect();
+        let follow = |(r, sent): (&Observed, &Sent)| {
+            let (conversation, turn) = r.turn?;
+            let before = *places.get(&(conversation, turn.checked_sub(1)?))?;
+            let answered = self.requests[before].last.filter(|last| !self.requests[before].failed && last.0 <= sent.at)?;
+            Some(Sent { at: sent.at - answered.0, follows: Some(before as u32), ..*sent })
+        };
+        self.requests.iter().zip(&self.sent).map(|pair| follow(pair).unwrap_or(*pair.1)).collect()
+    }
+
     /// The limits in force.
     pub fn bounds(&self) -> Bounds {
         self.bounds
@@ -138,5 +160,16 @@ impl Probe {
     /// Requests without a whole answer.
     pub fn failures(&self) -> usize {
         self.requests.iter().filter(|r| r.failed).count()
+    }
+}
+
+fn as_sent(r: &Observed) -> Sent {
+    Sent {
+        at: r.sent.0,
+        follows: None,
+        prompt: r.tokens_in,
+        cached: r.cached,
+        shared: r.shared,
+        output: r.tokens_out,
     }
 }

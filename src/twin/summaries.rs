@@ -117,7 +117,7 @@ impl Point {
         let nothing = coefficients::pack(&StepCosts::default());
         let packed = coefficients::pack(start);
         let there: [bool; COUNT] = std::array::from_fn(|i| packed[i] > nothing[i]);
-        let may = |i: usize| moving.is_none_or(|moving| moving.contains(&coefficients::NAMES[i]));
+        let may = |i: usize| moving.is_none_or(|moving| moving.contains(&coefficients::name(i)));
         let free = std::array::from_fn(|i| there[i] && may(i));
         Self { x: packed.to_vec(), start: packed, there, free, loss: f64::INFINITY }
     }

@@ -4,7 +4,7 @@
 //! derivative mostly noise. So means are compared: of the requests of a block of time whose prompts are about as long. How
 //! far the residuals of such groups scatter is what the coefficients can be trusted to.
 
-use super::coefficients::{self, COUNT, NAMES};
+use super::coefficients::{self, COUNT, name};
 use super::linear::{self, Matrix};
 use super::loss::{Derivatives, Loss, Residual};
 use super::observed::Probe;
@@ -83,7 +83,7 @@ pub(super) fn open(covariance: &Matrix) -> Vec<String> {
     let silent = |i: usize| error(i) > SILENT * spread[i];
     let mut open: Vec<String> = (0..COUNT)
         .filter(|i| silent(*i))
-        .map(|i| format!("nothing in these probes shows {}: it stays near its first guess", NAMES[i]))
+        .map(|i| format!("nothing in these probes shows {}: it stays near its first guess", name(i)))
         .collect();
     for i in 0..COUNT {
         for j in 0..i {
@@ -94,7 +94,7 @@ pub(super) fn open(covariance: &Matrix) -> Vec<String> {
                 } else {
                     "they rise and fall together"
                 };
-                open.push(format!("{} and {} cannot be told apart: {how}", NAMES[j], NAMES[i]));
+                open.push(format!("{} and {} cannot be told apart: {how}", name(j), name(i)));
             }
         }
     }

@@ -10,7 +10,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
-use super::draw::{Purpose, length, stream};
+use super::draw::{Purpose, length, mix, stream};
 use super::text::{Pen, Piece, less};
 use super::{Message, Pace, Prompt, Turn, Vocabulary};
 use crate::settings::{ConversationsPlan, WorkloadPlan};
@@ -71,9 +71,24 @@ impl Conversations {
     }
 
     fn imagine_answer(&self, conversation: &mut Conversation) {
-        let answer = self.pen.draw(conversation.output_tokens, &mut conversation.content);
+        let tokens = self.pen.resent().tokens(conversation.output_tokens);
+        let name = self.answer_name(conversation);
+        // One that the cache does not hold has other tokens than the engine made.
+        let name = if self.is_found(name) { name } else { !name };
+        let answer = self.pen.named(tokens, name, &mut conversation.content);
         conversation.history.push("assistant", answer);
-        conversation.tokens += conversation.output_tokens;
+        conversation.tokens += tokens;
+    }
+
+    /// The name of the answer to a conversation's turn, where pieces are named.
+    fn answer_name(&self, conversation: &Conversation) -> u64 {
+        mix(self.pace.content_seed, &[u64::from(conversation.number), u64::from(conversation.turn)])
+    }
+
+    /// Whether the answer of that name is found by the next turn.
+    fn is_found(&self, name: u64) -> bool {
+        let drawn = (mix(name, &[1]) >> 11) as f64 / (1_u64 << 53) as f64;
+        drawn < self.pen.resent().found
     }
 
     /// The next turn's question, after the history already holds the answer.
@@ -93,7 +108,11 @@ impl Conversations {
         let (prompt_tokens, shared_tokens) = (tokens, seen);
         let turn = Some(Turn { conversation: number, turn });
         let prompt = if conversation.turn + 1 < self.plan.turns {
-            let prompt = conversation.history.clone();
+            let mut prompt = conversation.history.clone();
+            let name = self.answer_name(&conversation);
+            if self.pen.sketches() && self.is_found(name) {
+                prompt.push("assistant", self.pen.awaited(output_tokens, name));
+            }
             conversation.seen = tokens;
             self.open.insert(number, conversation);
             prompt
@@ -147,10 +166,9 @@ impl Content for Conversations {
                 conversation.seen = conversation.tokens;
             }
             Prompt::Tokens(_) | Prompt::Text(_) => {
+                let (before, found) = (conversation.tokens, self.is_found(self.answer_name(&conversation)));
                 self.imagine_answer(&mut conversation);
-                if self.pen.resends_answers() {
-                    conversation.seen = conversation.tokens;
-                }
+                conversation.seen = if found { conversation.tokens } else { before };
             }
         }
         self.advance(&mut conversation);

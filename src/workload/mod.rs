@@ -18,6 +18,7 @@ mod outline;
 mod pace;
 mod random;
 mod requests;
+mod resent;
 mod sharegpt;
 mod sketch;
 mod text;
@@ -31,6 +32,7 @@ pub use corpus::{Corpus, CorpusError};
 pub use draw::mix;
 pub use outline::{Outline, outline};
 pub use pace::{Demand, Pace};
+pub use resent::Resent;
 pub use sketch::{MESSAGE_TEMPLATE, sketched, sketched_blocks, sketched_shared_prompts};
 pub use vocabulary::Vocabulary;
 
@@ -79,7 +81,7 @@ pub struct Planned {
 }
 
 /// A place in a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Turn {
     /// The conversation.
     pub conversation: u32,
@@ -94,6 +96,8 @@ pub struct Material {
     pub corpus: Corpus,
     /// The words of drawn chat prompts.
     pub vocabulary: Vocabulary,
+    /// What became of answers that were sent back, for replays; none where nobody has seen it.
+    pub resent: Option<Resent>,
 }
 
 /// A request that is due later than this after an answer does not mind if the answer's end is seen some milliseconds late.

@@ -1,10 +1,10 @@
 //! Hours of a workload without its words: when requests come and how long they are, for whoever replays them.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::text::Pen;
-use super::{Material, Pace, Planned, drawn, nanos};
+use super::{Material, Pace, Planned, Turn, drawn, nanos};
 use crate::settings::{WorkloadKind, WorkloadPlan};
 use crate::units::Seconds;
 
@@ -13,6 +13,8 @@ use crate::units::Seconds;
 pub struct Outline {
     /// When it is sent, from the start of the traffic.
     pub due: Seconds,
+    /// The place of the turn before it, where it is a later turn.
+    pub follows: Option<u32>,
     /// Tokens of its prompt.
     pub prompt_tokens: u32,
     /// How many of these an engine with an endless prefix cache already holds because the workload means it. The lines of a file are
@@ -32,9 +34,10 @@ pub fn outline(
     answer: impl Fn(&Planned) -> Seconds,
 ) -> Vec<Outline> {
     let sampled = matches!(plan.kind, WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_));
-    let mut source = drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).dry());
+    let mut source = drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).dry());
     let mut answers: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut outlines = Vec::new();
+    let mut places: HashMap<Turn, u32> = HashMap::new();
     while outlines.len() < requests {
         let due = source.next_due();
         if let Some(Reverse((at, id))) = answers.peek().copied()
@@ -48,8 +51,12 @@ pub fn outline(
         if planned.turn.is_some() {
             answers.push(Reverse((nanos(planned.due + answer(&planned)), planned.id)));
         }
+        let before = planned.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
+        let follows = before.and_then(|turn| places.remove(&turn));
+        places.extend(planned.turn.map(|turn| (turn, outlines.len() as u32)));
         outlines.push(Outline {
             due: planned.due,
+            follows,
             prompt_tokens: planned.prompt_tokens,
             shared_tokens: if sampled { 0 } else { planned.shared_tokens },
             output_tokens: planned.output_tokens,
@@ -70,8 +77,10 @@ mod tests {
             // The driver of the tests answers every request two seconds after its send.
             let whole = drive(source(&plan, &material(), open(4.0, 60.0)), Some(""));
             let outlined = outline(&plan, &material(), open(4.0, 60.0), usize::MAX, |_| Seconds(2.0));
+            let before = |p: &Planned| p.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
             let of = |p: &Planned| Outline {
                 due: p.due,
+                follows: before(p).and_then(|turn| whole.iter().position(|p| p.turn == Some(turn))).map(|i| i as u32),
                 prompt_tokens: p.prompt_tokens,
                 shared_tokens: p.shared_tokens,
                 output_tokens: p.output_tokens,

@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::sketch::{self, MESSAGE_TEMPLATE};
-use super::{Message, Prompt, Vocabulary};
+use super::{Message, Prompt, Resent, Vocabulary};
 use crate::settings::Endpoint;
 
 /// Ids below are special or single-byte tokens in the tokenizers in use; ids above may be missing in a small vocabulary.
@@ -16,6 +16,7 @@ pub(super) struct Pen {
     endpoint: Endpoint,
     vocabulary: Vocabulary,
     ink: Ink,
+    resent: Option<Resent>,
 }
 
 /// What becomes of a piece.
@@ -40,10 +41,40 @@ pub(super) enum Piece {
 
 impl Pen {
     pub(super) fn new(endpoint: Endpoint, vocabulary: &Vocabulary) -> Self {
-        Self { endpoint, vocabulary: vocabulary.clone(), ink: Ink::Whole }
+        Self { endpoint, vocabulary: vocabulary.clone(), ink: Ink::Whole, resent: None }
     }
 
     /// The same, without anything to write: all lengths are as before, and all pieces are empty.
+    /// The same for traffic whose answers come back to the engine like that.
+    pub(super) fn resending(self, resent: Option<Resent>) -> Self {
+        Self { resent, ..self }
+    }
+
+    /// What becomes of answers that are sent back. Unless it was seen, they come back whole, and the engine knows those that it made itself.
+    pub(super) fn resent(&self) -> Resent {
+        let found = f64::from(u8::from(self.resends_answers()));
+        self.resent.unwrap_or(Resent { growth: 1.0, found })
+    }
+
+    /// Whether it names pieces instead of writing them.
+    pub(super) fn sketches(&self) -> bool {
+        self.ink == Ink::Sketch
+    }
+
+    /// A piece that the engine has yet to make, by its name; it is no part of the prompt.
+    pub(super) fn awaited(&self, tokens: u32, name: u64) -> Piece {
+        let own = sketch::awaited(name, tokens);
+        Piece::Tokens(match self.endpoint {
+            Endpoint::Completions => own.to_vec(),
+            Endpoint::Chat => [sketch::awaited(0, MESSAGE_TEMPLATE), own].concat(),
+        })
+    }
+
+    /// A piece with that name, where pieces are named; otherwise one of its own.
+    pub(super) fn named(&self, tokens: u32, name: u64, rng: &mut ChaCha8Rng) -> Piece {
+        if self.sketches() { self.sketch(tokens, name) } else { self.draw(tokens, rng) }
+    }
+
     pub(super) fn dry(self) -> Self {
         Self { ink: Ink::Dry, ..self }
     }

@@ -184,7 +184,7 @@ mod tests {
 
     fn material() -> Material {
         let corpus = Corpus::parse(&trace(), FILE.as_bytes()).unwrap();
-        Material { corpus, vocabulary: exact() }
+        Material { corpus, vocabulary: exact(), resent: None }
     }
 
     fn replay(demand: Demand, count: usize, content_seed: u64) -> Vec<Planned> {

@@ -22,6 +22,9 @@ const ENGINE: StepCosts = StepCosts {
     above_16: 2e-4,
     above_64: 2e-4,
     above_128: 2e-4,
+    above_256: 2e-4,
+    above_512: 2e-4,
+    fall: 0.2,
     overlap: 0.1,
     ahead: 0.95,
     delivery: 1e-3,
@@ -36,7 +39,7 @@ fn probe(costs: &StepCosts, rate: f64, seed: u64) -> Probe {
     while at < 25.0 {
         at -= uniform().ln() / rate;
         let prompt = 100 + (uniform().powi(3) * 4000.0) as u32;
-        sent.push(Sent { at, prompt, cached: 0, output: 20 + (uniform() * 300.0) as u32 });
+        sent.push(Sent { at, prompt, output: 20 + (uniform() * 300.0) as u32, ..Sent::default() });
     }
     let bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 4096, kv_tokens: None };
     Probe::replayed(costs, bounds, &sent)

@@ -169,7 +169,7 @@ impl Long {
 }
 
 fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item = (f64, Answered, u32)> {
-    sent.iter().zip(answers).map(|(s, a)| (s.at, *a, s.output))
+    sent.iter().zip(answers).map(|(s, a)| (a.at, *a, s.output))
 }
 
 fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec<(f64, f64, Option<f64>, f64)> {

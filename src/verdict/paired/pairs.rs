@@ -40,7 +40,7 @@ impl<'a> Pairs<'a> {
         let mut out_of_scope = false;
         let mut each = |m: &Measured| {
             let mut answers = Vec::new();
-            let care = careful(costs, m.probe.bounds(), m.probe.sent(), &mut memory, &mut answers);
+            let care = careful(costs, m.probe.bounds(), &m.probe.sent_by_conversation(), &mut memory, &mut answers);
             out_of_scope |= care.out_of_scope();
             answers
         };
@@ -87,9 +87,9 @@ fn both(metric: Metric, r: &Observed, a: &Answered) -> Option<(f64, f64)> {
         return None;
     }
     match metric {
-        Metric::Ttft => Some((r.ttft()?, a.first - r.due.0)),
+        Metric::Ttft => Some((r.ttft()?, a.first - a.at + (r.sent - r.due).0)),
         Metric::Tpot => Some((r.tpot()?, a.tpot(r.tokens_out)?)),
-        Metric::E2e => Some((r.e2e()?, a.last - r.due.0)),
+        Metric::E2e => Some((r.e2e()?, a.last - a.at + (r.sent - r.due).0)),
         Metric::Itl => None,
     }
 }

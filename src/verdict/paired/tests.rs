@@ -24,7 +24,7 @@ fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
     while at < seconds {
         at -= uniform().ln() / rate;
         let prompt = 100 + (uniform().powi(4) * 6000.0) as u32;
-        sent.push(Sent { at, prompt, cached: 0, output: 20 + (uniform() * 400.0) as u32 });
+        sent.push(Sent { at, prompt, output: 20 + (uniform() * 400.0) as u32, ..Sent::default() });
     }
     sent
 }
@@ -120,6 +120,8 @@ fn recorded(csv: &str) -> Probe {
     let rows = reader.deserialize::<(f64, f64, f64, f64, u32, u32, String)>();
     let of =
         |(due, sent, first, last, tokens_in, tokens_out, error): (f64, f64, f64, f64, u32, u32, String)| Observed {
+            shared: 0,
+            turn: None,
             due: Seconds(due),
             sent: Seconds(sent),
             tokens_in,

@@ -1,0 +1,174 @@
+//! The twin and its verdicts against runs of real engines: prints each statistic beside its bound.
+//!
+//!     cargo bench --bench recorded [-- --held-out FILE --window FROM..TO]
+//!
+//! It ends with code 1 where a bound is broken. `--held-out` adds a request file of the same engine, which no fit here has seen.
+#![expect(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, reason = "a benchmark prints, and ends at the first thing that is wrong")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use autotune::tune::recorded::{RecordedRun, Replayed};
+use autotune::twin::{Effort, Fit};
+use autotune::units::{Rate, Seconds};
+use autotune::verdict::{Outcome, Window};
+use clap::Parser;
+
+/// The probes of the session that a fit may learn from.
+const LEARNT: [&str; 5] = ["t001-p02", "t001-p03", "t001-p04", "t001-p05", "t003-p01"];
+/// Those that certified: cold launches, three minutes each.
+const COLD: [&str; 2] = ["t004-p03", "t005-p01"];
+
+#[derive(Parser)]
+struct Arguments {
+    /// A request file of the same engine that no fit has seen, under the limits of the winner's proof.
+    #[arg(long)]
+    held_out: Option<PathBuf>,
+    /// The part of it that counts, in seconds.
+    #[arg(long, default_value = "120..380", value_parser = window)]
+    window: Window,
+    /// Prints what the twin makes of each probe.
+    #[arg(long)]
+    verbose: bool,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn window(text: &str) -> Result<Window, String> {
+    let (from, to) = text.split_once("..").ok_or("FROM..TO")?;
+    let seconds = |text: &str| text.parse().map(Seconds).map_err(|e| format!("{text}: {e}"));
+    Ok(Window { from: seconds(from)?, to: seconds(to)? })
+}
+
+/// The rows of the table, and how many are broken.
+#[derive(Default)]
+struct Table {
+    broken: usize,
+}
+
+impl Table {
+    fn row(&mut self, what: &str, value: String, bound: &str, holds: bool) {
+        println!("{what:<62} {value:>22}   {bound:<18} {}", if holds { "" } else { "BROKEN" });
+        self.broken += usize::from(!holds);
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut run = RecordedRun::read(&root.join("tests/data/h200-phase1")).unwrap();
+    if let Some(file) = &arguments.held_out {
+        run.add("held-out", file, COLD[0], arguments.window).unwrap();
+    }
+    let mut table = Table::default();
+    println!("70B FP8 shape, multi-turn, one H200 (tests/data/h200-phase1)\n");
+    served(&run, &mut table);
+    let began = std::time::Instant::now();
+    let fit = run.fit(&LEARNT, Effort::FULL).unwrap();
+    if arguments.verbose {
+        println!("fit in {:.1} s: {:#?}", began.elapsed().as_secs_f64(), fit.costs);
+        LEARNT.iter().chain(&COLD).for_each(|name| explain(&run, name, &fit));
+    }
+    predictions(&run, &fit, &mut table);
+    if arguments.held_out.is_some() {
+        held_out(&run, &fit, &mut table);
+    }
+    limits(&run, &fit, &mut table);
+    verdicts(&run, &mut table);
+    println!();
+    if table.broken == 0 {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("{} bounds are broken", table.broken);
+    ExitCode::FAILURE
+}
+
+/// What the engine was given, as the twin takes it, and by the engine's own counters.
+fn served(run: &RecordedRun, table: &mut Table) {
+    for name in LEARNT.iter().chain(&COLD) {
+        let (ours, counted) = run.computed(name).unwrap();
+        let off = ours / counted - 1.0;
+        let what = format!("{name}: computed prompt tokens against the counters");
+        table.row(&what, format!("{:+.1} %", off * 100.0), "within 5 %", off.abs() <= 0.05);
+    }
+    let resent = run.resent(COLD[0]).unwrap();
+    let what = "tokens of a resent answer over those it had; share found";
+    table.row(what, format!("{:.3}, {:.0} %", resent.growth, resent.found * 100.0), "0.45 to 0.6, 0 %", (0.45..0.6).contains(&resent.growth) && resent.found == 0.0);
+}
+
+fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
+    for by_conversation in [false, true] {
+        let replayed = run.replay(name, &fit.costs, by_conversation).unwrap();
+        for (metric, pairs) in [("ttft", &replayed.ttft), ("tpot", &replayed.tpot)] {
+            let (measured, twin) = Replayed::quantile(pairs, 0.99);
+            println!(
+                "{name} {metric} by conversation {by_conversation:<5} n {} correlation {:.2} typical error {:.1} % p99 {:.1} twin {:.1} ms",
+                pairs.len(),
+                Replayed::correlation(pairs),
+                Replayed::typical_error(pairs) * 100.0,
+                measured * 1e3,
+                twin * 1e3
+            );
+        }
+    }
+}
+
+/// Probes that the fit has not seen.
+fn predictions(run: &RecordedRun, fit: &Fit, table: &mut Table) {
+    for name in COLD {
+        let as_sent = run.replay(name, &fit.costs, false).unwrap();
+        let correlation = Replayed::correlation(&as_sent.ttft);
+        table.row(&format!("{name}: TTFT, correlation"), format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
+        let error = Replayed::typical_error(&as_sent.ttft);
+        table.row(&format!("{name}: TTFT, median error"), format!("{:.1} %", error * 100.0), "<= 10 %", error <= 0.1);
+        let followed = run.replay(name, &fit.costs, true).unwrap();
+        let (measured, twin) = Replayed::quantile(&followed.tpot, 0.99);
+        let off = twin / measured - 1.0;
+        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+        table.row(&format!("{name}: TPOT p99, by conversation"), said, "within 7 %", off.abs() <= 0.07);
+    }
+}
+
+/// A long run, from the starts of its conversations alone.
+fn held_out(run: &RecordedRun, fit: &Fit, table: &mut Table) {
+    let replayed = run.replay("held-out", &fit.costs, true).unwrap();
+    let squares: f64 = (0..6)
+        .map(|i| replayed.running(50.0 + 60.0 * f64::from(i)))
+        .map(|(measured, twin)| (measured as f64 - twin as f64).powi(2))
+        .sum();
+    let rms = (squares / 6.0).sqrt();
+    table.row("held out: running at 50, 110 ... 350 s, rms", format!("{rms:.1}"), "<= 5", rms <= 5.0);
+    for (metric, pairs, bound) in [("TPOT", &replayed.tpot, 0.04), ("TTFT", &replayed.ttft, 0.15)] {
+        let (measured, twin) = Replayed::quantile(pairs, 0.99);
+        let off = twin / measured - 1.0;
+        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+        table.row(&format!("held out: {metric} p99"), said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
+    }
+}
+
+/// What the engine can do over long runs, with what it was really served.
+fn limits(run: &RecordedRun, fit: &Fit, table: &mut Table) {
+    let resent = run.resent(COLD[0]);
+    let stress = run.endured(COLD[0], resent, &fit.costs).unwrap().0;
+    table.row("stress replay at 214,336 KV tokens, req/s", format!("{stress:.2}"), ">= 2.2", stress >= 2.2);
+    let limits = COLD.map(|name| run.limit(name, resent, &fit.costs).unwrap().0);
+    for (memory, limit) in [("0.97", limits[0]), ("0.90", limits[1])] {
+        let what = format!("limit at gpu-memory-utilization {memory}, req/s");
+        table.row(&what, format!("{limit:.2}"), "2.15 to 2.45", (2.15..=2.45).contains(&limit));
+    }
+    let gain = limits[0] / limits[1] - 1.0;
+    table.row("gain of 0.97 over 0.90", format!("{:+.1} %", gain * 100.0), "within 3 %", gain.abs() <= 0.03);
+}
+
+/// Rates above the limit, by a twin that has not seen the probe.
+fn verdicts(run: &RecordedRun, table: &mut Table) {
+    for name in &LEARNT[1..4] {
+        let others: Vec<&str> = LEARNT.iter().filter(|other| *other != name).copied().collect();
+        let verdict = run.verdict(name, &others).unwrap();
+        let rate: Rate = run.probes[*name].ask.rate;
+        let said = format!("{:?}, {:.0} %", verdict.outcome, verdict.confidence * 100.0);
+        let what = format!("{name}: {rate} asked, {:.2} of it came", run.offered(name).unwrap());
+        table.row(&what, said, "fail", verdict.outcome == Outcome::Fail);
+    }
+}

@@ -1,0 +1,271 @@
+//! A run that is over, judged again from its journal and its requests: what the benchmark of recorded runs asks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::endurance::{REQUESTS, endure};
+use super::hours::Hours;
+use super::pairing::{Engine, Lesson, Pairing};
+use crate::journal::{Journal, Record, read};
+use crate::load::{ClientHealth, RequestRecord, read_records};
+use crate::order::quantile_of_sorted;
+use crate::rig::{CacheUse, ProbeAsk, Telemetry};
+use crate::settings::Plan;
+use crate::twin::{Answered, Effort, FastReplay, Fit, Probe, StepCosts, fit};
+use crate::units::{Rate, Seconds};
+use crate::verdict::{Certainty, Course, Verdict, Window, judge};
+use crate::workload::{Material, Resent, Vocabulary};
+
+/// Limits are found to this factor.
+const FOUND: f64 = 1.003;
+
+/// A probe of a recorded run.
+pub struct RecordedProbe {
+    /// What it was to do.
+    pub ask: ProbeAsk,
+    /// What the engine's counters said.
+    pub telemetry: Telemetry,
+    /// Its requests.
+    pub records: Vec<RequestRecord>,
+    course: Course,
+    client: ClientHealth,
+    engine: Engine,
+    lesson: Lesson,
+}
+
+/// A recorded run.
+pub struct RecordedRun {
+    /// Its plan.
+    pub plan: Plan,
+    material: Material,
+    seed: u64,
+    /// By name, such as `t001-p02`.
+    pub probes: BTreeMap<String, RecordedProbe>,
+}
+
+/// Latencies of the requests of a window beside those of their replay, in seconds.
+pub struct Replayed {
+    /// Times to the first token: measured, replayed.
+    pub ttft: Vec<(f64, f64)>,
+    /// Times per token: measured, replayed.
+    pub tpot: Vec<(f64, f64)>,
+    /// When each request ran, by the measurement and by the replay.
+    spans: Vec<[(f64, f64); 2]>,
+}
+
+impl Replayed {
+    /// The correlation of the logarithms.
+    pub fn correlation(pairs: &[(f64, f64)]) -> f64 {
+        let logs: Vec<(f64, f64)> = pairs.iter().map(|p| (p.0.ln(), p.1.ln())).collect();
+        let n = logs.len() as f64;
+        let mean = (logs.iter().map(|p| p.0).sum::<f64>() / n, logs.iter().map(|p| p.1).sum::<f64>() / n);
+        let sum = |of: fn(f64, f64) -> f64| logs.iter().map(|p| of(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
+        sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt()
+    }
+
+    /// The median magnitude of the logarithm of measured over replayed.
+    pub fn typical_error(pairs: &[(f64, f64)]) -> f64 {
+        crate::order::median(pairs.iter().map(|p| (p.0 / p.1).ln().abs())).unwrap_or(f64::NAN)
+    }
+
+    /// A quantile of both: measured, replayed.
+    pub fn quantile(pairs: &[(f64, f64)], q: f64) -> (f64, f64) {
+        let of = |which: fn(&(f64, f64)) -> f64| {
+            let mut values: Vec<f64> = pairs.iter().map(which).collect();
+            values.sort_by(f64::total_cmp);
+            quantile_of_sorted(&values, q).unwrap_or(f64::NAN)
+        };
+        (of(|p| p.0), of(|p| p.1))
+    }
+
+    /// How many requests ran at a time: measured, replayed.
+    pub fn running(&self, at: f64) -> (usize, usize) {
+        let count = |which: usize| self.spans.iter().filter(|s| s[which].0 <= at && at < s[which].1).count();
+        (count(0), count(1))
+    }
+}
+
+impl RecordedRun {
+    /// Reads the run of an output folder.
+    ///
+    /// # Errors
+    /// A file is missing, or says something that this version does not understand.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let open = |name: &str| std::fs::read(folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()));
+        let journal = read(&open(crate::journal::FILE)?).map_err(|(line, why)| format!("line {line}: {why}"))?;
+        let header = journal.header().ok_or("the journal has no header")?;
+        let (plan, seed) = (header.plan.clone(), header.seed);
+        let mut run = Self { plan, material: material(&journal), seed, probes: BTreeMap::new() };
+        for entry in &journal.entries {
+            let Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, requests, .. } = &entry.record else {
+                continue;
+            };
+            let Some(engine) = engine_of(&run.plan, &journal, *trial) else { continue };
+            let records = read_records(&open(requests)?[..]).map_err(|e| format!("{requests}: {e}"))?;
+            let recorded = RecordedProbe {
+                ask: *ask,
+                telemetry: telemetry.clone(),
+                course: course(*ask, &records, verdict.complete),
+                client: *client,
+                lesson: Lesson::of(engine, *ask, &records, cache),
+                records,
+                engine,
+            };
+            run.probes.insert(format!("t{trial:03}-p{probe:02}"), recorded);
+        }
+        Ok(run)
+    }
+
+    /// Adds a probe that another program recorded, under the limits of a probe of this run.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn add(&mut self, name: &str, file: &Path, like: &str, window: Window) -> Result<(), String> {
+        let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let records = read_records(&bytes[..]).map_err(|e| format!("{}: {e}", file.display()))?;
+        let (engine, ask) = self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
+        let ask = ProbeAsk { window, ..ask };
+        let lesson = Lesson::of(engine, ask, &records, &CacheUse::default());
+        let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
+        let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
+        self.probes.insert(name.to_owned(), added);
+        Ok(())
+    }
+
+    /// Prompt tokens that were computed in a probe: as the twin takes them, and by the engine's counters.
+    pub fn computed(&self, name: &str) -> Option<(f64, f64)> {
+        let probe = self.probes.get(name)?;
+        let requests = probe.lesson.probe().requests();
+        let prompts: f64 = requests.iter().map(|r| f64::from(r.tokens_in)).sum();
+        let ours: f64 = requests.iter().map(|r| f64::from(r.tokens_in - r.cached.min(r.tokens_in))).sum();
+        Some((ours, (1.0 - probe.telemetry.prefix_hit_rate?) * prompts))
+    }
+
+    /// The same by the lengths of prompts and answers alone, later turns only, over all tokens that the engine computed.
+    pub fn resent(&self, name: &str) -> Option<Resent> {
+        self.probes.get(name)?.lesson.resent()
+    }
+
+    /// Requests that came in the window over those that its rate means.
+    pub fn offered(&self, name: &str) -> Option<f64> {
+        let probe = self.probes.get(name)?;
+        let came = probe.records.iter().filter(|r| probe.ask.window.holds(r.due)).count();
+        Some(came as f64 / probe.ask.window.length().0 / probe.ask.rate.0)
+    }
+
+    /// The twin of these probes.
+    ///
+    /// # Errors
+    /// They say too little.
+    pub fn fit(&self, names: &[&str], effort: Effort) -> Result<Fit, String> {
+        let probes: Vec<Probe> = names.iter().filter_map(|n| Some(self.probes.get(*n)?.lesson.probe().clone())).collect();
+        fit(&probes, effort).map_err(|e| e.to_string())
+    }
+
+    /// The requests of a probe's window beside their replay; turns follow the replay's own answers where that is asked.
+    pub fn replay(&self, name: &str, costs: &StepCosts, by_conversation: bool) -> Option<Replayed> {
+        let recorded = self.probes.get(name)?;
+        let probe = recorded.lesson.probe();
+        let sent = if by_conversation { probe.sent_by_conversation() } else { probe.sent().to_vec() };
+        let mut answers: Vec<Answered> = Vec::new();
+        FastReplay::default().run(costs, probe.bounds(), &sent, &mut answers);
+        let mut found = Replayed { ttft: Vec::new(), tpot: Vec::new(), spans: Vec::new() };
+        for (r, a) in probe.requests().iter().zip(&answers) {
+            let (Some(ttft), Some(first), Some(last)) = (r.ttft(), r.first, r.last) else { continue };
+            found.spans.push([(first.0, last.0), (a.first, a.last)]);
+            if !recorded.ask.window.holds(r.due) {
+                continue;
+            }
+            found.ttft.push((ttft, a.first - a.at + (r.sent - r.due).0));
+            found.tpot.extend(r.tpot().zip(a.tpot(r.tokens_out)));
+        }
+        Some(found)
+    }
+
+    fn material(&self, resent: Option<Resent>) -> Material {
+        Material { resent, ..self.material.clone() }
+    }
+
+    /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent.
+    pub fn limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
+        let engine = self.probes.get(name)?.engine;
+        let (material, mut hours) = (self.material(resent), Hours::default());
+        Some(highest(|rate| {
+            let (long, _) = hours.through(&engine, costs, &self.plan, (&material, self.seed), rate);
+            let holds = |metric, q, at_most: Seconds| long.log_of(metric, q).is_none_or(|log| log <= at_most.0.ln());
+            self.plan.slo.iter().all(|l| holds(l.metric, l.quantile, l.at_most))
+        }))
+    }
+
+    /// The highest rate that the engine of that probe endures in the stress replay.
+    pub fn endured(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
+        let engine = self.probes.get(name)?.engine;
+        let material = self.material(resent);
+        Some(highest(|rate| {
+            endure(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS)).is_none_or(|reach| reach.endures)
+        }))
+    }
+
+    /// The quantiles of a long run at the rate of that probe, in seconds: by promise.
+    pub fn long(&self, name: &str, rate: Rate, resent: Option<Resent>, costs: &StepCosts) -> Option<Vec<(String, f64)>> {
+        let engine = self.probes.get(name)?.engine;
+        let material = self.material(resent);
+        let (long, _) = Hours::default().through(&engine, costs, &self.plan, (&material, self.seed), rate);
+        let of = |l: &crate::settings::Limit| Some((l.key(), long.log_of(l.metric, l.quantile)?.exp()));
+        self.plan.slo.iter().map(of).collect()
+    }
+
+    /// What is said of a probe by a session that was taught these others, in this order.
+    pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
+        let mut pairing = Pairing::default();
+        for (trial, lesson) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.lesson))) {
+            pairing.note(lesson);
+            if pairing.learn(trial, lesson) {
+                pairing.fit();
+            }
+        }
+        let recorded = self.probes.get(name)?;
+        let RecordedProbe { records, course, client, lesson, .. } = recorded;
+        let certainty = Certainty::SEARCH;
+        let plain = judge(records, &self.plan.slo, *course, client, certainty);
+        Some(pairing.weigh(plain, lesson, &self.plan, (&self.material, self.seed), certainty))
+    }
+}
+
+fn course(ask: ProbeAsk, records: &[RequestRecord], complete: bool) -> Course {
+    let ended = records.iter().filter_map(|r| r.last).map(|last| last.0).fold(0.0, f64::max);
+    Course { window: ask.window, ended: Seconds(ended), complete, steady: true }
+}
+
+fn material(journal: &Journal) -> Material {
+    let words = journal.entries.iter().find_map(|e| match &e.record {
+        Record::Words(words) => Some((**words).clone()),
+        _ => None,
+    });
+    Material { vocabulary: words.unwrap_or_else(Vocabulary::default), ..Material::default() }
+}
+
+fn engine_of(plan: &Plan, journal: &Journal, trial: u32) -> Option<Engine> {
+    let point = journal.entries.iter().find_map(|e| match &e.record {
+        Record::Launching { trial: t, point, .. } if *t == trial => Some(point),
+        _ => None,
+    })?;
+    let ready = journal.entries.iter().rev().find_map(|e| match &e.record {
+        Record::Ready { trial: t, ready, .. } if *t == trial => Some(ready),
+        _ => None,
+    })?;
+    Engine::of(plan, point, ready)
+}
+
+/// The highest rate at which something holds that holds below some rate and not above it.
+fn highest(mut holds: impl FnMut(Rate) -> bool) -> Rate {
+    let (mut low, mut high) = (0.01, 0.02);
+    while high < 1e4 && holds(Rate(high)) {
+        (low, high) = (high, high * 1.5);
+    }
+    while high / low > FOUND {
+        let middle = f64::sqrt(low * high);
+        if holds(Rate(middle)) { low = middle } else { high = middle }
+    }
+    Rate(low)
+}
