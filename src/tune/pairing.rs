@@ -14,7 +14,7 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, StepCosts, fit, refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Launch, Observed, Probe, Sent, StepCosts, fit, refit, refit_costs,
 };
 use crate::units::Rate;
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -116,8 +116,9 @@ impl Engine {
             kv_cache_memory_bytes: None,
             prefix_caching: self.reuses(),
         };
-        let (borne, foreign) = (u32::MAX, Foreign::NONE);
-        Some(rig::Engine { costs: *costs, flags, limits, borne, noise: None, factor: 1.0, foreign })
+        let (borne, launch) = (u32::MAX, Launch::MEDIAN);
+        let (kernels, noise) = (None, None);
+        Some(rig::Engine { costs: *costs, kernels, flags, limits, borne, noise, launch, age: 0.0, misses: 0.0 })
     }
 
     /// What bounds its scheduler.
