@@ -21,9 +21,13 @@ fn random() -> Plan {
 }
 
 fn conversations(endpoint: &str) -> Plan {
+    answered(endpoint, 20)
+}
+
+fn answered(endpoint: &str, tokens: u32) -> Plan {
     plan(&format!(
         "[workload]\nkind = \"conversations\"\nendpoint = \"{endpoint}\"\nstarters = 3\nstarter_tokens = 130\nturns = 3\n\
-         question_tokens = 21\noutput_tokens = 20\nthink_time = \"500ms\""
+         question_tokens = 21\noutput_tokens = {tokens}\nthink_time = \"500ms\""
     ))
 }
 
@@ -74,18 +78,18 @@ fn sketches_are_served_as_the_words_they_stand_for() {
 
 #[test]
 fn answers_that_are_sent_again_are_found_but_for_the_conversations_that_miss() {
-    let plan = conversations("chat");
-    let cached = |misses| {
-        let records = serve(&plan, misses, sketched(&plan, 10.0)).0;
+    let plan = answered("chat", 200);
+    let missed = |misses| {
+        let records = serve(&plan, misses, sketched(&plan, 4.0)).0;
         let later = records.iter().filter(|r| r.turn.is_some_and(|(_, turn)| turn == 1));
         // What of the history was computed again, beside the last block and the question.
-        let missed = later.map(|r| r.shared_in.saturating_sub(r.tokens_cached.unwrap()) > 16);
+        let missed = later.map(|r| r.shared_in.saturating_sub(r.tokens_cached.unwrap_or(0)) > 100);
         let missed: Vec<bool> = missed.collect();
         missed.iter().filter(|missed| **missed).count() as f64 / missed.len() as f64
     };
-    assert!(cached(0.0) < 0.35, "but for those whose first turn was never sent: {}", cached(0.0));
-    assert!(cached(1.0) > 0.95, "{}", cached(1.0));
-    assert!(cached(0.5) > cached(0.0) + 0.2 && cached(0.5) < cached(1.0) - 0.2, "{}", cached(0.5));
+    let [none, half, all] = [0.0, 0.5, 1.0].map(missed);
+    assert!(none < 0.35 && all > none + 0.5, "but for those whose first turn was never sent: {none}, {all}");
+    assert!(half > none + 0.15 && half < all - 0.15, "{none}, {half}, {all}");
 }
 
 #[test]
