@@ -26,9 +26,9 @@ const SINGLE: Traffic = Traffic {
 const TURNS: Traffic = Traffic {
     workload: "kind = \"conversations\"\nendpoint = \"chat\"\nstarters = 10\nturns = 5\nthink_time = \"2s\"\n\
         starter_tokens = { distribution = \"normal\", mean = 1500, sd = 300, min = 800, max = 2500 }\n\
-        question_tokens = { distribution = \"uniform\", min = 30, max = 300 }\n\
+        question_tokens = { distribution = \"lognormal\", median = 250, sigma = 1.0, min = 20, max = 4000 }\n\
         output_tokens = { distribution = \"lognormal\", median = 200, sigma = 0.5, min = 16, max = 800 }",
-    context: 2600,
+    context: 3000,
     answer: 225.0,
 };
 
@@ -78,7 +78,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
         surface("h200-8b-misses", Misses, H200_8B, &TURNS, BF16),
         surface("h200-70b-misses", Misses, H200_70B, &TURNS, FP8),
         surface("h100-8b-starved", Starvation, H100_8B, &TURNS, MEMORY),
-        surface("h200-70b-starved", Starvation, H200_70B, &SINGLE, MEMORY),
+        surface("h200-70b-starved", Starvation, H200_70B, &TURNS, MEMORY),
         drifting("h200-8b-wander", H200_8B, Noise { wander: 0.05, wander_seconds: 600.0, ..STEADY }),
         drifting("h100-8b-stall", H100_8B, Noise { stall_chance: 1e-4, stall_seconds: 0.5, ..STEADY }),
         drifting("l40s-8b-ageing", L40S_8B, Noise { ageing: 0.06, ageing_seconds: 600.0, ..STEADY }),
