@@ -19,13 +19,13 @@ use crate::surfaces::Surface;
 const COARSE: u32 = 50_000;
 const FINE: u32 = 1_000_000;
 /// Counts changes of how limits are computed.
-const METHOD: u32 = 3;
+const METHOD: u32 = 4;
 /// A point whose coarse limit is this near the best one's gets a fine one.
 const NEAR: f64 = 0.85;
 /// The same three where every run takes its time; other points get their fine limits when a session chooses them.
 const SLOW_COARSE: u32 = 20_000;
-const SLOW_FINE: u32 = 100_000;
-const SLOW_NEAR: f64 = 0.97;
+const SLOW_FINE: u32 = 300_000;
+const SLOW_NEAR: f64 = 0.94;
 /// Answers of fewer tokens make no run slow.
 const SHORT_ANSWER: f64 = 100.0;
 /// Fine limits that are computed between two writes of the file.

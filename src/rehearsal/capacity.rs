@@ -40,7 +40,7 @@ const NEAR_DEATH: f64 = 0.8;
 /// Whoever waits that long waits in a queue that only grows.
 const ENDLESS: Seconds = Seconds(60.0);
 /// The least rise of the logarithm of a quantile with that of the rate that is believed.
-const FLATTEST: f64 = 1.0;
+const FLATTEST: f64 = 0.3;
 
 /// A limit and what is known around it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -265,7 +265,10 @@ mod tests {
                 kernels.add_prompt(&mut prompts, before, prefill);
             }
             let found = kernels.seconds(&work, prompts) * 1e3;
-            assert!((found / ms - 1.0).abs() < 0.002, "{name} {prefill} {before} {decoding} {context}: {found}, not {ms}");
+            assert!(
+                (found / ms - 1.0).abs() < 0.002,
+                "{name} {prefill} {before} {decoding} {context}: {found}, not {ms}"
+            );
         }
     }
 

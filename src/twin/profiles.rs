@@ -99,7 +99,8 @@ impl Profile {
     fn of_kernels(name: &str) -> Option<Self> {
         let mut lines = ENGINES.lines();
         let head: Vec<&str> = lines.next()?.split(',').collect();
-        let row: Vec<&str> = lines.map(|line| line.split(',').collect()).find(|row: &Vec<&str>| row.first() == Some(&name))?;
+        let row: Vec<&str> =
+            lines.map(|line| line.split(',').collect()).find(|row: &Vec<&str>| row.first() == Some(&name))?;
         let text = |key: &str| row.get(head.iter().position(|known| *known == key)?).copied();
         let number = |key: &str| text(key)?.parse::<f64>().ok();
         let (total, weights) = (number("gpu_memory_gib")? * GIB, number("weights_gib_per_gpu")? * GIB);
@@ -193,7 +194,10 @@ impl Profile {
         } else if self.costs.base == 0.0 {
             Some("`costs.base` is 0: a step without a duration never ends anything".to_owned())
         } else if let Some(name) = self.kernels.as_ref().filter(|name| Kernels::named(name).is_none()) {
-            Some(format!("`kernels` is {name}, and there is no such table; there are {}", Kernels::names().collect::<Vec<_>>().join(", ")))
+            Some(format!(
+                "`kernels` is {name}, and there is no such table; there are {}",
+                Kernels::names().collect::<Vec<_>>().join(", ")
+            ))
         } else if let Some((key, _)) = zero {
             Some(format!("`{key}` is 0"))
         } else if let Some(why) = self.noise.and_then(|noise| noise.mistake()) {
@@ -233,7 +237,11 @@ mod tests {
             assert_eq!(profile.mistake(), None, "{name}");
             assert_eq!(serde_json::from_str::<Profile>(&serde_json::to_string(&profile).unwrap()).unwrap(), profile);
         }
-        let kv = Profile::named("h200_sxm_llama-3.1-70b-fp8_tp1_vllm_0.24.0").unwrap().limits(0.9, 256, 8192).unwrap().kv_tokens();
+        let kv = Profile::named("h200_sxm_llama-3.1-70b-fp8_tp1_vllm_0.24.0")
+            .unwrap()
+            .limits(0.9, 256, 8192)
+            .unwrap()
+            .kv_tokens();
         assert!((kv as f64 / 349_181.0 - 1.0).abs() < 1e-3, "{kv}");
         let unknown = EMBEDDED[0].1.replace("[costs]", "kernels = \"h300\"\n[costs]");
         assert!(Profile::parse("mine.toml", &unknown).unwrap_err().to_string().contains("h300"));

@@ -17,19 +17,19 @@ struct Traffic {
 /// Questions of one turn.
 const SINGLE: Traffic = Traffic {
     workload: "kind = \"random\"\n\
-        input_tokens = { distribution = \"lognormal\", median = 800, sigma = 0.8, min = 16, max = 8000 }\n\
-        output_tokens = { distribution = \"lognormal\", median = 150, sigma = 0.6, min = 8, max = 1000 }",
-    context: 1200,
-    answer: 180.0,
+        input_tokens = { distribution = \"lognormal\", median = 700, sigma = 0.6, min = 50, max = 4000 }\n\
+        output_tokens = { distribution = \"lognormal\", median = 300, sigma = 0.4, min = 100, max = 1000 }",
+    context: 1000,
+    answer: 325.0,
 };
 /// Conversations over one of a few documents, which send the engine's own answers again.
 const TURNS: Traffic = Traffic {
     workload: "kind = \"conversations\"\nendpoint = \"chat\"\nstarters = 10\nturns = 5\nthink_time = \"2s\"\n\
         starter_tokens = { distribution = \"normal\", mean = 1500, sd = 300, min = 800, max = 2500 }\n\
-        question_tokens = { distribution = \"lognormal\", median = 250, sigma = 1.0, min = 20, max = 4000 }\n\
-        output_tokens = { distribution = \"lognormal\", median = 200, sigma = 0.5, min = 16, max = 800 }",
+        question_tokens = { distribution = \"lognormal\", median = 250, sigma = 0.8, min = 20, max = 2000 }\n\
+        output_tokens = { distribution = \"lognormal\", median = 250, sigma = 0.4, min = 100, max = 800 }",
     context: 3000,
-    answer: 225.0,
+    answer: 270.0,
 };
 
 /// Decoding so many sequences, the limit of TPOT is not reached yet.
@@ -120,7 +120,8 @@ fn surface(name: &'static str, kind: Kind, engine: &str, traffic: &Traffic, para
     if kind == Kind::Starvation {
         // Keys and values take more room, as with another number format.
         let tokens = profile.limits(0.9, 1024, 8192).unwrap().kv_tokens();
-        memory.per_kv_token = memory.per_kv_token * tokens / (STARVED * traffic.context).max(profile.defaults.max_model_len.into());
+        memory.per_kv_token =
+            memory.per_kv_token * tokens / (STARVED * traffic.context).max(profile.defaults.max_model_len.into());
     }
     Surface {
         name,

@@ -59,7 +59,14 @@ impl Traffic {
             Some(source) => {
                 let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
                 let (sketched, resends_words) = (true, false);
-                Self { source, shared, sketched, shares: shares(plan), resends_words, ..Self::worded(plan, material, pace) }
+                Self {
+                    source,
+                    shared,
+                    sketched,
+                    shares: shares(plan),
+                    resends_words,
+                    ..Self::worded(plan, material, pace)
+                }
             }
             None => Self::worded(plan, material, pace),
         }
@@ -105,7 +112,9 @@ impl Traffic {
     /// whose answers miss.
     fn shape_of(&mut self, planned: &Planned, engine: &Engine) -> PromptShape {
         let mut shape = self.shape(&planned.prompt, engine);
-        let Some(turn) = planned.turn.filter(|_| self.resends_answers && !shape.blocks.is_empty()) else { return shape };
+        let Some(turn) = planned.turn.filter(|_| self.resends_answers && !shape.blocks.is_empty()) else {
+            return shape;
+        };
         let known = self.kept.remove(&turn.conversation).unwrap_or_default();
         shape.blocks.iter_mut().zip(known).for_each(|(block, known)| *block = known);
         if turn.turn + 1 < self.turns {

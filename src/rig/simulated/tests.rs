@@ -66,8 +66,7 @@ fn sketched(plan: &Plan, rate: f64) -> Traffic {
 fn sketches_are_served_as_the_words_they_stand_for() {
     for plan in [random(), conversations("completions"), conversations("chat")] {
         let worded = Traffic::worded(&plan.workload, &Material::default(), pace(40.0, 8.0));
-        let (words, sketches) =
-            (serve(&plan, 0.0, worded), serve(&plan, 0.0, sketched(&plan, 40.0)));
+        let (words, sketches) = (serve(&plan, 0.0, worded), serve(&plan, 0.0, sketched(&plan, 40.0)));
         assert!(words.0.len() > 250 && words.0.iter().any(|r| r.tokens_cached.is_some_and(|cached| cached > 90)));
         let by_words: Vec<_> = words.0.iter().map(|r| (r.id, r.tokens_in, r.tokens_cached, r.first, r.last)).collect();
         let by_sketches: Vec<_> =
@@ -108,8 +107,7 @@ fn kernels_tell_what_steps_take() {
 #[test]
 fn gauges_peak_and_a_full_cache_shows() {
     let plan = random();
-    let (idle, crowded) =
-        (serve(&plan, 0.0, sketched(&plan, 2.0)).1, serve(&plan, 0.0, sketched(&plan, 300.0)).1);
+    let (idle, crowded) = (serve(&plan, 0.0, sketched(&plan, 2.0)).1, serve(&plan, 0.0, sketched(&plan, 300.0)).1);
     assert!(idle.peak_running.unwrap() >= 1.0 && idle.peak_running < crowded.peak_running);
     assert!(idle.peak_waiting < crowded.peak_waiting);
     assert!(idle.peak_kv_usage.unwrap() > 0.0 && idle.peak_kv_usage.unwrap() < 0.5);
