@@ -55,30 +55,23 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// That of a plan at a pace, without words where nobody can tell.
     pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
-        match workload::sketched(plan, material, pace) {
-            Some(source) => {
-                let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
-                let (sketched, resends_words) = (true, false);
-                Self {
-                    source,
-                    shared,
-                    sketched,
-                    shares: shares(plan),
-                    resends_words,
-                    ..Self::worded(plan, material, pace)
-                }
-            }
-            None => Self::worded(plan, material, pace),
-        }
+        let Some(source) = workload::sketched(plan, material, pace) else { return Self::worded(plan, material, pace) };
+        let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
+        Self { sketched: true, shares: shares(plan), resends_words: false, ..Self::of(plan, source, shared) }
     }
 
     /// The same with all its words.
     pub(crate) fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
+        let shared = workload::shared_prompts(plan, material, pace.shared_seed);
+        Self::of(plan, workload::source(plan, material, pace), shared)
+    }
+
+    fn of(plan: &WorkloadPlan, source: Box<dyn Source>, shared: Vec<Prompt>) -> Self {
         let turns = if let WorkloadKind::Conversations(kind) = &plan.kind { kind.turns } else { 0 };
         let resends_answers = turns > 0 && plan.endpoint == Endpoint::Chat;
         Self {
-            source: workload::source(plan, material, pace),
-            shared: workload::shared_prompts(plan, material, pace.shared_seed),
+            source,
+            shared,
             sketched: false,
             shares: true,
             left: u32::MAX,
