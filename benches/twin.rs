@@ -37,6 +37,7 @@ fn h200_8b() -> StepCosts {
         ahead: 0.95,
         delivery: 9e-4,
         per_delivery: 5.5e-5,
+        ..StepCosts::default()
     }
 }
 

@@ -170,6 +170,8 @@ impl Engine {
             }
         }
         let of = |(s, (first, last)): (&Sent, &(Option<Seconds>, Option<Seconds>))| Observed {
+            shared: 0,
+            turn: None,
             due: Seconds(s.at),
             sent: Seconds(s.at),
             tokens_in: s.prompt,
@@ -232,6 +234,9 @@ fn matched() -> Engine {
         above_16: 3e-4,
         above_64: 5e-4,
         above_128: 5e-4,
+        above_256: 0.0,
+        above_512: 0.0,
+        fall: 0.0,
         overlap: 0.3,
         delivery: 1e-3,
         per_delivery: 3e-5,

@@ -40,4 +40,4 @@ pub const ARMS: &[Arm] = &[
 ];
 
 /// The arms of a quick run.
-pub const QUICK_ARMS: &[&str] = &[REFERENCE, "bisect", "random"];
+pub const QUICK_ARMS: &[&str] = &[REFERENCE];

@@ -41,7 +41,7 @@ const BARS: (f64, f64, f64) = (0.6, 0.15, 0.8);
 
 #[derive(Parser)]
 struct Arguments {
-    /// Short enough for every change: under a minute.
+    /// Two engines of measured kernels, one of them with conversations: about two minutes.
     #[arg(long)]
     quick: bool,
     /// So many seeds from 1 on, or those from the first to the last, such as 21..40.

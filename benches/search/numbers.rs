@@ -10,6 +10,9 @@ pub const AS_GOOD: f64 = 0.97;
 /// A rate above this many times its limit was certified wrongly.
 pub const OVER: f64 = 1.03;
 
+/// Standard errors to both sides that hold 90 %.
+const OF_90_PERCENT: f64 = 1.645;
+
 /// The value below which that share of the values lies; NaN where there are none.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
@@ -70,6 +73,16 @@ impl Summary {
             millis: rows.iter().map(|r| r.millis).sum::<f64>() / rows.len().max(1) as f64,
         }
     }
+}
+
+/// The share of the stated limits whose 90 % interval holds the true one.
+pub fn limits_held(said: &[Said]) -> f64 {
+    share(said.iter().filter_map(|s| s.limit), |(of_truth, error)| of_truth.ln().abs() <= OF_90_PERCENT * error)
+}
+
+/// The share of the stated gains whose interval holds the true one.
+pub fn gains_held(rows: &[&Row]) -> f64 {
+    share(rows.iter().filter_map(|r| r.gain), |g| (g.stated.from..=g.stated.to).contains(&g.truth))
 }
 
 /// Everything that was certified.

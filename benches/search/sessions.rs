@@ -12,7 +12,7 @@ use autotune::workload::Material;
 use serde::Serialize;
 
 use crate::arms::Arm;
-use crate::surfaces::Surface;
+use crate::surfaces::{Kind, Surface};
 use crate::truths::Truths;
 
 /// A session as it ended, with the time that it took us.
@@ -27,6 +27,7 @@ pub struct Run<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub surface: &'static str,
+    pub kind: Kind,
     pub arm: &'static str,
     pub seed: u64,
     pub status: Status,
@@ -59,6 +60,8 @@ pub struct Said {
     /// Over the true limit of its point.
     pub of_truth: f64,
     pub confidence: f64,
+    /// The stated limit over the true one, and the standard error of its logarithm.
+    pub limit: Option<(f64, f64)>,
 }
 
 /// A stated gain over the defaults with its interval, which is to hold the true one with 90 %; shares.
@@ -121,12 +124,14 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
     let said = |placed: &Placed| {
         let truth = truths.rate(surface.name, &placed.point);
         let of_truth = placed.certified_rate?.0 / truth;
-        Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0) })
+        let limit = placed.limit.zip(placed.limit_error).map(|(limit, error)| (limit.0 / truth, error));
+        Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0), limit })
     };
     let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, stated, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
     Row {
         surface: surface.name,
+        kind: surface.kind,
         arm: arm.name,
         seed: *seed,
         status: *status,

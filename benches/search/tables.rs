@@ -3,9 +3,11 @@
 use std::fmt::Write;
 
 use crate::arms::{Arm, REFERENCE};
-use crate::numbers::{AS_GOOD, Summary, calibration, minutes_by_purpose, minutes_to, said, share};
+use crate::numbers::{
+    AS_GOOD, Summary, calibration, gains_held, limits_held, minutes_by_purpose, minutes_to, said, share,
+};
 use crate::sessions::{Gained, Row};
-use crate::surfaces::Surface;
+use crate::surfaces::{Kind, Surface};
 use crate::truths::{Truths, known_arm};
 
 /// Everything, as Markdown.
@@ -26,6 +28,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
         let over = over.map_or(String::new(), |o| format!("; most rates over their limit: {} ({})", o.0, percent(o.1)));
         writeln!(text, "| | worst: {} ({}){over} | | | | | | | | | |", worst.0, percent(worst.1)).unwrap();
     }
+    kinds(&mut text, rows, arms);
     writeln!(text, "\n## Stated confidence and observed frequency\n").unwrap();
     writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
     writeln!(text, "|---|---|---|---|---|---|").unwrap();
@@ -41,7 +44,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
     for surface in surfaces {
         let (best, rate) = truths.best(surface.name).unwrap_or(("nothing is feasible", 0.0));
         let (points, near) = truths.count(surface.name);
-        let kind = if surface.is_foreign() { "foreign engine" } else { "matched engine" };
+        let kind = surface.kind.name();
         writeln!(text, "\n## {}\n", surface.name).unwrap();
         writeln!(text, "{kind}; best of {points} points: {best}, {rate:.2} req/s; {near} points within 3 %\n").unwrap();
         head(&mut text, "arm");
@@ -53,6 +56,36 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
         }
     }
     text
+}
+
+/// Each kind of surface by itself.
+fn kinds(text: &mut String, rows: &[Row], arms: &[Arm]) {
+    writeln!(text, "\n## By kind\n").unwrap();
+    let head = "| kind | arm | runs | within 3 % of the best | over by 3 % | certified / limit, median | limits in their 90 % | gains in their 90 % |";
+    writeln!(text, "{head}\n|---|---|---|---|---|---|---|---|").unwrap();
+    for (kind, arm) in Kind::ALL.iter().flat_map(|kind| arms.iter().map(move |arm| (*kind, arm))) {
+        let rows: Vec<&Row> = of(rows, arm, None).into_iter().filter(|r| r.kind == kind).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let (summary, said) = (Summary::of(&rows), said(&rows));
+        let limits = said.iter().filter(|s| s.limit.is_some()).count();
+        let gains = rows.iter().filter(|r| r.gain.is_some()).count();
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} of {} | {:.3} | {} of {limits} | {} of {gains} |",
+            kind.name(),
+            arm.name,
+            summary.runs,
+            percent(summary.as_good),
+            percent(summary.over),
+            summary.certified,
+            summary.median_certified,
+            percent(limits_held(&said)),
+            percent(gains_held(&rows)),
+        )
+        .unwrap();
+    }
 }
 
 /// Whether stated gains over the defaults are true.
@@ -162,7 +195,7 @@ fn percent(share: f64) -> String {
 /// What the surfaces are like.
 pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
     let mut text = String::from(
-        "| surface | engine | points | best point | req/s | defaults | gain | within 3 % | by 10^6 requests |\n",
+        "| surface | kind | points | best point | req/s | defaults | gain | within 3 % | fine limits |\n",
     );
     writeln!(text, "|---|---|---|---|---|---|---|---|---|").unwrap();
     for surface in surfaces {
@@ -170,11 +203,11 @@ pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
         let (points, near) = truths.count(name);
         let (best, rate) = truths.best(name).unwrap_or(("none", 0.0));
         let defaults = truths.rate(name, &surface.plan(&known_arm(surface)).space.baseline());
-        let engine = if surface.is_foreign() { "foreign" } else { "matched" };
+        let kind = surface.kind.name();
         let (gain, fine) = ((rate / defaults - 1.0) * 100.0, truths.fine(name));
         writeln!(
             text,
-            "| {name} | {engine} | {points} | {best} | {rate:.2} | {defaults:.2} | {gain:+.0} % | {near} | {fine} |"
+            "| {name} | {kind} | {points} | {best} | {rate:.2} | {defaults:.2} | {gain:+.0} % | {near} | {fine} |"
         )
         .unwrap();
     }

@@ -15,16 +15,17 @@ use serde::{Deserialize, Serialize};
 use crate::arms::{ARMS, Arm};
 use crate::surfaces::Surface;
 
-/// Requests of the runs that rank all points, and of those behind a limit that counts.
+/// Requests of the runs that rank all points, and of those behind a limit that counts, where a run takes a moment.
 const COARSE: u32 = 50_000;
 const FINE: u32 = 1_000_000;
 /// Counts changes of how limits are computed.
-const METHOD: u32 = 2;
+const METHOD: u32 = 4;
 /// A point whose coarse limit is this near the best one's gets a fine one.
 const NEAR: f64 = 0.85;
-/// The same two where every run takes its time; other points get their fine limits when a session chooses them.
-const SLOW_COARSE: u32 = 15_000;
-const SLOW_NEAR: f64 = 0.97;
+/// The same three where every run takes its time; other points get their fine limits when a session chooses them.
+const SLOW_COARSE: u32 = 20_000;
+const SLOW_FINE: u32 = 300_000;
+const SLOW_NEAR: f64 = 0.94;
 /// Answers of fewer tokens make no run slow.
 const SHORT_ANSWER: f64 = 100.0;
 /// Fine limits that are computed between two writes of the file.
@@ -85,7 +86,7 @@ impl Truths {
 
     /// How many limits come from the full number of requests.
     pub fn fine(&self, surface: &str) -> usize {
-        let fine = |c: &&Option<Capacity>| c.is_some_and(|c| c.requests >= FINE);
+        let fine = |c: &&Option<Capacity>| c.is_some_and(|c| c.requests >= SLOW_FINE);
         self.0.get(surface).map_or(0, |known| known.points.values().filter(fine).count())
     }
 
@@ -132,7 +133,7 @@ impl Truths {
         let known = &self.0[surface].points;
         let rough = grid.iter().filter_map(|point| Some((point.clone(), known[&point.to_string()]?)));
         let mut rough: Vec<(Point, Capacity)> =
-            rough.filter(|(_, coarse)| coarse.rate.0 > 0.0 && coarse.requests < FINE).collect();
+            rough.filter(|(_, coarse)| coarse.rate.0 > 0.0 && coarse.requests < SLOW_FINE).collect();
         if rough.is_empty() {
             return;
         }
@@ -146,7 +147,10 @@ impl Truths {
             share >= near || is_asked || (share >= NEAR && fast())
         });
         for (part, points) in rough.chunks(TOGETHER).enumerate() {
-            let fine = |(point, coarse): &(Point, Capacity)| hours.long(point).map(|long| long.fine(*coarse, FINE));
+            let fine = |(point, coarse): &(Point, Capacity)| {
+                let long = hours.long(point)?;
+                Some(long.fine(*coarse, if long.is_fast(coarse.rate) { FINE } else { SLOW_FINE }))
+            };
             let limits = parallel::map(points, fine, |done| tell(surface, "fine", part * TOGETHER + done, rough.len()));
             self.learn(surface, points.iter().map(|(point, _)| point).zip(limits));
         }
@@ -187,7 +191,7 @@ fn tell(surface: &str, what: &str, done: usize, of: usize) {
 fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
     let profile = Profile { shared: false, ..surface.profile.clone() };
-    let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.foreign, FINE, METHOD);
+    let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.misses, FINE, METHOD);
     let hash = serde_json::to_vec(&all)
         .unwrap()
         .iter()

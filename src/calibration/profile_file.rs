@@ -24,6 +24,7 @@ pub fn profile(calibration: &Calibration, base: &Profile, name: &str) -> Profile
         name: name.to_owned(),
         source: source(calibration, base),
         costs: calibration.fit.costs,
+        kernels: None,
         noise,
         start,
         ..base.clone()
@@ -38,7 +39,7 @@ pub fn summary_profile(calibration: &SummaryCalibration, base: &Profile, name: &
         named(&calibration.fitted),
         base.name
     );
-    Profile { name: name.to_owned(), source, costs: calibration.fit.costs, ..base.clone() }
+    Profile { name: name.to_owned(), source, costs: calibration.fit.costs, kernels: None, ..base.clone() }
 }
 
 /// The first names, and how many there are more.

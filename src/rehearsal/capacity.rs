@@ -1,7 +1,6 @@
-//! The true limit of one point: the highest rate that keeps the promises over very many requests, noise, foreign parts and follow-ups
-//! included.
+//! The true limit of one point: the highest rate that keeps the promises over very many requests, noise, misses and follow-ups included.
 //!
-//! A launch of its own speed is no part of it: the truth is that of the engine whose launch was like the median.
+//! A launch of its own speed is no part of it: the truth is that of the engine whose launch was like the median, long ago.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +9,7 @@ use super::{Job, NoTruth};
 use crate::rig::{Engine, SimulatedRig, Traffic};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::Point;
-use crate::twin::{Bounds, FastReplay, Sent, Unsteady};
+use crate::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Outline, Pace, outline};
 
@@ -22,6 +21,8 @@ const MOST_RATE: f64 = 1e6;
 const SEED: u64 = 77;
 /// Requests of the runs that find about where the limit lies.
 const SKETCH: u32 = 3_000;
+/// Seconds since the launch: whatever ages has aged.
+const LONG_AGO: f64 = 1e6;
 /// How closely these find it, as a factor.
 const SKETCHED: f64 = 1.06;
 /// How closely the runs of the asked length bracket it.
@@ -39,7 +40,7 @@ const NEAR_DEATH: f64 = 0.8;
 /// Whoever waits that long waits in a queue that only grows.
 const ENDLESS: Seconds = Seconds(60.0);
 /// The least rise of the logarithm of a quantile with that of the rate that is believed.
-const FLATTEST: f64 = 1.0;
+const FLATTEST: f64 = 0.3;
 
 /// A limit and what is known around it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,11 +82,12 @@ impl<'a> Hours<'a> {
     /// The engine of a point under this traffic; none where it does not start.
     pub fn long(&'a self, point: &Point) -> Option<Long<'a>> {
         let Job { plan, profile, material, quirks, .. } = self.job;
-        let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).foreign(quirks.foreign);
-        let engine = rig.engine(point, 1.0).ok()?;
+        let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).misses(quirks.misses);
+        let engine = Engine { age: LONG_AGO, ..rig.engine(point, Launch::MEDIAN).ok()? };
         // What the fast replay does not know.
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
-        let drawn = self.drawn.as_deref().filter(|drawn| quirks.foreign.late == 0.0 && drawn.iter().all(fits));
+        let by_formula = engine.kernels.is_none() && engine.noise.is_none_or(|noise| noise.keeps_speed());
+        let drawn = self.drawn.as_deref().filter(|drawn| by_formula && drawn.iter().all(fits));
         Some(Long { hours: self, engine, drawn })
     }
 }
@@ -126,13 +128,13 @@ impl Long<'_> {
 
     /// From event to event, where the traffic allows that, and whether blocks would say the same.
     fn by_sums(&self, rate: Rate, requests: u32) -> Option<(f64, bool)> {
-        let Engine { costs, limits, noise, factor, foreign, borne, .. } = &self.engine;
+        let Engine { costs, limits, noise, launch, borne, .. } = &self.engine;
         let drawn = self.drawn?;
         let requests = (requests as usize).min(drawn.len());
         let sent: Vec<Sent> = drawn[..requests].iter().map(|s| Sent { at: s.at / rate.0, ..*s }).collect();
         let mut answers = Vec::new();
-        let mut unsteady = Unsteady::new(*noise, *factor, SEED);
-        let takes = |seconds, emitted| unsteady.seconds(foreign.seconds(seconds, costs, emitted));
+        let mut unsteady = Unsteady::new(*noise, *launch, SEED);
+        let takes = |seconds, _| unsteady.seconds(seconds, LONG_AGO);
         let strain = FastReplay::default().run_as(costs, Bounds::from(*limits), &sent, &mut answers, takes);
         // Sequences in prefill run too, and are not among those that decode.
         let near_death = *borne < limits.max_num_seqs && strain.most_decoding as f64 > NEAR_DEATH * f64::from(*borne);
@@ -274,7 +276,7 @@ mod tests {
     use crate::progress::Silent;
     use crate::rehearsal::{Quirks, Truth};
     use crate::settings::parse;
-    use crate::twin::{Foreign, Noise, Profile};
+    use crate::twin::{Noise, Profile};
     use crate::workload::Material;
 
     #[test]
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn without_noise_and_foreign_parts_it_is_the_limit_that_replays_find() {
+    fn without_noise_it_is_the_limit_that_replays_find() {
         let mut plan = plan();
         let [seqs, tokens] = [16, 256].map(crate::space::Value::Int);
         let keep = plan.space.baseline().with("gpu-memory-utilization", crate::space::Value::Real(0.94));
@@ -324,8 +326,7 @@ mod tests {
         let (plan, material) = (plan(), Material::default());
         let noise = Noise { step_to_step: 0.05, ..Noise::default() };
         let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
-        let quirks = Quirks { foreign: Foreign { tile: 8, tile_seconds: 1e-3, ..Foreign::NONE }, first_start: None };
-        let hours = Hours::new(job(&plan, &profile, &material, quirks), 3_000).unwrap();
+        let hours = Hours::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
         let fast = hours.long(&plan.space.baseline()).unwrap();
         let slow = Long { drawn: None, ..hours.long(&plan.space.baseline()).unwrap() };
         for rate in [20.0, 40.0] {
@@ -335,17 +336,18 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_tiles_lower_a_limit_and_what_does_not_start_has_none() {
+    fn noise_and_age_lower_a_limit_and_what_does_not_start_has_none() {
         let (plan, steady, material) = (plan(), Profile::quickstart(), Material::default());
         let stalls = Noise { stall_chance: 2e-3, stall_seconds: 0.1, ..Noise::default() };
         let noisy = Profile { noise: Some(stalls), ..steady.clone() };
-        let tiles = Quirks { foreign: Foreign { tile: 8, tile_seconds: 1e-3, ..Foreign::NONE }, first_start: None };
-        let limit = |profile: &Profile, quirks| {
-            let hours = Hours::new(job(&plan, profile, &material, quirks), 3_000).unwrap();
+        let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
+        let aged = Profile { noise: Some(aged), ..steady.clone() };
+        let limit = |profile: &Profile| {
+            let hours = Hours::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
             hours.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
         };
-        let plain = limit(&steady, Quirks::default());
-        assert!(limit(&noisy, Quirks::default()) < plain && limit(&steady, tiles) < 0.95 * plain);
+        let plain = limit(&steady);
+        assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
         let none = plan.space.baseline().with("gpu-memory-utilization", crate::space::Value::Real(0.98));
         assert!(Hours::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none());
     }

@@ -19,7 +19,7 @@ use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::tune::{Bench, BenchError, Session};
-use crate::twin::{Foreign, Profile};
+use crate::twin::Profile;
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
@@ -36,8 +36,8 @@ pub const TRUTH_REQUESTS: usize = 60_000;
 /// What a simulated engine has that its profile does not say. Nothing, unless a benchmark wants more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quirks {
-    /// What the twin that judges it lacks.
-    pub foreign: Foreign,
+    /// The share of conversations whose answers the cache does not find when they are sent again.
+    pub misses: f64,
     /// What the first start takes, where the others find warm weights.
     pub first_start: Option<Seconds>,
 }
@@ -227,7 +227,7 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     // Each worker finds cold weights at its first start.
     let rig = || {
         SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
-            .foreign(job.quirks.foreign)
+            .misses(job.quirks.misses)
             .first_start(job.quirks.first_start)
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();

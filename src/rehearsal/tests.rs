@@ -112,7 +112,8 @@ fn fixed_arguments_count_where_the_model_knows_them_and_are_told_where_not() {
 #[test]
 fn an_unsteady_engine_ends_otherwise_and_repeats_with_its_seed() {
     let (plan, steady) = (plan(&SMALL), Profile::quickstart());
-    let noise = Noise { run_to_run: 0.05, step_to_step: 0.05, stall_chance: 1e-3, stall_seconds: 0.05 };
+    let noise =
+        Noise { run_to_run: 0.05, step_to_step: 0.05, stall_chance: 1e-3, stall_seconds: 0.05, ..Noise::default() };
     let unsteady = Profile { noise: Some(noise), ..steady.clone() };
     let of = |profile: &Profile| run(&plan, profile, &[5], 0).unwrap().sessions;
     assert_ne!(of(&steady), of(&unsteady));

@@ -7,7 +7,7 @@ use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, candidates};
-use crate::twin::{Arrival, Limits, Replayed, StepCosts, replay};
+use crate::twin::{Arrival, Kernels, Limits, Replayed, StepCosts, replay_on};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Pace, mean_output_tokens, source};
 
@@ -86,6 +86,7 @@ impl Truth {
             let (flags, limits) = (rig.flags(point).ok()?, rig.limits(point)?);
             let engine = Engine {
                 costs: profile.costs,
+                kernels: profile.kernels(),
                 limits,
                 borne: profile.sequences_borne(&flags),
                 max_model_len: flags.max_model_len,
@@ -161,6 +162,7 @@ fn draw(job: Job<'_>) -> Vec<Arrival> {
 /// What a replay needs to know of a point.
 struct Engine {
     costs: StepCosts,
+    kernels: Option<&'static Kernels>,
     limits: Limits,
     borne: u32,
     max_model_len: u32,
@@ -178,7 +180,7 @@ impl Engine {
             }
             arrival
         });
-        let done = replay(self.costs, self.limits, arrivals);
+        let done = replay_on(self.kernels, self.costs, self.limits, arrivals);
         let outputs: Vec<u32> = requests.iter().filter(|a| !too_long(a)).map(|a| a.output_tokens).collect();
         // A request that the engine refuses breaks every promise.
         let refused = requests.len() - done.len();

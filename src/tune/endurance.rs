@@ -56,7 +56,7 @@ pub(super) fn endure(
     costs: &StepCosts,
     (rate, requests): (Rate, u32),
 ) -> Option<Reach> {
-    let engine = engine.in_blocks(costs)?;
+    let engine = engine.in_blocks(costs, material.resent)?;
     let seed = mix(shared_seed, &[HOURS]);
     let pace = pace(rate, seed, shared_seed);
     let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);

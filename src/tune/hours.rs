@@ -136,6 +136,6 @@ fn served(
     let pace = pace(rate, seed, shared_seed);
     let mut flights = Flights::default();
     let traffic = Traffic::new(&plan.workload, material, pace).first(SERVED);
-    engine.in_blocks(costs)?.serve(traffic, &mut flights, seed).ok()?;
+    engine.in_blocks(costs, material.resent)?.serve(traffic, &mut flights, seed).ok()?;
     Some(flights.0)
 }

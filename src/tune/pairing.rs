@@ -14,7 +14,7 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Foreign, Observed, Probe, Sent, Served, StepCosts, fit, refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit, refit, refit_costs,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
-    pub(super) fn in_blocks(&self, costs: &StepCosts) -> Option<rig::Engine> {
+    pub(super) fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::Engine> {
         let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
         let flags = EngineFlags {
             max_num_seqs: limits.max_num_seqs,
@@ -114,8 +114,9 @@ impl Engine {
             kv_cache_memory_bytes: None,
             prefix_caching: self.reuses(),
         };
-        let (borne, foreign) = (u32::MAX, Foreign::NONE);
-        Some(rig::Engine { costs: *costs, flags, limits, borne, noise: None, factor: 1.0, foreign })
+        let (borne, launch) = (u32::MAX, Launch::MEDIAN);
+        let (kernels, noise, misses) = (None, None, resent.map_or(0.0, |resent| 1.0 - resent.found));
+        Some(rig::Engine { costs: *costs, kernels, flags, limits, borne, noise, launch, age: 0.0, misses })
     }
 
     /// What bounds its scheduler.

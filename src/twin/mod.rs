@@ -1,7 +1,7 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
 //! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
-//! `server` has a clock, only `noise`, `foreign` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
+//! `server` has a clock, only `noise` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
 
 mod aggregates;
 mod blocks;
@@ -12,8 +12,8 @@ mod costs;
 mod fast;
 mod fit;
 mod flags;
-mod foreign;
 mod history;
+mod kernels;
 mod linear;
 mod loss;
 mod noise;
@@ -37,13 +37,13 @@ pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit, refit_costs};
 pub use flags::{EngineFlags, FlagError};
-pub use foreign::{Foreign, Lateness};
 pub use history::{History, HistoryRun, ReplayedRun};
-pub use noise::{Noise, Unsteady};
+pub use kernels::{Kernels, Prompts};
+pub use noise::{Launch, Noise, Unsteady};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start};
 pub use profiles::ProfileError;
-pub use replay::{Arrival, Replayed, replay};
+pub use replay::{Arrival, Replayed, replay, replay_on};
 pub use residuals::{Drift, Residuals};
 pub use served::Served;
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};

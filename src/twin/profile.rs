@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::StepCosts;
 use super::flags::EngineFlags;
+use super::kernels::Kernels;
 use super::noise::Noise;
 
 /// Where the bytes of the accelerator go.
@@ -76,8 +77,11 @@ pub struct Profile {
     /// Whether others have a part of its machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// The seconds of a step.
+    /// The seconds of a step; of the CPU alone where `kernels` tell those of the GPU.
     pub costs: StepCosts,
+    /// The table of measured kernels that tells what steps take on the GPU: a name of [`Kernels::names`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<String>,
     /// The bytes of the accelerator.
     pub memory: Memory,
     /// The values of flags that are not given.
@@ -147,6 +151,11 @@ impl fmt::Display for MemoryFailure {
 impl std::error::Error for MemoryFailure {}
 
 impl Profile {
+    /// Its table of measured kernels.
+    pub fn kernels(&self) -> Option<&'static Kernels> {
+        self.kernels.as_deref().and_then(Kernels::named)
+    }
+
     /// What the scheduler may use under these flags, or why the engine does not start.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::blocks::{BlockPool, Spreading};
 use super::costs::{StepCosts, StepWork};
+use super::kernels::{Kernels, Prompts};
 use super::profile::Limits;
 use super::speculation::{Drafted, Speculation};
 
@@ -94,10 +95,12 @@ impl Sequence {
 
     /// In how many of its next steps it decodes a token that is not its last, into blocks that it holds.
     fn steady_steps(&self, block_size: u32) -> u32 {
-        if !self.decodes() || self.remembered < self.hashes.len() {
+        if !self.decodes() {
             return 0;
         }
         let room = self.blocks.len() as u32 * block_size - self.computed;
+        // The step that fills a block which others may find is booked.
+        let room = if self.remembered < self.hashes.len() { room.saturating_sub(1) } else { room };
         room.min(self.output - self.generated - 1)
     }
 
@@ -131,6 +134,7 @@ pub struct Scheduler {
     batch: Vec<(usize, u32)>,
     counters: Counters,
     speculation: Option<Speculation>,
+    kernels: Option<&'static Kernels>,
 }
 
 impl Scheduler {
@@ -152,6 +156,7 @@ impl Scheduler {
             batch: Vec::new(),
             counters: Counters::default(),
             speculation: None,
+            kernels: None,
         }
     }
 
@@ -159,6 +164,12 @@ impl Scheduler {
     #[must_use]
     pub fn speculating(self, speculation: Option<Speculation>) -> Self {
         Self { speculation, ..self }
+    }
+
+    /// The same scheduler on a GPU whose kernels take what a table says; the costs are then those of the CPU.
+    #[must_use]
+    pub fn on(self, kernels: Option<&'static Kernels>) -> Self {
+        Self { kernels, ..self }
     }
 
     /// The same scheduler for whoever wants no more than first and last tokens: its steps do not list every token in between, and take a
@@ -402,6 +413,7 @@ impl Scheduler {
         let mut step = Step { preempted, tokens: counted_down as u64, ..Step::default() };
         let mut work =
             StepWork { decoding: step.tokens, context: self.context_of(counted_down), ..StepWork::default() };
+        let mut prompts = Prompts::default();
         self.spans.1 += step.tokens;
         let mut ended = Vec::new();
         for &(place, tokens) in &self.batch {
@@ -416,6 +428,9 @@ impl Scheduler {
                 sequence.computed += emitted;
             } else {
                 work.add_prefill(sequence.computed, tokens);
+                if let Some(kernels) = self.kernels {
+                    kernels.add_prompt(&mut prompts, sequence.computed, tokens);
+                }
                 sequence.computed += tokens;
                 if sequence.computed < sequence.tokens() {
                     continue;
@@ -446,7 +461,7 @@ impl Scheduler {
             self.steady.remove(place);
         }
         self.counters.generation_tokens += step.tokens;
-        step.seconds = self.costs.seconds(&work);
+        step.seconds = self.costs.seconds(&work) + self.kernels.map_or(0.0, |kernels| kernels.seconds(&work, prompts));
         step.scheduled = work.prefill + work.decoding;
         step
     }

@@ -72,22 +72,14 @@ impl Conversations {
 
     fn imagine_answer(&self, conversation: &mut Conversation) {
         let tokens = self.pen.resent().tokens(conversation.output_tokens);
-        let name = self.answer_name(conversation);
-        // One that the cache does not hold has other tokens than the engine made.
-        let name = if self.is_found(name) { name } else { !name };
-        let answer = self.pen.named(tokens, name, &mut conversation.content);
+        let answer = self.pen.draw(tokens, &mut conversation.content);
         conversation.history.push("assistant", answer);
         conversation.tokens += tokens;
     }
 
-    /// The name of the answer to a conversation's turn, where pieces are named.
-    fn answer_name(&self, conversation: &Conversation) -> u64 {
-        mix(self.pace.content_seed, &[u64::from(conversation.number), u64::from(conversation.turn)])
-    }
-
-    /// Whether the answer of that name is found by the next turn.
-    fn is_found(&self, name: u64) -> bool {
-        let drawn = (mix(name, &[1]) >> 11) as f64 / (1_u64 << 53) as f64;
+    /// Whether the engine still has the answers of a conversation when they are sent back.
+    fn is_found(&self, number: u32) -> bool {
+        let drawn = (mix(self.pace.content_seed, &[u64::from(number)]) >> 11) as f64 / (1_u64 << 53) as f64;
         drawn < self.pen.resent().found
     }
 
@@ -108,11 +100,7 @@ impl Conversations {
         let (prompt_tokens, shared_tokens) = (tokens, seen);
         let turn = Some(Turn { conversation: number, turn });
         let prompt = if conversation.turn + 1 < self.plan.turns {
-            let mut prompt = conversation.history.clone();
-            let name = self.answer_name(&conversation);
-            if self.pen.sketches() && self.is_found(name) {
-                prompt.push("assistant", self.pen.awaited(output_tokens, name));
-            }
+            let prompt = conversation.history.clone();
             conversation.seen = tokens;
             self.open.insert(number, conversation);
             prompt
@@ -166,7 +154,7 @@ impl Content for Conversations {
                 conversation.seen = conversation.tokens;
             }
             Prompt::Tokens(_) | Prompt::Text(_) => {
-                let (before, found) = (conversation.tokens, self.is_found(self.answer_name(&conversation)));
+                let (before, found) = (conversation.tokens, self.is_found(conversation.number));
                 self.imagine_answer(&mut conversation);
                 conversation.seen = if found { conversation.tokens } else { before };
             }

@@ -11,17 +11,10 @@ use crate::settings::{WorkloadKind, WorkloadPlan};
 pub const MESSAGE_TEMPLATE: u32 = 4;
 /// Numbers of a piece in a sketch: two of its name, and its length.
 const PIECE: usize = 3;
-/// The mark on the length of a piece that is no part of the prompt.
-const AWAITED: u32 = 1 << 31;
 
 /// A piece of so many tokens, by its name.
 pub(super) fn piece(name: u64, tokens: u32) -> [u32; PIECE] {
     [(name >> 32) as u32, name as u32, tokens]
-}
-
-/// A piece that the engine makes: behind the prompt, where the next turn finds it in the cache.
-pub(super) fn awaited(name: u64, tokens: u32) -> [u32; PIECE] {
-    piece(name, tokens | AWAITED)
 }
 
 /// The traffic of a plan at a pace, with sketches for prompts; all else is that of [`super::source`]. None for prompts from a file.
@@ -51,12 +44,12 @@ fn is_drawn(plan: &WorkloadPlan) -> bool {
 pub fn sketched_blocks(sketch: &Prompt, block_size: Option<u32>) -> (u32, Vec<u64>) {
     let Prompt::Tokens(numbers) = sketch else { return (0, Vec::new()) };
     let pieces = || numbers.chunks_exact(PIECE).map(|p| (u64::from(p[0]) << 32 | u64::from(p[1]), p[2]));
-    let tokens: u32 = pieces().map(|(_, tokens)| tokens).filter(|tokens| tokens & AWAITED == 0).sum();
+    let tokens: u32 = pieces().map(|(_, tokens)| tokens).sum();
     let Some(block_size) = block_size else { return (tokens, Vec::new()) };
     let mut blocks = Vec::with_capacity((tokens / block_size) as usize);
     let (mut hash, mut filled) = (0, 0);
     for (name, tokens) in pieces() {
-        let (mut at, tokens) = (0, tokens & !AWAITED);
+        let mut at = 0;
         while at < tokens {
             let taken = (tokens - at).min(block_size - filled);
             hash = mix(hash, &[name ^ u64::from(at) << 32 ^ u64::from(taken)]);

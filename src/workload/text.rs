@@ -56,25 +56,6 @@ impl Pen {
         self.resent.unwrap_or(Resent { growth: 1.0, found })
     }
 
-    /// Whether it names pieces instead of writing them.
-    pub(super) fn sketches(&self) -> bool {
-        self.ink == Ink::Sketch
-    }
-
-    /// A piece that the engine has yet to make, by its name; it is no part of the prompt.
-    pub(super) fn awaited(&self, tokens: u32, name: u64) -> Piece {
-        let own = sketch::awaited(name, tokens);
-        Piece::Tokens(match self.endpoint {
-            Endpoint::Completions => own.to_vec(),
-            Endpoint::Chat => [sketch::awaited(0, MESSAGE_TEMPLATE), own].concat(),
-        })
-    }
-
-    /// A piece with that name, where pieces are named; otherwise one of its own.
-    pub(super) fn named(&self, tokens: u32, name: u64, rng: &mut ChaCha8Rng) -> Piece {
-        if self.sketches() { self.sketch(tokens, name) } else { self.draw(tokens, rng) }
-    }
-
     pub(super) fn dry(self) -> Self {
         Self { ink: Ink::Dry, ..self }
     }

@@ -1,20 +1,57 @@
-//! What is searched: engines, traffic and promises, each with a name; one file for each model.
+//! What is searched: engines, traffic and promises, each with a name.
 
-mod cpu;
-mod llama70b;
-mod llama8b;
+mod formula;
+mod kernels;
 
 use autotune::rehearsal::Quirks;
 use autotune::settings::{Plan, parse};
-use autotune::twin::{Foreign, Noise, Profile, Start};
-use autotune::units::Seconds;
+use autotune::twin::Profile;
+
+use serde::Serialize;
 
 use crate::arms::Arm;
+
+/// What a surface puts to the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Kind {
+    /// Measured kernels, requests of one turn.
+    SingleTurn,
+    /// Measured kernels, conversations.
+    MultiTurn,
+    /// Conversations of which half find nothing of their answers in the cache.
+    Misses,
+    /// A KV cache that is too small.
+    Starvation,
+    /// A speed that wanders, stalls or falls.
+    Drift,
+    /// Steps of the twin's own formula.
+    Formula,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::SingleTurn, Self::MultiTurn, Self::Misses, Self::Starvation, Self::Drift, Self::Formula];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SingleTurn => "single-turn",
+            Self::MultiTurn => "multi-turn",
+            Self::Misses => "misses",
+            Self::Starvation => "starvation",
+            Self::Drift => "drift",
+            Self::Formula => "formula",
+        }
+    }
+}
 
 /// A job whose true answer is known.
 pub struct Surface {
     /// Its name.
     pub name: &'static str,
+    /// What it puts to the test.
+    pub kind: Kind,
     /// Its space file, but for the strategy.
     space: Space,
     /// The engine.
@@ -25,10 +62,10 @@ pub struct Surface {
 
 /// The parts of a space file that surfaces differ in.
 struct Space {
-    slo: &'static str,
-    workload: &'static str,
-    parameters: &'static str,
-    probe: &'static str,
+    slo: String,
+    workload: String,
+    parameters: String,
+    probe: String,
 }
 
 impl Surface {
@@ -52,30 +89,14 @@ impl Surface {
         );
         parse(self.name, &text).map_err(|problems| problems.to_string())
     }
-
-    /// Whether the engine is one that the twin does not match.
-    pub fn is_foreign(&self) -> bool {
-        self.quirks.foreign != Foreign::NONE
-    }
 }
 
 /// Every surface.
 pub fn surfaces() -> Vec<Surface> {
-    let mut all = llama8b::surfaces();
-    all.extend(llama70b::surfaces());
-    all.extend(cpu::surfaces());
+    let mut all = kernels::surfaces();
+    all.extend(formula::surfaces());
     all
 }
 
-/// A profile that comes with the program, with another start and other noise.
-fn engine(name: &str, start: f64, noise: Noise) -> Profile {
-    let profile = Profile::named(name).unwrap();
-    Profile { start: Some(Start { seconds: start }), noise: Some(noise), ..profile }
-}
-
-fn quirks(first_start: f64, foreign: Foreign) -> Quirks {
-    Quirks { foreign, first_start: Some(Seconds(first_start)) }
-}
-
 /// The surfaces of a quick run.
-pub const QUICK_SURFACES: &[&str] = &["8b-short-chat", "8b-general", "8b-unreachable", "cpu-quiet"];
+pub const QUICK_SURFACES: &[&str] = &["h200-8b-single", "h200-70b-turns"];

@@ -1,28 +1,36 @@
 //! A simulated engine that runs: what bounds it, how unsteady it is, and how it serves a stream of requests in virtual time.
 
+use std::collections::HashMap;
+
 use super::shape::{prompt_shape, sketched_shape};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::rig::{Failure, Telemetry};
 use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
-use crate::twin::{EngineFlags, Foreign, Limits, Noise, PromptShape, Scheduler, StepCosts, Unsteady};
+use crate::twin::{EngineFlags, Kernels, Launch, Limits, Noise, PromptShape, Scheduler, StepCosts, Unsteady};
 use crate::units::Seconds;
 use crate::workload::{self, Material, Pace, Planned, Prompt, Source};
 
-/// The label of an independent seed.
-const LATENESS: u64 = 4;
+/// The label of independent names: those of answers in the cache.
+const ANSWERS: u64 = 4;
+/// The same for the choice of conversations whose answers miss.
+const MISSES: u64 = 5;
 
 /// The engine of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
     pub(crate) costs: StepCosts,
+    /// What steps take on the GPU beside the costs.
+    pub(crate) kernels: Option<&'static Kernels>,
     pub(crate) flags: EngineFlags,
     pub(crate) limits: Limits,
     /// Sequences that may run at once before the memory is exhausted.
     pub(crate) borne: u32,
     pub(crate) noise: Option<Noise>,
-    /// The factor of this launch on the duration of every step.
-    pub(crate) factor: f64,
-    pub(crate) foreign: Foreign,
+    pub(crate) launch: Launch,
+    /// Seconds since the launch when the traffic begins.
+    pub(crate) age: f64,
+    /// The share of conversations whose answers the cache does not find when they are sent again.
+    pub(crate) misses: f64,
 }
 
 /// The requests that an engine is to serve, and the blocks that their prompts have.
@@ -34,6 +42,12 @@ pub(crate) struct Traffic {
     shares: bool,
     /// Requests that are still to come, at most.
     left: u32,
+    /// Turns of a conversation.
+    turns: u32,
+    /// What a conversation leaves in the cache: its blocks up to the last answer, for its next turn.
+    kept: HashMap<u32, Vec<u64>>,
+    /// Whether later prompts hold the engine's own answers.
+    resends_answers: bool,
     /// Whether later prompts hold the words of answers.
     resends_words: bool,
 }
@@ -41,25 +55,30 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// That of a plan at a pace, without words where nobody can tell.
     pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
-        match workload::sketched(plan, material, pace) {
-            Some(source) => {
-                let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
-                Self { source, shared, sketched: true, shares: shares(plan), left: u32::MAX, resends_words: false }
-            }
-            None => Self::worded(plan, material, pace),
-        }
+        let Some(source) = workload::sketched(plan, material, pace) else { return Self::worded(plan, material, pace) };
+        let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
+        Self { sketched: true, shares: shares(plan), resends_words: false, ..Self::of(plan, source, shared) }
     }
 
     /// The same with all its words.
     pub(crate) fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
-        let conversations = matches!(plan.kind, WorkloadKind::Conversations(_));
+        let shared = workload::shared_prompts(plan, material, pace.shared_seed);
+        Self::of(plan, workload::source(plan, material, pace), shared)
+    }
+
+    fn of(plan: &WorkloadPlan, source: Box<dyn Source>, shared: Vec<Prompt>) -> Self {
+        let turns = if let WorkloadKind::Conversations(kind) = &plan.kind { kind.turns } else { 0 };
+        let resends_answers = turns > 0 && plan.endpoint == Endpoint::Chat;
         Self {
-            source: workload::source(plan, material, pace),
-            shared: workload::shared_prompts(plan, material, pace.shared_seed),
+            source,
+            shared,
             sketched: false,
             shares: true,
             left: u32::MAX,
-            resends_words: conversations && plan.endpoint == Endpoint::Chat,
+            turns,
+            kept: HashMap::new(),
+            resends_answers,
+            resends_words: resends_answers,
         }
     }
 
@@ -81,6 +100,34 @@ impl Traffic {
         let of = if self.sketched { sketched_shape } else { prompt_shape };
         of(prompt, engine.limits.block_size, engine.flags.prefix_caching && self.shares)
     }
+
+    /// The shape of a request. Where a conversation sends its answers again, the cache has them under names of their own, unless it is one
+    /// whose answers miss.
+    fn shape_of(&mut self, planned: &Planned, engine: &Engine) -> PromptShape {
+        let mut shape = self.shape(&planned.prompt, engine);
+        let Some(turn) = planned.turn.filter(|_| self.resends_answers && !shape.blocks.is_empty()) else {
+            return shape;
+        };
+        let known = self.kept.remove(&turn.conversation).unwrap_or_default();
+        shape.blocks.iter_mut().zip(known).for_each(|(block, known)| *block = known);
+        if turn.turn + 1 < self.turns {
+            let conversation = u64::from(turn.conversation);
+            if share(workload::mix(MISSES, &[conversation])) >= engine.misses {
+                // The key and the value of the last token are never computed.
+                let full = (shape.tokens + planned.output_tokens - 1) / engine.limits.block_size;
+                let answer = (shape.blocks.len() as u64..u64::from(full))
+                    .map(|block| workload::mix(ANSWERS, &[conversation, u64::from(turn.turn), block]));
+                shape.blocks.extend(answer);
+            }
+            self.kept.insert(turn.conversation, shape.blocks.clone());
+        }
+        shape
+    }
+}
+
+/// A number as one from 0 to 1.
+fn share(number: u64) -> f64 {
+    (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn shares(plan: &WorkloadPlan) -> bool {
@@ -116,7 +163,7 @@ pub(crate) struct Served {
 impl Engine {
     /// An engine with an empty cache in which what the workload shares on purpose is then warm.
     fn warmed(&self, traffic: &Traffic) -> Scheduler {
-        let mut scheduler = Scheduler::new(self.costs, self.limits);
+        let mut scheduler = Scheduler::new(self.costs, self.limits).on(self.kernels);
         for (prompt, id) in traffic.shared.iter().zip((0..=u64::MAX).rev()) {
             scheduler.admit(id, traffic.shape(prompt, self), 1);
             while scheduler.step().is_some() {}
@@ -128,18 +175,16 @@ impl Engine {
     pub(crate) fn serve<B: Books>(&self, mut traffic: Traffic, books: &mut B, seed: u64) -> Result<Served, Failure> {
         let costs = &self.costs;
         let overhead = costs.overhead;
-        let mut unsteady = Unsteady::new(self.noise, self.factor, seed);
-        let mut lateness = self.foreign.lateness(workload::mix(seed, &[LATENESS]));
+        let mut unsteady = Unsteady::new(self.noise, self.launch, seed);
         let mut scheduler = self.warmed(&traffic).sparing(!B::EVERY_TOKEN);
         let before = scheduler.counters();
         let mut peaks = Peaks::default();
-        let (mut emitted, mut finished): (Vec<u64>, Vec<(u64, Option<u32>)>) = Default::default();
-        let (mut now, mut last, mut streams) = (0.0, 0.0, 0);
+        let (mut now, mut last) = (0.0, 0.0);
         let complete = loop {
             let composed = costs.composed_at(now, last);
             while traffic.next_due().is_some_and(|due| due.0 + overhead <= composed) {
                 let Some(planned) = traffic.take() else { break };
-                let shape = traffic.shape(&planned.prompt, self);
+                let shape = traffic.shape_of(&planned, self);
                 let tokens = shape.tokens;
                 books.sent(&planned, tokens);
                 let fits = u64::from(tokens) + u64::from(planned.output_tokens) <= u64::from(self.flags.max_model_len);
@@ -154,8 +199,7 @@ impl Engine {
                 last = 0.0;
                 continue;
             };
-            let foreign = self.foreign.seconds(step.seconds, costs, step.tokens);
-            last = unsteady.seconds(foreign);
+            last = unsteady.seconds(step.seconds, self.age + now);
             now += last;
             let counters = scheduler.counters();
             let batch = counters.running + step.finished.len() as u32;
@@ -163,19 +207,12 @@ impl Engine {
                 return Err(died(batch, self.borne, now));
             }
             peaks.see(batch, counters.waiting, counters.kv_usage);
-            streams += step.tokens;
-            emitted.extend(step.emitted);
-            // A finished request is known to the scheduler until the next step alone.
-            finished.extend(step.finished.into_iter().map(|id| (id, scheduler.cached_tokens(id))));
-            if !(lateness.holds_back() && counters.running > 0) {
-                let (first, later) = (now + costs.first_delivery(streams), now + costs.last_delivery(streams));
-                streams = 0;
-                emitted.drain(..).for_each(|id| books.token(id as u32, first, later));
-                for (id, cached) in finished.drain(..) {
-                    let tokens = books.finished(id as u32, cached);
-                    let words = if traffic.resends_words { answer(tokens) } else { String::new() };
-                    traffic.source.answered(id as u32, Seconds(now), Some(&words));
-                }
+            let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
+            step.emitted.into_iter().for_each(|id| books.token(id as u32, first, later));
+            for id in step.finished {
+                let tokens = books.finished(id as u32, scheduler.cached_tokens(id));
+                let words = if traffic.resends_words { answer(tokens) } else { String::new() };
+                traffic.source.answered(id as u32, Seconds(now), Some(&words));
             }
             if let Err(complete) = books.go_on(now, traffic.next_due().is_some()) {
                 break complete;

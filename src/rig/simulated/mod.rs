@@ -14,7 +14,7 @@ use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
 use crate::order::median;
 use crate::settings::Plan;
 use crate::space::{Point, Value};
-use crate::twin::{EngineFlags, FlagError, Foreign, Limits, MemoryFailure, Profile};
+use crate::twin::{EngineFlags, FlagError, Launch, Limits, MemoryFailure, Profile};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
@@ -40,7 +40,7 @@ pub struct SimulatedRig {
     profile: Profile,
     shared_seed: u64,
     material: Material,
-    foreign: Foreign,
+    misses: f64,
     first_start: Option<Seconds>,
     running: Option<Running>,
 }
@@ -50,18 +50,20 @@ struct Running {
     engine: Engine,
     /// The trial that it was started for, and the values it was launched with, where it takes other limits.
     live: Option<(u32, Point)>,
+    /// Seconds since its launch.
+    age: f64,
 }
 
 impl SimulatedRig {
     /// A rig that serves the plan's workload, made from that material, with that profile.
     pub fn new(plan: Plan, profile: Profile, shared_seed: u64, material: Material) -> Self {
-        Self { plan, profile, shared_seed, material, foreign: Foreign::NONE, first_start: None, running: None }
+        Self { plan, profile, shared_seed, material, misses: 0.0, first_start: None, running: None }
     }
 
-    /// The same with what the twin that judges it lacks.
+    /// The same, where the cache finds no answers in that share of the conversations that send them again.
     #[must_use]
-    pub fn foreign(self, foreign: Foreign) -> Self {
-        Self { foreign, ..self }
+    pub fn misses(self, misses: f64) -> Self {
+        Self { misses, ..self }
     }
 
     /// The same, whose first start takes that long before it warms up, where the others take what the profile says.
@@ -86,11 +88,11 @@ impl SimulatedRig {
 
     /// What the engine would run with under that point; None where it would not start.
     pub fn limits(&self, point: &Point) -> Option<Limits> {
-        self.engine(point, 1.0).ok().map(|engine| engine.limits)
+        self.engine(point, Launch::MEDIAN).ok().map(|engine| engine.limits)
     }
 
-    /// The engine of a point, as fast as that factor says, or why it does not start.
-    pub(crate) fn engine(&self, point: &Point, factor: f64) -> Result<Engine, Diagnosis> {
+    /// The engine of a point with the luck of its launch, or why it does not start.
+    pub(crate) fn engine(&self, point: &Point, launch: Launch) -> Result<Engine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         if flags.max_num_batched_tokens < flags.max_num_seqs {
             let says = format!(
@@ -109,7 +111,8 @@ impl SimulatedRig {
             diagnosis(cause, consequence, failure.to_string())
         })?;
         let (borne, Profile { costs, noise, .. }) = (self.profile.sequences_borne(&flags), &self.profile);
-        Ok(Engine { costs: *costs, flags, limits, borne, noise: *noise, factor, foreign: self.foreign })
+        let (kernels, misses) = (self.profile.kernels(), self.misses);
+        Ok(Engine { costs: *costs, kernels, flags, limits, borne, noise: *noise, launch, age: 0.0, misses })
     }
 
     /// An engine that was launched with larger limits and has those of a point; its KV cache stays.
@@ -122,14 +125,14 @@ impl SimulatedRig {
 
     /// Lets the engine that runs take the limits of a point, where it can and may.
     fn alter(&mut self, trial: Trial, point: &Point) -> Result<Option<Ready>, Diagnosis> {
-        let Some(Running { engine, live: Some((on, widest)) }) = &self.running else { return Ok(None) };
+        let Some(Running { engine, live: Some((on, widest)), age }) = &self.running else { return Ok(None) };
         let (Some(warmed), true) = (trial.warmed, trial.on == Some(*on) && serves(widest, point)) else {
             return Ok(None);
         };
         let engine = self.narrowed(engine, point)?;
         let process = Process { altered: true, widest: Some(widest.clone()), stays: None };
-        self.running = Some(Running { engine, live: Some((*on, widest.clone())) });
         let took = self.profile.start.map_or(Seconds(0.0), |_| ALTERING);
+        self.running = Some(Running { engine, live: Some((*on, widest.clone())), age: age + took.0 });
         Ok(Some(Ready { took, process, ..self.ready(&engine, warmed) }))
     }
 
@@ -229,12 +232,12 @@ impl Rig for SimulatedRig {
         }
         // The attempt is no part of the seed: a resumed session finds the launch that it would have had.
         let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.on.unwrap_or(trial.number))]);
-        let factor = self.profile.noise.map_or(1.0, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
+        let launch = self.profile.noise.map_or(Launch::MEDIAN, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
         let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, point)?)));
         let mut process = Process::default();
         let mut wide = None;
         if let Some((on, widest)) = widest {
-            match self.engine(&widest, factor) {
+            match self.engine(&widest, launch) {
                 Ok(engine) => {
                     process.widest = Some(widest.clone());
                     wide = Some((engine, (on, widest)));
@@ -247,7 +250,7 @@ impl Rig for SimulatedRig {
         }
         let engine = match &wide {
             Some((engine, _)) => self.narrowed(engine, point),
-            None => self.engine(point, factor),
+            None => self.engine(point, launch),
         };
         let engine = engine.map_err(|diagnosis| failed(diagnosis, starting))?;
         let pace = self.pace(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed, self.shared_seed, Seconds(0.0));
@@ -263,7 +266,7 @@ impl Rig for SimulatedRig {
         let is_short = trial.warmed.is_some() || self.plan.workload.ignore_eos;
         let warm_up = if is_short { begun(&burst.records) } else { burst.ended };
         let burst_rate = Rate(answered as f64 / burst.ended.0.max(1e-3));
-        self.running = Some(Running { engine, live: wide.map(|(_, live)| live) });
+        self.running = Some(Running { engine, live: wide.map(|(_, live)| live), age: burst.ended.0 });
         Ok(Ready {
             // Without a stated start time the engine is imaginary, and so is the time of its warm-up.
             took: stated.map_or(starting, |_| starting + warm_up),
@@ -279,7 +282,7 @@ impl Rig for SimulatedRig {
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        let Some(engine) = self.running.as_ref().map(|running| running.engine) else {
+        let Some(engine) = self.running.as_ref().map(|running| Engine { age: running.age, ..running.engine }) else {
             return Err(RigError::Machine("a probe was asked of an engine that does not run".into()));
         };
         let demand = Demand::Open(ask.rate);
@@ -294,6 +297,9 @@ impl Rig for SimulatedRig {
             self.running = None;
             RigError::Engine(Box::new(failure))
         })?;
+        if let Some(running) = &mut self.running {
+            running.age += ended.0;
+        }
         let cache = CacheUse::of(&records, ask.window, &telemetry, true);
         Ok(Measured { records, ended, complete, telemetry, cache, client: ClientHealth::default(), took: ended })
     }

@@ -1,11 +1,11 @@
-//! Tests of the simulated rig: what foreign parts, sketches, a cold start and the gauges make of a run.
+//! Tests of the simulated rig: what misses, kernels, sketches, a cold start and the gauges make of a run.
 
 use futures_util::FutureExt;
 
 use super::*;
 use crate::load::RequestRecord;
 use crate::settings::{WorkloadPlan, parse};
-use crate::twin::Start;
+use crate::twin::{Launch, Start};
 
 fn plan(workload: &str) -> Plan {
     let quickstart = include_str!("../../../search-spaces/quickstart.toml");
@@ -21,9 +21,13 @@ fn random() -> Plan {
 }
 
 fn conversations(endpoint: &str) -> Plan {
+    answered(endpoint, 20)
+}
+
+fn answered(endpoint: &str, tokens: u32) -> Plan {
     plan(&format!(
         "[workload]\nkind = \"conversations\"\nendpoint = \"{endpoint}\"\nstarters = 3\nstarter_tokens = 130\nturns = 3\n\
-         question_tokens = 21\noutput_tokens = 20\nthink_time = \"500ms\""
+         question_tokens = 21\noutput_tokens = {tokens}\nthink_time = \"500ms\""
     ))
 }
 
@@ -42,9 +46,12 @@ fn pace(rate: f64, seconds: f64) -> Pace {
     }
 }
 
-fn serve(plan: &Plan, foreign: Foreign, traffic: Traffic) -> (Vec<RequestRecord>, Telemetry) {
-    let rig = rig(plan).foreign(foreign);
-    let engine = rig.engine(&plan.space.baseline(), 1.0).unwrap();
+fn serve(plan: &Plan, misses: f64, traffic: Traffic) -> (Vec<RequestRecord>, Telemetry) {
+    serve_by(&rig(plan).misses(misses), plan, traffic)
+}
+
+fn serve_by(rig: &SimulatedRig, plan: &Plan, traffic: Traffic) -> (Vec<RequestRecord>, Telemetry) {
+    let engine = rig.engine(&plan.space.baseline(), Launch::MEDIAN).unwrap();
     let mut watch = ToTheEnd;
     let mut records = Records::new(&mut watch, Seconds(0.0));
     let telemetry = engine.serve(traffic, &mut records, 9).unwrap().telemetry;
@@ -59,8 +66,7 @@ fn sketched(plan: &Plan, rate: f64) -> Traffic {
 fn sketches_are_served_as_the_words_they_stand_for() {
     for plan in [random(), conversations("completions"), conversations("chat")] {
         let worded = Traffic::worded(&plan.workload, &Material::default(), pace(40.0, 8.0));
-        let (words, sketches) =
-            (serve(&plan, Foreign::NONE, worded), serve(&plan, Foreign::NONE, sketched(&plan, 40.0)));
+        let (words, sketches) = (serve(&plan, 0.0, worded), serve(&plan, 0.0, sketched(&plan, 40.0)));
         assert!(words.0.len() > 250 && words.0.iter().any(|r| r.tokens_cached.is_some_and(|cached| cached > 90)));
         let by_words: Vec<_> = words.0.iter().map(|r| (r.id, r.tokens_in, r.tokens_cached, r.first, r.last)).collect();
         let by_sketches: Vec<_> =
@@ -70,27 +76,38 @@ fn sketches_are_served_as_the_words_they_stand_for() {
 }
 
 #[test]
-fn tiles_slow_an_engine_down_and_late_tokens_come_with_the_next() {
-    let plan = random();
-    let of = |foreign| serve(&plan, foreign, sketched(&plan, 40.0)).0;
-    let mean = |records: &[RequestRecord], value: fn(&RequestRecord) -> f64| {
-        records.iter().map(value).sum::<f64>() / records.len() as f64
+fn answers_that_are_sent_again_are_found_but_for_the_conversations_that_miss() {
+    let plan = answered("chat", 200);
+    let missed = |misses| {
+        let records = serve(&plan, misses, sketched(&plan, 4.0)).0;
+        let later = records.iter().filter(|r| r.turn.is_some_and(|(_, turn)| turn == 1));
+        // What of the history was computed again, beside the last block and the question.
+        let missed = later.map(|r| r.shared_in.saturating_sub(r.tokens_cached.unwrap_or(0)) > 100);
+        let missed: Vec<bool> = missed.collect();
+        missed.iter().filter(|missed| **missed).count() as f64 / missed.len() as f64
     };
-    let (plain, tiled) = (of(Foreign::NONE), of(Foreign { tile: 1, tile_seconds: 1e-4, ..Foreign::NONE }));
-    let tpot = |r: &RequestRecord| r.tpot().unwrap().0;
-    assert!(mean(&tiled, tpot) > mean(&plain, tpot) + 1e-4);
-    let late = of(Foreign { late: 0.2, ..Foreign::NONE });
-    assert!(late.iter().all(|r| r.complete() && r.gaps.len() == r.asked_out as usize - 1));
-    let at_once = late.iter().flat_map(|r| &r.gaps).filter(|gap| **gap == 0.0).count();
-    assert!(at_once > 500 && plain.iter().all(|r| r.gaps.iter().all(|gap| *gap > 0.0)), "{at_once}");
-    assert!(mean(&late, |r| r.ttft().unwrap().0) > mean(&plain, |r| r.ttft().unwrap().0));
+    let [none, half, all] = [0.0, 0.5, 1.0].map(missed);
+    assert!(none < 0.35 && all > none + 0.5, "but for those whose first turn was never sent: {none}, {all}");
+    assert!(half > none + 0.15 && half < all - 0.15, "{none}, {half}, {all}");
+}
+
+#[test]
+fn kernels_tell_what_steps_take() {
+    let plan = random();
+    let profile = Profile::named("l40s_llama-3.1-8b_tp1_vllm_0.24.0").unwrap();
+    let steady = Profile { noise: None, ..profile };
+    let (kernels, costs) = (steady.kernels().unwrap(), steady.costs);
+    let rig = SimulatedRig::new(plan.clone(), steady, 1, Material::default());
+    let alone = serve_by(&rig, &plan, sketched(&plan, 0.5)).0;
+    let tpot = alone[0].tpot().unwrap().0;
+    let step = kernels.decode_step(1, 200) + costs.base + costs.per_decode;
+    assert!((tpot / step - 1.0).abs() < 0.05, "{tpot} and {step}");
 }
 
 #[test]
 fn gauges_peak_and_a_full_cache_shows() {
     let plan = random();
-    let (idle, crowded) =
-        (serve(&plan, Foreign::NONE, sketched(&plan, 2.0)).1, serve(&plan, Foreign::NONE, sketched(&plan, 300.0)).1);
+    let (idle, crowded) = (serve(&plan, 0.0, sketched(&plan, 2.0)).1, serve(&plan, 0.0, sketched(&plan, 300.0)).1);
     assert!(idle.peak_running.unwrap() >= 1.0 && idle.peak_running < crowded.peak_running);
     assert!(idle.peak_waiting < crowded.peak_waiting);
     assert!(idle.peak_kv_usage.unwrap() > 0.0 && idle.peak_kv_usage.unwrap() < 0.5);

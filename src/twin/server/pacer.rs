@@ -18,7 +18,7 @@ use super::observations::{Life, Observations};
 use super::prompt::mix;
 use super::statistics::Statistics;
 use crate::clock;
-use crate::twin::{Limits, PromptShape, Scheduler, Speculation, Step, Unsteady};
+use crate::twin::{Launch, Limits, PromptShape, Scheduler, Speculation, Step, Unsteady};
 
 /// What arrives before its time of admission.
 struct Arriving {
@@ -48,6 +48,7 @@ pub(super) struct Pacer {
     completed: u64,
     observed: Observations,
     unsteady: Unsteady,
+    launched: Instant,
     speed: f64,
     /// Between the arrival of a request and the waiting queue: HTTP, tokenizer.
     overhead: Duration,
@@ -67,11 +68,11 @@ impl Pacer {
         let flags = args.flags();
         // No two launches of a real engine are alike: the process has its own noise beside the seed.
         let noise_seed = mix(args.seed ^ u64::from(std::process::id()));
-        let launch_factor = profile.noise.map_or(1.0, |noise| noise.of_launch(noise_seed));
+        let launch = profile.noise.map_or(Launch::MEDIAN, |noise| noise.of_launch(noise_seed));
         let speculation =
             args.draft_tokens().map(|tokens| Speculation::new(tokens, args.sim_acceptance, mix(args.seed)));
         Self {
-            scheduler: Scheduler::new(profile.costs, limits).speculating(speculation),
+            scheduler: Scheduler::new(profile.costs, limits).on(profile.kernels()).speculating(speculation),
             commands,
             arriving: VecDeque::new(),
             answers: HashMap::new(),
@@ -79,7 +80,8 @@ impl Pacer {
             clock: clock::now(),
             completed: 0,
             observed: Observations::new(flags.max_model_len),
-            unsteady: Unsteady::new(profile.noise, launch_factor, mix(noise_seed)),
+            unsteady: Unsteady::new(profile.noise, launch, mix(noise_seed)),
+            launched: clock::now(),
             speed: args.sim_speed,
             overhead: Duration::from_secs_f64(profile.costs.overhead / args.sim_speed),
             borne: profile.sequences_borne(&flags),
@@ -108,7 +110,8 @@ impl Pacer {
             let begun = self.clock;
             if let Some(step) = self.step() {
                 self.note_scheduled(begun);
-                self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds) / self.speed);
+                let age = self.clock.duration_since(self.launched).as_secs_f64() * self.speed;
+                self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds, age) / self.speed);
                 if !self.wait_until(self.clock) {
                     return None;
                 }
