@@ -194,9 +194,8 @@ fn percent(share: f64) -> String {
 
 /// What the surfaces are like.
 pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
-    let mut text = String::from(
-        "| surface | kind | points | best point | req/s | defaults | gain | within 3 % | fine limits |\n",
-    );
+    let mut text =
+        String::from("| surface | kind | points | best point | req/s | defaults | gain | within 3 % | fine limits |\n");
     writeln!(text, "|---|---|---|---|---|---|---|---|---|").unwrap();
     for surface in surfaces {
         let name = surface.name;

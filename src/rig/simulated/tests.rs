@@ -79,7 +79,8 @@ fn sketches_are_served_as_the_words_they_stand_for() {
 fn answers_that_are_sent_again_are_found_but_for_the_conversations_that_miss() {
     let plan = answered("chat", 200);
     let missed = |misses| {
-        let records = serve(&plan, misses, sketched(&plan, 4.0)).0;
+        let traffic = Traffic::new(&plan.workload, &Material::default(), pace(1.5, 150.0));
+        let records = serve(&plan, misses, traffic).0;
         let later = records.iter().filter(|r| r.turn.is_some_and(|(_, turn)| turn == 1));
         // What of the history was computed again, beside the last block and the question.
         let missed = later.map(|r| r.shared_in.saturating_sub(r.tokens_cached.unwrap_or(0)) > 100);
