@@ -15,7 +15,7 @@ use crate::export::write::{Exported, Visit, Wanted, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
-use crate::settings::{Plan, Secrets};
+use crate::settings::{Plan, redact_variable, redact_words};
 use crate::space::Parameter;
 
 /// What of an object's metadata is its owner's; the rest is the server's.
@@ -71,24 +71,34 @@ pub fn likely_change(target: &Target, container: Option<&str>, plan: &Plan) -> R
     }
 }
 
-/// What of an object must not be said: values of variables and arguments that are named like secrets.
-pub fn secrets(object: &Value) -> Secrets {
-    let text = Value::as_str;
+/// An object as it may be said: without values of variables and arguments that are named like secrets.
+pub fn redacted(object: &Value) -> Value {
     match object {
         Value::Array(items) => {
-            // A shell's line is words as well.
-            let words: Vec<&str> = items.iter().filter_map(text).flat_map(str::split_whitespace).collect();
-            items.iter().fold(Secrets::among([], &words), |all, item| all.and(secrets(item)))
+            let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+            words.map_or_else(|| items.iter().map(redacted).collect(), |words| redact_words(&words).into())
         }
         Value::Object(entries) => {
-            let variable = entries.get("name").and_then(text).zip(entries.get("value").and_then(text));
-            let mapped = entries.iter().filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
-            // Whose value is another object's name is no secret: `secretName`, `secretKeyRef`.
-            let mapped = mapped.filter(|(key, _)| key.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
-            let own = Secrets::among(variable.into_iter().chain(mapped), &[]);
-            entries.values().fold(own, |all, value| all.and(secrets(value)))
+            let variable = entries.get("name").and_then(Value::as_str);
+            let redact = |(key, value): (&String, &Value)| {
+                // Whose value is another object's name is no secret: `secretName`, `secretKeyRef`.
+                let mapped = key.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+                let named = variable.filter(|_| key == "value").or(mapped.then_some(key.as_str()));
+                let value = match (named, value) {
+                    (Some(name), Value::String(text)) => redact_variable(name, text).into(),
+                    (_, value) => redacted(value),
+                };
+                (key.clone(), value)
+            };
+            Value::Object(entries.iter().map(redact).collect())
         }
-        _ => Secrets::default(),
+        // A whole object may stand in an annotation.
+        Value::String(text) => match serde_json::from_str::<Value>(text).ok().filter(Value::is_object) {
+            Some(object) if redacted(&object) != object => redacted(&object).to_string().into(),
+            Some(_) => text.as_str().into(),
+            None => redact_variable("", text).into(),
+        },
+        _ => object.clone(),
     }
 }
 
@@ -128,8 +138,9 @@ fn written(
     } else {
         Problems::new(&name, &before, done.notes.clone()).render_as_warnings()
     };
-    let diff = secrets(&target.object["spec"]).redact(&diff(&name, &before, &done.text));
     let (old, new) = (json_of(&before)?, json_of(&done.text)?);
+    let said = |object: &Value| yaml(&redacted(object), 0) + "\n";
+    let diff = diff(&name, &said(&old), &said(&new));
     Ok(Some(Change { fields: fields(&new, &done), undo: fields(&old, &done), diff, warnings }))
 }
 
@@ -233,7 +244,7 @@ mod tests {
             "args": ["--hf-token=hush-2", "--max-num-batched-tokens", "2048"],
             "env": [{"name": "HF_TOKEN", "value": "hush-3"}, {"name": "HOME", "value": "/root"}],
         }], "env": {"API_KEY": "hush-4", "SHELL": "sh"}, "volumes": [{"secret": {"secretName": "open"}}]});
-        let said = secrets(&object).redact(&object.to_string());
+        let said = redacted(&object).to_string();
         assert!(!said.contains("hush"), "{said}");
         for innocent in ["2048", "/root", "open", "serve"] {
             assert!(said.contains(innocent), "{innocent}: {said}");

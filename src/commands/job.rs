@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
-use crate::cluster::apply::secrets;
+use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate::{self, Arguments, Done, Request};
 use crate::cluster::indexed::{service, workers};
@@ -143,8 +143,8 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         if *dry_run {
             if let Some(job) = &plan.job {
                 for object in [Some(job.clone()), service(job)].into_iter().flatten() {
-                    let shown = serde_json::to_string_pretty(&object).map_err(Failed::own)?;
-                    print(&format!("{}\n", secrets(job).redact(&shown)));
+                    let shown = serde_json::to_string_pretty(&redacted(&object)).map_err(Failed::own)?;
+                    print(&format!("{shown}\n"));
                 }
             }
             complain("nothing was touched; this is the worker that would run");

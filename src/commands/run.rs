@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::lead::{Crew, rigs};
 use super::lend::lend;
-use super::stop::Stop;
+use super::stop::{PATIENCE, Stop};
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
     simulated_profile, sink,
 };
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
 use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
-use crate::settings::Secrets;
-use crate::supervise::sweep;
+use crate::settings::redact_plan;
+use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Bench, BenchError, Folder, Session};
 
 /// Runs, resumes or shows a session, and returns its exit code.
@@ -37,7 +37,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
     if args.fresh {
-        put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
+        journal::put_aside(&out).map_err(unopened)?;
     }
     let header = Header {
         format: FORMAT,
@@ -45,14 +45,11 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         autotune: env!("CARGO_PKG_VERSION").to_owned(),
         space_file: space.display().to_string(),
         seed,
-        plan: Secrets::of(&plan).redact_plan(&plan),
+        plan: redact_plan(&plan),
         workload_digest: corpus.digest(),
         workers: args.workers.len().max(1),
     };
-    let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
-        JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
-        _ => Failed::usage(format!("error: {e}")),
-    })?;
+    let opened = journal::open(&out, header, args.resume).map_err(unopened)?;
     if let Some(conclusion) = opened.journal.conclusion() {
         if !args.quiet {
             complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
@@ -80,6 +77,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         folder: out.join("trials"),
         gpus: args.gpus.clone(),
         python_path: args.python_path.clone(),
+        inherited: inherited_secrets(),
     };
     let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
@@ -91,6 +89,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
         }
         let mut stop = Stop::listen().map_err(Failed::own)?;
+        let last_resort = tokio::spawn(last_resort(stop.clone(), out.clone(), resume_command(&space, &out, &args)));
         let rigs = tokio::select! {
             rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
             () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
@@ -101,6 +100,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         }
         let mut session = Session::new(bench, &plan, &*sink);
         let ended = until_stopped(&mut session, &mut stop).await;
+        last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {
             crew.dismiss().await;
         }
@@ -128,6 +128,12 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             Ok(exit::FAILED)
         }
     }
+}
+
+/// Why there is no journal to work on, with the exit code that says whose part failed.
+fn unopened(error: JournalError) -> Failed {
+    let says = format!("error: {error}");
+    if matches!(error, JournalError::Disk { .. }) { Failed::own(says) } else { Failed::usage(says) }
 }
 
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
@@ -175,12 +181,26 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop) ->
     Ended::Interrupted
 }
 
+/// Ends the program when a signal is not heard because the session computes: engines first, then the results by what the journal on the disk
+/// holds, which is whole behind every record.
+async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
+    stop.unheard(PATIENCE).await;
+    let kept = std::fs::read(out.join(journal::FILE)).ok().and_then(|text| journal::read(&text).ok());
+    if let Some(journal) = &kept {
+        clean_up(journal).await;
+        drop(report::write(&out, journal));
+    }
+    complain(&format!("interrupted while computing; the engine is ended. To continue:\n  {resume}"));
+    #[expect(clippy::exit, reason = "the session's thread computes, and returns from nothing")]
+    std::process::exit(exit::INTERRUPTED.into())
+}
+
 /// Ends what an earlier run of this journal may have left.
 async fn clean_up(journal: &Journal) -> usize {
     let mut swept = 0;
     for spawned in journal.unstopped() {
         swept += sweep(&spawned.group).await;
-        drop(std::fs::remove_dir_all(&spawned.scratch));
+        remove_scratch(&spawned.scratch);
     }
     swept
 }
@@ -206,19 +226,4 @@ fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let crew = Crew::repeated(args);
     let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
     format!("autotune --space {} --out {}{seed}{changed}{crew}{gpus} --resume", space.display(), out.display())
-}
-
-/// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.
-fn put_aside(out: &Path) -> std::io::Result<()> {
-    if !out.join(journal::FILE).exists() {
-        return Ok(());
-    }
-    let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for number in 1.. {
-        let aside = out.with_file_name(format!("{name}.previous-{number}"));
-        if !aside.exists() {
-            return std::fs::rename(out, aside);
-        }
-    }
-    Ok(())
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Failure, Measured, ProbeAsk, Ready, RigError, Trial};
 use crate::digest::sha256;
-use crate::settings::{Plan, Secrets};
+use crate::settings::{Plan, redact_plan};
 use crate::space::{Point, Space, Value};
 use crate::units::Seconds;
 use crate::workload::{Corpus, Vocabulary};
@@ -65,7 +65,7 @@ impl JobMark {
     /// Of a plan, the file it was read from, the seed of every draw, and the workload's file.
     pub fn of(plan: &Plan, space_file: &str, seed: u64, corpus: &Corpus) -> Self {
         // A secret may differ from machine to machine. Budget and search are the leader's alone: a resumed one may be given more.
-        let plan = Secrets::of(plan).redact_plan(plan);
+        let plan = redact_plan(plan);
         let parts = (&plan.slo, &plan.engine, &plan.workload, &plan.space, seed);
         Self {
             autotune: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,6 +4,7 @@
 //! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
 
 mod constraints;
+mod domains;
 mod engine;
 mod format;
 mod lengths;
@@ -33,7 +34,7 @@ pub use plan::{
     WorkloadPlan,
 };
 pub use schema::schema;
-pub use secrets::{REDACTED, Secrets};
+pub use secrets::{REDACTED, Secrets, redact_plan, redact_variable, redact_words};
 
 use crate::space::Space;
 use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};
