@@ -45,6 +45,6 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
         forecast.engine_seconds,
         crate::units::Seconds::from(plan.budget.gpu_time),
     );
-    print(&text);
+    print(&text)?;
     Ok(exit::FOUND)
 }

@@ -107,7 +107,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
         words,
         applies: args.apply,
         workers: args.workers,
-    }));
+    }))?;
     Ok(exit::FOUND)
 }
 
@@ -144,7 +144,7 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
             if let Some(job) = &plan.job {
                 for object in [Some(job.clone()), service(job)].into_iter().flatten() {
                     let shown = serde_json::to_string_pretty(&redacted(&object)).map_err(Failed::own)?;
-                    print(&format!("{shown}\n"));
+                    print(&format!("{shown}\n"))?;
                 }
             }
             complain("nothing was touched; this is the worker that would run");
@@ -251,7 +251,9 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     };
     std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
-    print(&summary(outcome, out));
+    if let Err(unprinted) = print(&summary(outcome, out)) {
+        complain(&unprinted.message);
+    }
     match arguments {
         Arguments::Applied => {
             complain("the target has these arguments now; write them into your manifest too: autotune export --help");

@@ -208,10 +208,13 @@ async fn clean_up(journal: &Journal) -> usize {
 fn finish(out: &Path, journal: &Journal, termination_log: Option<&Path>) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
     let outcome = report::outcome(journal);
-    print(&report::summary(&outcome, out));
     if let Some(log) = termination_log {
         std::fs::write(log, report::last_words(&outcome))
             .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
+    }
+    // The files are the product: an answer that cannot be printed is an answer all the same.
+    if let Err(unprinted) = print(&report::summary(&outcome, out)) {
+        complain(&unprinted.message);
     }
     Ok(())
 }

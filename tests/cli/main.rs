@@ -18,5 +18,6 @@ mod live;
 mod rehearse;
 mod session;
 mod sim_engine;
+mod streams;
 mod words;
 mod workbench;

@@ -58,15 +58,15 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
     let json = ladder.json().map_err(Failed::own)?;
-    match (args.json, measured.as_slice()) {
-        (true, [(level, summary)]) => print(&format!("{:#}\n", vllm_keys(level, summary))),
-        (true, _) => print(&json),
-        (false, [(_, summary)]) => print(&block(&meta, summary)),
-        (false, _) => print(&table(&ladder)),
-    }
     if let Some(folder) = &folder {
         folder.write("ladder.json", json.as_bytes())?;
     }
+    print(&match (args.json, measured.as_slice()) {
+        (true, [(level, summary)]) => format!("{:#}\n", vllm_keys(level, summary)),
+        (true, _) => json,
+        (false, [(_, summary)]) => block(&meta, summary),
+        (false, _) => table(&ladder),
+    })?;
     ended.map(|()| code(&ladder))
 }
 
