@@ -173,7 +173,7 @@ impl RealRig {
         if !running.holds_its_limits() {
             return Err(unmoved());
         }
-        let effective = running.endpoints.effective(&running.child.output().text()).await;
+        let effective = running.endpoints.effective(&running.child.output().text()).await.without(&self.secrets);
         let widest = running.live.as_ref().map(|live| live.widest.clone());
         let ready = Ready {
             took: begun.elapsed().into(),

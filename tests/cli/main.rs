@@ -16,6 +16,7 @@ mod lend;
 mod listen;
 mod live;
 mod rehearse;
+mod secrets;
 mod session;
 mod sim_engine;
 mod streams;
