@@ -61,6 +61,9 @@ pub enum Command {
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),
+    /// Become an engine that ends with its guardian (internal)
+    #[command(hide = true)]
+    Engine(EngineArgs),
 }
 
 /// Which space file.
@@ -505,6 +508,17 @@ pub struct GuardianArgs {
     /// Milliseconds between SIGTERM and SIGKILL
     #[arg(long)]
     pub grace_ms: u64,
+    /// The engine's command
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+/// The flags of the process that becomes an engine.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// The number of the guardian's process
+    #[arg(long)]
+    pub guardian: i32,
     /// The engine's command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,

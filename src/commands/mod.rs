@@ -92,6 +92,10 @@ pub fn main() -> u8 {
         Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
+        Some(Command::Engine(args)) => match crate::supervise::guardian::become_engine(args.guardian, &args.command) {
+            Ok(never) => match never {},
+            Err(error) => Err(Failed::own(format!("guardian: {error}"))),
+        },
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)

@@ -36,8 +36,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
+    let mut aside = None;
     if args.fresh {
-        journal::put_aside(&out).map_err(unopened)?;
+        aside = journal::put_aside(&out).map_err(unopened)?;
     }
     let header = Header {
         format: FORMAT,
@@ -84,6 +85,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
+        if let Some(aside) = &aside {
+            clean_up(aside).await;
+        }
         if resumed {
             let swept = clean_up(&opened.journal).await;
             sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
@@ -199,7 +203,7 @@ async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
 async fn clean_up(journal: &Journal) -> usize {
     let mut swept = 0;
     for spawned in journal.unstopped() {
-        swept += sweep(&spawned.group).await;
+        swept += sweep(&spawned.group, &spawned.scratch).await;
         remove_scratch(&spawned.scratch);
     }
     swept

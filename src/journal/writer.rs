@@ -139,23 +139,27 @@ fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Moves a folder with a journal to `NAME.previous-N` beside it: hours of GPU time are never deleted. A folder without one stays.
+/// Moves a folder with a journal to `NAME.previous-N` beside it: hours of GPU time are never deleted. A folder without one stays. Returns what
+/// could be read of the journal.
 ///
 /// # Errors
 /// Where a run is at work in the folder, or the disk refuses.
-pub fn put_aside(folder: &Path) -> Result<(), JournalError> {
+pub fn put_aside(folder: &Path) -> Result<Option<Journal>, JournalError> {
     let path = folder.join(FILE);
     let disk = |source| JournalError::Disk { path: path.clone(), source };
     // Held until the folder has its new name.
-    let file = match OpenOptions::new().read(true).append(true).open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+    let mut file = match OpenOptions::new().read(true).append(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(disk)?,
     };
     lock(&file, &path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(disk)?;
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut numbered = (1_u32..).map(|number| folder.with_file_name(format!("{name}.previous-{number}")));
     let aside = numbered.find(|aside| !aside.exists()).unwrap_or_default();
-    std::fs::rename(folder, aside).map_err(disk)
+    std::fs::rename(folder, aside).map_err(disk)?;
+    Ok(read(&bytes).ok())
 }
 
 /// What differs between two jobs, as paths into the plan; the budget may differ, since a resumed run may be given more.
@@ -233,7 +237,7 @@ mod tests {
         assert!(matches!(put_aside(&folder), Err(JournalError::Locked(_))));
         assert!(folder.join(FILE).exists() && !aside.exists());
         drop(at_work);
-        put_aside(&folder).unwrap();
+        assert_eq!(put_aside(&folder).unwrap().unwrap().entries.len(), 1);
         assert!(!folder.exists() && aside.join(FILE).exists());
     }
 

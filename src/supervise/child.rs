@@ -155,7 +155,7 @@ impl Child {
             empty = self.empty_within(GUARDIAN_GRACE).await;
         }
         // A guardian that said "empty" has nothing left; one that died without a word may have left the engine to us.
-        let swept = if empty { 0 } else { sweep(&self.group).await };
+        let swept = if empty { 0 } else { sweep(&self.group, &self.scratch).await };
         drop(self.orders.take());
         drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
         drop(std::fs::remove_dir_all(&self.scratch));
@@ -166,7 +166,7 @@ impl Child {
     pub async fn kill(mut self) {
         self.order("kill").await;
         self.empty_within(GUARDIAN_GRACE).await;
-        sweep(&self.group).await;
+        sweep(&self.group, &self.scratch).await;
     }
 
     async fn order(&mut self, word: &str) {

@@ -23,14 +23,18 @@ pub fn remove_scratch(folder: &Path) -> bool {
     is_ours(folder) && std::fs::remove_dir_all(folder).is_ok()
 }
 
-fn is_ours(folder: &Path) -> bool {
+/// Whether a folder is named as [`make`] names one.
+pub(super) fn could_be_ours(folder: &Path) -> bool {
     let drawn = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(PREFIX));
-    let named = drawn.is_some_and(|drawn| drawn.len() == DRAWN && drawn.bytes().all(|b| b.is_ascii_alphanumeric()));
+    drawn.is_some_and(|drawn| drawn.len() == DRAWN && drawn.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+fn is_ours(folder: &Path) -> bool {
     let parent = folder.parent().and_then(|parent| parent.canonicalize().ok());
     let temporary = std::env::temp_dir().canonicalize().ok();
     // Of the link itself: a link to somewhere else is no folder of ours.
     let found = std::fs::symlink_metadata(folder);
-    named
+    could_be_ours(folder)
         && parent.is_some()
         && parent == temporary
         && found.is_ok_and(|found| found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw())
