@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign};
+use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign, unreasonable};
 use super::{Rig, RigError};
 use crate::clock;
 use crate::serving::{Serving, respond};
@@ -371,9 +371,12 @@ async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: 
         Ok(task) => task,
         Err(error) => return says(400, format!("no task: {error}")),
     };
-    if let Task::Launch { point, .. } = &task
-        && let Some(why) = foreign(point, &desk.terms.space)
-    {
+    let refused = match &task {
+        Task::Launch { point, .. } => foreign(point, &desk.terms.space),
+        Task::Probe(ask) => unreasonable(ask),
+        Task::Stop => None,
+    };
+    if let Some(why) = refused {
         return says(400, format!("{why} in {}", desk.terms.greeting.job.space_file));
     }
     let mut books = desk.books();
