@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
     use crate::access::Access;
-    use crate::serving::{Serving, respond};
+    use crate::serving::{Limits, Serving, respond};
 
     /// A body that never ends; `told` is the length that its head tells.
     fn endless(told: Option<u64>) -> Answer {
@@ -75,7 +75,7 @@ mod tests {
             .route("/v1/models", get(async || endless(None)))
             .route("/told", get(async || endless(Some(1 << 40))))
             .route("/short", get(async || respond(200, None, Body::from("short"))));
-        let serving = Serving::start(listener, router);
+        let serving = Serving::start(listener, router, Limits::OWN);
         let client = Access::default().builder("http://127.0.0.1").unwrap().build().unwrap();
         let read = async |path: &str, at_most| {
             body(client.get(format!("http://{address}{path}")).send().await.unwrap(), at_most).await

@@ -15,8 +15,9 @@ use crate::export::write::{Exported, Visit, Wanted, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
+use crate::rig::foreign;
 use crate::settings::{Plan, redact_variable, redact_words};
-use crate::space::Parameter;
+use crate::space::{Parameter, Space};
 
 /// What of an object's metadata is its owner's; the rest is the server's.
 const OF_OWNER: [&str; 4] = ["name", "namespace", "labels", "annotations"];
@@ -36,17 +37,26 @@ pub struct Change {
     pub warnings: String,
 }
 
-/// The change that gives a target the best arguments of an outcome; none where it has them already.
+/// The change that gives a target the best arguments of an outcome; none where it has them already. The outcome comes out of a ConfigMap or of
+/// a pod's last words, which others may write: its point must be one of the space.
 ///
 /// # Errors
-/// That there is no certified point, or why the object cannot be changed.
-pub fn change(target: &Target, container: Option<&str>, outcome: &Outcome) -> Result<Option<Change>, ClusterError> {
+/// That there is no certified point, that it is none of the space, or why the object cannot be changed.
+pub fn change(
+    target: &Target,
+    container: Option<&str>,
+    outcome: &Outcome,
+    space: &Space,
+) -> Result<Option<Change>, ClusterError> {
     let best = winner(outcome, false).map_err(|why| match why {
         NoWinner::NotCertified(because) => {
             ClusterError::Wrong(format!("only what was certified is applied, and the best point was not: {because}"))
         }
         nothing @ NoWinner::Nothing(_) => ClusterError::Wrong(nothing.to_string()),
     })?;
+    if let Some(why) = foreign(&best.parameters, space) {
+        return Err(ClusterError::Wrong(format!("the outcome is none of the space file: {why}")));
+    }
     let said = annotations(outcome, best, &format!("sha256:{}", sha256(outcome_json(outcome).as_bytes())));
     let measured = Measured { outcome };
     written(target, container, (settings(best), said), &|document, engine| measured.contradictions(document, engine))
@@ -235,6 +245,33 @@ mod tests {
         });
         assert_eq!(change.undo, undo, "the annotation goes, because nobody else manages it");
         assert!(change.diff.contains("+              - \"256\"") || change.diff.contains("256"), "{}", change.diff);
+    }
+
+    #[test]
+    fn an_outcome_with_other_parameters_or_values_than_the_space_changes_nothing() {
+        let plan = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"},
+            "spec": {"template": {"spec": {"containers": [{"name": "engine", "command": ["vllm", "serve", "m"], "args": []}]}}},
+        });
+        let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
+        let target = Target::of(kind, object, None).unwrap();
+        let changed = |parameters: Value| {
+            let best = json!({"parameters": parameters, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null});
+            let outcome = json!({
+                "version": 1, "status": "certified", "because": "", "simulated": false, "model": null, "engine_version": null, "gpus": [],
+                "space_file": "q.toml", "seed": 1, "baseline": null, "best": best, "gain": null, "left_out": [],
+                "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0},
+            });
+            let outcome: Outcome = serde_json::from_value(outcome).unwrap();
+            change(&target, None, &outcome, &plan.space).map_err(|e| e.to_string())
+        };
+        assert!(changed(json!({"max-num-seqs": 64})).unwrap().is_some());
+        for forged in
+            [json!({"chat-template": "/etc/shadow"}), json!({"max-num-seqs": "64 --allow"}), json!({"max-num-seqs": 0})]
+        {
+            assert!(changed(forged).unwrap_err().contains("none of the space file"));
+        }
     }
 
     #[test]

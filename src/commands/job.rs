@@ -18,6 +18,7 @@ use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
+use crate::rig::Worker;
 use crate::settings::{Plan, Secrets, StrategyKind};
 use crate::units::Seconds;
 
@@ -42,10 +43,10 @@ fn failed(error: ClusterError) -> Failed {
     }
 }
 
-/// Who we are: the machine and the process, or the pod.
+/// Who we are: the machine and the process, or the pod, and which start of it: the number of a process is given again.
 fn holder() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
-    format!("autotune on {host}, process {}", std::process::id())
+    format!("autotune on {host}, process {}, run {}", std::process::id(), Worker::new_session())
 }
 
 async fn connect(args: &TargetArgs) -> Result<Cluster, Failed> {

@@ -69,7 +69,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         simulated: simulated.is_some(),
     };
-    let (sink, listening) = audience(bound, about, args.quiet)?;
+    let (sink, listening) = audience(bound, about, args.quiet);
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
@@ -141,15 +141,17 @@ fn unopened(error: JournalError) -> Failed {
 }
 
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
-fn audience(bound: Option<Bound>, about: About, quiet: bool) -> Result<(Box<dyn Sink>, Option<Listening>), Failed> {
-    let Some(bound) = bound else { return Ok((sink(quiet), None)) };
+fn audience(bound: Option<Bound>, about: About, quiet: bool) -> (Box<dyn Sink>, Option<Listening>) {
+    let Some(bound) = bound else { return (sink(quiet), None) };
     // Before a terminal has a live line that this would tear.
     if !quiet {
         complain(&format!("listening on http://{}: /status, /metrics, /healthz", bound.address()));
     }
     let board = Arc::new(Board::new(about));
-    let listening = Listening::start(bound, Arc::clone(&board)).map_err(|e| Failed::own(format!("error: {e}")))?;
-    Ok((Box::new(Both(board, sink(quiet))), Some(listening)))
+    // Whoever asks is not worth the session.
+    let listening =
+        Listening::start(bound, Arc::clone(&board)).inspect_err(|e| complain(&format!("warning: {e}"))).ok();
+    (Box::new(Both(board, sink(quiet))), listening)
 }
 
 enum Ended {

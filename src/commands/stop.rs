@@ -10,6 +10,9 @@ use tokio::sync::watch;
 /// How long whoever was asked may compute on before it is ended all the same.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What it takes to hear one, where nothing is computed.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// Hears the signals, however often. They are counted on a thread of the runtime, whatever the others compute. Clones hear the same ones, and
 /// what one of them has heard is heard.
 #[derive(Clone)]
@@ -60,7 +63,7 @@ impl Stop {
             let again = self.told.wait_for(|count| *count > number);
             drop(tokio::time::timeout(patience, again).await);
             // Whoever is just about to hear gets its moment.
-            tokio::time::sleep(patience / 50).await;
+            tokio::time::sleep(MOMENT).await;
             if self.heard.load(Ordering::SeqCst) < number {
                 return;
             }

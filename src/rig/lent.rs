@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign, unreasonable};
 use super::{Rig, RigError};
 use crate::clock;
-use crate::serving::{Serving, respond};
+use crate::serving::{Limits, Serving, respond};
 use crate::space::Space;
 use crate::units::Seconds;
 
@@ -75,7 +75,7 @@ impl Lent {
         Ok(Self {
             work: tokio::spawn(work(rig, Arc::clone(&desk), received)),
             listening: tokio::spawn(listen_for_silence(Arc::clone(&desk))),
-            serving: Serving::start(listener, router(Arc::clone(&desk))),
+            serving: Serving::start(listener, router(Arc::clone(&desk)), Limits::OPEN),
             desk,
         })
     }

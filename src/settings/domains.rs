@@ -25,11 +25,9 @@ const DOMAINS: &[(&str, Domain)] = &[
     ("decode-context-parallel-size", Domain::Count(1)),
     ("gpu-memory-utilization", Domain::Share),
     ("long-prefill-token-threshold", Domain::Count(0)),
-    ("max-long-partial-prefills", Domain::Count(1)),
     // -1 is the longest that fits.
     ("max-model-len", Domain::Count(-1)),
     ("max-num-batched-tokens", Domain::Count(1)),
-    ("max-num-partial-prefills", Domain::Count(1)),
     ("max-num-seqs", Domain::Count(1)),
     ("num-gpu-blocks-override", Domain::Count(1)),
     ("pipeline-parallel-size", Domain::Count(1)),

@@ -153,6 +153,7 @@ impl<'a> Levels<'a> {
             telemetry,
             client: health,
             cache,
+            exact: self.traffic.workload.ignore_eos,
             warnings,
             meta,
         };
@@ -248,7 +249,10 @@ async fn prepare(
             tokio::time::sleep(args.cool_down).await;
             warmed
         }
-        None => server.warm(seed, STALL_TIMEOUT.into(), None).await.map_err(wrong)?,
+        None => {
+            let patience = args.timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT));
+            server.warm(seed, patience.into(), None).await.map_err(wrong)?
+        }
     };
     let settled = server.settle(!args.keep_cache).await.map_err(wrong)?;
     Ok((warmed, settled))
