@@ -121,7 +121,12 @@ pub fn redact_variable(name: &str, value: &str) -> String {
 
 /// Where secrets stand in a variable's value, in order.
 fn in_variable(name: &str, value: &str) -> Vec<Range<usize>> {
-    if is_secret(name) && !value.is_empty() { vec![0..value.len()] } else { in_value(value) }
+    if is_secret(name) && !value.is_empty() { whole(value) } else { in_value(value) }
+}
+
+/// The one place that is all of a text.
+fn whole(text: &str) -> Vec<Range<usize>> {
+    std::iter::once(0..text.len()).collect()
 }
 
 /// How many of the next words are values of a secret flag.
@@ -144,7 +149,7 @@ fn in_words<S: AsRef<str>>(words: &[S]) -> Vec<(usize, Range<usize>)> {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
         });
         let ranges = match (flag, assigned) {
-            (None, _) if behind != Behind::Nothing => vec![0..word.len()],
+            (None, _) if behind != Behind::Nothing => whole(word),
             (_, Some((name, value))) => {
                 let start = name.len() + 1;
                 shifted(in_variable(name.trim_start_matches('-'), value), start)
@@ -170,7 +175,9 @@ fn in_value(text: &str) -> Vec<Range<usize>> {
     let pieces = pieces(text);
     if pieces.len() > 1 {
         let words: Vec<&str> = pieces.iter().map(|piece| &text[piece.clone()]).collect();
-        found.extend(in_words(&words).into_iter().flat_map(|(at, range)| shifted(vec![range], pieces[at].start)));
+        found.extend(
+            in_words(&words).into_iter().flat_map(|(at, range)| shifted(std::iter::once(range), pieces[at].start)),
+        );
     }
     found.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
     let mut apart: Vec<Range<usize>> = Vec::new();
@@ -183,7 +190,7 @@ fn in_value(text: &str) -> Vec<Range<usize>> {
     apart
 }
 
-fn shifted(ranges: Vec<Range<usize>>, by: usize) -> Vec<Range<usize>> {
+fn shifted(ranges: impl IntoIterator<Item = Range<usize>>, by: usize) -> Vec<Range<usize>> {
     ranges.into_iter().map(|range| range.start + by..range.end + by).collect()
 }
 
@@ -228,8 +235,7 @@ fn in_json(text: &str) -> Vec<Range<usize>> {
         let inside = rest..rest + length;
         rest = inside.end + 1;
         let behind = text[rest..].trim_start();
-        if behind.starts_with(':') {
-            let value = behind[1..].trim_start();
+        if let Some(value) = behind.strip_prefix(':').map(str::trim_start) {
             secret = is_secret(&text[inside]);
             // A number or a bare word ends where the next mark is.
             if secret && !value.starts_with(['"', '\'', '[', '{']) {
