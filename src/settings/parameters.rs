@@ -47,6 +47,7 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
             let message = format!("`{name}` stands twice in `[parameters]`");
             let hint = "keep one of them; `_` and `-` are the same in a flag";
             problems.push(Problem::new(&span, message, "again here", hint));
+            continue;
         }
         let read = parameter(&name, &span, value, problems);
         parameters.names.push(name);
