@@ -3,7 +3,12 @@
 //!     cargo bench --bench recorded [-- --held-out FILE --window FROM..TO]
 //!
 //! It ends with code 1 where a bound is broken. `--held-out` adds a request file of the same engine, which no fit here has seen.
-#![expect(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, reason = "a benchmark prints, and ends at the first thing that is wrong")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a benchmark prints, and ends at the first thing that is wrong"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -94,7 +99,12 @@ fn served(run: &RecordedRun, table: &mut Table) {
     }
     let resent = run.resent(COLD[0]).unwrap();
     let what = "tokens of a resent answer over those it had; share found";
-    table.row(what, format!("{:.3}, {:.0} %", resent.growth, resent.found * 100.0), "0.45 to 0.6, 0 %", (0.45..0.6).contains(&resent.growth) && resent.found == 0.0);
+    table.row(
+        what,
+        format!("{:.3}, {:.0} %", resent.growth, resent.found * 100.0),
+        "0.45 to 0.6, 0 %",
+        (0.45..0.6).contains(&resent.growth) && resent.found == 0.0,
+    );
 }
 
 fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
@@ -143,7 +153,12 @@ fn held_out(run: &RecordedRun, fit: &Fit, table: &mut Table) {
         let (measured, twin) = Replayed::quantile(pairs, 0.99);
         let off = twin / measured - 1.0;
         let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-        table.row(&format!("held out: {metric} p99"), said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
+        table.row(
+            &format!("held out: {metric} p99"),
+            said,
+            &format!("within {:.0} %", bound * 100.0),
+            off.abs() <= bound,
+        );
     }
 }
 

@@ -85,7 +85,8 @@ fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> Long {
         answer_time: Seconds(0.0),
     };
     let drawn = outline(&traffic.workload, &Material::default(), pace, 100_000, |_| Seconds(0.0));
-    let sent = drawn.iter().map(|o| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() });
+    let sent =
+        drawn.iter().map(|o| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() });
     Long::replay(&fit.costs, traffic.bounds, sent)
 }
 

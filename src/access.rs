@@ -66,6 +66,11 @@ pub enum AccessError {
         "the address holds a user name or a password, which would stand in every result: give them as a header instead, such as --header 'Authorization: Basic ...'"
     )]
     Userinfo,
+    /// The address holds a query, which no path can be added to, and which may hold a key.
+    #[error(
+        "the address holds a query (?...) or a fragment (#...): give scheme, host, port and path alone, and keys as a header"
+    )]
+    Query,
     /// A header that cannot be sent.
     #[error("`{0}` is no valid header; write NAME: VALUE")]
     Header(String),
@@ -143,14 +148,20 @@ impl Access {
     }
 }
 
-/// Refuses an address with a user name or a password in it, without repeating it.
+/// Refuses an address with a user name, a password or a query in it, without repeating it.
 ///
 /// # Errors
 /// Of such an address, and of one that is none.
 pub fn plain_address(base_url: &str) -> Result<reqwest::Url, AccessError> {
     let url =
         reqwest::Url::parse(base_url).map_err(|e| AccessError::Url { url: base_url.to_owned(), why: e.to_string() })?;
-    if url.username().is_empty() && url.password().is_none() { Ok(url) } else { Err(AccessError::Userinfo) }
+    if !url.username().is_empty() || url.password().is_some() {
+        Err(AccessError::Userinfo)
+    } else if url.query().is_some() || url.fragment().is_some() {
+        Err(AccessError::Query)
+    } else {
+        Ok(url)
+    }
 }
 
 /// Trusts every certificate, for whoever asked for that; signatures are still checked.
@@ -204,4 +215,18 @@ pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     said.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_with_a_secret_is_refused_and_not_repeated() {
+        for address in ["http://me:hush@h:1", "http://hush@h:1/v1", "http://h:1/?api_key=hush", "http://h:1/#hush"] {
+            let error = plain_address(address).unwrap_err().to_string();
+            assert!(!error.contains("hush"), "{error}");
+        }
+        assert!(plain_address("https://h:1/a/b").is_ok());
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line, without logic.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::calibration::{Configuration, Source};
 use crate::export::yaml::Path;
 use crate::rig::Address;
-use crate::settings::{Plan, StrategyKind};
+use crate::settings::{Plan, Secrets, StrategyKind};
 use crate::twin::Profile;
 use crate::twin::server::SimArgs;
 
@@ -60,6 +61,9 @@ pub enum Command {
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),
+    /// Become an engine that ends with its guardian (internal)
+    #[command(hide = true)]
+    Engine(EngineArgs),
 }
 
 /// Which space file.
@@ -377,6 +381,12 @@ pub struct RunArgs {
     pub termination_log: Option<PathBuf>,
 }
 
+/// The secrets of our own environment: whatever we start inherits it.
+pub fn inherited_secrets() -> Secrets {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    Secrets::of_variables(std::env::vars_os().filter_map(text))
+}
+
 /// An address to listen on; a name would have to be looked up, and could mean several.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
@@ -404,10 +414,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", group = "load")]
     pub rates: Vec<f64>,
     /// Users of a closed loop, each waiting for its answer; several make a ladder, such as 20,40,80
-    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "load")]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "load", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub concurrency: Vec<u32>,
     /// So many requests all at once, for the saturated rate
-    #[arg(long, value_name = "N", help_heading = "Load", group = "load")]
+    #[arg(long, value_name = "N", help_heading = "Load", group = "load", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub at_once: Option<u32>,
     /// The recorded times of a trace
     #[arg(long, help_heading = "Load", group = "load")]
@@ -498,6 +508,17 @@ pub struct GuardianArgs {
     /// Milliseconds between SIGTERM and SIGKILL
     #[arg(long)]
     pub grace_ms: u64,
+    /// The engine's command
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+/// The flags of the process that becomes an engine.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// The number of the guardian's process
+    #[arg(long)]
+    pub guardian: i32,
     /// The engine's command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,

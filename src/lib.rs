@@ -4,6 +4,7 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
+mod body;
 pub mod calibration;
 pub mod cli;
 pub mod clock;
@@ -17,6 +18,8 @@ mod live_words;
 pub mod load;
 mod order;
 pub mod parallel;
+mod printable;
+mod private;
 pub mod problems;
 pub mod progress;
 pub mod rehearsal;

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// The most tokens of a prompt or an answer that are believed or asked for: ten times what the longest models take.
+pub const MOST_TOKENS: u32 = 10_000_000;
+
 /// A span or an offset of time in seconds, as measured (may be negative where one clock reading is subtracted from another).
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]

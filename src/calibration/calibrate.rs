@@ -215,7 +215,12 @@ mod tests {
         let mut at = 0.0;
         let mut one = |_| {
             at -= uniform().ln() / rate;
-            Sent { at, prompt: 50 + (uniform() * 800.0) as u32, output: 4 + (uniform() * 60.0) as u32, ..Sent::default() }
+            Sent {
+                at,
+                prompt: 50 + (uniform() * 800.0) as u32,
+                output: 4 + (uniform() * 60.0) as u32,
+                ..Sent::default()
+            }
         };
         let sent: Vec<Sent> = (0..requests).map(&mut one).collect();
         let recorded = Recorded {

@@ -96,8 +96,9 @@ mod tests {
     fn an_engine_beside_a_twin_that_is_a_tenth_quicker() {
         let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: None };
         let engine = StepCosts { base: 0.01, ..NO_COSTS };
-        let sent: Vec<Sent> =
-            (0..20).map(|i| Sent { at: f64::from(i), prompt: 100, output: 1 + i as u32 % 5, ..Sent::default() }).collect();
+        let sent: Vec<Sent> = (0..20)
+            .map(|i| Sent { at: f64::from(i), prompt: 100, output: 1 + i as u32 % 5, ..Sent::default() })
+            .collect();
         let probe = Probe::replayed(&engine, bounds, &sent);
         let same = Compared::of("a", &probe, &engine, Some(1.0));
         assert!(!same.held_out && same.ttft_p99.unwrap().log_difference().abs() < 1e-9);

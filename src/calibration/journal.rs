@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::configuration::Configuration;
 use super::source::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
-use crate::journal::{FILE, Record, read as read_journal};
+use crate::journal::{FILE, Record, read as read_journal, whole};
 use crate::rig::Process;
 use crate::settings::EngineKind;
 use crate::space::Point;
@@ -26,8 +26,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
         }
         read => read.map_err(|source| unreadable(&path, source))?,
     };
-    let journal =
-        read_journal(&text).map_err(|(line, why)| unusable(&path, &format!("line {line} is damaged: {why}")))?;
+    let journal = read_journal(&text).map_err(|why| unusable(&path, &why.to_string()))?;
     let mut evidence = Evidence { plan: journal.header().map(|h| Box::new(h.plan.clone())), ..Evidence::default() };
     let mut asked: BTreeMap<u32, &Point> = BTreeMap::new();
     let mut launched: BTreeMap<u32, Launched> = BTreeMap::new();
@@ -69,10 +68,11 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
             Record::NotReady { .. } => not_started += 1,
             Record::Broken { .. } => broken += 1,
             Record::Probed { verdict, .. } if verdict.outcome == Outcome::Void => void += 1,
-            Record::Probed { trial, probe, requests, .. } => {
+            Record::Probed { trial, probe, requests, requests_sha256, .. } => {
                 let Some((configuration, _)) = ran.get(trial) else { continue };
                 let file = folder.join(requests);
                 let text = std::fs::read(&file).map_err(|source| unreadable(&file, source))?;
+                whole(&text, requests_sha256.as_deref()).map_err(|why| unusable(&file, &why))?;
                 let name = format!("t{trial:03}-p{probe:02}");
                 let read = request_file(&file, &name, &text)?;
                 untold += read.notes.len();

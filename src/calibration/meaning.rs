@@ -92,7 +92,16 @@ mod tests {
     #[test]
     fn every_coefficient_has_a_meaning() {
         let costs = crate::twin::Profile::named("h200-llama8b").unwrap().costs;
-        let all = crate::twin::StepCosts { mixed: 1.0, overlap: 1.0, above_256: 1.0, above_512: 1.0, fall: 1.0, ahead: 1.0, delivery: 1.0, ..costs };
+        let all = crate::twin::StepCosts {
+            mixed: 1.0,
+            overlap: 1.0,
+            above_256: 1.0,
+            above_512: 1.0,
+            fall: 1.0,
+            ahead: 1.0,
+            delivery: 1.0,
+            ..costs
+        };
         let named = |name: &String| MEANINGS.iter().any(|(known, ..)| known == name);
         let fields = serde_json::to_value(all).unwrap();
         assert!(fields.as_object().unwrap().keys().all(named), "{fields}");

@@ -15,8 +15,9 @@ use crate::export::write::{Exported, Visit, Wanted, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
-use crate::settings::{Plan, Secrets};
-use crate::space::Parameter;
+use crate::rig::foreign;
+use crate::settings::{Plan, redact_variable, redact_words};
+use crate::space::{Parameter, Space};
 
 /// What of an object's metadata is its owner's; the rest is the server's.
 const OF_OWNER: [&str; 4] = ["name", "namespace", "labels", "annotations"];
@@ -36,17 +37,26 @@ pub struct Change {
     pub warnings: String,
 }
 
-/// The change that gives a target the best arguments of an outcome; none where it has them already.
+/// The change that gives a target the best arguments of an outcome; none where it has them already. The outcome comes out of a ConfigMap or of
+/// a pod's last words, which others may write: its point must be one of the space.
 ///
 /// # Errors
-/// That there is no certified point, or why the object cannot be changed.
-pub fn change(target: &Target, container: Option<&str>, outcome: &Outcome) -> Result<Option<Change>, ClusterError> {
+/// That there is no certified point, that it is none of the space, or why the object cannot be changed.
+pub fn change(
+    target: &Target,
+    container: Option<&str>,
+    outcome: &Outcome,
+    space: &Space,
+) -> Result<Option<Change>, ClusterError> {
     let best = winner(outcome, false).map_err(|why| match why {
         NoWinner::NotCertified(because) => {
             ClusterError::Wrong(format!("only what was certified is applied, and the best point was not: {because}"))
         }
         nothing @ NoWinner::Nothing(_) => ClusterError::Wrong(nothing.to_string()),
     })?;
+    if let Some(why) = foreign(&best.parameters, space) {
+        return Err(ClusterError::Wrong(format!("the outcome is none of the space file: {why}")));
+    }
     let said = annotations(outcome, best, &format!("sha256:{}", sha256(outcome_json(outcome).as_bytes())));
     let measured = Measured { outcome };
     written(target, container, (settings(best), said), &|document, engine| measured.contradictions(document, engine))
@@ -71,24 +81,34 @@ pub fn likely_change(target: &Target, container: Option<&str>, plan: &Plan) -> R
     }
 }
 
-/// What of an object must not be said: values of variables and arguments that are named like secrets.
-pub fn secrets(object: &Value) -> Secrets {
-    let text = Value::as_str;
+/// An object as it may be said: without values of variables and arguments that are named like secrets.
+pub fn redacted(object: &Value) -> Value {
     match object {
         Value::Array(items) => {
-            // A shell's line is words as well.
-            let words: Vec<&str> = items.iter().filter_map(text).flat_map(str::split_whitespace).collect();
-            items.iter().fold(Secrets::among([], &words), |all, item| all.and(secrets(item)))
+            let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+            words.map_or_else(|| items.iter().map(redacted).collect(), |words| redact_words(&words).into())
         }
         Value::Object(entries) => {
-            let variable = entries.get("name").and_then(text).zip(entries.get("value").and_then(text));
-            let mapped = entries.iter().filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
-            // Whose value is another object's name is no secret: `secretName`, `secretKeyRef`.
-            let mapped = mapped.filter(|(key, _)| key.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
-            let own = Secrets::among(variable.into_iter().chain(mapped), &[]);
-            entries.values().fold(own, |all, value| all.and(secrets(value)))
+            let variable = entries.get("name").and_then(Value::as_str);
+            let redact = |(key, value): (&String, &Value)| {
+                // Whose value is another object's name is no secret: `secretName`, `secretKeyRef`.
+                let mapped = key.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+                let named = variable.filter(|_| key == "value").or(mapped.then_some(key.as_str()));
+                let value = match (named, value) {
+                    (Some(name), Value::String(text)) => redact_variable(name, text).into(),
+                    (_, value) => redacted(value),
+                };
+                (key.clone(), value)
+            };
+            Value::Object(entries.iter().map(redact).collect())
         }
-        _ => Secrets::default(),
+        // A whole object may stand in an annotation.
+        Value::String(text) => match serde_json::from_str::<Value>(text).ok().filter(Value::is_object) {
+            Some(object) if redacted(&object) != object => redacted(&object).to_string().into(),
+            Some(_) => text.as_str().into(),
+            None => redact_variable("", text).into(),
+        },
+        _ => object.clone(),
     }
 }
 
@@ -128,8 +148,9 @@ fn written(
     } else {
         Problems::new(&name, &before, done.notes.clone()).render_as_warnings()
     };
-    let diff = secrets(&target.object["spec"]).redact(&diff(&name, &before, &done.text));
     let (old, new) = (json_of(&before)?, json_of(&done.text)?);
+    let said = |object: &Value| yaml(&redacted(object), 0) + "\n";
+    let diff = diff(&name, &said(&old), &said(&new));
     Ok(Some(Change { fields: fields(&new, &done), undo: fields(&old, &done), diff, warnings }))
 }
 
@@ -227,13 +248,40 @@ mod tests {
     }
 
     #[test]
+    fn an_outcome_with_other_parameters_or_values_than_the_space_changes_nothing() {
+        let plan = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"},
+            "spec": {"template": {"spec": {"containers": [{"name": "engine", "command": ["vllm", "serve", "m"], "args": []}]}}},
+        });
+        let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
+        let target = Target::of(kind, object, None).unwrap();
+        let changed = |parameters: Value| {
+            let best = json!({"parameters": parameters, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null});
+            let outcome = json!({
+                "version": 1, "status": "certified", "because": "", "simulated": false, "model": null, "engine_version": null, "gpus": [],
+                "space_file": "q.toml", "seed": 1, "baseline": null, "best": best, "gain": null, "left_out": [],
+                "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0},
+            });
+            let outcome: Outcome = serde_json::from_value(outcome).unwrap();
+            change(&target, None, &outcome, &plan.space).map_err(|e| e.to_string())
+        };
+        assert!(changed(json!({"max-num-seqs": 64})).unwrap().is_some());
+        for forged in
+            [json!({"chat-template": "/etc/shadow"}), json!({"max-num-seqs": "64 --allow"}), json!({"max-num-seqs": 0})]
+        {
+            assert!(changed(forged).unwrap_err().contains("none of the space file"));
+        }
+    }
+
+    #[test]
     fn secrets_of_an_object_are_not_said() {
         let object = json!({"containers": [{
             "command": ["sh", "-c", "vllm serve m --api-key hush-1"],
             "args": ["--hf-token=hush-2", "--max-num-batched-tokens", "2048"],
             "env": [{"name": "HF_TOKEN", "value": "hush-3"}, {"name": "HOME", "value": "/root"}],
         }], "env": {"API_KEY": "hush-4", "SHELL": "sh"}, "volumes": [{"secret": {"secretName": "open"}}]});
-        let said = secrets(&object).redact(&object.to_string());
+        let said = redacted(&object).to_string();
         assert!(!said.contains("hush"), "{said}");
         for innocent in ["2048", "/root", "open", "serve"] {
             assert!(said.contains(innocent), "{innocent}: {said}");

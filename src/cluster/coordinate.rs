@@ -24,6 +24,7 @@ use super::worker::{LABEL, Order, TEMPLATE, digest, worker};
 use crate::export::render::yaml;
 use crate::report::{Outcome, outcome_json};
 use crate::settings::Plan as Session;
+use crate::space::Space;
 
 /// Pods of an engine that the worker never started have so long to become ready.
 const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
@@ -58,6 +59,8 @@ pub struct Plan {
     pub job: Option<Value>,
     /// The tool that keeps the target as a repository says.
     pub gitops: Option<&'static str>,
+    /// The points that may come out of it.
+    pub space: Space,
 }
 
 /// What became of the arguments.
@@ -129,7 +132,7 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
         let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
         Some(worker(&target, &template(cluster, &target).await?, &order)?)
     };
-    Ok(Plan { target, borrowed, job, gitops })
+    Ok(Plan { target, borrowed, job, gitops, space: session.space.clone() })
 }
 
 /// Asks the server what it would say of new arguments, while that costs nothing.
@@ -269,7 +272,7 @@ async fn set_arguments(
     let worker = cluster.find(BATCH, "jobs", &own_name(name)).await?.unwrap_or_default();
     end_worker(cluster, name).await?;
     let target = Target::read(cluster, &request.which).await?;
-    let change = match change(&target, request.order.container.as_deref(), outcome) {
+    let change = match change(&target, request.order.container.as_deref(), outcome, &plan.space) {
         Ok(Some(change)) => change,
         // An earlier coordinator changed them, and did not come to prove them.
         Ok(None) if kept_undo(cluster, name).await?.is_some() => return prove(cluster, request, outcome).await,

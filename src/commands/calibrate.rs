@@ -75,15 +75,15 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<u8, Failed> {
             }),
         }
     };
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&found.json).map_err(Failed::own)?));
-    } else {
-        print(&found.text);
-    }
     match found.made {
         Some((out, text, made)) => keep(out, &text, &made)?,
         None if base.is_some() => complain("nothing was kept: --out FILE.toml writes the profile"),
         None => complain("nothing was kept: --out FILE.toml --base PROFILE writes a profile"),
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&found.json).map_err(Failed::own)?))?;
+    } else {
+        print(&found.text)?;
     }
     Ok(exit::FOUND)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_plan, simulated_profile};
 use crate::engine::command_line;
-use crate::settings::Secrets;
+use crate::settings::redact_plan;
 use crate::space;
 use crate::tune::forecast;
 
@@ -13,7 +13,7 @@ use crate::tune::forecast;
 pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let plan = read_plan(path)?;
     let corpus = read_corpus(&plan, path)?;
-    let plan = Secrets::of(&plan).redact_plan(&plan);
+    let plan = redact_plan(&plan);
     let binary = Path::new("autotune");
     let launch = command_line(&plan.engine, binary, plan.engine.port.unwrap_or(8000), &plan.space.baseline());
     let forecast = forecast(&plan);
@@ -45,6 +45,6 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
         forecast.engine_seconds,
         crate::units::Seconds::from(plan.budget.gpu_time),
     );
-    print(&text);
+    print(&text)?;
     Ok(exit::FOUND)
 }

@@ -47,12 +47,12 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
     let source = || Source::new(before.clone()).map_err(|wrong| Failed::own(wrong.says));
     match args.form {
         Form::File if args.in_place => in_place(&args.manifest, &before, &done)?,
-        Form::File => print(&done.text),
-        Form::Diff => print(&forms::diff(&name, &before, &done.text)),
-        Form::Kustomize => print(&forms::kustomize(&source()?, &done).map_err(form)?),
+        Form::File => print(&done.text)?,
+        Form::Diff => print(&forms::diff(&name, &before, &done.text))?,
+        Form::Kustomize => print(&forms::kustomize(&source()?, &done).map_err(form)?)?,
         Form::JsonPatch => {
             let operations = forms::json_patch(&source()?, &done, forms::Target::Cluster).map_err(form)?;
-            print(&format!("{}\n", serde_json::to_string_pretty(&operations).map_err(Failed::own)?));
+            print(&format!("{}\n", serde_json::to_string_pretty(&operations).map_err(Failed::own)?))?;
         }
     }
     complain(&says(&done));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
-use crate::cluster::apply::secrets;
+use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate::{self, Arguments, Done, Request};
 use crate::cluster::indexed::{service, workers};
@@ -18,6 +18,7 @@ use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
+use crate::rig::Worker;
 use crate::settings::{Plan, Secrets, StrategyKind};
 use crate::units::Seconds;
 
@@ -42,10 +43,10 @@ fn failed(error: ClusterError) -> Failed {
     }
 }
 
-/// Who we are: the machine and the process, or the pod.
+/// Who we are: the machine and the process, or the pod, and which start of it: the number of a process is given again.
 fn holder() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
-    format!("autotune on {host}, process {}", std::process::id())
+    format!("autotune on {host}, process {}, run {}", std::process::id(), Worker::new_session())
 }
 
 async fn connect(args: &TargetArgs) -> Result<Cluster, Failed> {
@@ -107,7 +108,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
         words,
         applies: args.apply,
         workers: args.workers,
-    }));
+    }))?;
     Ok(exit::FOUND)
 }
 
@@ -143,8 +144,8 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         if *dry_run {
             if let Some(job) = &plan.job {
                 for object in [Some(job.clone()), service(job)].into_iter().flatten() {
-                    let shown = serde_json::to_string_pretty(&object).map_err(Failed::own)?;
-                    print(&format!("{}\n", secrets(job).redact(&shown)));
+                    let shown = serde_json::to_string_pretty(&redacted(&object)).map_err(Failed::own)?;
+                    print(&format!("{shown}\n"))?;
                 }
             }
             complain("nothing was touched; this is the worker that would run");
@@ -251,7 +252,9 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     };
     std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
-    print(&summary(outcome, out));
+    if let Err(unprinted) = print(&summary(outcome, out)) {
+        complain(&unprinted.message);
+    }
     match arguments {
         Arguments::Applied => {
             complain("the target has these arguments now; write them into your manifest too: autotune export --help");

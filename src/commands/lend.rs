@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::lead::Place;
 use super::stop::Stop;
 use super::{Failed, complain, exit, runtime};
+use crate::cli::inherited_secrets;
 use crate::rig::{Greeting, JobMark, Lent, RealRig, SILENCE, Terms, Workplace};
 use crate::settings::Plan;
 use crate::workload::Corpus;
@@ -25,7 +26,12 @@ pub(super) fn lend(
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let terms = Terms { greeting: Greeting { rank: *rank, job }, space: plan.space.clone(), silence: SILENCE };
-    let rig = RealRig::new(plan, Workplace { binary, folder, gpus, python_path }, seed, corpus);
+    let rig = RealRig::new(
+        plan,
+        Workplace { binary, folder, gpus, python_path, inherited: inherited_secrets() },
+        seed,
+        corpus,
+    );
     let say = move |words: &str| {
         if !quiet {
             complain(words);

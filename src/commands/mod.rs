@@ -12,7 +12,7 @@ mod run;
 mod stop;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, JobCommand};
 use crate::journal::Status;
+use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
 use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
 use crate::twin::Profile;
@@ -91,6 +92,10 @@ pub fn main() -> u8 {
         Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
+        Some(Command::Engine(args)) => match crate::supervise::guardian::become_engine(args.guardian, &args.command) {
+            Ok(never) => match never {},
+            Err(error) => Err(Failed::own(format!("guardian: {error}"))),
+        },
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)
@@ -114,14 +119,22 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
 }
 
-#[expect(clippy::print_stdout, reason = "results go to standard output")]
-fn print(text: &str) {
-    print!("{text}");
+/// Prints a result. A pipe that was closed is no failure: whoever read it has enough.
+fn print(text: &str) -> Result<(), Failed> {
+    let failed = |e| Failed::own(format!("error: failed to write to standard output: {e}"));
+    written(std::io::stdout().lock(), text).map_err(failed)
 }
 
-#[expect(clippy::print_stderr, reason = "words go to standard error")]
+/// Says something to whoever runs us. Where nobody reads it, or it cannot be written, the work goes on: its files are the product.
 fn complain(text: &str) {
-    eprintln!("{}", text.trim_end());
+    drop(written(std::io::stderr().lock(), &format!("{}\n", printable(text.trim_end()))));
+}
+
+fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
 }
 
 /// Who shows progress: nobody, a live line in a terminal, plain lines elsewhere.
@@ -138,7 +151,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
 }
 
 fn print_schema() -> Result<u8, Failed> {
-    print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?));
+    print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?))?;
     Ok(exit::FOUND)
 }
 

@@ -50,9 +50,9 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         RehearsalError::Session { .. } => Failed::own(format!("error: {error}")),
     })?;
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?));
+        print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?))?;
     } else {
-        print(&report::rehearsal(&rehearsal, &args.space.display().to_string()));
+        print(&report::rehearsal(&rehearsal, &args.space.display().to_string()))?;
     }
     Ok(exit::FOUND)
 }

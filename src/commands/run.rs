@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::lead::{Crew, rigs};
 use super::lend::lend;
-use super::stop::Stop;
+use super::stop::{PATIENCE, Stop};
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
     simulated_profile, sink,
 };
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
 use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
-use crate::settings::Secrets;
-use crate::supervise::sweep;
+use crate::settings::redact_plan;
+use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Bench, BenchError, Folder, Session};
 
 /// Runs, resumes or shows a session, and returns its exit code.
@@ -36,8 +36,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
+    let mut aside = None;
     if args.fresh {
-        put_aside(&out).map_err(|e| Failed::usage(format!("error: failed to put {} aside: {e}", out.display())))?;
+        aside = journal::put_aside(&out).map_err(unopened)?;
     }
     let header = Header {
         format: FORMAT,
@@ -45,14 +46,11 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         autotune: env!("CARGO_PKG_VERSION").to_owned(),
         space_file: space.display().to_string(),
         seed,
-        plan: Secrets::of(&plan).redact_plan(&plan),
+        plan: redact_plan(&plan),
         workload_digest: corpus.digest(),
         workers: args.workers.len().max(1),
     };
-    let opened = journal::open(&out, header, args.resume).map_err(|e| match e {
-        JournalError::Disk { .. } => Failed::own(format!("error: {e}")),
-        _ => Failed::usage(format!("error: {e}")),
-    })?;
+    let opened = journal::open(&out, header, args.resume).map_err(unopened)?;
     if let Some(conclusion) = opened.journal.conclusion() {
         if !args.quiet {
             complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
@@ -71,7 +69,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         simulated: simulated.is_some(),
     };
-    let (sink, listening) = audience(bound, about, args.quiet)?;
+    let (sink, listening) = audience(bound, about, args.quiet);
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
@@ -80,17 +78,22 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         folder: out.join("trials"),
         gpus: args.gpus.clone(),
         python_path: args.python_path.clone(),
+        inherited: inherited_secrets(),
     };
     let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
+        if let Some(aside) = &aside {
+            clean_up(aside).await;
+        }
         if resumed {
             let swept = clean_up(&opened.journal).await;
             sink.take(&Event::Resumed { cost: opened.journal.cost(), swept });
         }
         let mut stop = Stop::listen().map_err(Failed::own)?;
+        let last_resort = tokio::spawn(last_resort(stop.clone(), out.clone(), resume_command(&space, &out, &args)));
         let rigs = tokio::select! {
             rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
             () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
@@ -101,6 +104,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         }
         let mut session = Session::new(bench, &plan, &*sink);
         let ended = until_stopped(&mut session, &mut stop).await;
+        last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {
             crew.dismiss().await;
         }
@@ -130,16 +134,24 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     }
 }
 
+/// Why there is no journal to work on, with the exit code that says whose part failed.
+fn unopened(error: JournalError) -> Failed {
+    let says = format!("error: {error}");
+    if matches!(error, JournalError::Disk { .. }) { Failed::own(says) } else { Failed::usage(says) }
+}
+
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
-fn audience(bound: Option<Bound>, about: About, quiet: bool) -> Result<(Box<dyn Sink>, Option<Listening>), Failed> {
-    let Some(bound) = bound else { return Ok((sink(quiet), None)) };
+fn audience(bound: Option<Bound>, about: About, quiet: bool) -> (Box<dyn Sink>, Option<Listening>) {
+    let Some(bound) = bound else { return (sink(quiet), None) };
     // Before a terminal has a live line that this would tear.
     if !quiet {
         complain(&format!("listening on http://{}: /status, /metrics, /healthz", bound.address()));
     }
     let board = Arc::new(Board::new(about));
-    let listening = Listening::start(bound, Arc::clone(&board)).map_err(|e| Failed::own(format!("error: {e}")))?;
-    Ok((Box::new(Both(board, sink(quiet))), Some(listening)))
+    // Whoever asks is not worth the session.
+    let listening =
+        Listening::start(bound, Arc::clone(&board)).inspect_err(|e| complain(&format!("warning: {e}"))).ok();
+    (Box::new(Both(board, sink(quiet))), listening)
 }
 
 enum Ended {
@@ -175,12 +187,26 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop) ->
     Ended::Interrupted
 }
 
+/// Ends the program when a signal is not heard because the session computes: engines first, then the results by what the journal on the disk
+/// holds, which is whole behind every record.
+async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
+    stop.unheard(PATIENCE).await;
+    let kept = std::fs::read(out.join(journal::FILE)).ok().and_then(|text| journal::read(&text).ok());
+    if let Some(journal) = &kept {
+        clean_up(journal).await;
+        drop(report::write(&out, journal));
+    }
+    complain(&format!("interrupted while computing; the engine is ended. To continue:\n  {resume}"));
+    #[expect(clippy::exit, reason = "the session's thread computes, and returns from nothing")]
+    std::process::exit(exit::INTERRUPTED.into())
+}
+
 /// Ends what an earlier run of this journal may have left.
 async fn clean_up(journal: &Journal) -> usize {
     let mut swept = 0;
     for spawned in journal.unstopped() {
-        swept += sweep(&spawned.group).await;
-        drop(std::fs::remove_dir_all(&spawned.scratch));
+        swept += sweep(&spawned.group, &spawned.scratch).await;
+        remove_scratch(&spawned.scratch);
     }
     swept
 }
@@ -188,10 +214,13 @@ async fn clean_up(journal: &Journal) -> usize {
 fn finish(out: &Path, journal: &Journal, termination_log: Option<&Path>) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
     let outcome = report::outcome(journal);
-    print(&report::summary(&outcome, out));
     if let Some(log) = termination_log {
         std::fs::write(log, report::last_words(&outcome))
             .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
+    }
+    // The files are the product: an answer that cannot be printed is an answer all the same.
+    if let Err(unprinted) = print(&report::summary(&outcome, out)) {
+        complain(&unprinted.message);
     }
     Ok(())
 }
@@ -206,19 +235,4 @@ fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let crew = Crew::repeated(args);
     let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
     format!("autotune --space {} --out {}{seed}{changed}{crew}{gpus} --resume", space.display(), out.display())
-}
-
-/// Moves everything in the folder into `previous-N` beside it: hours of GPU time are never deleted.
-fn put_aside(out: &Path) -> std::io::Result<()> {
-    if !out.join(journal::FILE).exists() {
-        return Ok(());
-    }
-    let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for number in 1.. {
-        let aside = out.with_file_name(format!("{name}.previous-{number}"));
-        if !aside.exists() {
-            return std::fs::rename(out, aside);
-        }
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log_lines;
 use super::metrics::Page;
+use crate::settings::Secrets;
 use crate::space::{Point, Value};
 
 /// What the engine says it runs.
@@ -91,6 +92,17 @@ impl Effective {
         // Releases that do not tell the tokens tell the blocks.
         let blocks = || count("num_gpu_blocks")?.checked_mul(count("block_size")?);
         Self { values, kv_cache_tokens: count("kv_cache_size_tokens").or_else(blocks), version: None }
+    }
+
+    /// The same without secrets in its texts.
+    #[must_use]
+    pub fn without(mut self, secrets: &Secrets) -> Self {
+        for value in self.values.values_mut() {
+            if let Value::Text(text) = value {
+                *text = secrets.redact(text);
+            }
+        }
+        self
     }
 
     /// Reads `/server_info?config_format=json`, with or without its outer shell.

@@ -7,10 +7,26 @@ use serde_json::Value as Json;
 use super::effective::Effective;
 use super::metrics::Page;
 use super::telemetry::EngineSample;
-use crate::access::{Access, AccessError};
+use crate::access::{Access, AccessError, sentence};
+use crate::body::body;
+use crate::printable::printable;
 
 /// No endpoint of a healthy engine takes longer; `/server_info` was seen to take 1.8 s on a busy CPU.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Far more than any of these endpoints answers: a page of metrics has some 200 KB, the tokens of a long text some megabytes.
+const LONGEST_ANSWER: usize = 32 << 20;
+
+/// The text that is answered to a request, or why there is none.
+async fn whole(request: reqwest::RequestBuilder) -> Result<String, String> {
+    let response = request.send().await.map_err(|error| sentence(&error.without_url()))?;
+    let (status, path) = (response.status(), response.url().path().to_owned());
+    if !status.is_success() {
+        return Err(format!("{path} answered with status {status}"));
+    }
+    let bytes = body(response, LONGEST_ANSWER).await.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// An engine's HTTP endpoints.
 #[derive(Clone)]
@@ -29,47 +45,46 @@ impl Endpoints {
         Ok(Self { http, base_url })
     }
 
-    async fn get(&self, path: &str) -> Option<String> {
-        let response = self.http.get(format!("{}{path}", self.base_url)).send().await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        response.text().await.ok()
+    async fn get(&self, path: &str) -> Result<String, String> {
+        whole(self.http.get(format!("{}{path}", self.base_url))).await
     }
 
     async fn json(&self, path: &str) -> Option<Json> {
-        serde_json::from_str(&self.get(path).await?).ok()
+        serde_json::from_str(&self.get(path).await.ok()?).ok()
     }
 
     /// The answer to a question in JSON, where the engine takes it.
     pub(super) async fn ask(&self, path: &str, question: &Json) -> Option<Json> {
-        let response = self.http.post(format!("{}{path}", self.base_url)).json(question).send().await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        serde_json::from_str(&response.text().await.ok()?).ok()
+        let answer = whole(self.http.post(format!("{}{path}", self.base_url)).json(question)).await;
+        serde_json::from_str(&answer.ok()?).ok()
     }
 
     /// Whether `/health` answers 200. A hung engine does so too: this is necessary, never enough.
     pub async fn healthy(&self) -> bool {
-        self.get("/health").await.is_some()
+        self.get("/health").await.is_ok()
     }
 
     /// The name of the first model that is served.
-    pub async fn model(&self) -> Option<String> {
-        Some(self.json("/v1/models").await?["data"][0]["id"].as_str()?.to_owned())
+    ///
+    /// # Errors
+    /// Why there is none, in a sentence that names the endpoint.
+    pub async fn model(&self) -> Result<String, String> {
+        let list: Json = serde_json::from_str(&self.get("/v1/models").await?).unwrap_or_default();
+        let name = list["data"][0]["id"].as_str().map(|name| printable(name).into_owned());
+        name.ok_or_else(|| "/v1/models lists no model".to_owned())
     }
 
     /// The configuration that the engine says it runs: its own log below its metrics below its server information.
     pub async fn effective(&self, log: &str) -> Effective {
         let mut effective = Effective::from_log(log);
-        if let Some(page) = self.get("/metrics").await {
+        if let Ok(page) = self.get("/metrics").await {
             effective = effective.merge(Effective::from_metrics(&Page::parse(&page)));
         }
         if let Some(info) = self.json("/server_info?config_format=json").await {
             effective = effective.merge(Effective::from_server_info(&info));
         }
-        if let Some(version) = self.json("/version").await.and_then(|v| Some(v["version"].as_str()?.to_owned())) {
+        let version = self.json("/version").await;
+        if let Some(version) = version.and_then(|v| Some(printable(v["version"].as_str()?).into_owned())) {
             effective.version = Some(version);
         }
         effective
@@ -77,7 +92,7 @@ impl Endpoints {
 
     /// The engine's counters now, where it has a metrics page.
     pub async fn sample(&self) -> Option<EngineSample> {
-        Some(EngineSample::from(&Page::parse(&self.get("/metrics").await?)))
+        Some(EngineSample::from(&Page::parse(&self.get("/metrics").await.ok()?)))
     }
 
     /// Empties the prefix cache; false where the engine does not offer it or is busy.

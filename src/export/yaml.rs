@@ -227,7 +227,14 @@ pub fn parse(text: &str) -> Result<Vec<Node>, NotYaml> {
         let (event, span) = event
             .map_err(|error| NotYaml { at: error.marker().byte_offset().unwrap_or(text.len()), says: error.info() })?;
         let offset = |marker: granit_parser::Marker| marker.byte_offset().unwrap_or(text.len());
-        builder.take(event, offset(span.start)..offset(span.end))?;
+        let span = offset(span.start)..offset(span.end);
+        if builder.open.len() > DEEPEST {
+            return Err(NotYaml {
+                at: span.start,
+                says: format!("more than {DEEPEST} collections inside of each other"),
+            });
+        }
+        builder.take(event, span)?;
     }
     Ok(builder.documents)
 }
@@ -471,12 +478,15 @@ pub fn is_special(text: &str) -> bool {
 /// At most so many nodes, aliases resolved: a bomb of aliases is refused instead of unfolded.
 const MOST_NODES: usize = 1_000_000;
 
-/// What a document means; none if its aliases unfold without end.
+/// At most so many collections inside of each other, in the file and with its aliases resolved: whoever walks a tree needs a stack for it.
+const DEEPEST: usize = 200;
+
+/// What a document means; none if its aliases unfold without end, such as one inside of its own anchor.
 pub fn meaning(root: &Node) -> Option<Meaning> {
     let mut anchors = HashMap::new();
     collect(root, &mut anchors);
     let mut left = MOST_NODES;
-    resolve(root, &anchors, &mut left)
+    resolve(root, &anchors, DEEPEST, &mut left)
 }
 
 fn collect<'n>(node: &'n Node, anchors: &mut HashMap<usize, &'n Node>) {
@@ -490,23 +500,24 @@ fn collect<'n>(node: &'n Node, anchors: &mut HashMap<usize, &'n Node>) {
     }
 }
 
-fn resolve(node: &Node, anchors: &HashMap<usize, &Node>, left: &mut usize) -> Option<Meaning> {
+fn resolve(node: &Node, anchors: &HashMap<usize, &Node>, deeper: usize, left: &mut usize) -> Option<Meaning> {
     *left = left.checked_sub(1)?;
+    let deeper = deeper.checked_sub(1)?;
     Some(match &node.kind {
         Kind::Scalar { text, style } => {
             Meaning::Scalar { text: text.clone(), plain: *style == Style::Plain, tag: node.tag.clone() }
         }
         Kind::Sequence { items, .. } => {
-            Meaning::List(items.iter().map(|item| resolve(item, anchors, left)).collect::<Option<_>>()?)
+            Meaning::List(items.iter().map(|item| resolve(item, anchors, deeper, left)).collect::<Option<_>>()?)
         }
         Kind::Mapping { entries, .. } => {
             let mut resolved = Vec::with_capacity(entries.len());
             for (key, value) in entries {
-                resolved.push((resolve(key, anchors, left)?, resolve(value, anchors, left)?));
+                resolved.push((resolve(key, anchors, deeper, left)?, resolve(value, anchors, deeper, left)?));
             }
             Meaning::Map(resolved)
         }
-        Kind::Alias(anchor) => resolve(anchors.get(anchor)?, anchors, left)?,
+        Kind::Alias(anchor) => resolve(anchors.get(anchor)?, anchors, deeper, left)?,
     })
 }
 
@@ -534,6 +545,19 @@ mod tests {
     fn keys_that_stand_twice_and_broken_files_are_refused_with_their_place() {
         assert_eq!(parse("a: 1\nb: 2\na: 3\n").unwrap_err().at, 10);
         assert!(parse("a: [1, 2\nb: 3\n").is_err());
+    }
+
+    #[test]
+    fn an_alias_inside_its_own_anchor_and_a_file_of_brackets_are_refused() {
+        for text in ["metadata: &a {labels: *a}\n", "a: &x [*y]\nb: &y [*x]\n", "a: &x\n  <<: *x\n"] {
+            // Where the parser does not refuse it, its meaning has no end.
+            assert!(parse(text).map_or(true, |documents| meaning(&documents[0]).is_none()), "{text}");
+        }
+        assert!(parse("metadata: &a {labels: *a}\n").is_ok(), "the parser takes it");
+        let brackets = |count: usize| parse(&("a: ".to_owned() + &"[".repeat(count) + &"]".repeat(count)));
+        assert!(brackets(DEEPEST - 2).is_ok());
+        assert!(brackets(DEEPEST + 1).unwrap_err().says.contains("inside of each other"));
+        assert!(brackets(100_000).is_err());
     }
 
     #[test]

@@ -92,6 +92,9 @@ pub enum Record {
         took: Seconds,
         /// The file with every request, from the journal's folder.
         requests: String,
+        /// The SHA-256 of that file; none in journals of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requests_sha256: Option<String>,
     },
     /// The twin was fitted to the probes so far, this one the last.
     Fitted {

@@ -4,14 +4,16 @@
 //! earlier one is an error. Reading is pure; [`Writer`] alone touches the disk.
 
 mod entry;
+mod kept;
 mod reader;
 mod writer;
 
 pub use entry::{
     Conclusion, DirectlySeen, Entry, FORMAT, Forecast, Gain, Header, Placed, Purpose, RECORDS_FORMAT, Record, Status,
 };
-pub use reader::{Cost, Journal, read};
-pub use writer::{JournalError, Opened, Writer, open};
+pub use kept::{requests_of, whole};
+pub use reader::{Cost, Journal, ReadError, read};
+pub use writer::{JournalError, Opened, Writer, open, put_aside};
 
 /// The journal's name in the output folder.
 pub const FILE: &str = "journal.jsonl";

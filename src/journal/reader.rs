@@ -1,6 +1,6 @@
 //! From lines to what they say.
 
-use super::entry::{Conclusion, Entry, Header, Record};
+use super::entry::{Conclusion, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
 use crate::rig::Spawned;
 use crate::units::Seconds;
 
@@ -13,12 +13,50 @@ pub struct Journal {
     pub whole_bytes: u64,
 }
 
+/// Why a text is no journal that this program knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// A line before the last that is not a record.
+    #[error("line {line} is damaged: {what}")]
+    Damaged {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// It was written in a format that this program does not know.
+    #[error("its {what} is {found}, and this program knows {known}; use the version of autotune that wrote it")]
+    Format {
+        /// Which format.
+        what: &'static str,
+        /// The version found.
+        found: u64,
+        /// The highest version that is known.
+        known: u32,
+    },
+}
+
+/// Refuses a first line that says it has an unknown format: its other fields may mean anything.
+fn known_format(first: &[u8]) -> Result<(), ReadError> {
+    let line: serde_json::Value = serde_json::from_slice(first).unwrap_or_default();
+    let header = &line["record"]["header"];
+    for (key, what, known) in
+        [("format", "format", FORMAT), ("records_format", "format of request files", RECORDS_FORMAT)]
+    {
+        if let Some(found) = header[key].as_u64().filter(|found| !(1..=u64::from(known)).contains(found)) {
+            return Err(ReadError::Format { what, found, known });
+        }
+    }
+    Ok(())
+}
+
 /// Reads a journal's text.
 ///
 /// # Errors
-/// A line before the last that is not a record: its number and what is wrong.
-pub fn read(bytes: &[u8]) -> Result<Journal, (usize, String)> {
+/// A line before the last that is not a record, and formats of versions to come.
+pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
     let mut journal = Journal::default();
+    known_format(bytes.split(|b| *b == b'\n').next().unwrap_or_default())?;
     let mut lines = bytes.split_inclusive(|b| *b == b'\n').enumerate().peekable();
     while let Some((number, line)) = lines.next() {
         // A kill tears at most the last write: only a last line may be damaged, and it is whole only with its line feed.
@@ -30,7 +68,7 @@ pub fn read(bytes: &[u8]) -> Result<Journal, (usize, String)> {
             }
             Ok(_) => {}
             Err(_) if last && !line.ends_with(b"\n") => {}
-            Err(error) => return Err((number + 1, error.to_string())),
+            Err(error) => return Err(ReadError::Damaged { line: number + 1, what: error.to_string() }),
         }
     }
     Ok(journal)
@@ -133,8 +171,21 @@ mod tests {
             assert_eq!((torn.entries.len(), torn.whole_bytes), (1, line(1, 0.5).len() as u64), "cut at {cut}");
         }
         let damaged = format!("{}garbage\n{}", line(1, 0.5), line(2, 0.5));
-        assert_eq!(read(damaged.as_bytes()).unwrap_err().0, 2);
+        assert!(matches!(read(damaged.as_bytes()).unwrap_err(), ReadError::Damaged { line: 2, .. }));
         assert_eq!(read(b"").unwrap(), Journal::default());
+    }
+
+    #[test]
+    fn a_format_that_is_not_known_is_refused_by_its_number() {
+        for (formats, part) in [
+            (r#""format":7,"records_format":2"#, "format is 7"),
+            (r#""format":1,"records_format":3"#, "format of request files is 3"),
+            (r#""format":0,"records_format":2"#, "format is 0"),
+        ] {
+            let text = format!("{{\"at\":1.0,\"record\":{{\"header\":{{{formats},\"more\":[]}}}}}}\n");
+            let error = read(text.as_bytes()).unwrap_err();
+            assert!(matches!(error, ReadError::Format { .. }) && error.to_string().contains(part), "{error}");
+        }
     }
 
     proptest! {

@@ -1,13 +1,16 @@
 //! The journal on disk: locked, appended, synced.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::FILE;
 use super::entry::{Entry, Header, Record};
-use super::reader::{Journal, read};
-use super::{FILE, FORMAT};
+use super::reader::{Journal, ReadError, read};
 use crate::clock;
+use crate::private::create_folder;
+use crate::settings::redact_plan;
 
 /// Why there is no journal to write to.
 #[derive(Debug, thiserror::Error)]
@@ -23,25 +26,13 @@ pub enum JournalError {
     /// Another run holds it.
     #[error("{0} is in use by another run of autotune; wait for it, or use another --out")]
     Locked(PathBuf),
-    /// A line in it is no record.
-    #[error("{path}, line {line}, is damaged: {what}; restore it from a copy, or start again with --fresh")]
-    Damaged {
+    /// It cannot be read.
+    #[error("failed to read {path}: {source}; restore it from a copy, or start again with --fresh")]
+    Unread {
         /// Where.
         path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
-    /// Written by another version of the format.
-    #[error(
-        "{path} has format {found}, this program writes format {FORMAT}; finish it with the version that began it, or use --fresh"
-    )]
-    Format {
-        /// Where.
-        path: PathBuf,
-        /// The format found.
-        found: u32,
+        /// Why.
+        source: ReadError,
     },
     /// Another job began it.
     #[error("{path} belongs to another job: {difference}; use another --out, or --fresh to put it aside")]
@@ -97,22 +88,17 @@ impl Writer {
 pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, JournalError> {
     let path = folder.join(FILE);
     let disk = |source| JournalError::Disk { path: path.clone(), source };
-    std::fs::create_dir_all(folder).map_err(disk)?;
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(disk)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(path)),
-        Err(TryLockError::Error(source)) => return Err(disk(source)),
-    }
+    create_folder(folder).map_err(disk)?;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path).map_err(disk)?;
+    lock(&file, &path)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(disk)?;
-    let journal = read(&bytes).map_err(|(line, what)| JournalError::Damaged { path: path.clone(), line, what })?;
+    let journal = read(&bytes).map_err(|source| JournalError::Unread { path: path.clone(), source })?;
     if journal.whole_bytes < bytes.len() as u64 {
         file.set_len(journal.whole_bytes).map_err(disk)?;
     }
     let mut opened = Opened { writer: Writer { file, path: path.clone() }, journal };
     match opened.journal.header() {
-        Some(found) if found.format != FORMAT => return Err(JournalError::Format { path, found: found.format }),
         Some(found) => {
             if let Some(difference) = difference(found, &header) {
                 return Err(JournalError::OtherJob { path, difference });
@@ -123,7 +109,8 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
             }
         }
         None if !opened.journal.entries.is_empty() => {
-            return Err(JournalError::Damaged { path, line: 1, what: "the header is missing".into() });
+            let source = ReadError::Damaged { line: 1, what: "the header is missing".into() };
+            return Err(JournalError::Unread { path, source });
         }
         None => {
             let entry = opened.writer.append(Record::Header(Box::new(header)))?;
@@ -135,10 +122,51 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
     Ok(opened)
 }
 
+/// Takes the lock of a journal, and makes sure that no other run has moved the file since it was opened.
+fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
+    let disk = |source| JournalError::Disk { path: path.to_owned(), source };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(path.to_owned())),
+        Err(TryLockError::Error(source)) => return Err(disk(source)),
+    }
+    let place = |found: Metadata| (found.dev(), found.ino());
+    let ours = file.metadata().map(place).map_err(disk)?;
+    match std::fs::metadata(path).map(place) {
+        Ok(there) if there == ours => Ok(()),
+        // Another run put it aside between our opening and our lock.
+        _ => Err(JournalError::Locked(path.to_owned())),
+    }
+}
+
+/// Moves a folder with a journal to `NAME.previous-N` beside it: hours of GPU time are never deleted. A folder without one stays. Returns what
+/// could be read of the journal.
+///
+/// # Errors
+/// Where a run is at work in the folder, or the disk refuses.
+pub fn put_aside(folder: &Path) -> Result<Option<Journal>, JournalError> {
+    let path = folder.join(FILE);
+    let disk = |source| JournalError::Disk { path: path.clone(), source };
+    // Held until the folder has its new name.
+    let mut file = match OpenOptions::new().read(true).append(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(disk)?,
+    };
+    lock(&file, &path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(disk)?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut numbered = (1_u32..).map(|number| folder.with_file_name(format!("{name}.previous-{number}")));
+    let aside = numbered.find(|aside| !aside.exists()).unwrap_or_default();
+    std::fs::rename(folder, aside).map_err(disk)?;
+    Ok(read(&bytes).ok())
+}
+
 /// What differs between two jobs, as paths into the plan; the budget may differ, since a resumed run may be given more.
 fn difference(found: &Header, wanted: &Header) -> Option<String> {
     let json = |header: &Header| {
-        let mut plan = serde_json::to_value(&header.plan).unwrap_or_default();
+        // Earlier versions took other texts for secrets.
+        let mut plan = serde_json::to_value(redact_plan(&header.plan)).unwrap_or_default();
         if let Some(plan) = plan.as_object_mut() {
             plan.remove("budget");
             plan.insert("seed".into(), header.seed.into());
@@ -180,7 +208,7 @@ mod tests {
     fn header(workload_digest: Option<u64>) -> Header {
         let space = include_str!("../../search-spaces/quickstart.toml");
         Header {
-            format: FORMAT,
+            format: super::super::FORMAT,
             records_format: super::super::RECORDS_FORMAT,
             autotune: "0.1.0".into(),
             space_file: "x.toml".into(),
@@ -198,6 +226,29 @@ mod tests {
         assert!(open(folder.path(), header(Some(7)), true).is_ok());
         let Err(error) = open(folder.path(), header(Some(8)), true) else { panic!("another file was accepted") };
         assert!(error.to_string().contains("digest of the workload's file was 7, is now 8"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_in_which_a_run_is_at_work_is_not_put_aside() {
+        let parent = tempfile::tempdir().unwrap();
+        let (folder, aside) = (parent.path().join("d"), parent.path().join("d.previous-1"));
+        put_aside(&folder).unwrap();
+        let at_work = open(&folder, header(None), false).unwrap();
+        assert!(matches!(put_aside(&folder), Err(JournalError::Locked(_))));
+        assert!(folder.join(FILE).exists() && !aside.exists());
+        drop(at_work);
+        assert_eq!(put_aside(&folder).unwrap().unwrap().entries.len(), 1);
+        assert!(!folder.exists() && aside.join(FILE).exists());
+    }
+
+    #[test]
+    fn a_journal_that_was_moved_before_it_was_locked_is_not_taken() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("d");
+        drop(open(&folder, header(None), false).unwrap());
+        let opened = File::open(folder.join(FILE)).unwrap();
+        put_aside(&folder).unwrap();
+        assert!(matches!(lock(&opened, &folder.join(FILE)), Err(JournalError::Locked(_))));
     }
 
     #[test]

@@ -13,6 +13,11 @@ use super::connection::Failed;
 use super::record::ErrorClass;
 use super::sse::Framer;
 use super::threads::note_gap;
+use crate::printable::printable;
+use crate::units::MOST_TOKENS;
+
+/// Characters of a server's words that are kept.
+const LONGEST_WHY: usize = 300;
 
 /// What one answer was, its times as clock readings.
 #[derive(Debug, Default)]
@@ -30,6 +35,8 @@ pub(super) struct Answer {
     pub(super) role_seen: bool,
     /// Whether the text is of use to somebody.
     pub(super) keep_text: bool,
+    /// How many tokens were asked for at most.
+    pub(super) asked: u32,
 }
 
 // What we read of a chunk; texts are borrowed from it, since most are looked at and thrown away.
@@ -76,7 +83,7 @@ struct PromptDetails {
 impl Answer {
     /// There is none, and why.
     pub(super) fn fail(&mut self, failed: Failed) {
-        (self.error, self.why) = (Some(failed.class), Some(failed.why));
+        (self.error, self.why) = (Some(failed.class), Some(printable(&failed.why).into_owned()));
     }
 
     /// Understands a part of one read, and says whether it brought a token. Tokens that arrive in one read are one arrival.
@@ -112,7 +119,8 @@ impl Answer {
         };
         if let Some(error) = chunk.error {
             self.error = Some(ErrorClass::InStream);
-            self.why.get_or_insert_with(|| error["message"].as_str().map_or(error.to_string(), str::to_owned));
+            let said = error["message"].as_str().map_or(error.to_string(), str::to_owned);
+            self.why.get_or_insert_with(|| printable(&said).chars().take(LONGEST_WHY).collect());
         }
         if let Some(usage) = chunk.usage {
             self.tokens_in = Some(usage.prompt_tokens);
@@ -147,6 +155,13 @@ impl Answer {
 
     /// What the whole of it was, once nothing more comes.
     pub(super) fn conclude(&mut self) {
+        let (tokens_in, tokens_out) = (self.tokens_in.unwrap_or(0), self.tokens_out.unwrap_or(0));
+        if self.error.is_none() && (tokens_out > self.asked || tokens_in > MOST_TOKENS) {
+            // Whoever counts tokens by such a usage would measure nothing.
+            let why =
+                format!("its usage tells {tokens_in} tokens in and {tokens_out} out, of {} asked for", self.asked);
+            (self.error, self.why) = (Some(ErrorClass::Malformed), Some(why));
+        }
         if self.error.is_none() && (!self.done || self.tokens_out.unwrap_or(0) == 0 || self.first.is_none()) {
             self.error = Some(ErrorClass::Truncated);
         }
@@ -162,7 +177,7 @@ mod tests {
 
     /// Feeds each slice as one read, ten milliseconds apart.
     fn answer(reads: &[&str]) -> Answer {
-        let mut answer = Answer { keep_text: true, ..Answer::default() };
+        let mut answer = Answer { keep_text: true, asked: 1_000, ..Answer::default() };
         let (mut framer, start) = (Framer::default(), clock::now());
         for (i, read) in reads.iter().enumerate() {
             answer.read(&mut framer, read.as_bytes(), start + Duration::from_millis(10 * i as u64));
@@ -209,6 +224,24 @@ mod tests {
         assert_eq!(answer(&[EMPTY, WORD, DONE]).error, Some(ErrorClass::Truncated));
         assert_eq!(answer(&[ROLE, USAGE, DONE]).error, Some(ErrorClass::Truncated));
         assert_eq!(answer(&["data: nonsense\n\n", DONE]).error, Some(ErrorClass::Malformed));
+    }
+
+    #[test]
+    fn a_usage_of_more_than_was_asked_for_is_no_usage() {
+        for tokens in [1_001, u32::MAX] {
+            let usage = USAGE.replace("\"completion_tokens\":2", &format!("\"completion_tokens\":{tokens}"));
+            let answer = answer(&[ROLE, EMPTY, WORD, &usage, DONE]);
+            assert_eq!(answer.error, Some(ErrorClass::Malformed));
+            assert!(answer.why.unwrap().contains(&tokens.to_string()));
+        }
+        let usage = USAGE.replace("\"prompt_tokens\":6", "\"prompt_tokens\":4294967295");
+        assert_eq!(answer(&[ROLE, EMPTY, WORD, &usage, DONE]).error, Some(ErrorClass::Malformed));
+    }
+
+    #[test]
+    fn what_a_server_says_moves_no_terminal() {
+        let error = "data: {\"error\": {\"message\": \"\\u001b[2Jgone\\u0007\"}}\n\n";
+        assert_eq!(answer(&[EMPTY, error, DONE]).why.unwrap(), "\u{fffd}[2Jgone\u{fffd}");
     }
 
     #[test]

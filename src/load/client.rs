@@ -21,10 +21,11 @@ use super::health::Usage;
 use super::http1;
 use super::lateness::Lateness;
 use super::record::ErrorClass;
-use super::sse::Framer;
+use super::sse::{Framer, LONGEST_EVENT};
 use super::threads::{Lane, Sending, readers};
 use crate::access::{Access, AccessError};
 use crate::settings::Endpoint;
+use crate::units::MOST_TOKENS;
 use crate::workload::Prompt;
 
 /// Larger than what an engine writes at once, so that a read takes all that is there.
@@ -203,10 +204,14 @@ impl Client {
         &self,
         reader: usize,
         request: Vec<u8>,
-        keep_text: bool,
+        (asked, keep_text): (u32, bool),
         arrival: impl FnMut(Instant, bool),
     ) -> Answer {
-        let mut answer = Answer { keep_text, ..Answer::default() };
+        // Whoever writes the body's fields may ask for other lengths.
+        let lengths = ["max_tokens", "max_completion_tokens", "n"];
+        let rewritten = lengths.iter().any(|field| self.0.target.extra_body.contains_key(*field));
+        let asked = if rewritten { MOST_TOKENS } else { asked };
+        let mut answer = Answer { keep_text, asked, ..Answer::default() };
         let sending = Sending::begin();
         let pool = &self.0.readers[reader].pool;
         let mut connection = match pool.take(&self.0.server, &self.0.lateness).await {
@@ -241,8 +246,10 @@ impl Client {
         let (client, reader) = (self.clone(), self.turn());
         let request = self.request(prompt, output_tokens);
         let mut asking = tokio::task::JoinSet::new();
-        asking
-            .spawn_on(async move { client.ask(reader, request, false, |_, _| {}).await }, self.reader(reader).handle());
+        asking.spawn_on(
+            async move { client.ask(reader, request, (output_tokens, false), |_, _| {}).await },
+            self.reader(reader).handle(),
+        );
         self.reader(reader).wake();
         match asking.join_next().await.and_then(Result::ok) {
             Some(Answer { error: None, .. }) => Ok(()),
@@ -310,7 +317,7 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
         let mut body = Vec::new();
         let mut rest = bytes;
         if http.head_read().is_none() {
-            http.push(rest, |part| body.extend_from_slice(part))?;
+            http.push(rest, |part| body.extend_from_slice(part)).map_err(|e| e.to_string())?;
             rest = &[];
         }
         let ok = http.head_read().is_none_or(|head| head.status == 200);
@@ -322,11 +329,14 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
             }
         };
         take(&body);
-        http.push(rest, take)?;
+        http.push(rest, take).map_err(|e| e.to_string())?;
         if token {
             arrival(at, is_first);
         }
-        Ok::<bool, http1::NotHttp>(http.is_over())
+        if framer.overflowed() {
+            return Err(format!("an event of the stream has more than {} MiB", LONGEST_EVENT >> 20));
+        }
+        Ok::<bool, String>(http.is_over())
     };
     let ended = poll_fn(|cx| {
         BYTES.with_borrow_mut(|bytes| {
@@ -339,9 +349,9 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
                     Ok(()) => match read(connection, answer, buffer.filled()) {
                         Ok(false) => continue,
                         Ok(true) => Ok(true),
-                        Err(not_http) => {
+                        Err(why) => {
                             answer.error = Some(ErrorClass::Malformed);
-                            Err(not_http.to_string())
+                            Err(why)
                         }
                     },
                 };

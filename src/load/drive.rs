@@ -268,6 +268,7 @@ impl Drive {
         }
         let (id, turn, reader) = (planned.id, planned.turn, self.client.turn());
         let (client, news, last_sign) = (self.client.clone(), self.news_in.clone(), self.last_sign.clone());
+        let asked_out = planned.output_tokens;
         let asking = async move {
             let arrival = |at: Instant, is_first: bool| {
                 last_sign.fetch_max(micros(start, at), Ordering::Relaxed);
@@ -276,13 +277,13 @@ impl Drive {
                 }
             };
             drop(news.send(News::Sent(id, clock::now())));
-            let answer = client.ask(reader, request, turn.is_some(), arrival).await;
+            let answer = client.ask(reader, request, (asked_out, turn.is_some()), arrival).await;
             drop(news.send(News::Ended(id, Box::new(answer))));
         };
         let lane = self.client.reader(reader);
         let task = self.streams.spawn_on(asking, lane.handle());
         lane.wake();
-        let Planned { due, output_tokens: asked_out, prompt_tokens: asked_in, shared_tokens: shared_in, .. } = planned;
+        let Planned { due, prompt_tokens: asked_in, shared_tokens: shared_in, .. } = planned;
         self.flights
             .insert(id, Flight { id, due, asked_in, shared_in, asked_out, turn, sent: None, first: None, task });
     }

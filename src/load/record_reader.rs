@@ -5,7 +5,7 @@ use std::io;
 use csv::StringRecord;
 
 use super::record::{ErrorClass, RequestRecord};
-use crate::units::Seconds;
+use crate::units::{MOST_TOKENS, Seconds};
 
 /// Why a request file could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -74,12 +74,16 @@ impl Line<'_> {
         self.read(column, |field| field.parse().ok())
     }
 
+    fn tokens(&self, column: &'static str) -> Result<Option<u32>, RecordsError> {
+        self.read(column, |field| field.parse().ok().filter(|tokens| *tokens <= MOST_TOKENS))
+    }
+
     fn told<T>(&self, column: &'static str, value: Option<T>) -> Result<T, RecordsError> {
         value.ok_or_else(|| RecordsError::Value { line: self.number, column, value: String::new() })
     }
 
     fn record(&self, index: usize) -> Result<RequestRecord, RecordsError> {
-        let (tokens_in, tokens_out) = (self.count("tokens_in")?, self.count("tokens_out")?);
+        let (tokens_in, tokens_out) = (self.tokens("tokens_in")?, self.tokens("tokens_out")?);
         let gap = self.read("largest_gap", |field| field.parse::<f32>().ok())?;
         Ok(RequestRecord {
             id: self.count("id")?.unwrap_or(index as u32),
@@ -88,11 +92,11 @@ impl Line<'_> {
             first: self.time("first")?,
             last: self.time("last")?,
             tokens_in,
-            tokens_cached: self.count("tokens_cached")?,
+            tokens_cached: self.tokens("tokens_cached")?,
             tokens_out,
-            asked_out: self.count("asked_out")?.or(tokens_out).unwrap_or(0),
-            asked_in: self.count("asked_in")?.or(tokens_in).unwrap_or(0),
-            shared_in: self.count("shared_in")?.unwrap_or(0),
+            asked_out: self.tokens("asked_out")?.or(tokens_out).unwrap_or(0),
+            asked_in: self.tokens("asked_in")?.or(tokens_in).unwrap_or(0),
+            shared_in: self.tokens("shared_in")?.unwrap_or(0),
             error: self.read("error", ErrorClass::named)?,
             turn: self.count("conversation")?.zip(self.count("turn")?),
             why: None,
@@ -189,6 +193,7 @@ mod tests {
         assert_eq!(said(&format!("{header}0,0,1,2,5,5,\n0,x,1,2,5,5,\n")), "line 3: `sent` cannot be `x`");
         assert_eq!(said(&format!("{header},0,1,2,5,5,\n")), "line 2: `due` cannot be ``");
         assert_eq!(said(&format!("{header}0,0,NaN,2,5,5,\n")), "line 2: `first` cannot be `NaN`");
+        assert_eq!(said(&format!("{header}0,0,1,2,999999999,5,\n")), "line 2: `tokens_in` cannot be `999999999`");
         assert_eq!(said(&format!("{header}0,0,1,2,5,5,odd\n")), "line 2: `error` cannot be `odd`");
     }
 }

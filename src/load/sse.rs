@@ -1,5 +1,8 @@
 //! Server-sent events out of a byte stream that may be split anywhere.
 
+/// The longest event: whole answers of a server that does not stream are far shorter.
+pub const LONGEST_EVENT: usize = 4 << 20;
+
 /// Cuts a stream of bytes into the payloads of its `data:` events.
 #[derive(Default)]
 pub struct Framer {
@@ -8,21 +11,26 @@ pub struct Framer {
     data: Vec<u8>,
     has_data: bool,
     after_return: bool,
+    overflowed: bool,
 }
 
 impl Framer {
     /// Takes bytes as they came and hands over every event that they complete.
     ///
     /// Lines end with LF, CR or CRLF; comments and fields other than `data` are skipped; several `data` lines of one event are
-    /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream).
+    /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream). Behind an event or a line of more than
+    /// [`LONGEST_EVENT`] bytes nothing is understood any more.
     pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && !self.overflowed {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
                 continue;
             }
             let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) else {
-                self.line.extend_from_slice(bytes);
+                self.overflowed = self.line.len() + bytes.len() > LONGEST_EVENT;
+                if !self.overflowed {
+                    self.line.extend_from_slice(bytes);
+                }
                 return;
             };
             self.after_return = bytes[end] == b'\r';
@@ -40,6 +48,11 @@ impl Framer {
         }
     }
 
+    /// Whether an event was too long.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
     fn end_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8])) {
         if line.is_empty() {
             if self.has_data {
@@ -48,6 +61,10 @@ impl Framer {
             self.data.clear();
             self.has_data = false;
         } else if let Some(value) = line.strip_prefix(b"data:") {
+            if self.data.len() + value.len() >= LONGEST_EVENT {
+                self.overflowed = true;
+                return;
+            }
             if self.has_data {
                 self.data.push(b'\n');
             }
@@ -86,6 +103,19 @@ mod tests {
         assert_eq!(events(&bytes), events(&[STREAM]));
         for at in 0..STREAM.len() {
             assert_eq!(events(&[&STREAM[..at], &STREAM[at..]]), events(&[STREAM]), "split at {at}");
+        }
+    }
+
+    #[test]
+    fn a_line_or_an_event_without_an_end_is_given_up() {
+        for piece in [&[b'x'; 1 << 16][..], &b"data: one more line\n".repeat(1 << 12)] {
+            let (mut framer, mut events) = (Framer::default(), 0);
+            for _ in 0..(2 * LONGEST_EVENT / piece.len()) {
+                framer.push(piece, |_| events += 1);
+            }
+            assert!(framer.overflowed() && framer.line.capacity() + framer.data.capacity() <= 2 * LONGEST_EVENT);
+            framer.push(b"\n\ndata: late\n\n", |_| events += 1);
+            assert_eq!(events, 0, "what follows is not understood");
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::board::Board;
 use super::{exposition, metrics};
-use crate::serving::{Serving, respond};
+use crate::serving::{Limits, Serving, respond};
 
 /// How long an answer may still be read once the session has ended.
 const GRACE: Duration = Duration::from_millis(200);
@@ -79,7 +79,7 @@ impl Listening {
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = async move {
-            let serving = Serving::start(listener, router(board));
+            let serving = Serving::start(listener, router(board), Limits::OPEN);
             drop(stopped.await);
             serving.end(GRACE).await;
         };

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::{Event, Sink};
+use crate::printable::printable;
 use crate::verdict::paired::{Judge, Paired};
 
 /// Prints to standard error.
@@ -12,7 +13,7 @@ impl Sink for Plain {
     fn take(&self, event: &Event<'_>) {
         if let Some(line) = line(event) {
             // Where nobody reads the log any more, the session goes on.
-            drop(writeln!(std::io::stderr().lock(), "{line}"));
+            drop(writeln!(std::io::stderr().lock(), "{}", printable(&line)));
         }
     }
 }

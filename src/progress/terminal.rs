@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plain::{begins, line};
 use super::{Event, Sink};
+use crate::printable::printable;
 
 /// Draws on standard error.
 pub struct Terminal {
@@ -70,12 +71,13 @@ impl Sink for Terminal {
                     _ => {}
                 }
                 if let Some(line) = line(event) {
-                    self.bar.println(line);
+                    self.bar.println(printable(&line));
                 }
             }
         }
         let Shown { now, load, best, left } = &*shown;
         let parts = now.values().chain([load, best, left]).map(String::as_str);
-        self.bar.set_message(parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | "));
+        let message = parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | ");
+        self.bar.set_message(printable(&message).into_owned());
     }
 }

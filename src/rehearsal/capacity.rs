@@ -73,7 +73,8 @@ impl<'a> Hours<'a> {
         let draw = || {
             let traffic =
                 outline(&job.plan.workload, job.material, pace(Rate(1.0)), requests as usize, |_| Seconds(0.0));
-            let sent = |o: &Outline| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() };
+            let sent =
+                |o: &Outline| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() };
             traffic.iter().map(sent).collect()
         };
         Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: alone.then(draw) })

@@ -87,7 +87,10 @@ fn parameters_that_the_model_does_not_know_are_refused_by_name() {
         ["`block-size`", "`swap-space`", "hint", "max-num-seqs"].iter().all(|part| error.contains(part)),
         "{error}"
     );
-    let impossible = plan(&[("[8, 16, 128]", "[0, 16, 128]")]);
+    // A space file with it is refused.
+    let mut impossible = plan(&[]);
+    let parameters = impossible.space.parameters.iter_mut();
+    parameters.filter(|p| p.name == "max-num-seqs").for_each(|p| p.values[0] = crate::space::Value::Int(0));
     let error = run(&impossible, &Profile::quickstart(), &[1], 0).unwrap_err().to_string();
     assert!(error.contains("`max-num-seqs` cannot be `0`"), "{error}");
 }

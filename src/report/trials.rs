@@ -42,7 +42,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
                 points.insert(*trial, (*purpose, point.clone()));
                 continue;
             }
-            Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, took, requests } => {
+            Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, took, requests, .. } => {
                 let number = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.4}"));
                 let mut row = vec![
                     probe.to_string(),

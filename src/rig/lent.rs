@@ -15,10 +15,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign};
+use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign, unreasonable};
 use super::{Rig, RigError};
 use crate::clock;
-use crate::serving::{Serving, respond};
+use crate::serving::{Limits, Serving, respond};
 use crate::space::Space;
 use crate::units::Seconds;
 
@@ -75,7 +75,7 @@ impl Lent {
         Ok(Self {
             work: tokio::spawn(work(rig, Arc::clone(&desk), received)),
             listening: tokio::spawn(listen_for_silence(Arc::clone(&desk))),
-            serving: Serving::start(listener, router(Arc::clone(&desk))),
+            serving: Serving::start(listener, router(Arc::clone(&desk)), Limits::OPEN),
             desk,
         })
     }
@@ -371,9 +371,12 @@ async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: 
         Ok(task) => task,
         Err(error) => return says(400, format!("no task: {error}")),
     };
-    if let Task::Launch { point, .. } = &task
-        && let Some(why) = foreign(point, &desk.terms.space)
-    {
+    let refused = match &task {
+        Task::Launch { point, .. } => foreign(point, &desk.terms.space),
+        Task::Probe(ask) => unreasonable(ask),
+        Task::Stop => None,
+    };
+    if let Some(why) = refused {
         return says(400, format!("{why} in {}", desk.terms.greeting.job.space_file));
     }
     let mut books = desk.books();

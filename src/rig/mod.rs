@@ -33,6 +33,7 @@ pub use address::Address;
 pub use cache::{CacheUse, SaidBy};
 pub use either::EitherRig;
 pub use lent::{Lent, LentError, Terms};
+pub(crate) use protocol::foreign;
 pub use protocol::{Greeting, JobMark, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;

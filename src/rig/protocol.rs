@@ -17,7 +17,8 @@
 //! started again, or had given the session up. 400 and 409 bear a sentence.
 //!
 //! A task names values of parameters and never a command line: what is started stands in the worker's own space file, and a point with
-//! other parameters than that file has is refused. There is no authentication: whoever reaches the port may start and stop that engine.
+//! other parameters, or values, than that file has is refused, as are rates and windows beyond reason. There is no authentication: whoever
+//! reaches the port may start and stop that engine.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Failure, Measured, ProbeAsk, Ready, RigError, Trial};
 use crate::digest::sha256;
-use crate::settings::{Plan, Secrets};
+use crate::settings::{Plan, redact_plan, refuses};
 use crate::space::{Point, Space, Value};
 use crate::units::Seconds;
 use crate::workload::{Corpus, Vocabulary};
@@ -65,7 +66,7 @@ impl JobMark {
     /// Of a plan, the file it was read from, the seed of every draw, and the workload's file.
     pub fn of(plan: &Plan, space_file: &str, seed: u64, corpus: &Corpus) -> Self {
         // A secret may differ from machine to machine. Budget and search are the leader's alone: a resumed one may be given more.
-        let plan = Secrets::of(plan).redact_plan(plan);
+        let plan = redact_plan(plan);
         let parts = (&plan.slo, &plan.engine, &plan.workload, &plan.space, seed);
         Self {
             autotune: env!("CARGO_PKG_VERSION").to_owned(),
@@ -148,17 +149,50 @@ impl From<RigError> for Answer {
     }
 }
 
-/// Why a point cannot be one of that space; none where it can. The engine may have told values that the space does not list.
+/// Why a point cannot be one of that space; none where it can. Of a parameter without a default the engine may have told a value that the
+/// space does not list: a number that the flag takes, or a plain word, which is no path and no other flag.
 pub fn foreign(point: &Point, space: &Space) -> Option<String> {
     point.0.iter().find_map(|(name, value)| {
         let Some(parameter) = space.parameter(name) else {
             return Some(format!("the space has no parameter `{name}`"));
         };
-        // As a word of a command line it could be read as another flag.
-        let dashed = matches!(value, Value::Text(word) if word.starts_with('-')) && !parameter.values.contains(value);
-        dashed.then(|| format!("`{value}` is no value of `{name}`"))
+        let listed = parameter.values.iter().any(|known| known.same(value));
+        let told = parameter.default.is_none() && refuses(name, value).is_none();
+        let may_be = match value {
+            _ if listed => true,
+            Value::Text(word) => told && is_plain_word(word),
+            Value::Bool(_) => told,
+            // What an engine alters while it runs is told as a number beside those that are listed.
+            Value::Int(_) | Value::Real(_) => refuses(name, value).is_none(),
+        };
+        (!may_be).then(|| format!("`{value}` is no value of `{name}`"))
     })
 }
+
+/// Whether a word is a name such as `fcfs` or `fp8_e4m3`.
+fn is_plain_word(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.';
+    word.len() <= 64 && word.starts_with(|c: char| c.is_ascii_alphanumeric()) && word.chars().all(plain)
+}
+
+/// Why a probe cannot be asked for; none where it can. Each of its requests is held in memory.
+pub fn unreasonable(ask: &ProbeAsk) -> Option<String> {
+    let (rate, until) = (ask.rate.0, ask.window.to.0);
+    let within = |number: f64, most: f64| (0.0..=most).contains(&number);
+    if !(within(rate, FASTEST) && rate > 0.0) {
+        return Some(format!("a probe has a rate above 0 and at most {FASTEST} requests per second"));
+    }
+    if !(within(until, LONGEST_PROBE) && within(ask.window.from.0, until) && within(ask.answer_time.0, LONGEST_PROBE)) {
+        return Some(format!("a probe has a window that ends after it begins, and within {LONGEST_PROBE} s"));
+    }
+    (rate * until > MOST_REQUESTS).then(|| format!("a probe has at most {MOST_REQUESTS} requests"))
+}
+
+/// Requests per second that no engine of ours comes near.
+const FASTEST: f64 = 100_000.0;
+/// A day, in seconds.
+const LONGEST_PROBE: f64 = 86_400.0;
+const MOST_REQUESTS: f64 = 10_000_000.0;
 
 /// Requests as the file that keeps them has them, so that a leader learns what a resumed session would read back.
 pub(super) mod as_file {
@@ -182,7 +216,11 @@ pub(super) mod as_file {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::ALL_AT_ONCE;
     use crate::settings::parse;
+    use crate::space::Parameter;
+    use crate::units::Rate;
+    use crate::verdict::{Awaited, Window};
 
     fn quickstart() -> Plan {
         parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
@@ -219,7 +257,46 @@ mod tests {
         assert_eq!(foreign(&space.baseline(), &space), None);
         assert_eq!(why("max-num-seqs", Value::Int(12_345)), None, "the engine may have told it");
         assert!(why("host", Value::Text("0.0.0.0".into())).unwrap().contains("`host`"));
+        assert!(why("max-num-seqs", Value::Int(0)).is_some() && why("max-num-seqs", Value::Int(i64::MAX)).is_some());
         assert!(why("max-num-seqs", Value::Text("--model=other".into())).unwrap().contains("--model"));
+        let mut space = space;
+        let texts = |words: &[&str]| words.iter().map(|word| Value::Text((*word).into())).collect();
+        for (name, default) in [("chat-template", Some(Value::Text("/a".into()))), ("scheduling-policy", None)] {
+            space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default });
+        }
+        let why = |name: &str, word: &str| foreign(&Point::default().with(name, Value::Text(word.into())), &space);
+        assert_eq!((why("chat-template", "/b"), why("scheduling-policy", "fcfs")), (None, None));
+        for (name, word) in
+            [("chat-template", "/etc/shadow"), ("chat-template", "c"), ("scheduling-policy", "/etc/shadow")]
+        {
+            assert!(why(name, word).unwrap().contains(word), "{name} {word}");
+        }
+    }
+
+    #[test]
+    fn a_probe_beyond_reason_is_refused() {
+        let ask = |rate, from, to| ProbeAsk {
+            rate: Rate(rate),
+            window: Window { from: Seconds(from), to: Seconds(to) },
+            arrival_seed: 1,
+            content_seed: 2,
+            answer_time: Seconds(0.5),
+            slack: 1.0,
+            awaited: Awaited::All,
+        };
+        assert_eq!(unreasonable(&ask(ALL_AT_ONCE.0, 0.0, 60.0)), None);
+        assert_eq!(unreasonable(&ask(20.0, 10.0, 3600.0)), None);
+        for (rate, from, to) in [
+            (1e300, 0.0, 1.0),
+            (0.0, 0.0, 1.0),
+            (-1.0, 0.0, 1.0),
+            (1.0, 0.0, 1e300),
+            (1.0, 2.0, 1.0),
+            (90_000.0, 0.0, 3600.0),
+            (f64::NAN, 0.0, 1.0),
+        ] {
+            assert!(unreasonable(&ask(rate, from, to)).is_some(), "{rate} {from} {to}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
 use crate::engine::{CACHED_TOKENS_FLAG, Endpoints, api_key, command_line, environment, may_tell_cached_tokens};
 use crate::load::{Client, Cut, Schedule, Target};
+use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets};
 use crate::space::{Point, Value};
 use crate::supervise::{
@@ -40,6 +41,8 @@ pub struct Workplace {
     pub gpus: Option<String>,
     /// Where Python looks for modules, as `PYTHONPATH` says it.
     pub python_path: Option<String>,
+    /// The secrets of our own environment, which engines inherit and may print.
+    pub inherited: Secrets,
 }
 
 /// Engines as processes on this machine.
@@ -93,7 +96,7 @@ impl Running {
 impl RealRig {
     /// A rig for the plan's engine and workload; `corpus` is the workload's file.
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
-        let secrets = Secrets::of(&plan);
+        let secrets = Secrets::of(&plan).and(place.inherited.clone());
         let env = engine_environment(&plan, &place);
         let asks_cached = may_tell_cached_tokens(&plan.engine);
         let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
@@ -174,7 +177,7 @@ impl RealRig {
         if !running.holds_its_limits() {
             return Err(unmoved());
         }
-        let effective = running.endpoints.effective(&running.child.output().text()).await;
+        let effective = running.endpoints.effective(&running.child.output().text()).await.without(&self.secrets);
         let widest = running.live.as_ref().map(|live| live.widest.clone());
         let ready = Ready {
             took: begun.elapsed().into(),
@@ -234,7 +237,7 @@ impl RealRig {
         }
         let folder = self.folder(trial);
         let failed = |e: std::io::Error| RigError::Machine(format!("failed to write into {}: {e}", folder.display()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        create_folder(&folder).map_err(failed)?;
         let again = live.clone();
         let mut command = command_line(&self.plan.engine, &self.place.binary, port, point);
         let mut env = engine_environment(&self.plan, &self.place);
@@ -348,7 +351,7 @@ fn engine_environment(plan: &Plan, place: &Workplace) -> BTreeMap<String, String
 async fn model_served(endpoints: &Endpoints) -> String {
     loop {
         if endpoints.healthy().await
-            && let Some(model) = endpoints.model().await
+            && let Ok(model) = endpoints.model().await
         {
             return model;
         }

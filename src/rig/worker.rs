@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 
 use super::Address;
 use super::protocol::{Answer, Greeting, JobMark, SESSION, Task, WAIT};
 use crate::access::{Access, AccessError, sentence};
+use crate::body::{BodyError, body};
 use crate::clock;
+use crate::printable::printable;
 use crate::units::Seconds;
 
 /// How long a worker may be out of reach: a pod that is moved pulls its image first.
@@ -21,6 +22,10 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const AT_ONCE: Duration = Duration::from_secs(10);
 /// Beyond [`WAIT`], for an answer of many requests over a slow network.
 const TRANSFER: Duration = Duration::from_secs(60);
+/// A greeting, or a sentence.
+const LONGEST_GREETING: usize = 1 << 20;
+/// The requests of a probe: some hundred bytes each.
+const LONGEST_ANSWER: usize = 512 << 20;
 /// What ends a session asks only once, and soon.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -88,7 +93,8 @@ impl Worker {
             }
         };
         let request = || self.request(Method::GET, "hello").timeout(AT_ONCE);
-        let (status, body) = self.persist(self.patience, request, waiting).await.map_err(WorkerError::Away)?;
+        let (status, body) =
+            self.persist(self.patience, LONGEST_GREETING, request, waiting).await.map_err(WorkerError::Away)?;
         let greeting = serde_json::from_slice::<Greeting>(&body).ok().filter(|_| status == StatusCode::OK);
         let Some(greeting) = greeting else {
             return Err(WorkerError::Unfit(format!(
@@ -113,7 +119,7 @@ impl Worker {
         let path = format!("tasks/{number}");
         let begin = || self.request(Method::PUT, &path).json(task).timeout(AT_ONCE);
         let follow = || self.request(Method::GET, &path).timeout(WAIT + TRANSFER);
-        let mut reply = self.persist(patience, begin, |_| {}).await;
+        let mut reply = self.persist(patience, LONGEST_GREETING, begin, |_| {}).await;
         loop {
             let (status, body) = match reply {
                 Ok(reply) => reply,
@@ -130,10 +136,11 @@ impl Worker {
                 },
                 _ => {
                     let why = String::from_utf8_lossy(&body);
-                    return Told::Nothing(format!("{} refused with status {status}: {}", self.name(), why.trim()));
+                    let why = printable(why.trim());
+                    return Told::Nothing(format!("{} refused with status {status}: {why}", self.name()));
                 }
             }
-            reply = self.persist(patience, follow, |_| {}).await;
+            reply = self.persist(patience, LONGEST_ANSWER, follow, |_| {}).await;
         }
     }
 
@@ -160,18 +167,25 @@ impl Worker {
     async fn persist(
         &self,
         patience: Duration,
+        at_most: usize,
         request: impl Fn() -> RequestBuilder,
         mut waiting: impl FnMut(&str),
-    ) -> Result<(StatusCode, Bytes), String> {
+    ) -> Result<(StatusCode, Vec<u8>), String> {
         let begun = clock::now();
         loop {
-            let sent = async {
-                let response = request().send().await?;
-                Ok::<_, reqwest::Error>((response.status(), response.bytes().await?))
-            };
-            let why = match sent.await {
-                Ok((status, _)) if status.is_server_error() => format!("it answers with status {status}"),
-                Ok(answer) => return Ok(answer),
+            let why = match request().send().await {
+                Ok(response) if response.status().is_server_error() => {
+                    format!("it answers with status {}", response.status())
+                }
+                Ok(response) => {
+                    let status = response.status();
+                    match body(response, at_most).await {
+                        Ok(bytes) => return Ok((status, bytes)),
+                        // It would be as long the next time.
+                        Err(error @ BodyError::TooLong { .. }) => return Err(format!("{}: {error}", self.name())),
+                        Err(error) => error.to_string(),
+                    }
+                }
                 Err(error) => sentence(&error.without_url()),
             };
             if begun.elapsed() >= patience {

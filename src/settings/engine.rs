@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use toml::de::DeTable;
 
+use super::domains;
 use super::format::ENGINE;
 use super::plan::EnginePlan;
 use super::reader::{self, Fields, Place};
 use crate::problems::Problem;
+use crate::space::Value;
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
@@ -46,10 +48,18 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
 /// Reports fixed arguments that set a tuned parameter, or a flag that is the tuner's own.
 pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<Problem>) {
     for key in ["command", "args"] {
-        for (word, span) in fields.texts(key).unwrap_or_default() {
+        let words = fields.texts(key).unwrap_or_default();
+        for (place, (word, span)) in words.iter().enumerate() {
             let Some(flag) = word.strip_prefix("--") else { continue };
             let written = flag.split_once('=').map_or(flag, |(name, _)| name);
             let name = flag_name(written);
+            let glued = flag.split_once('=').map(|(_, value)| (value, span));
+            if let Some((value, span)) = glued.or_else(|| words.get(place + 1).map(|(value, span)| (&**value, span)))
+                && let Some(takes) = number(value).and_then(|value| domains::refuses(&name, &value))
+            {
+                let message = format!("the engine cannot take `{name}` {value}");
+                problems.push(Problem::new(span, message, "not a value of this flag", format!("write {takes}")));
+            }
             let tuned = |name: &str| tuned.iter().find(|parameter| *parameter == name);
             // `--no-x` switches x off, unless an engine really has a flag of that name and it is tuned.
             let tuned = tuned(&name).or_else(|| name.strip_prefix("no-").and_then(tuned));
@@ -68,6 +78,11 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
             }
         }
     }
+}
+
+/// The number that a word of a command line is, if it is one.
+fn number(word: &str) -> Option<Value> {
+    word.parse().map(Value::Int).ok().or_else(|| word.parse().map(Value::Real).ok())
 }
 
 /// The name of a flag in the one spelling that we compare: words joined by `-`.

@@ -3,6 +3,8 @@
 //!
 //! The tables are kept from the formatter, so that one knob stays one line.
 
+use crate::units::MOST_TOKENS;
+
 /// One `[section]` of the file.
 pub struct Section {
     /// Its name, without brackets.
@@ -130,8 +132,10 @@ pub enum Kind {
 /// The most values that a parameter may have.
 pub const MOST_VALUES: usize = 10_000;
 
-const TOKENS: i64 = u32::MAX as i64;
-const COUNT: Kind = Kind::Integer { min: 1, max: TOKENS };
+const TOKENS: i64 = MOST_TOKENS as i64;
+const TOKEN_COUNT: Kind = Kind::Integer { min: 1, max: TOKENS };
+/// Each of them is held in memory.
+const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 const POSITIVE_TIME: Kind = Kind::Time { zero: false };
 
 /// Every section, in the order of the documentation.
@@ -192,13 +196,13 @@ pub static WORKLOAD: Table = Table {
         Key::default("shared_prefixes", COUNT, "1", "How many different shared prefixes there are.").of(&["random"]),
         Key::required("starters", COUNT, "How many different documents conversations start from.").of(&["conversations"]),
         Key::required("starter_tokens", Kind::Lengths, "Tokens of a starter.").of(&["conversations"]),
-        Key::required("turns", COUNT, "Turns of every conversation.").of(&["conversations"]),
+        Key::required("turns", Kind::Integer { min: 1, max: 10_000 }, "Turns of every conversation.").of(&["conversations"]),
         Key::required("question_tokens", Kind::Lengths, "Tokens that the user adds in each turn.").of(&["conversations"]),
         Key::required("output_tokens", Kind::Lengths, "Tokens of an answer.").of(&["random", "conversations"]),
         Key::optional("output_tokens", Kind::Lengths, "Tokens of an answer; without it those of the answers in the file.").of(&["sharegpt"]),
         Key::optional("output_tokens", Kind::Lengths, "Tokens of an answer, for lines that do not say.").of(&["jsonl"]),
         Key::default("think_time", Kind::Time { zero: true }, "\"0s\"", "Time between an answer and the next turn.").of(&["conversations"]),
-        Key::default("block_tokens", COUNT, "512", "Tokens that one of the file's hash ids stands for.").of(&["trace"]),
+        Key::default("block_tokens", TOKEN_COUNT, "512", "Tokens that one of the file's hash ids stands for.").of(&["trace"]),
         Key::default("time_unit", POSITIVE_TIME, "\"1ms\"", "What one unit of the file's `timestamp` is.").of(&["trace"]),
     ],
 };
@@ -214,9 +218,9 @@ pub static LENGTHS: Table = Table {
         Key::required("median", Kind::Positive, "Median in tokens.").of(&["lognormal"]),
         Key::required("sigma", Kind::Positive, "Standard deviation of the logarithm.").of(&["lognormal"]),
         Key::required("edges", Kind::Integers { min: 1, max: TOKENS }, "Where bins begin, ascending, and where the last one ends, itself included.").of(&["histogram"]),
-        Key::required("counts", Kind::Integers { min: 0, max: TOKENS }, "The weight of each bin: one number fewer than `edges`.").of(&["histogram"]),
-        Key::default("min", COUNT, "1", "The smallest count; smaller draws are raised to it.").of(&["uniform", "normal", "lognormal"]),
-        Key::required("max", COUNT, "The largest count; larger draws are lowered to it.").of(&["uniform", "normal", "lognormal"]),
+        Key::required("counts", Kind::Integers { min: 0, max: u32::MAX as i64 }, "The weight of each bin: one number fewer than `edges`.").of(&["histogram"]),
+        Key::default("min", TOKEN_COUNT, "1", "The smallest count; smaller draws are raised to it.").of(&["uniform", "normal", "lognormal"]),
+        Key::required("max", TOKEN_COUNT, "The largest count; larger draws are lowered to it.").of(&["uniform", "normal", "lognormal"]),
     ],
 };
 
@@ -336,10 +340,9 @@ impl Kind {
             Self::Positive => "a number greater than 0".into(),
             Self::Share { min, max } => format!("a percentage from \"{}%\" to \"{}%\"", min * 100.0, max * 100.0),
             Self::Time { .. } => "a number and a unit (us, ms, s, m or h), such as \"10s\" or \"1h30m\"".into(),
-            Self::Lengths => {
-                "an integer of at least 1, or a distribution such as { distribution = \"uniform\", min = 10, max = 20 }"
-                    .into()
-            }
+            Self::Lengths => format!(
+                "an integer from 1 to {MOST_TOKENS}, or a distribution such as {{ distribution = \"uniform\", min = 10, max = 20 }}"
+            ),
             Self::Number => "an integer or a real number".into(),
             Self::Value => "an integer, a real number, a string, true or false".into(),
             Self::Values => "a list of values, such as [1, 2, 4]".into(),

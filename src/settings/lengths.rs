@@ -7,6 +7,7 @@ use super::format::{Kind, LENGTHS};
 use super::plan::{LengthShape, Lengths};
 use super::reader::{self, Fields, Place};
 use crate::problems::Problem;
+use crate::units::MOST_TOKENS;
 
 /// Reads an integer or a table with `distribution`.
 pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {
@@ -58,7 +59,7 @@ fn histogram(path: &str, fields: &Fields, value: &Spanned<DeValue>, problems: &m
 
 fn fixed(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {
     let count = value.get_ref().as_integer().and_then(|i| u32::from_str_radix(i.as_str(), i.radix()).ok());
-    let count = count.filter(|count| *count >= 1);
+    let count = count.filter(|count| (1..=MOST_TOKENS).contains(count));
     if count.is_none() {
         let hint = format!("write {}", Kind::Lengths.expects());
         problems.push(Problem::new(&value.span(), format!("`{path}` is out of range"), "out of range", hint));

@@ -4,6 +4,7 @@
 //! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
 
 mod constraints;
+mod domains;
 mod engine;
 mod format;
 mod lengths;
@@ -27,13 +28,14 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
+pub use domains::refuses;
 pub use plan::{
     ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
     Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
     WorkloadPlan,
 };
 pub use schema::schema;
-pub use secrets::{REDACTED, Secrets};
+pub use secrets::{REDACTED, Secrets, redact_plan, redact_variable, redact_words};
 
 use crate::space::Space;
 use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};

@@ -6,6 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::domains;
 use super::engine::{OUR_FLAGS, flag_name};
 use super::format::{MOST_VALUES, PARAMETER};
 use super::reader::{self, Fields, Place};
@@ -46,6 +47,7 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
             let message = format!("`{name}` stands twice in `[parameters]`");
             let hint = "keep one of them; `_` and `-` are the same in a flag";
             problems.push(Problem::new(&span, message, "again here", hint));
+            continue;
         }
         let read = parameter(&name, &span, value, problems);
         parameters.names.push(name);
@@ -116,6 +118,15 @@ fn parameter(
             return None;
         }
     };
+    if let Some((odd, takes)) = values.iter().find_map(|value| Some((value, domains::refuses(name, value)?))) {
+        let mut listed = fields.values("values").into_iter().flatten();
+        let bound = if Some(odd) == values.last() && values.len() > 1 { "max" } else { "min" };
+        let span = listed.find_map(|(value, span)| (value == odd).then(|| span.clone())).or_else(|| fields.span(bound));
+        let message = format!("the engine cannot take `{name}` {odd}");
+        let hint = format!("write {takes}");
+        problems.push(Problem::new(&span.unwrap_or_else(|| value.span()), message, "not a value of this flag", hint));
+        return None;
+    }
     if let (Some(word), [Value::Bool(_), ..]) = (name.strip_prefix("no-"), values.as_slice()) {
         let hint = format!("tune `{word}` instead; false gives --no-{word}");
         problems.push(Problem::new(key, format!("`{name}` is a switch turned around"), "negated", hint));

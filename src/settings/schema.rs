@@ -43,7 +43,7 @@ pub fn schema() -> Value {
         "$defs": {
             "duration": { "type": "string", "pattern": measure::DURATION_PATTERN },
             "positive_duration": { "type": "string", "pattern": measure::POSITIVE_DURATION_PATTERN },
-            "lengths": { "anyOf": [{ "type": "integer", "minimum": 1, "maximum": u32::MAX }, table_schema(&LENGTHS)] },
+            "lengths": { "anyOf": [{ "type": "integer", "minimum": 1, "maximum": crate::units::MOST_TOKENS }, table_schema(&LENGTHS)] },
             "parameter": table_schema(&PARAMETER),
         },
     })

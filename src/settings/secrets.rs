@@ -1,49 +1,82 @@
-//! What must never be written down: values of environment variables and arguments that are named like secrets.
+//! What must never be written down: values of variables, arguments and keys that are named like secrets, and passwords in addresses.
+//!
+//! Where a value stands tells whether it is a secret, and it is taken out there alone: another argument may have the same text. Only in
+//! free text, such as an engine's log, are secrets found by their text, and there only those that are too long to be a word by chance.
+
+use std::ops::Range;
 
 use super::Plan;
 
-/// Words that name a secret, in environment variables and in flags.
-const NAMES: [&str; 6] = ["token", "key", "secret", "password", "passwd", "credential"];
-/// Words that contain one of the names but count tokens or name files.
-const INNOCENT: [&str; 3] = ["tokens", "tokenizer", "keyfile"];
+/// Parts of a name that tell a secret, in environment variables, flags and keys of JSON.
+const NAMES: [&str; 9] =
+    ["token", "key", "secret", "password", "passwd", "passphrase", "credential", "authorization", "cookie"];
+/// Words that tell a secret at the end of a name of several.
+const ENDS: [&str; 4] = ["pat", "auth", "pwd", "pass"];
+/// Parts of names that contain one of the names but count or name tokens.
+const INNOCENT: [&str; 11] = [
+    "tokens",
+    "tokenizer",
+    "token-threshold",
+    "token-id",
+    "bos-token",
+    "eos-token",
+    "pad-token",
+    "unk-token",
+    "mask-token",
+    "keyfile",
+    "allow-credentials",
+];
+/// Ends of names whose value says where a secret lies.
+const PLACES: [&str; 3] = ["file", "path", "dir"];
 /// Stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
+/// Shorter texts than this are left in free text: numbers and words of it would go too.
+const SHORTEST_IN_TEXT: usize = 8;
 
-/// The secret values of a plan.
+/// Secret values, to be found in free text.
 #[derive(Clone, Default)]
 pub struct Secrets(Vec<String>);
+
+impl std::fmt::Debug for Secrets {
+    /// How many there are.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} secrets", self.0.len())
+    }
+}
 
 impl Secrets {
     /// Of these values; empty ones are none.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        Self(values.into_iter().filter(|v| !v.is_empty()).collect())
+        let mut values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
+        // One may be the beginning of another.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Self(values)
     }
 
     /// Those that a plan holds in `engine.env`, `engine.args` and `engine.command`.
     pub fn of(plan: &Plan) -> Self {
-        let env = plan.engine.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let words: Vec<&str> = plan.engine.command.iter().chain(&plan.engine.args).map(String::as_str).collect();
-        Self::among(env, &words)
+        let words = [&plan.engine.command, &plan.engine.args].into_iter().flat_map(|words| {
+            let places = in_words(words);
+            places.into_iter().filter_map(|(at, range)| Some(words.get(at)?.get(range)?.to_owned())).collect::<Vec<_>>()
+        });
+        let variables = plan.engine.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Self::new(words).and(Self::of_variables(variables))
     }
 
-    /// Those among environment variables, by name and value, and the words of a command line.
-    pub fn among<'t>(env: impl IntoIterator<Item = (&'t str, &'t str)>, words: &[&str]) -> Self {
-        let env = env.into_iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned());
-        let args = words.iter().enumerate().filter_map(|(i, word)| {
-            let flag = word.strip_prefix("--")?;
-            match flag.split_once('=') {
-                Some((name, value)) => is_secret(name).then(|| value.to_owned()),
-                None => is_secret(flag).then(|| words.get(i + 1).map(|value| (*value).to_owned()))?,
-            }
+    /// Those among environment variables, by name and value.
+    pub fn of_variables(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let found = variables.into_iter().flat_map(|(name, value)| {
+            let places = in_variable(&name, &value);
+            places.into_iter().filter_map(|range| Some(value.get(range)?.to_owned())).collect::<Vec<_>>()
         });
-        Self::new(env.chain(args))
+        Self::new(found)
     }
 
     /// These and others.
     #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
-        self
+    pub fn and(self, others: Self) -> Self {
+        Self::new(self.0.into_iter().chain(others.0))
     }
 
     /// Whether there are none.
@@ -51,23 +84,227 @@ impl Secrets {
         self.0.is_empty()
     }
 
-    /// The text without them.
+    /// Free text without them.
     pub fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
-    }
-
-    /// The plan as it may be written down.
-    pub fn redact_plan(&self, plan: &Plan) -> Plan {
-        let mut plan = plan.clone();
-        let words = plan.engine.command.iter_mut().chain(&mut plan.engine.args).chain(plan.engine.env.values_mut());
-        words.for_each(|word| *word = self.redact(word));
-        plan
+        let long = self.0.iter().filter(|secret| secret.len() >= SHORTEST_IN_TEXT);
+        long.fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
     }
 }
 
+/// The plan as it may be written down.
+pub fn redact_plan(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.engine.command = redact_words(&plan.engine.command);
+    plan.engine.args = redact_words(&plan.engine.args);
+    for (name, value) in &mut plan.engine.env {
+        *value = redact_variable(name, value);
+    }
+    plan
+}
+
+/// The words of a command line as they may be written down.
+pub fn redact_words<S: AsRef<str>>(words: &[S]) -> Vec<String> {
+    let mut redacted: Vec<String> = words.iter().map(|word| word.as_ref().to_owned()).collect();
+    // From behind, so that earlier places of the same word stay where they are.
+    for (at, range) in in_words(words).into_iter().rev() {
+        redacted[at].replace_range(range, REDACTED);
+    }
+    redacted
+}
+
+/// The value of an environment variable as it may be written down.
+pub fn redact_variable(name: &str, value: &str) -> String {
+    let mut value = value.to_owned();
+    in_variable(name, &value).into_iter().rev().for_each(|range| value.replace_range(range, REDACTED));
+    value
+}
+
+/// Where secrets stand in a variable's value, in order.
+fn in_variable(name: &str, value: &str) -> Vec<Range<usize>> {
+    if is_secret(name) && !value.is_empty() { whole(value) } else { in_value(value) }
+}
+
+/// The one place that is all of a text.
+fn whole(text: &str) -> Vec<Range<usize>> {
+    std::iter::once(0..text.len()).collect()
+}
+
+/// How many of the next words are values of a secret flag.
+#[derive(Clone, Copy, PartialEq)]
+enum Behind {
+    Nothing,
+    One,
+    /// vLLM's `--api-key` takes several.
+    All,
+}
+
+/// Where secrets stand in the words of a command line: which word, and which bytes of it, in order.
+fn in_words<S: AsRef<str>>(words: &[S]) -> Vec<(usize, Range<usize>)> {
+    let mut found = Vec::new();
+    let mut behind = Behind::Nothing;
+    for (at, word) in words.iter().map(AsRef::as_ref).enumerate() {
+        let flag = word.strip_prefix('-').filter(|rest| !rest.is_empty()).map(|rest| rest.trim_start_matches('-'));
+        let assigned = word.split_once('=').filter(|(name, _)| {
+            let name = name.trim_start_matches('-');
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        });
+        let ranges = match (flag, assigned) {
+            (None, _) if behind != Behind::Nothing => whole(word),
+            (_, Some((name, value))) => {
+                let start = name.len() + 1;
+                shifted(in_variable(name.trim_start_matches('-'), value), start)
+            }
+            _ => in_value(word),
+        };
+        behind = match (flag, assigned) {
+            (Some(name), None) if normal(name) == "api-key" => Behind::All,
+            (Some(name), None) if is_secret(name) => Behind::One,
+            (None, _) if behind == Behind::All => Behind::All,
+            _ => Behind::Nothing,
+        };
+        found.extend(ranges.into_iter().filter(|range| !range.is_empty()).map(|range| (at, range)));
+    }
+    found
+}
+
+/// Where secrets stand in a text that has no name of its own: a line of a shell, JSON, a header, an address. In order, apart from each other.
+fn in_value(text: &str) -> Vec<Range<usize>> {
+    let mut found = in_json(text);
+    found.extend(in_addresses(text));
+    found.extend(in_header(text));
+    let pieces = pieces(text);
+    if pieces.len() > 1 {
+        let words: Vec<&str> = pieces.iter().map(|piece| &text[piece.clone()]).collect();
+        found.extend(
+            in_words(&words).into_iter().flat_map(|(at, range)| shifted(std::iter::once(range), pieces[at].start)),
+        );
+    }
+    found.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for range in found {
+        match apart.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
+fn shifted(ranges: impl IntoIterator<Item = Range<usize>>, by: usize) -> Vec<Range<usize>> {
+    ranges.into_iter().map(|range| range.start + by..range.end + by).collect()
+}
+
+/// The words of a line as a shell takes them apart, quotes included.
+fn pieces(text: &str) -> Vec<Range<usize>> {
+    let (mut found, mut start, mut quote) = (Vec::new(), None, None);
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c.is_whitespace() => found.extend(start.take().map(|start| start..at)),
+            None => {
+                start = start.or(Some(at));
+                quote = Some(c).filter(|c| matches!(c, '"' | '\''));
+            }
+        }
+    }
+    found.extend(start.map(|start| start..text.len()));
+    found
+}
+
+/// Strings under the keys of JSON, or of what Python prints, that are named like secrets; those of a list under such a key too.
+fn in_json(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut rest = 0;
+    let mut secret = false;
+    while let Some(open) = text[rest..].find(['"', '\'', '{', '}', ']', ',']).map(|at| rest + at) {
+        let mark = &text[open..=open];
+        rest = open + 1;
+        if matches!(mark, "{" | "}" | "]") {
+            secret = false;
+        }
+        if !matches!(mark, "\"" | "'") {
+            continue;
+        }
+        let inside = text[rest..].char_indices().scan(false, |escaped, (at, c)| {
+            let ends = !*escaped && mark.starts_with(c);
+            *escaped = c == '\\' && !*escaped;
+            Some(ends.then_some(at))
+        });
+        let Some(length) = inside.flatten().next() else { break };
+        let inside = rest..rest + length;
+        rest = inside.end + 1;
+        let behind = text[rest..].trim_start();
+        if let Some(value) = behind.strip_prefix(':').map(str::trim_start) {
+            secret = is_secret(&text[inside]);
+            // A number or a bare word ends where the next mark is.
+            if secret && !value.starts_with(['"', '\'', '[', '{']) {
+                let from = text.len() - value.len();
+                let length = value.find([',', '}', ']']).unwrap_or(value.len());
+                found.push(from..from + value[..length].trim_end().len());
+            }
+        } else if secret {
+            found.push(inside);
+            secret = !text[..open].trim_end().ends_with(':');
+        }
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
+/// Names and passwords of addresses, and parameters of their queries that are named like secrets.
+fn in_addresses(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (scheme, _) in text.match_indices("://") {
+        let start = scheme + 3;
+        let length = text[start..].find(|c: char| c.is_whitespace() || "\"'<>`".contains(c));
+        let end = length.map_or(text.len(), |length| start + length);
+        let authority = start..text[start..end].find(['/', '?', '#']).map_or(end, |length| start + length);
+        if let Some(user) = text[authority].rfind('@') {
+            // A token may stand alone, where a name is meant.
+            let password = text[start..start + user].find(':').map_or(start, |colon| start + colon + 1);
+            found.push(password..start + user);
+        }
+        let query = text[start..end].find('?').map(|at| start + at + 1);
+        let mut from = query.unwrap_or(end);
+        for part in text[from..end].split('&') {
+            if let Some((name, value)) = part.split_once('=').filter(|(name, _)| is_secret(name)) {
+                let at = from + name.len() + 1;
+                found.push(at..at + value.len());
+            }
+            from += part.len() + 1;
+        }
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
+/// The value of a header that is named like a secret, to the end of its quotes.
+fn in_header(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (colon, _) in text.match_indices(": ") {
+        let mut words = text[..colon].rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+        if words.next().is_some_and(is_secret) {
+            let start = colon + 2;
+            let length = text[start..].find(['"', '\'', '\n']).unwrap_or(text.len() - start);
+            found.extend((length > 0).then_some(start..start + length));
+        }
+    }
+    found
+}
+
+fn normal(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['_', '.'], "-")
+}
+
+/// Whether what has this name is a secret.
 fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    NAMES.iter().any(|n| name.contains(n)) && !INNOCENT.iter().any(|i| name.contains(i))
+    let name = INNOCENT.iter().fold(normal(name), |name, innocent| name.replace(innocent, ""));
+    let (rest, last) = name.rsplit_once('-').unwrap_or(("", &name));
+    if PLACES.contains(&last) {
+        return false;
+    }
+    NAMES.iter().any(|n| name.contains(n)) || (!rest.is_empty() && ENDS.contains(&last))
 }
 
 #[cfg(test)]
@@ -76,20 +313,99 @@ mod tests {
 
     #[test]
     fn names_tell_secrets_from_counts() {
-        assert!(is_secret("HF_TOKEN") && is_secret("api-key") && is_secret("AWS_SECRET_ACCESS_KEY"));
-        assert!(!is_secret("max-num-batched-tokens") && !is_secret("tokenizer-mode"));
+        for name in
+            ["HF_TOKEN", "api-key", "AWS_SECRET_ACCESS_KEY", "GITHUB_PAT", "NGC_AUTH", "DB_PWD", "ssl-keyfile-password"]
+        {
+            assert!(is_secret(name), "{name}");
+        }
+        for flag in crate::engine::VLLM_FLAGS.lines() {
+            assert_eq!(is_secret(flag), matches!(flag, "api-key" | "hf-token"), "{flag}");
+        }
+        for name in ["PWD", "OLDPWD", "PATH", "HF_TOKEN_PATH", "SSH_AUTH_SOCK", "bos_token_id"] {
+            assert!(!is_secret(name), "{name}");
+        }
     }
 
     #[test]
-    fn a_plan_is_written_down_without_its_secrets() {
-        let text = "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"vllm\"\ncommand = [\"vllm\", \"serve\", \"m\"]\n\
-            args = [\"--api-key\", \"sk-1234\", \"--max-model-len\", \"4096\"]\nenv = { HF_TOKEN = \"hf_5678\" }\n\
-            [workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n\
-            [parameters]\nmax-num-seqs = { values = [8, 16], default = 8 }\n";
-        let plan = crate::settings::parse("space.toml", text).unwrap();
+    fn a_secret_is_taken_out_where_it_stands_and_nowhere_else() {
+        let plan = plan_with(
+            r#""--max-model-len", "1024", "--api-key", "1", "24", "--seed", "1""#,
+            r#"HF_HUB_DISABLE_IMPLICIT_TOKEN = "1", OMP_NUM_THREADS = "1""#,
+        );
+        let redacted = redact_plan(&plan);
+        let expected = ["--max-model-len", "1024", "--api-key", REDACTED, REDACTED, "--seed", "1"];
+        assert_eq!(redacted.engine.args, expected);
+        assert_eq!(redacted.engine.env["OMP_NUM_THREADS"], "1");
+        assert_eq!(redacted.engine.env["HF_HUB_DISABLE_IMPLICIT_TOKEN"], REDACTED);
+        assert_eq!(redact_plan(&redacted), redacted, "once is enough");
         let secrets = Secrets::of(&plan);
-        let written = serde_json::to_string(&secrets.redact_plan(&plan)).unwrap();
-        assert!(!written.contains("sk-1234") && !written.contains("hf_5678"), "{written}");
-        assert!(written.contains("4096") && written.contains("HF_TOKEN"));
+        assert!(!secrets.is_empty());
+        assert_eq!(secrets.redact("took 1024 ms, 1 of 24"), "took 1024 ms, 1 of 24", "short ones are left in a log");
+    }
+
+    #[test]
+    fn wherever_a_user_puts_a_secret_it_is_found() {
+        for (words, innocent) in [
+            (&["--api-key", "hush-one", "hush-two", "--port"][..], "--port"),
+            (&["--api_key=hush-one", "--max-num-seqs"], "--max-num-seqs"),
+            (&["--hf-token", "hush-one", "model"], "model"),
+            (&["env", "MY_TOKEN=hush-one", "vllm"], "vllm"),
+            (&["env", "DEPLOY_PAT=hush-one", "REGION=eu"], "REGION=eu"),
+            (&["sh", "-c", "export DB_PWD=hush-one; vllm serve m --api-key 'hush two' --seed 4"], "--seed 4"),
+            (&["--proxy", "http://me:hush-one@proxy:8080/x?y=1"], "proxy:8080/x?y=1"),
+            (&["--index-url=https://hush-one@pypi.example/simple"], "pypi.example"),
+            (&["--url", "https://h/v1?region=eu&access_token=hush-one&x=2"], "region=eu"),
+            (&["--config", r#"{"api_key": "hush-one", "size": 4}"#], r#""size": 4"#),
+            (&["--config", r#"{"a": {"secret": ["hush-one", "hush\"hush-two"], "b": "c"}}"#], r#""b": "c""#),
+            (&["--config", r#"{"password": 4711004711, "b": 2}"#], r#""b": 2"#),
+            (&["--config={'auth-token': 'hush-one', 'tokens': '12'}"], "12"),
+            (&["--header", "Authorization: Bearer hush-one"], "Authorization"),
+        ] {
+            let said = redact_words(words).join(" ");
+            assert!(!said.contains("hush") && !said.contains("4711"), "{said}");
+            assert!(said.contains(innocent) && said.contains(REDACTED), "{said}");
+        }
+        let proxy = redact_variable("HTTPS_PROXY", "http://user:hush-one@proxy:3128");
+        assert_eq!(proxy, "http://user:[redacted]@proxy:3128");
+    }
+
+    #[test]
+    fn words_without_a_secret_stay_as_they_are() {
+        for words in [
+            &["--speculative-config", r#"{"method": "ngram", "num_speculative_tokens": 4}"#][..],
+            &["--max-num-batched-tokens", "2048", "--long-prefill-token-threshold", "512"],
+            &["--override-generation-config", r#"{"eos_token_id": 2}"#, "--url", "http://h:8000/a@b?c=d"],
+            &["sh", "-c", "vllm serve 'my model' --port 8000"],
+            &["--", "-", "", "=", "a=", "://", "://@", "'", "\"", "{\"key\":"],
+        ] {
+            assert_eq!(redact_words(words), words);
+        }
+    }
+
+    #[test]
+    fn free_text_loses_what_is_long_enough() {
+        let inherited =
+            [("HF_TOKEN", "hf_abcdefgh"), ("AWS_SECRET_ACCESS_KEY", "hf_abcdefgh-and-more"), ("LANG", "C.UTF-8-long")];
+        let secrets = Secrets::of_variables(inherited.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let said = secrets.redact("hf_abcdefgh, hf_abcdefgh-and-more and C.UTF-8-long");
+        assert_eq!(said, "[redacted], [redacted] and C.UTF-8-long");
+        assert!(!format!("{secrets:?}").contains("hf_"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_words_are_redacted_without_a_panic(words in proptest::collection::vec("[-a-z=:/@?&{}\\[\\]\"' é\\\\]{0,20}|--api-key|\"key\"", 0..6)) {
+            let redacted = redact_words(&words);
+            proptest::prop_assert_eq!(redacted.len(), words.len());
+        }
+    }
+
+    fn plan_with(args: &str, env: &str) -> Plan {
+        let text = format!(
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"vllm\"\ncommand = [\"vllm\", \"serve\", \"m\"]\nargs = [{args}]\nenv = {{ {env} }}\n\
+            [workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n\
+            [parameters]\nmax-num-seqs = {{ values = [8, 16], default = 8 }}\n"
+        );
+        crate::settings::parse("space.toml", &text).unwrap()
     }
 }

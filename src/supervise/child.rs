@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::guardian::Report;
 use super::output::Output;
 use super::processes::{Group, boot_id, stat, sweep};
+use super::scratch;
 use crate::clock;
 use crate::engine::diagnosis::Exit;
 use crate::settings::Secrets;
@@ -91,14 +92,13 @@ impl Child {
     /// Where guardian, files or engine cannot be started; nothing is left running then.
     pub async fn spawn(launch: Launch, secrets: Secrets) -> Result<Self, SuperviseError> {
         let output = Output::to_file(&launch.log, secrets).map_err(SuperviseError::Files)?;
-        // Unix sockets live here, and their paths may not exceed 107 bytes: a short path in the system's temporary folder.
-        let scratch = tempfile::Builder::new().prefix("autotune-").tempdir().map_err(SuperviseError::Files)?.keep();
+        let scratch = scratch::make().map_err(SuperviseError::Files)?;
         let failed = |source| SuperviseError::Guardian { program: launch.guardian.clone(), source };
         #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
         let mut guardian = tokio::process::Command::new(&launch.guardian)
             .arg("guardian")
             .arg("--scratch")
-            .arg(&scratch)
+            .arg(scratch.path())
             .args(["--grace-ms", &launch.grace.as_millis().to_string(), "--"])
             .args(&launch.command)
             .envs(&launch.env)
@@ -116,10 +116,7 @@ impl Child {
         let mut reports = BufReader::new(reports);
         let engine = match next_report(&mut reports).await {
             Some(Report::Spawned(engine)) => engine,
-            Some(Report::NotSpawned(why)) => {
-                drop(std::fs::remove_dir_all(&scratch));
-                return Err(SuperviseError::NotSpawned(why));
-            }
+            Some(Report::NotSpawned(why)) => return Err(SuperviseError::NotSpawned(why)),
             _ => return Err(failed(std::io::Error::other(format!("it ended at once: {}", output.text().trim())))),
         };
         let pid = guardian.id().unwrap_or_default() as i32;
@@ -127,6 +124,7 @@ impl Child {
             Group { guardian: pid, guardian_started: stat(pid).map_or(0, |s| s.started), engine, boot: boot_id() };
         let (tell, state) = watch::channel(State::default());
         tokio::spawn(follow(reports, tell));
+        let scratch = scratch.keep();
         Ok(Self { group, scratch, output, orders: Some(orders), guardian, state, grace: launch.grace })
     }
 
@@ -157,7 +155,7 @@ impl Child {
             empty = self.empty_within(GUARDIAN_GRACE).await;
         }
         // A guardian that said "empty" has nothing left; one that died without a word may have left the engine to us.
-        let swept = if empty { 0 } else { sweep(&self.group).await };
+        let swept = if empty { 0 } else { sweep(&self.group, &self.scratch).await };
         drop(self.orders.take());
         drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
         drop(std::fs::remove_dir_all(&self.scratch));
@@ -168,7 +166,7 @@ impl Child {
     pub async fn kill(mut self) {
         self.order("kill").await;
         self.empty_within(GUARDIAN_GRACE).await;
-        sweep(&self.group).await;
+        sweep(&self.group, &self.scratch).await;
     }
 
     async fn order(&mut self, word: &str) {

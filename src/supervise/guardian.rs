@@ -6,8 +6,10 @@
 //! no child left, nothing of the engine is left. It must stay small: no runtime, no clock but sleeping, no logic of trials.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -59,10 +61,17 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     nix::sys::prctl::set_child_subreaper(true)?;
     let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let errors = output.try_clone()?;
-    let (program, arguments) = command.split_first().ok_or("no command")?;
+    // Whoever ends every `autotune` by its name leaves us to our work.
+    nix::sys::prctl::set_name(c"engine-guardian")?;
+    let program = command.first().ok_or("no command")?;
+    if !can_be_run(program) {
+        say(&Report::NotSpawned(format!("{program}: there is no such program")));
+        return Ok(());
+    }
     #[expect(clippy::disallowed_methods, reason = "the guardian is the part of supervise that starts the engine")]
-    let spawned = std::process::Command::new(program)
-        .args(arguments)
+    let spawned = std::process::Command::new(std::env::current_exe()?)
+        .args(["engine", "--guardian", &std::process::id().to_string(), "--"])
+        .args(command)
         .env("TMPDIR", scratch)
         .env("VLLM_RPC_BASE_PATH", scratch)
         .stdin(Stdio::null())
@@ -87,6 +96,35 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     drop(std::fs::remove_dir_all(scratch));
     say(&Report::Empty);
     Ok(())
+}
+
+/// Becomes the engine, in the process that the guardian started for it: one that the kernel kills as soon as the guardian is gone.
+///
+/// # Errors
+/// Where the program cannot be run.
+pub fn become_engine(guardian: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It may have died before it was watched.
+    if nix::unistd::getppid() != Pid::from_raw(guardian) {
+        return Err("the guardian is gone".into());
+    }
+    let (program, arguments) = command.split_first().ok_or("no command")?;
+    #[expect(clippy::disallowed_methods, reason = "this process becomes the engine")]
+    let error = std::process::Command::new(program).args(arguments).exec();
+    Err(format!("failed to run {program}: {error}").into())
+}
+
+/// Whether a program is there, where `exec` looks for it.
+fn can_be_run(program: &str) -> bool {
+    let is_program = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return is_program(Path::new(program));
+    }
+    // Without a PATH, `exec` has a list of its own.
+    std::env::var_os("PATH")
+        .is_none_or(|all| std::env::split_paths(&all).any(|folder| is_program(&folder.join(program))))
 }
 
 /// The tuner decides what a signal means; the guardian outlives it to carry that out. Only after the engine was spawned, which

@@ -10,6 +10,7 @@ mod gpu;
 pub mod guardian;
 mod output;
 mod processes;
+mod scratch;
 
 pub use child::{Child, Launch, Stopped, SuperviseError};
 pub(crate) use gate::gpu_clean;
@@ -17,3 +18,4 @@ pub use gate::{Unclean, free_port, port_is_free};
 pub use gpu::{GpuMemory, Gpus};
 pub use output::Output;
 pub use processes::{Group, boot_id, peak_memory, sweep};
+pub use scratch::remove_scratch;

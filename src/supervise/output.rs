@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::private::create_file;
 use crate::settings::Secrets;
 
 /// What the file keeps of the beginning; of what comes later only the tail is kept.
@@ -37,7 +38,7 @@ impl Output {
     /// # Errors
     /// Where the file cannot be made.
     pub fn to_file(path: &Path, secrets: Secrets) -> std::io::Result<Self> {
-        let file = Some(File::create(path)?);
+        let file = Some(create_file(path)?);
         Ok(Self(Arc::new(Mutex::new(Kept { file, written: 0, head: Vec::new(), tail: VecDeque::new(), secrets }))))
     }
 

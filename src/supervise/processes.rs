@@ -1,12 +1,15 @@
 //! Processes as `/proc` shows them: who belongs to whom, and whether a recorded group is still the one that was recorded.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+use super::scratch::could_be_ours;
 
 /// A process group as a journal records it: enough to find it again, and never to mistake a stranger for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,11 +108,25 @@ pub fn peak_memory(group: &Group) -> Option<u64> {
     Some(peaks.sum::<u64>() * 1024).filter(|bytes| *bytes > 0)
 }
 
-/// Ends whatever is left of a recorded group. Returns how many processes it found.
-pub async fn sweep(group: &Group) -> usize {
+/// Living processes with that folder of an engine as their own for temporary files: whatever an engine starts inherits it, also what moved to
+/// a session of its own and lost its parents.
+fn marked(scratch: &Path) -> Vec<i32> {
+    if !could_be_ours(scratch) {
+        return Vec::new();
+    }
+    let mark = [b"TMPDIR=", scratch.as_os_str().as_encoded_bytes()].concat();
+    let has_mark = |pid: &i32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|b| *b == 0).any(|variable| variable == mark)
+    };
+    all().into_iter().map(|s| s.pid).filter(has_mark).collect()
+}
+
+/// Ends whatever is left of a recorded group and of the engine that had that folder. Returns how many processes it found.
+pub async fn sweep(group: &Group, scratch: &Path) -> usize {
     let mut found = BTreeSet::new();
     for _ in 0..100 {
-        let alive = members(group);
+        let alive: BTreeSet<i32> = members(group).into_iter().chain(marked(scratch)).collect();
         if alive.is_empty() {
             break;
         }
@@ -120,15 +137,16 @@ pub async fn sweep(group: &Group) -> usize {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    reap(group);
+    reap(group, &found);
     found.len()
 }
 
 /// Waits for the dead of a recorded group whose guardian, who should have, is gone: they are ours if we are the parent of last resort, and as
 /// process 1 of a container nobody else ever would. The guardian itself is waited for by whoever started it.
-fn reap(group: &Group) {
+fn reap(group: &Group, ended: &BTreeSet<i32>) {
     let me = std::process::id() as i32;
-    for dead in every().filter(|s| s.state == 'Z' && s.parent == me && s.session == group.guardian) {
+    let is_theirs = |s: &Stat| s.session == group.guardian || ended.contains(&s.pid);
+    for dead in every().filter(|s| s.state == 'Z' && s.parent == me && is_theirs(s)) {
         if dead.pid != group.guardian {
             // If it is gone by now, all the better.
             let _ = waitpid(Pid::from_raw(dead.pid), Some(WaitPidFlag::WNOHANG));
@@ -182,7 +200,31 @@ mod tests {
         guardian.kill().unwrap();
         guardian.wait().unwrap();
         let group = Group { guardian: session, guardian_started, engine: session, boot: boot_id() };
-        assert_eq!(sweep(&group).await, 1);
+        assert_eq!(sweep(&group, Path::new("")).await, 1);
         assert_eq!(ours(), []);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_left_every_session_is_found_by_its_folder() {
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        let scratch = super::super::scratch::make().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "this test stands for an engine that leaves its session")]
+        let mut left = std::process::Command::new("setsid")
+            .args(["--fork", "sleep", "100"])
+            .env("TMPDIR", scratch.path())
+            .spawn()
+            .unwrap();
+        left.wait().unwrap();
+        let group = Group { guardian: i32::MAX, guardian_started: 0, engine: i32::MAX, boot: boot_id() };
+        assert_eq!(sweep(&group, Path::new("/tmp")).await, 0, "the folder of everybody marks nobody");
+        // The fork may still be on its way to its program.
+        for _ in 0..500 {
+            if !marked(scratch.path()).is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(sweep(&group, scratch.path()).await, 1);
+        assert!(marked(scratch.path()).is_empty());
     }
 }

@@ -1,14 +1,17 @@
 //! The books: the journal of a session with all that was learnt from it, in the order in which the session came to it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 
 use super::foresight::Outlook;
 use super::pairing::{Engine, Lesson, Pairing};
 use super::worker::{Launch, Wanted};
+use crate::digest::sha256;
 use crate::engine::live::widest;
-use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer};
-use crate::load::{read_records, write_records};
+use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer, requests_of};
+use crate::load::write_records;
+use crate::private::{create_file, create_folder};
 use crate::progress::Sink;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
 use crate::settings::Plan;
@@ -31,6 +34,14 @@ pub enum BenchError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// The requests of a recorded probe cannot be read back.
+    #[error("{path} {why}; restore it from a copy, or start again with --fresh")]
+    Kept {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The machine or our own part failed.
     #[error("{0}")]
@@ -250,19 +261,21 @@ impl<'a> Books<'a> {
                 return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
             self.pass(place);
-            let lesson = engine.and_then(|engine| self.kept_lesson(place, engine));
+            let lesson = engine.map(|engine| self.kept_lesson(place, engine)).transpose()?.flatten();
             return Ok(Some((answer, lesson)));
         }
         Ok(None)
     }
 
-    /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where these are gone.
-    fn kept_lesson(&self, place: usize, engine: Engine) -> Option<Lesson> {
-        let Record::Probed { ask, cache, requests, .. } = &self.journal.entries.get(place)?.record else {
-            return None;
-        };
-        let file = std::fs::File::open(self.folder.as_ref()?.path.join(requests)).ok()?;
-        Some(Lesson::of(engine, *ask, &read_records(file).ok()?, cache))
+    /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where no requests are.
+    fn kept_lesson(&self, place: usize, engine: Engine) -> Result<Option<Lesson>, BenchError> {
+        let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
+        let Record::Probed { ask, cache, requests, requests_sha256, .. } = &entry.record else { return Ok(None) };
+        let path = folder.path.join(requests);
+        match requests_of(&path, requests_sha256.as_deref()) {
+            Ok(records) => Ok(Some(Lesson::of(engine, *ask, &records, cache))),
+            Err(why) => Err(BenchError::Kept { path, why }),
+        }
     }
 
     /// The fit that was made behind a recorded probe, and what was then thought of the probes of its trial.
@@ -287,18 +300,29 @@ impl<'a> Books<'a> {
         attempts.max().unwrap_or(0)
     }
 
-    /// Keeps every request of a probe in a file of its own; returns its path below the output folder.
-    pub(super) fn keep(&self, trial: u32, probe: u32, measured: &Measured) -> Result<String, BenchError> {
-        let Some(folder) = &self.folder else { return Ok(String::new()) };
+    /// Keeps every request of a probe in a file of its own; returns its path below the output folder, and its digest.
+    pub(super) fn keep(
+        &self,
+        trial: u32,
+        probe: u32,
+        measured: &Measured,
+    ) -> Result<(String, Option<String>), BenchError> {
+        let Some(folder) = &self.folder else { return Ok((String::new(), None)) };
         let name = format!("requests/t{trial:03}-p{probe:02}.csv");
         let path = folder.path.join(&name);
-        let write = || -> std::io::Result<()> {
+        let write = || -> std::io::Result<String> {
             if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent)?;
+                create_folder(parent)?;
             }
-            write_records(&measured.records, std::io::BufWriter::new(std::fs::File::create(&path)?))
+            let mut text = Vec::new();
+            write_records(&measured.records, &mut text)?;
+            let mut file = create_file(&path)?;
+            file.write_all(&text)?;
+            // The record that names it is synced: the file must not be what a power cut takes.
+            file.sync_data()?;
+            Ok(sha256(&text))
         };
-        write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
-        Ok(name)
+        let digest = write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
+        Ok((name, Some(digest)))
     }
 }

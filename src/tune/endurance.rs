@@ -224,12 +224,12 @@ impl Books for Breaches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Seconds;
     use crate::engine::effective::Effective;
     use crate::rig::{Process, Ready, Warmed};
     use crate::settings::parse;
     use crate::space::Value;
     use crate::twin::Profile;
+    use crate::units::Seconds;
 
     /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
     fn reach(kv_tokens: u64, rate: f64) -> Reach {

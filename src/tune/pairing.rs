@@ -14,7 +14,8 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit, refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit, refit,
+    refit_costs,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -403,7 +404,13 @@ impl Pairing {
     }
 
     /// So many requests of the workload, as hours of it have them, at one a second.
-    pub(super) fn traffic(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
+    pub(super) fn traffic(
+        &mut self,
+        plan: &Plan,
+        material: &Material,
+        shared_seed: u64,
+        requests: usize,
+    ) -> &[Outline] {
         self.hours.of(plan, material, shared_seed, requests)
     }
 }

@@ -91,13 +91,15 @@ impl RecordedRun {
     /// # Errors
     /// A file is missing, or says something that this version does not understand.
     pub fn read(folder: &Path) -> Result<Self, String> {
-        let open = |name: &str| std::fs::read(folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()));
-        let journal = read(&open(crate::journal::FILE)?).map_err(|(line, why)| format!("line {line}: {why}"))?;
+        let open =
+            |name: &str| std::fs::read(folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()));
+        let journal = read(&open(crate::journal::FILE)?).map_err(|e| e.to_string())?;
         let header = journal.header().ok_or("the journal has no header")?;
         let (plan, seed) = (header.plan.clone(), header.seed);
         let mut run = Self { plan, material: material(&journal), seed, probes: BTreeMap::new() };
         for entry in &journal.entries {
-            let Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, requests, .. } = &entry.record else {
+            let Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, requests, .. } = &entry.record
+            else {
                 continue;
             };
             let Some(engine) = engine_of(&run.plan, &journal, *trial) else { continue };
@@ -123,7 +125,8 @@ impl RecordedRun {
     pub fn add(&mut self, name: &str, file: &Path, like: &str, window: Window) -> Result<(), String> {
         let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
         let records = read_records(&bytes[..]).map_err(|e| format!("{}: {e}", file.display()))?;
-        let (engine, ask) = self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
+        let (engine, ask) =
+            self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
         let lesson = Lesson::of(engine, ask, &records, &CacheUse::default());
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
@@ -158,7 +161,8 @@ impl RecordedRun {
     /// # Errors
     /// They say too little.
     pub fn fit(&self, names: &[&str], effort: Effort) -> Result<Fit, String> {
-        let probes: Vec<Probe> = names.iter().filter_map(|n| Some(self.probes.get(*n)?.lesson.probe().clone())).collect();
+        let probes: Vec<Probe> =
+            names.iter().filter_map(|n| Some(self.probes.get(*n)?.lesson.probe().clone())).collect();
         fit(&probes, effort).map_err(|e| e.to_string())
     }
 
@@ -202,12 +206,19 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            endure(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS)).is_none_or(|reach| reach.endures)
+            endure(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS))
+                .is_none_or(|reach| reach.endures)
         }))
     }
 
     /// The quantiles of a long run at the rate of that probe, in seconds: by promise.
-    pub fn long(&self, name: &str, rate: Rate, resent: Option<Resent>, costs: &StepCosts) -> Option<Vec<(String, f64)>> {
+    pub fn long(
+        &self,
+        name: &str,
+        rate: Rate,
+        resent: Option<Resent>,
+        costs: &StepCosts,
+    ) -> Option<Vec<(String, f64)>> {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         let (long, _) = Hours::default().through(&engine, costs, &self.plan, (&material, self.seed), rate);

@@ -296,7 +296,7 @@ impl<R: Rig> Worker<R> {
                     let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
                     verdict = books.pairing.weigh(verdict, lesson, plan, (&material, seed), certainty);
                 }
-                let requests = books.keep(trial, probe, &measured)?;
+                let (requests, requests_sha256) = books.keep(trial, probe, &measured)?;
                 let took = *took;
                 books.record(Record::Probed {
                     trial,
@@ -308,6 +308,7 @@ impl<R: Rig> Worker<R> {
                     client: measured.client,
                     took,
                     requests,
+                    requests_sha256,
                 })?;
                 books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
                 if let Some(warning) = measured.cache.warning() {

@@ -50,7 +50,11 @@ pub fn careful(
         output_tokens: r.output.max(1),
     });
     answers.clear();
-    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }));
+    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered {
+        at: r.due,
+        first: r.first,
+        last: r.last,
+    }));
     Care { strain, by_blocks: true }
 }
 
@@ -66,7 +70,16 @@ mod tests {
 
     fn requests(cached: u32) -> Vec<Sent> {
         let at = |i: u32| f64::from(i) * 0.02 + f64::from(i % 7) * 0.002;
-        (0..600).map(|i| Sent { at: at(i), prompt: 150 + i % 90, cached, shared: cached, output: 16 + i % 17, follows: None }).collect()
+        (0..600)
+            .map(|i| Sent {
+                at: at(i),
+                prompt: 150 + i % 90,
+                cached,
+                shared: cached,
+                output: 16 + i % 17,
+                follows: None,
+            })
+            .collect()
     }
 
     #[test]

@@ -451,13 +451,7 @@ impl FastReplay {
 
     /// Composes a step: those that decode, the prompt that was begun, then whoever waits, first come first served. Also
     /// tells whether somebody waits for a sequence to end.
-    fn compose(
-        &mut self,
-        bounds: Bounds,
-        kv: u64,
-        requests: &[Sent],
-        waits: impl Fn(f64) -> bool,
-    ) -> (StepWork, bool) {
+    fn compose(&mut self, bounds: Bounds, kv: u64, requests: &[Sent], waits: impl Fn(f64) -> bool) -> (StepWork, bool) {
         let decoding = self.ends.len() as u64;
         let mut work = StepWork { decoding, context: self.context, ..StepWork::default() };
         let mut budget = bounds.max_num_batched_tokens.saturating_sub(decoding as u32);
@@ -667,7 +661,10 @@ mod tests {
         let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, output: 5 };
         let mut answers = Vec::new();
         let strain = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
-        assert!((answers[1].at - answers[0].last - 2.0).abs() < 1e-9 && answers[1].first > answers[1].at, "{answers:?}");
+        assert!(
+            (answers[1].at - answers[0].last - 2.0).abs() < 1e-9 && answers[1].first > answers[1].at,
+            "{answers:?}"
+        );
         assert!(!strain.by_cache(), "{strain:?}");
         let crowd = [opens, Sent { at: 1.0, shared: 0, follows: None, ..turn }];
         assert!(FastReplay::default().run(&COSTS, bounds, &crowd, &mut answers).by_cache());

@@ -45,7 +45,7 @@ pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start}
 pub use profiles::ProfileError;
 pub use replay::{Arrival, Replayed, replay, replay_on};
 pub use residuals::{Drift, Residuals};
-pub use served::Served;
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
+pub use served::Served;
 pub use speculation::{Drafted, Speculation};
 pub use summaries::{SummaryFit, SummaryFitError, SummaryTerms, fit_summaries};

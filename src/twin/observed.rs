@@ -140,7 +140,8 @@ impl Probe {
         let follow = |(r, sent): (&Observed, &Sent)| {
             let (conversation, turn) = r.turn?;
             let before = *places.get(&(conversation, turn.checked_sub(1)?))?;
-            let answered = self.requests[before].last.filter(|last| !self.requests[before].failed && last.0 <= sent.at)?;
+            let answered =
+                self.requests[before].last.filter(|last| !self.requests[before].failed && last.0 <= sent.at)?;
             Some(Sent { at: sent.at - answered.0, follows: Some(before as u32), ..*sent })
         };
         self.requests.iter().zip(&self.sent).map(|pair| follow(pair).unwrap_or(*pair.1)).collect()
@@ -164,12 +165,5 @@ impl Probe {
 }
 
 fn as_sent(r: &Observed) -> Sent {
-    Sent {
-        at: r.sent.0,
-        follows: None,
-        prompt: r.tokens_in,
-        cached: r.cached,
-        shared: r.shared,
-        output: r.tokens_out,
-    }
+    Sent { at: r.sent.0, follows: None, prompt: r.tokens_in, cached: r.cached, shared: r.shared, output: r.tokens_out }
 }

@@ -69,7 +69,8 @@ fn held(prompt: u32, known: u32, block: Option<u32>) -> u32 {
 }
 
 fn later_turns(records: &[RequestRecord]) -> Vec<Later> {
-    let places: HashMap<(u32, u32), usize> = records.iter().enumerate().filter_map(|(i, r)| Some((r.turn?, i))).collect();
+    let places: HashMap<(u32, u32), usize> =
+        records.iter().enumerate().filter_map(|(i, r)| Some((r.turn?, i))).collect();
     let later = |(at, r): (usize, &RequestRecord)| {
         let (conversation, turn) = r.turn?;
         let before = *places.get(&(conversation, turn.checked_sub(1)?))?;
@@ -123,7 +124,10 @@ fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usiz
     let counted = (1.0 - share) * prompts;
     for of_later in [false, true] {
         let computed = |later: bool, cached: &[u32]| -> f64 {
-            (0..cached.len()).filter(|i| is_later[*i] == later).map(|i| f64::from(prompt(i) - cached[i].min(prompt(i)))).sum()
+            (0..cached.len())
+                .filter(|i| is_later[*i] == later)
+                .map(|i| f64::from(prompt(i) - cached[i].min(prompt(i))))
+                .sum()
         };
         let (own, others) = (computed(of_later, cached), computed(!of_later, cached));
         if own <= 0.0 || ((own + others) / counted.max(1.0) - 1.0).abs() <= COUNTERS_DIFFER {

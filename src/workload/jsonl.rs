@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::corpus::{Answer, Mistake, Parsed, Request};
 use super::{Message, Prompt};
 use crate::settings::Endpoint;
+use crate::units::MOST_TOKENS;
 
 const FORM: &str = "write one object a line, such as {\"prompt\": \"...\", \"output_tokens\": 128}";
 const MESSAGE: &str =
@@ -70,8 +71,10 @@ fn request(mut object: Map<String, Value>, endpoint: Endpoint, answers: bool) ->
 fn output_tokens(object: &Map<String, Value>) -> Result<Option<Answer>, Wrong> {
     for key in ["output_tokens", "max_tokens", "output_len"] {
         let Some(value) = object.get(key).filter(|value| !value.is_null()) else { continue };
-        let tokens = value.as_u64().and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0);
-        let wrong = || (format!("`{key}` is no count of tokens"), "write an integer of at least 1, without quotes");
+        let tokens = value.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
+        let tokens = tokens.filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
+        let wrong =
+            || (format!("`{key}` is no count of tokens"), "write an integer from 1 to 10000000, without quotes");
         return Ok(Some(Answer::Tokens(tokens.ok_or_else(wrong)?)));
     }
     Ok(None)
@@ -160,6 +163,7 @@ mod tests {
             ("[1]", Chat, "not a JSON object"),
             ("{\"prompt\": \"a\"}", Chat, "no `output_tokens`; add"),
             ("{\"prompt\": \"a\", \"output_tokens\": 0}", Chat, "`output_tokens` is no count"),
+            ("{\"prompt\": \"a\", \"output_tokens\": 4000000000}", Chat, "from 1 to 10000000"),
             ("{\"prompt\": \"a\", \"max_tokens\": \"9\"}", Chat, "`max_tokens` is no count"),
             ("{\"output_tokens\": 1}", Chat, "neither `prompt` nor `messages`"),
             ("{\"output_tokens\": 1, \"prompt\": \"a\", \"messages\": []}", Chat, "both"),

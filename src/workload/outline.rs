@@ -34,7 +34,8 @@ pub fn outline(
     answer: impl Fn(&Planned) -> Seconds,
 ) -> Vec<Outline> {
     let sampled = matches!(plan.kind, WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_));
-    let mut source = drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).dry());
+    let mut source =
+        drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).dry());
     let mut answers: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut outlines = Vec::new();
     let mut places: HashMap<Turn, u32> = HashMap::new();

@@ -15,7 +15,7 @@ use super::corpus::{Mistake, Parsed};
 use super::draw::{Purpose, mix, stream};
 use super::jsonl::for_each_line;
 use super::text::{Pen, Piece, less};
-use crate::units::Seconds;
+use crate::units::{MOST_TOKENS, Seconds};
 
 const FORM: &str = "write {\"timestamp\": 0, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 1]}";
 
@@ -58,7 +58,7 @@ fn wrong(key: &str, what: &str) -> (String, &'static str) {
 
 fn count(object: &Map<String, Value>, key: &str) -> Result<u32, (String, &'static str)> {
     let count = object.get(key).and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
-    count.ok_or_else(|| wrong(key, "a count of tokens"))
+    count.filter(|count| *count <= MOST_TOKENS).ok_or_else(|| wrong(key, "a count of tokens, at most 10 million"))
 }
 
 fn hash_ids(object: &Map<String, Value>) -> Result<Box<[u64]>, (String, &'static str)> {
@@ -276,6 +276,7 @@ mod tests {
         for (line, says) in [
             ("{\"input_length\": 1, \"output_length\": 1}", "`timestamp` is missing"),
             ("{\"timestamp\": 1e9, \"input_length\": -1, \"output_length\": 1}", "`input_length` is missing or not"),
+            ("{\"timestamp\": 1e9, \"input_length\": 4294967295, \"output_length\": 1}", "at most 10 million"),
             ("{\"timestamp\": 1e9, \"input_length\": 1}", "`output_length` is missing or not"),
             ("{\"timestamp\": 1e9, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [1.5]}", "`hash_ids` is"),
             ("{\"timestamp\": 3, \"input_length\": 1, \"output_length\": 1}", "lies before"),

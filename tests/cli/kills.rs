@@ -7,7 +7,7 @@ use autotune::journal::{Journal, Record};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::workbench::{Workbench, said};
+use crate::workbench::{BINARY, Workbench, said, started_in};
 
 /// Numbers that differ from run to run: a kill shall hit another moment each time.
 fn moments(count: usize, longest_ms: u64) -> Vec<Duration> {
@@ -93,6 +93,51 @@ fn a_second_interrupt_is_immediate_even_if_the_engine_ignores_the_first() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", said(&output));
     bench.assert_nothing_left();
+}
+
+/// The guardian of the bench's engine, once one runs.
+fn guardian(bench: &Workbench) -> Pid {
+    for _ in 0..600 {
+        let serves = |entry: &autotune::journal::Entry| matches!(entry.record, Record::Ready { .. });
+        let journal = bench.journal();
+        if journal.entries.iter().any(serves)
+            && let Some(spawned) = journal.unstopped().last()
+        {
+            return Pid::from_raw(spawned.group.guardian);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("no engine ever served");
+}
+
+#[test]
+fn a_tuner_and_a_guardian_that_are_killed_together_leave_no_engine() {
+    let bench = Workbench::with_budget("", "", "60s");
+    let mut child = bench.command(&["--quiet"]).spawn().unwrap();
+    let guardian = guardian(&bench);
+    assert_eq!(std::fs::read_to_string(format!("/proc/{guardian}/comm")).unwrap().trim(), "engine-guardian");
+    signal(&child, Signal::SIGKILL);
+    kill(guardian, Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    let left = |bench: &Workbench| started_in(&bench.path("tmp")).len();
+    for _ in 0..200 {
+        if left(&bench) == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} processes are left", left(&bench));
+}
+
+#[test]
+fn an_engine_in_a_session_of_its_own_does_not_outlive_its_guardian() {
+    let engine = format!("command = [\"setsid\", \"--fork\", \"--wait\", \"{BINARY}\", \"sim-engine\"]");
+    let bench = Workbench::with_budget(&engine, "candidates = 1", "8s");
+    let child = bench.command(&["--quiet"]).spawn().unwrap();
+    kill(guardian(&bench), Signal::SIGKILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.code().is_some(), "{}", said(&output));
+    assert_eq!(started_in(&bench.path("tmp")), Vec::<i32>::new(), "{}", said(&output));
 }
 
 /// The whole quickstart, ten kills, against the undisturbed run: `cargo test --release -- --ignored`, about four minutes.

@@ -14,7 +14,7 @@ use autotune::workload::Corpus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::workbench::{Workbench, said};
+use crate::workbench::{Workbench, said, started_in};
 
 /// A second process of the bench's job, and what it says.
 struct Second {
@@ -58,12 +58,7 @@ fn plan(bench: &Workbench) -> Plan {
 
 /// Processes that were started with the bench's temporary folder or one in it: the program, guardians, engines.
 fn processes(bench: &Workbench) -> usize {
-    let folder = format!("TMPDIR={}", bench.path("tmp").display());
-    let environments =
-        std::fs::read_dir("/proc").unwrap().filter_map(|p| std::fs::read(p.ok()?.path().join("environ")).ok());
-    environments
-        .filter(|bytes| String::from_utf8_lossy(bytes).split('\0').any(|word| word.starts_with(&folder)))
-        .count()
+    started_in(&bench.path("tmp")).len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -126,6 +126,18 @@ gpu_time = "{budget}"
     }
 }
 
+/// Living processes whose temporary files go to a folder or one in it.
+pub fn started_in(folder: &Path) -> Vec<i32> {
+    let folder = format!("TMPDIR={}", folder.display());
+    let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|p| p.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|pid: &i32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).split('\0').any(|word| word.starts_with(&folder))
+        })
+        .collect()
+}
+
 /// What a run said, for assertions that fail.
 pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))

@@ -1,31 +1,6 @@
-//! Ctrl-C and SIGTERM: asked for once, from the first request to the last result.
-
-use tokio::signal::unix::{Signal, SignalKind, signal};
+//! What a benchmark says when a signal ends it early.
 
 use super::super::{Failed, complain, exit};
-
-/// The two signals that end a benchmark early.
-pub(super) struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Interrupts {
-    pub(super) fn listen() -> Result<Self, Failed> {
-        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-            (Ok(interrupt), Ok(terminate)) => Ok(Self { interrupt, terminate }),
-            _ => Err(Failed::own("error: failed to listen for signals")),
-        }
-    }
-
-    /// Returns at the next of them.
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
 
 /// While a level runs.
 pub(super) fn in_a_level() {

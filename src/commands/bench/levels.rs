@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Failed;
-use super::interrupts::{self, Interrupts};
+use super::super::stop::Stop;
+use super::interrupts;
 use super::tally::Tally;
 use super::traffic::Traffic;
 use super::unanswered;
@@ -23,6 +24,8 @@ use crate::workload::{self, Demand, Pace};
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// More than any client sends.
+const MOST_REQUESTS_PER_SECOND: f64 = 1e6;
 /// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
 const CERTAINTY: Certainty = Certainty(0.5);
 
@@ -30,11 +33,10 @@ const CERTAINTY: Certainty = Certainty(0.5);
 pub(super) fn offered(args: &BenchArgs, traffic: &Traffic) -> Result<Vec<Offered>, Failed> {
     let wrong = |text: &str| Err(Failed::usage(format!("error: {text}")));
     let rates: Vec<f64> = args.rate.into_iter().chain(args.rates.iter().copied()).collect();
-    if rates.iter().any(|rate| !(rate.is_finite() && *rate > 0.0)) {
-        return wrong("a rate is a number of requests per second above 0; for all at once there is --at-once N");
-    }
-    if args.concurrency.contains(&0) || args.at_once == Some(0) {
-        return wrong("there must be at least one user or request");
+    if rates.iter().any(|rate| !(*rate > 0.0 && *rate <= MOST_REQUESTS_PER_SECOND)) {
+        return wrong(
+            "a rate is a number of requests per second above 0, at most 1000000; for all at once there is --at-once N",
+        );
     }
     let is_trace = matches!(traffic.workload.kind, WorkloadKind::Trace(_));
     if args.recorded && !is_trace {
@@ -58,7 +60,7 @@ pub(super) struct Levels<'a> {
     traffic: &'a Traffic,
     server: Server,
     sink: Arc<dyn Sink>,
-    interrupts: Interrupts,
+    stop: Stop,
     warmed: Option<Warmed>,
 }
 
@@ -76,9 +78,9 @@ impl<'a> Levels<'a> {
         traffic: &'a Traffic,
         server: Server,
         sink: Arc<dyn Sink>,
-        interrupts: Interrupts,
+        stop: Stop,
     ) -> Self {
-        Self { args, traffic, server, sink, interrupts, warmed: None }
+        Self { args, traffic, server, sink, stop, warmed: None }
     }
 
     /// One level: the server settled, the ramp, the window, the drain; then the verdict.
@@ -88,7 +90,7 @@ impl<'a> Levels<'a> {
         let content_seed = seed(2);
         let (warmed, settled) = tokio::select! {
             prepared = prepare(self.args, &self.server, self.warmed, seed(0)) => prepared?,
-            () = self.interrupts.next() => return Ok(nothing),
+            () = self.stop.told() => return Ok(nothing),
         };
         self.warmed = Some(warmed);
         let mut warnings = Vec::new();
@@ -151,6 +153,7 @@ impl<'a> Levels<'a> {
             telemetry,
             client: health,
             cache,
+            exact: self.traffic.workload.ignore_eos,
             warnings,
             meta,
         };
@@ -197,7 +200,7 @@ impl<'a> Levels<'a> {
         loop {
             tokio::select! {
                 (driven, telemetry) = &mut driving => return Some((driven, telemetry, interrupted)),
-                () = self.interrupts.next() => {
+                () = self.stop.told() => {
                     if interrupted {
                         return None;
                     }
@@ -246,7 +249,10 @@ async fn prepare(
             tokio::time::sleep(args.cool_down).await;
             warmed
         }
-        None => server.warm(seed, STALL_TIMEOUT.into(), None).await.map_err(wrong)?,
+        None => {
+            let patience = args.timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT));
+            server.warm(seed, patience.into(), None).await.map_err(wrong)?
+        }
     };
     let settled = server.settle(!args.keep_cache).await.map_err(wrong)?;
     Ok((warmed, settled))

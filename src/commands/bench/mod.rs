@@ -8,6 +8,7 @@ mod traffic;
 
 use std::sync::Arc;
 
+use super::stop::Stop;
 use super::{Failed, exit, print, runtime, sink};
 use crate::access::{Access, plain_address};
 use crate::cli::BenchArgs;
@@ -16,7 +17,6 @@ use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
 use crate::rig::Server;
-use interrupts::Interrupts;
 use levels::{Levels, Ran};
 use results::Folder;
 use traffic::Traffic;
@@ -31,12 +31,12 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let mut measured = Vec::new();
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {
-        let mut interrupts = Interrupts::listen()?;
+        let mut stop = Stop::listen().map_err(|e| Failed::own(format!("error: failed to listen for signals: {e}")))?;
         let server = tokio::select! {
             server = reach(args, &access, &traffic, &*sink) => server?,
-            () = interrupts.next() => return Err(interrupts::before_anything()),
+            () = stop.told() => return Err(interrupts::before_anything()),
         };
-        let mut levels = Levels::new(args, &traffic, server, sink.clone(), interrupts);
+        let mut levels = Levels::new(args, &traffic, server, sink.clone(), stop);
         for (number, offered) in offered.iter().enumerate() {
             let Ran { level, interrupted } = levels.run(number, *offered).await?;
             if let Some(level) = level {
@@ -58,15 +58,15 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
     let json = ladder.json().map_err(Failed::own)?;
-    match (args.json, measured.as_slice()) {
-        (true, [(level, summary)]) => print(&format!("{:#}\n", vllm_keys(level, summary))),
-        (true, _) => print(&json),
-        (false, [(_, summary)]) => print(&block(&meta, summary)),
-        (false, _) => print(&table(&ladder)),
-    }
     if let Some(folder) = &folder {
         folder.write("ladder.json", json.as_bytes())?;
     }
+    print(&match (args.json, measured.as_slice()) {
+        (true, [(level, summary)]) => format!("{:#}\n", vllm_keys(level, summary)),
+        (true, _) => json,
+        (false, [(_, summary)]) => block(&meta, summary),
+        (false, _) => table(&ladder),
+    })?;
     ended.map(|()| code(&ladder))
 }
 
@@ -100,9 +100,9 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
     let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
     let model = match &args.model {
         Some(model) => model.clone(),
-        None => endpoints.model().await.ok_or_else(|| {
+        None => endpoints.model().await.map_err(|why| {
             Failed::own(format!(
-                "error: {base_url}/v1/models lists no model; is the server up and the address right? --model names one without asking"
+                "error: failed to ask {base_url} for its model: {why}; is the server up and the address right? --model names one without asking"
             ))
         })?,
     };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Failed;
 use crate::load::write_records;
+use crate::private::create_folder;
 use crate::report::bench::{Level, Offered, Summary, vllm_keys};
 use crate::report::replace;
 
@@ -17,7 +18,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, Failed> {
         let folder = Self { path: path.to_owned(), names: Vec::new() };
-        std::fs::create_dir_all(path)
+        create_folder(path)
             .and_then(|()| tempfile::tempfile_in(path))
             .map_err(|e| Failed::usage(format!("error: failed to write to {}: {e}", path.display())))?;
         Ok(folder)

@@ -177,6 +177,8 @@ mod tests {
             ("--with arrivals=gama", vec!["gama", "gamma"]),
             ("--concurrency 4 --with arrivals=gamma", vec!["arrivals", "--rate"]),
             ("--with nonsense", vec!["KEY=VALUE"]),
+            ("--input-tokens 4000000000", vec!["input_tokens", "10000000"]),
+            ("--with shared_prefix_tokens=4000000000", vec!["shared_prefix_tokens", "10000000"]),
             ("--input-tokens many", vec!["input_tokens = many"]),
             ("--slo ttft=5", vec!["--slo", "ttft_p99"]),
             ("--dataset /nowhere/at.all", vec!["/nowhere/at.all"]),

@@ -87,6 +87,7 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
             measured_share: Some(0.01),
             said_by: Some(SaidBy::Counters),
         },
+        exact: true,
         warnings: vec![],
         meta: Meta {
             url: "http://127.0.0.1:8000".into(),

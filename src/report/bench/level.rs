@@ -34,6 +34,8 @@ pub struct Level {
     pub client: ClientHealth,
     /// What the prefix cache did.
     pub cache: CacheUse,
+    /// Whether every answer was to have exactly the length that was asked for.
+    pub exact: bool,
     /// What a reader must know, in sentences.
     pub warnings: Vec<String>,
     /// Whom the load was for.

@@ -26,7 +26,7 @@ pub enum Standing {
     KeptUp,
     /// Without promises: the queue grew.
     Saturated,
-    /// Without promises: too many requests have no whole answer.
+    /// Too many answers are shorter than was asked for; without promises, too many requests have no whole answer.
     Errors,
     /// Without promises nothing tells good from bad here: a closed loop never asks faster than it is answered.
     Unjudged,
@@ -48,6 +48,16 @@ impl Standing {
             let ran = Seconds(window.length().0.max(0.0));
             let because = format!("interrupted after {ran} of a window of {}", level.window.length());
             return (Self::Partial, Some(because));
+        }
+        let answered = level.records.iter().filter(|r| r.complete());
+        let (answers, short) = answered.fold((0, 0), |(all, short), r| {
+            (all + 1_u64, short + u64::from(r.tokens_out.is_some_and(|tokens| tokens < r.asked_out)))
+        });
+        if level.exact && short as f64 > FORGIVEN_FAILURES * answers as f64 {
+            let because = format!(
+                "{short} of {answers} answers are shorter than was asked for, so the load was lighter: the server does not heed ignore_eos, or its context is full"
+            );
+            return (Self::Errors, Some(because));
         }
         if let Some(verdict) = &level.verdict {
             let standing = match verdict.outcome {
@@ -145,6 +155,19 @@ mod tests {
         let late = records(10.0, 0.1).into_iter().map(|r| RequestRecord { sent: Seconds(r.due.0 + 0.05), ..r });
         assert_eq!(standing(&level(rate, late.collect(), "")), Standing::Void);
         assert_eq!(standing(&level(rate, vec![], "")), Standing::Unjudged);
+    }
+
+    #[test]
+    fn answers_shorter_than_was_asked_for_are_no_load_that_was_kept_up() {
+        let short = |level: Level| {
+            let records = level.records.into_iter().map(|r| RequestRecord { tokens_out: Some(1), ..r }).collect();
+            Level { records, ..level }
+        };
+        for promises in ["", "ttft_p99=500ms"] {
+            assert_eq!(standing(&short(at_rate(20.0, 0.1, promises))), Standing::Errors);
+        }
+        let free = Level { exact: false, ..short(at_rate(20.0, 0.1, "")) };
+        assert_eq!(standing(&free), Standing::KeptUp, "where answers may end by themselves");
     }
 
     #[test]

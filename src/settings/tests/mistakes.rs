@@ -40,6 +40,12 @@ const ARGS: &str = "\"--max-model-len\", \"16384\"";
 
 #[rustfmt::skip]
 const MISTAKES: &[Mistake] = &[
+    // What the engine cannot take.
+    mistake(SEQS, "max-num-seqs = { min = 0, max = 128, step = 16 }", "0, max", "the engine cannot take `max-num-seqs` 0", "an integer of at least 1"),
+    mistake(SEQS, "max-num-seqs = { min = -8, max = 128, step = 8 }", "-8, max", "the engine cannot take `max-num-seqs` -8", "an integer of at least 1"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 0, 48] }", "0, 48", "the engine cannot take `max-num-seqs` 0", "an integer of at least 1"),
+    mistake(GPU, "gpu-memory-utilization = { min = 0.9, max = 1.1, step = 0.1 }", "1.1, step", "the engine cannot take `gpu-memory-utilization` 1.1", "at most 1"),
+    mistake(ARGS, "\"--max-model-len\", \"-16384\"", "\"-16384\"", "the engine cannot take `max-model-len` -16384", "at least -1"),
     // The syntax of TOML.
     mistake("port = 8011", "port = ", "\nstart_timeout", "not valid TOML", "write a value after `=`"),
     mistake("kind = \"vllm\"", "kind = vllm", "vllm\ncommand", "not valid TOML", "double quotes"),
@@ -99,7 +105,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("ttft_p99 ", "ttft_p99.9 ", "ttft_p99.9", "`ttft_p99` holds a table", "as in ttft_p99_9"),
     mistake("tpot_p99 ", "ttft_p99_0 ", "ttft_p99_0", "promises the same quantile", "keep one `ttft_p99`"),
     // Workload.
-    mistake(INPUT, "input_tokens = 0", "0\noutput", "`workload.input_tokens` is out of range", "at least 1"),
+    mistake(INPUT, "input_tokens = 0", "0\noutput", "`workload.input_tokens` is out of range", "from 1 to 10000000"),
     mistake(INPUT, "input_tokens = \"800\"", "\"800\"", "wrong type for `workload.input_tokens`", "remove the quotes: 800"),
     mistake("min = 16, max = 8000", "min = 9000, max = 8000", "9000", "`workload.input_tokens` has its `min` above its `max`", "swap `min` and `max`"),
     mistake(", max = 8000", "", "{ distribution", "`workload.input_tokens` lacks `max`", "add `max = 8`: the largest count"),

@@ -47,7 +47,7 @@ use self::http::App;
 use self::info::Config;
 use self::request::Rules;
 use self::start::{Started, start};
-use crate::serving::Serving;
+use crate::serving::{Limits, Serving};
 
 /// How long open streams may take to end after a stop; the promise is to be gone within a second.
 const GRACE: Duration = Duration::from_millis(300);
@@ -101,7 +101,7 @@ async fn serve(
 ) -> u8 {
     let (engine, death) = Engine::start(config.limits, args);
     let app = Arc::new(app(config, args, engine));
-    let serving = Serving::start(listener, http::router(Arc::clone(&app), args.sim_dev_mode));
+    let serving = Serving::start(listener, http::router(Arc::clone(&app), args.sim_dev_mode), Limits::OWN);
     if app.healthy.load(Ordering::Relaxed) {
         log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
     }

@@ -1,0 +1,75 @@
+//! An engine's private temporary folder: made for this user alone, and removed only where it can be one that was made here.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use tempfile::TempDir;
+
+const PREFIX: &str = "autotune-";
+/// How many letters and digits stand behind the prefix.
+const DRAWN: usize = 6;
+
+/// A new one, which is gone when the value is dropped, unless it is kept. Only this user enters it: vLLM's sockets lie there. Their paths may
+/// not exceed 107 bytes, so its own is short: in the system's temporary folder.
+pub(super) fn make() -> io::Result<TempDir> {
+    let mode = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix(PREFIX).rand_bytes(DRAWN).permissions(mode).tempdir()
+}
+
+/// Removes the folder that a journal names, and nothing that cannot be one of [`make`]: a journal may be damaged or forged, and a worker may
+/// say anything. Says whether it removed it.
+pub fn remove_scratch(folder: &Path) -> bool {
+    is_ours(folder) && std::fs::remove_dir_all(folder).is_ok()
+}
+
+/// Whether a folder is named as [`make`] names one.
+pub(super) fn could_be_ours(folder: &Path) -> bool {
+    let drawn = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(PREFIX));
+    drawn.is_some_and(|drawn| drawn.len() == DRAWN && drawn.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+fn is_ours(folder: &Path) -> bool {
+    let parent = folder.parent().and_then(|parent| parent.canonicalize().ok());
+    let temporary = std::env::temp_dir().canonicalize().ok();
+    // Of the link itself: a link to somewhere else is no folder of ours.
+    let found = std::fs::symlink_metadata(folder);
+    could_be_ours(folder)
+        && parent.is_some()
+        && parent == temporary
+        && found.is_ok_and(|found| found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_folder_that_was_made_here_is_removed() {
+        let ours = make().unwrap().keep();
+        std::fs::write(ours.join("socket"), "").unwrap();
+        assert_eq!(std::fs::metadata(&ours).unwrap().mode() & 0o777, 0o700, "whatever the umask");
+
+        let elsewhere = tempfile::tempdir().unwrap();
+        let strangers = [
+            elsewhere.path().to_owned(),
+            elsewhere.path().join("autotune-a1B2c3"),
+            std::env::temp_dir().join(format!("autotune-{}", "long-name-of-somebody")),
+        ];
+        for stranger in &strangers {
+            std::fs::create_dir_all(stranger).unwrap();
+            assert!(!remove_scratch(stranger) && stranger.exists(), "{}", stranger.display());
+        }
+        std::fs::remove_dir(&strangers[2]).unwrap();
+
+        let link = make().unwrap().keep();
+        std::fs::remove_dir(&link).unwrap();
+        std::os::unix::fs::symlink(&ours, &link).unwrap();
+        assert!(!remove_scratch(&link) && ours.join("socket").exists(), "a link is not followed");
+        std::fs::remove_file(&link).unwrap();
+        assert!(!remove_scratch(&ours.join("..").join("..")) && !remove_scratch(Path::new("/")));
+
+        assert!(remove_scratch(&ours) && !ours.exists());
+        assert!(!remove_scratch(&ours), "it is gone");
+    }
+}
