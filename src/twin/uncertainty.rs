@@ -85,9 +85,9 @@ pub(super) fn open(covariance: &Matrix) -> Vec<String> {
         .filter(|i| silent(*i))
         .map(|i| format!("nothing in these probes shows {}: it stays near its first guess", name(i)))
         .collect();
-    for i in 0..COUNT {
-        for j in 0..i {
-            let correlation = covariance[i][j] / (error(i) * error(j)).max(1e-300);
+    for (i, row) in covariance.iter().enumerate() {
+        for (j, shared) in row.iter().enumerate().take(i) {
+            let correlation = shared / (error(i) * error(j)).max(1e-300);
             if correlation.abs() > APART && !silent(i) && !silent(j) {
                 let how = if correlation < 0.0 {
                     "more of one looks like less of the other"
