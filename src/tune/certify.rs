@@ -103,6 +103,14 @@ impl Proving {
     }
 }
 
+/// The rate that a verdict is about: the one that was asked for where a pair judges the promise that binds, since it speaks of hours at that
+/// rate; the one that arrived where the count decides, if that is lower.
+fn rate_heard(asked: Rate, verdict: &Verdict) -> Rate {
+    let binds = verdict.limits.iter().find(|limit| Some(&limit.key) == verdict.binding.as_ref());
+    let by_pair = binds.is_some_and(|limit| limit.decided_by_pair().is_some());
+    if by_pair { asked } else { Rate(asked.0.min(verdict.offered.0)) }
+}
+
 impl<R: Rig> Session<'_, R> {
     /// Certifies one point on the first worker, beside another that is already, where there is one; see [`Session::certify_each`].
     pub(super) async fn certify(
@@ -226,8 +234,9 @@ impl<R: Rig> Session<'_, R> {
             match answer {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
-                    one.certifier.hear(one.rate, &verdict, self.curves(one));
-                    one.heard.push((one.rate, verdict));
+                    let rate = rate_heard(one.rate, &verdict);
+                    one.certifier.hear(rate, &verdict, self.curves(one));
+                    one.heard.push((rate, verdict));
                     self.doubt(one);
                 }
                 Err(diagnosis) => {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::hours::Hours;
+use super::hours::{Hours, think_time};
 use super::launches::Launches;
 use crate::load::{RequestRecord, as_kept};
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
@@ -14,8 +14,8 @@ use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit, refit,
-    refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit,
+    refit, refit_costs,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -42,6 +42,10 @@ const EFFORT: Effort = Effort::LEAST;
 const THOROUGH: Effort = Effort::FULL;
 #[cfg(test)]
 const THOROUGH: Effort = Effort::LEAST;
+/// Requests that tell what an answer takes.
+const OF_ANSWER_TIME: usize = if cfg!(test) { 1_000 } else { 6_000 };
+/// An answer takes at most so many times as long as one of an idle engine: beyond, there is no steady state.
+const SLOWEST: f64 = 4.0;
 /// Answers are as long as was asked for, within this factor.
 const WHOLE_ANSWERS: f64 = 0.98;
 
@@ -401,6 +405,29 @@ impl Pairing {
     /// The steps of the engine as they are known, and how many fits there were so far.
     pub(super) fn known(&self) -> Option<(&StepCosts, u64)> {
         self.fit.as_ref().map(|fit| (&fit.costs, self.fits))
+    }
+
+    /// What one answer takes at a rate in the steady state, where turns follow answers and there is a twin: conversations that are under way
+    /// when a probe begins are as many as that time makes them. No more than [`SLOWEST`] times what it takes an idle engine.
+    pub(super) fn answer_time(
+        &mut self,
+        engine: &Engine,
+        plan: &Plan,
+        (material, shared_seed): (&Material, u64),
+        rate: Rate,
+        idle: Seconds,
+    ) -> Option<Seconds> {
+        let (think, costs) = (think_time(plan)?, self.fit.as_ref()?.costs);
+        let outlines = self.hours.of(plan, material, shared_seed, OF_ANSWER_TIME);
+        let sent = engine.sent(outlines, rate, Some(think));
+        let mut answers = Vec::new();
+        FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
+        // The engine was empty before the first of them, and no conversation begins behind the last.
+        let settled = &answers[answers.len() / 4..answers.len() * 3 / 4];
+        let mean =
+            settled.iter().map(|a| (a.last - a.at).min(SLOWEST * idle.0)).sum::<f64>() / settled.len().max(1) as f64;
+        // In tenths of a second, so that a resumed session asks the same.
+        (mean > 0.0).then_some(Seconds((mean * 10.0).ceil() / 10.0))
     }
 
     /// So many requests of the workload, as hours of it have them, at one a second.

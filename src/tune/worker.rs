@@ -10,6 +10,7 @@ use crate::engine::live::serves;
 use crate::journal::{Purpose, Record};
 use crate::progress::Event;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial, Warmed};
+use crate::search::ALL_AT_ONCE;
 use crate::space::Point;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
@@ -228,9 +229,15 @@ impl<R: Rig> Worker<R> {
             };
             current.probes += 1;
             let (trial, probe, engine) = (current.trial, current.probes, current.engine);
-            let asked = ask(trial, probe, current.answer_time);
+            let idle = current.answer_time;
+            let asked = ask(trial, probe, idle);
             let recorded = {
                 let mut books = look(books);
+                let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
+                let steady = engine
+                    .filter(|_| asked.rate != ALL_AT_ONCE)
+                    .and_then(|engine| books.pairing.answer_time(&engine, plan, (&material, seed), asked.rate, idle));
+                let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.
                 let slack = if engine.is_some() && books.pairing.has_a_say() { SLACK } else { 1.0 };
                 let ask = ProbeAsk { slack: asked.slack.max(slack), ..asked };
