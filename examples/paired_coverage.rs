@@ -171,6 +171,7 @@ impl Engine {
         }
         let of = |(s, (first, last)): (&Sent, &(Option<Seconds>, Option<Seconds>))| Observed {
             shared: 0,
+            document: 0,
             turn: None,
             due: Seconds(s.at),
             sent: Seconds(s.at),

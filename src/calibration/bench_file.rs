@@ -112,6 +112,7 @@ impl Detailed {
                 tokens_in: self.input_lens[i],
                 cached: 0,
                 shared: 0,
+                document: 0,
                 turn: None,
                 tokens_out: self.output_lens[i],
                 first: first.map(Seconds),

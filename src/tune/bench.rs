@@ -282,8 +282,8 @@ impl<'a, R: Rig> Bench<'a, R> {
         self.books.pairing.dismiss();
     }
 
-    /// Fits the twin as well as it can be, and judges the probes of the running trials again: before points are compared, and before it judges
-    /// what is certified.
+    /// Fits the twin to all that was learnt, and judges the probes of the running trials again: before points are compared, and before it
+    /// judges what is certified.
     pub(super) fn fit_well(&mut self) {
         self.books.pairing.fit_well();
         for worker in 0..self.workers.len() {
@@ -295,11 +295,6 @@ impl<'a, R: Rig> Bench<'a, R> {
     /// The most requests that were seen streamed at the same time.
     pub(super) fn largest_batch(&self) -> u32 {
         self.books.pairing.largest()
-    }
-
-    /// Hours of traffic come to batches of so many requests: what is known of such is not forgotten.
-    pub(super) fn expect_batch(&mut self, count: u32) {
-        self.books.pairing.expect_batch(count);
     }
 
     /// What may be expected of points by a worker, with those prices.

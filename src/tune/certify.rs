@@ -104,11 +104,11 @@ impl Proving {
 }
 
 /// The rate that a verdict is about: the one that was asked for where a pair judges the promise that binds, since it speaks of hours at that
-/// rate; the one that arrived where the count decides, if that is lower.
+/// rate; the one that arrived where the count decides, if that is lower. A probe that was cut short says nothing of what would have arrived.
 fn rate_heard(asked: Rate, verdict: &Verdict) -> Rate {
     let binds = verdict.limits.iter().find(|limit| Some(&limit.key) == verdict.binding.as_ref());
     let by_pair = binds.is_some_and(|limit| limit.decided_by_pair().is_some());
-    if by_pair { asked } else { Rate(asked.0.min(verdict.offered.0)) }
+    if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(verdict.offered.0)) }
 }
 
 impl<R: Rig> Session<'_, R> {

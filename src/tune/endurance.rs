@@ -112,7 +112,6 @@ impl<R: Rig> Session<'_, R> {
         let costs = self.bench.steps_in_hindsight()?;
         let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
         let count = reach.running.min(MOST_AT_ONCE);
-        self.bench.expect_batch(count);
         if f64::from(count) <= f64::from(self.bench.largest_batch()) * AS_MEASURED {
             return None;
         }

@@ -161,7 +161,7 @@ impl Foresight<'_> {
     fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
         if apart(self.plan) {
             let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, REQUESTS as usize);
-            let sent = engine.sent(outlines, rate, None);
+            let sent = engine.sent(outlines, rate, None, true);
             let (long, strain) = Long::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
             if strain.kv_full == 0 && strain.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
@@ -227,7 +227,7 @@ impl Foresight<'_> {
             return Some(same.margins.clone());
         }
         let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, MAPPED);
-        let sent = engine.sent(outlines, rate, think_time(self.plan));
+        let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
         let (long, strain) = Long::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
         let known = self.outlook.replayed.entry(key).or_default();

@@ -50,7 +50,7 @@ impl Hours {
         }
         let traffic = self.of(plan, material, shared_seed, LONG);
         let requests = traffic.len();
-        let long = Long::replay(costs, engine.bounds(), engine.sent(traffic, rate, think));
+        let long = Long::replay(costs, engine.bounds(), engine.sent(traffic, rate, think, material.documents_apart()));
         if think.is_some() && long.out_of_scope {
             return blocks().unwrap_or((long, requests));
         }

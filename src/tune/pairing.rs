@@ -10,12 +10,11 @@ use super::hours::{Hours, think_time};
 use super::launches::Launches;
 use crate::load::{RequestRecord, as_kept};
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
-use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Observed, Probe, Sent, Served, StepCosts, fit,
-    refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Observed, Probe, Sent, Served, StepCosts,
+    fit_anew, refit, refit_costs,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -28,13 +27,11 @@ const LEAST_LONG: usize = 2_000;
 const LEAST_TO_JUDGE: usize = 2;
 /// A batch that exceeds what was ever measured by less than this factor is as good as measured.
 pub(super) const AS_MEASURED: f64 = 1.1;
-/// An opening burst is in the fits to at most so many probes, unless it alone shows the batches that hours of traffic come to.
-const OPENED: usize = 2;
 /// A fit takes at most so many probes: the one with the largest batch, and the latest.
 const MOST_PROBES: usize = 8;
 /// What a fit may cost while an engine waits.
 #[cfg(not(test))]
-const EFFORT: Effort = Effort::QUICK;
+const EFFORT: Effort = Effort::SESSION;
 #[cfg(test)]
 const EFFORT: Effort = Effort::LEAST;
 /// And once, before it is decided what is certified.
@@ -134,8 +131,9 @@ impl Engine {
         self.reused_by.is_some()
     }
 
-    /// Requests that were drawn at one a second, as they would be sent to this engine at a rate; later turns that time after an answer.
-    pub(super) fn sent(&self, outlines: &[Outline], rate: Rate, think: Option<Seconds>) -> Vec<Sent> {
+    /// Requests that were drawn at one a second, as they would be sent to this engine at a rate; later turns that time after an answer. Where
+    /// documents are apart, each takes its room in the cache.
+    pub(super) fn sent(&self, outlines: &[Outline], rate: Rate, think: Option<Seconds>, apart: bool) -> Vec<Sent> {
         let mut sent: Vec<Sent> = Vec::with_capacity(outlines.len());
         for outline in outlines {
             let cached = self.cached(outline.prompt_tokens, outline.shared_tokens);
@@ -147,6 +145,8 @@ impl Engine {
                 cached,
                 // What a conversation has said is its own; the document that it is about is not.
                 shared: before.map_or(cached, |before| before.shared),
+                // Documents of the same length are rare.
+                document: before.map_or(if apart { cached } else { 0 }, |before| before.document),
                 output: outline.output_tokens,
             });
         }
@@ -170,6 +170,7 @@ impl Engine {
                 last: seen.last.map(as_kept),
                 cached: served.cached[i],
                 shared: served.shared[i],
+                document: if served.apart { served.shared[i] } else { 0 },
                 ..seen
             }
         };
@@ -227,8 +228,6 @@ pub(super) struct Pairing {
     /// The trials that they are of.
     trials: VecDeque<u32>,
     fit: Option<Fit>,
-    /// Whether the first of them is an opening burst.
-    opened: bool,
     /// How many probes there were in all, and how many at the last fit or the last try.
     lessons: usize,
     tried: usize,
@@ -341,26 +340,10 @@ impl Pairing {
         self.largest
     }
 
-    /// Takes note that hours of traffic come to batches of so many requests: where the opening burst alone showed as many, it stays in the fits.
-    pub(super) fn expect_batch(&mut self, count: u32) {
-        let of_traffic = self.probes.iter().skip(1).map(streamed_at_once).max().unwrap_or(0);
-        self.opened &= f64::from(count) <= f64::from(of_traffic) * AS_MEASURED;
-    }
-
     /// Takes a lesson of a trial; whether it is time to fit.
     pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
-        if self.lessons == 0 {
-            self.opened = lesson.ask.rate == ALL_AT_ONCE;
-        }
         self.probes.push_back(lesson.probe.clone());
         self.trials.push_back(trial);
-        if self.opened && self.probes.len() > OPENED {
-            // It told where to begin. Its steps are not those of traffic near the limit, and a twin of both fits neither as well.
-            self.opened = false;
-            self.probes.pop_front();
-            self.trials.pop_front();
-            self.largest = self.probes.iter().map(streamed_at_once).max().unwrap_or(0);
-        }
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
@@ -372,27 +355,25 @@ impl Pairing {
         2 * self.lessons >= 3 * self.tried
     }
 
-    /// Fits to what was learnt; none where it says too little.
+    /// Fits to what was learnt; none where it says too little. It starts anew each time: a fit that goes downhill from the last one stays in its
+    /// valley, whatever new probes show.
     pub(super) fn fit(&mut self) -> Option<&Fit> {
-        self.tried = self.lessons;
-        let probes = self.probes.make_contiguous();
-        let fit = match &self.fit {
-            Some(earlier) if self.lessons > OPENED + 1 => refit(probes, earlier, EFFORT),
-            // A fit to so few probes may lie in a valley of its own.
-            _ => fit(probes, EFFORT),
-        };
-        self.fit = Some(fit.ok()?);
-        self.fits += 1;
-        self.fit.as_ref()
+        self.fit_with(EFFORT)
     }
 
-    /// Fits again with the effort of an answer that stays: a quick fit goes downhill, and never finds a stair that a burst has just shown.
+    /// The same with the effort of an answer that stays, where there is a twin.
     pub(super) fn fit_well(&mut self) {
-        let probes = self.probes.make_contiguous();
-        if let Some(fit) = self.fit.as_ref().and_then(|earlier| refit(probes, earlier, THOROUGH).ok()) {
-            self.fit = Some(fit);
-            self.fits += 1;
+        if self.fit.is_some() {
+            self.fit_with(THOROUGH);
         }
+    }
+
+    fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
+        self.tried = self.lessons;
+        let probes = self.probes.make_contiguous();
+        self.fit = Some(fit_anew(probes, self.fit.as_ref(), effort).ok()?);
+        self.fits += 1;
+        self.fit.as_ref()
     }
 
     /// Takes over a fit to all that was learnt so far, from the journal.
@@ -419,7 +400,7 @@ impl Pairing {
     ) -> Option<Seconds> {
         let (think, costs) = (think_time(plan)?, self.fit.as_ref()?.costs);
         let outlines = self.hours.of(plan, material, shared_seed, OF_ANSWER_TIME);
-        let sent = engine.sent(outlines, rate, Some(think));
+        let sent = engine.sent(outlines, rate, Some(think), material.documents_apart());
         let mut answers = Vec::new();
         FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
         // The engine was empty before the first of them, and no conversation begins behind the last.
@@ -486,58 +467,4 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
     let came: u64 = counted().map(|r| u64::from(r.tokens_out.unwrap_or(0))).sum();
     ((came as f64) < asked as f64 * WHOLE_ANSWERS)
         .then(|| "answers end earlier than was asked, and the long run does not know when".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::verdict::Awaited;
-
-    /// What a probe at that rate teaches of which so many requests were streamed at the same time.
-    fn lesson(rate: Rate, at_once: u32) -> Lesson {
-        let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
-        let (from, to) = (Seconds(0.0), Seconds(10.0));
-        let window = Window { from, to };
-        let ask = ProbeAsk {
-            rate,
-            window,
-            arrival_seed: 1,
-            content_seed: 1,
-            answer_time: to,
-            slack: 1.0,
-            awaited: Awaited::All,
-        };
-        let one = Observed {
-            due: from,
-            sent: from,
-            tokens_in: 10,
-            cached: 0,
-            shared: 0,
-            turn: None,
-            tokens_out: 10,
-            first: Some(Seconds(1.0)),
-            last: Some(to),
-            failed: false,
-            cut: false,
-        };
-        let probe = Probe::new(vec![one; at_once as usize], bounds);
-        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, resent: None, objection: None }
-    }
-
-    #[test]
-    fn an_opening_burst_leaves_the_fits_unless_it_alone_shows_the_batches_to_come() {
-        let after = |expected: Option<u32>| {
-            let mut pairing = Pairing::default();
-            let teach = |pairing: &mut Pairing, lesson: Lesson| {
-                pairing.note(&lesson);
-                pairing.learn(1, &lesson);
-            };
-            teach(&mut pairing, lesson(ALL_AT_ONCE, 128));
-            teach(&mut pairing, lesson(Rate(1.0), 50));
-            expected.into_iter().for_each(|count| pairing.expect_batch(count));
-            teach(&mut pairing, lesson(Rate(1.0), 52));
-            (pairing.probes.len(), pairing.largest())
-        };
-        assert_eq!((after(None), after(Some(50)), after(Some(120))), ((2, 52), (2, 52), (3, 128)));
-    }
 }

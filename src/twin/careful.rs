@@ -76,6 +76,7 @@ mod tests {
                 prompt: 150 + i % 90,
                 cached,
                 shared: cached,
+                document: 0,
                 output: 16 + i % 17,
                 follows: None,
             })

@@ -5,7 +5,7 @@
 //! block scheduler is there.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use serde::Serialize;
 
@@ -24,8 +24,10 @@ pub struct Sent {
     pub prompt: u32,
     /// Those of them that the prefix cache holds; at least one is computed all the same.
     pub cached: u32,
-    /// Those of the cached ones that take no room of their own: other requests hold them too, as they hold a shared document.
+    /// Those of the cached ones that take no room of their own, because others hold them too, as a shared document.
     pub shared: u32,
+    /// The number of that document, whose tokens take room once while anybody holds it; zero where it takes none.
+    pub document: u32,
     /// Tokens of its answer.
     pub output: u32,
 }
@@ -254,6 +256,39 @@ impl Strain {
     }
 }
 
+/// Which documents are held, by how many requests, and their tokens: by their numbers.
+#[derive(Clone, Debug, Default)]
+struct Documents(HashMap<u32, (u32, u32)>);
+
+impl Documents {
+    /// Tokens that one more holder adds.
+    fn adds(&self, request: &Sent) -> u64 {
+        if request.document == 0 || self.0.contains_key(&request.document) {
+            return 0;
+        }
+        u64::from(shared(request))
+    }
+
+    /// Takes note of a holder.
+    fn hold(&mut self, request: &Sent) {
+        if request.document > 0 {
+            self.0.entry(request.document).or_insert((0, shared(request))).0 += 1;
+        }
+    }
+
+    /// A holder is gone; tokens that nobody holds any more.
+    fn release(&mut self, request: &Sent) -> u64 {
+        let Some((holders, tokens)) = self.0.get_mut(&request.document) else { return 0 };
+        *holders -= 1;
+        if *holders > 0 {
+            return 0;
+        }
+        let tokens = u64::from(*tokens);
+        self.0.remove(&request.document);
+        tokens
+    }
+}
+
 /// What a sequence wastes on average of its last block.
 const HALF_A_BLOCK: u64 = DEFAULT_BLOCK as u64 / 2;
 
@@ -293,6 +328,8 @@ pub struct FastReplay {
     arrivals: Arrivals,
     /// Tokens in the KV cache.
     held: u64,
+    /// Those of them that several requests may hold.
+    documents: Documents,
     /// Tokens that the decoding sequences attend to.
     context: u64,
     /// Sequences that ended in the last step and still take their places.
@@ -367,6 +404,7 @@ impl FastReplay {
     ) -> Strain {
         self.ends.clear(requests.len(), requests.iter().map(|r| r.output).max().unwrap_or(0));
         self.again.clear();
+        self.documents.0.clear();
         (self.partial, self.held, self.context, self.lingering) = (None, 0, 0, 0);
         self.arrivals.begin(requests);
         self.strain = Strain::default();
@@ -472,8 +510,10 @@ impl FastReplay {
                 return (work, true);
             }
             let request = &requests[index as usize];
-            let possible = room(request, request.output) <= kv && request.prompt > 0 && request.output > 0;
-            let needed = room(request, generated);
+            let document = if request.document > 0 { u64::from(shared(request)) } else { 0 };
+            let fits = room(request, request.output) + document <= kv;
+            let possible = fits && request.prompt > 0 && request.output > 0;
+            let needed = room(request, generated) + self.documents.adds(request);
             if possible && self.held + needed > kv {
                 self.strain.kv_full += 1;
                 return (work, true);
@@ -484,6 +524,7 @@ impl FastReplay {
             if possible {
                 self.strain.most_running = self.strain.most_running.max(running as u64 + 1);
                 self.held += needed;
+                self.documents.hold(request);
                 let computed = request.cached.min(request.prompt - 1);
                 let prefill = Prefill { index, computed, target: request.prompt + generated, generated };
                 self.compute(prefill, &mut budget, &mut work);
@@ -529,7 +570,7 @@ impl FastReplay {
             ends.last(index as usize, leaving);
             self.arrivals.answered(requests, index, leaving.at + costs.last_delivery(leaving.streams));
             self.context -= u64::from(request.prompt) + u64::from(request.output);
-            self.held -= room(request, request.output.max(1) - 1);
+            self.held -= room(request, request.output.max(1) - 1) + self.documents.release(request);
         }
         before - self.ends.len()
     }
@@ -537,14 +578,15 @@ impl FastReplay {
     /// Takes the blocks of the newest sequence; false when none is left.
     fn preempt(&mut self, requests: &[Sent], step: u64) -> bool {
         let (index, generated) = if let Some(prefill) = self.partial.take() {
-            self.held -= room(&requests[prefill.index as usize], prefill.generated);
+            let request = &requests[prefill.index as usize];
+            self.held -= room(request, prefill.generated) + self.documents.release(request);
             (prefill.index, prefill.generated)
         } else {
             let Some((end, newest)) = self.ends.take_newest(step) else { return false };
             let request = &requests[newest as usize];
             let generated = request.output - (end - step) as u32;
             self.context -= u64::from(request.prompt) + u64::from(generated);
-            self.held -= room(request, generated - 1);
+            self.held -= room(request, generated - 1) + self.documents.release(request);
             (newest, generated)
         };
         self.again.push_front((index, generated));
@@ -552,9 +594,14 @@ impl FastReplay {
     }
 }
 
-/// Tokens that a request takes in the KV cache once that much of its answer is there.
+/// Tokens of a request's prompt that others may hold too.
+fn shared(request: &Sent) -> u32 {
+    request.shared.min(request.prompt.saturating_sub(1))
+}
+
+/// Tokens that a request takes in the KV cache for itself once that much of its answer is there.
 fn room(request: &Sent, generated: u32) -> u64 {
-    let own = request.prompt - request.shared.min(request.prompt.saturating_sub(1));
+    let own = request.prompt - shared(request);
     u64::from(own) + u64::from(generated) + HALF_A_BLOCK
 }
 
@@ -654,11 +701,26 @@ mod tests {
         FastReplay::default().run(&COSTS, bounds, &sent, &mut answers);
         assert!(answers[0].last.is_infinite() && answers[1].last.is_finite());
     }
+
+    #[test]
+    fn a_shared_document_takes_its_room_once() {
+        let one = Sent { at: 1.0, prompt: 400, cached: 320, shared: 320, document: 1, output: 40, ..Sent::default() };
+        let strained = |kv: u64, requests: &[Sent]| {
+            let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(kv) };
+            FastReplay::default().run(&COSTS, bounds, requests, &mut Vec::new()).by_cache()
+        };
+        // 320 for the document, 80 + 40 + half a block for each of three.
+        let same = [one; 3];
+        assert!(!strained(320 + 3 * 128, &same) && strained(320 + 3 * 128 - 16, &same));
+        let others = [one, Sent { document: 2, ..one }, one];
+        assert!(strained(320 + 3 * 128, &others), "another document takes room of its own");
+    }
+
     #[test]
     fn a_turn_follows_the_answer_before_it_and_what_others_hold_takes_no_room() {
         let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(700) };
         let opens = Sent { at: 1.0, prompt: 300, output: 20, ..Sent::default() };
-        let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, output: 5 };
+        let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, document: 0, output: 5 };
         let mut answers = Vec::new();
         let strain = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
         assert!(

@@ -13,6 +13,7 @@ use super::loss::Loss;
 use super::observed::Probe;
 use super::residuals::Residuals;
 use super::uncertainty;
+use crate::parallel;
 use crate::simplex::minimize;
 
 /// Fewer answers than this say too little about so many coefficients.
@@ -46,8 +47,8 @@ pub struct Effort {
 impl Effort {
     /// For an answer that stays: some seconds of a core for ten probes.
     pub const FULL: Self = Self { steps: 30, hops: 1, polish: 1e7 };
-    /// For a session that fits again and again while an engine waits: a tenth of that.
-    pub const QUICK: Self = Self { steps: 15, hops: 0, polish: 5e5 };
+    /// For a session, which fits again and again while an engine waits.
+    pub const SESSION: Self = Self { steps: 15, hops: 1, polish: 5e5 };
     /// For tests, whose code is not optimized.
     #[cfg(test)]
     pub(crate) const LEAST: Self = Self { steps: 2, hops: 0, polish: 0.0 };
@@ -121,58 +122,72 @@ impl std::error::Error for FitError {}
 /// # Errors
 /// Too few answers.
 pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
+    fit_anew(probes, None, effort)
+}
+
+/// The same where an earlier fit is one of the starts: what it found is not lost, and where new probes say otherwise, it holds nothing back.
+///
+/// # Errors
+/// Too few answers.
+pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = coefficients::pack(&coefficients::guess(probes));
     let some = spread_over_load(probes);
     let loss = Loss::new(&some, center, coefficients::spread());
-    let mut best = (center.to_vec(), f64::INFINITY);
     // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
-    for (ahead, overhead) in [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)] {
+    let guesses = [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)].map(|(ahead, overhead)| {
         let mut start = center.to_vec();
         start[AHEAD] = ahead;
         start[OVERHEAD] += overhead;
+        start
+    });
+    let starts = guesses.into_iter().chain(earlier.map(|fit| coefficients::pack(&fit.costs).to_vec()));
+    let mut best = (center.to_vec(), f64::INFINITY);
+    for start in starts {
         let found = loss.descend(&start, effort.steps);
         if found.1 < best.1 {
             best = found;
         }
     }
-    let reach = hop(&loss, &mut best, effort.hops);
-    let begun = Begun { center, start: best.0, reach, replays: loss.replays() };
+    let (reach, replays) = hop(&some, center, &mut best, effort.hops);
+    let begun = Begun { center, start: best.0, reach, replays: replays + loss.replays() };
     Ok(finish(probes, begun, &[0.4, 0.2], effort))
 }
 
 /// Leaves a valley for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill step
-/// follows: one of them is set far off, the others follow, and whatever ends lower stays. Returns how far each coefficient got from the
-/// best while the loss hardly rose.
-fn hop(loss: &Loss, best: &mut (Vec<f64>, f64), rounds: usize) -> [f64; COUNT] {
-    let mut visited = Vec::new();
+/// follows: one of them is set far off, the others follow, and whatever ends lower stays. All hops of a round begin at the same place, on every
+/// core. Returns how far each coefficient got from the best while the loss hardly rose, and how often the probes were replayed.
+fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), rounds: usize) -> ([f64; COUNT], u64) {
+    let (mut visited, mut replays) = (Vec::new(), 0);
+    let hops: Vec<(usize, f64)> = (0..COUNT).flat_map(|i| [(i, -HOP), (i, HOP)]).collect();
     for _ in 0..rounds {
-        let before = best.1;
-        for i in 0..COUNT {
-            for by in [-HOP, HOP] {
-                let mut start = best.0.clone();
-                start[i] += by;
-                let found = loss.descend(&start, STEPS_OF_A_HOP);
-                if found.1 < best.1 {
-                    *best = found.clone();
-                }
-                visited.push(found);
+        let before = best.clone();
+        let land = |(i, by): &(usize, f64)| {
+            let (loss, mut start) = (Loss::new(probes, center, coefficients::spread()), before.0.clone());
+            start[*i] += by;
+            (loss.descend(&start, STEPS_OF_A_HOP), loss.replays())
+        };
+        for (found, took) in parallel::map(&hops, land, |_| ()) {
+            if found.1 < best.1 {
+                *best = found.clone();
             }
+            visited.push(found);
+            replays += took;
         }
-        if before - best.1 < WORTH_A_ROUND {
+        if before.1 - best.1 < WORTH_A_ROUND {
             break;
         }
     }
     let as_good = || visited.iter().filter(|(_, loss)| *loss < best.1 + JAGS);
-    std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max))
+    (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
 }
 
-/// Fits again, with more probes or others, from what an earlier fit found.
+/// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the valley of that fit.
 ///
 /// # Errors
 /// Too few answers.
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
-    let begun = Begun::again(probes, earlier, effort)?;
+    let begun = Begun::again(probes, earlier)?;
     Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))
 }
 
@@ -181,7 +196,7 @@ pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, Fit
 /// # Errors
 /// Too few answers.
 pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
-    let begun = Begun::again(probes, earlier, effort)?;
+    let begun = Begun::again(probes, earlier)?;
     let loss = Loss::new(probes, begun.center, coefficients::spread());
     let effort = Effort { polish: effort.polish / 2.0, ..effort };
     Ok(coefficients::unpack(&polish(&loss, probes, &begun.start, &[0.15], effort).0))
@@ -197,18 +212,10 @@ struct Begun {
 }
 
 impl Begun {
-    fn again(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Self, FitError> {
+    fn again(probes: &[Probe], earlier: &Fit) -> Result<Self, FitError> {
         enough(probes)?;
         let center = coefficients::pack(&coefficients::guess(probes));
-        let start = coefficients::pack(&earlier.costs).to_vec();
-        if effort.hops == 0 {
-            return Ok(Self { center, start, reach: [0.0; COUNT], replays: 0 });
-        }
-        let some = spread_over_load(probes);
-        let loss = Loss::new(&some, center, coefficients::spread());
-        let mut best = (start.clone(), loss.at(&start));
-        let reach = hop(&loss, &mut best, effort.hops);
-        Ok(Self { center, start: best.0, reach, replays: loss.replays() })
+        Ok(Self { center, start: coefficients::pack(&earlier.costs).to_vec(), reach: [0.0; COUNT], replays: 0 })
     }
 }
 

@@ -35,7 +35,7 @@ pub use careful::{Care, careful};
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
-pub use fit::{Coefficient, Effort, Fit, FitError, fit, refit, refit_costs};
+pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
 pub use flags::{EngineFlags, FlagError};
 pub use history::{History, HistoryRun, ReplayedRun};
 pub use kernels::{Kernels, Prompts};

@@ -20,6 +20,8 @@ pub struct Observed {
     pub cached: u32,
     /// Those of the cached ones that other conversations share.
     pub shared: u32,
+    /// The number of the document that they are of, zero where nobody knows.
+    pub document: u32,
     /// Its conversation and turn, where it has one.
     pub turn: Option<(u32, u32)>,
     /// Tokens of its answer; those that were asked for where it has none. Zero for one that the engine never saw.
@@ -72,6 +74,7 @@ impl From<&RequestRecord> for Observed {
             tokens_in: r.tokens_in.unwrap_or(r.asked_in),
             cached: r.tokens_cached.unwrap_or(0),
             shared: r.tokens_cached.unwrap_or(0),
+            document: 0,
             turn: r.turn,
             tokens_out: if unseen { 0 } else { r.tokens_out.unwrap_or(r.asked_out) },
             first: r.first,
@@ -113,6 +116,7 @@ impl Probe {
             tokens_in: s.prompt,
             cached: s.cached,
             shared: s.shared,
+            document: s.document,
             turn: None,
             tokens_out: s.output,
             first: Some(Seconds(a.first)),
@@ -165,5 +169,6 @@ impl Probe {
 }
 
 fn as_sent(r: &Observed) -> Sent {
-    Sent { at: r.sent.0, follows: None, prompt: r.tokens_in, cached: r.cached, shared: r.shared, output: r.tokens_out }
+    let Observed { cached, shared, document, .. } = *r;
+    Sent { at: r.sent.0, follows: None, prompt: r.tokens_in, cached, shared, document, output: r.tokens_out }
 }

@@ -21,6 +21,8 @@ pub struct Served {
     pub cached: Vec<u32>,
     /// By request: those of them that other conversations share.
     pub shared: Vec<u32>,
+    /// Whether requests that share as many tokens share the same ones. Sums that counters corrected do not tell.
+    pub apart: bool,
     /// What later turns resent; none where the probe has none.
     pub resent: Option<Resent>,
 }
@@ -51,15 +53,16 @@ impl Served {
             }
         }
         let told = records.iter().any(|r| r.tokens_cached.is_some());
-        let mut resent = resent;
+        let (mut resent, mut apart) = (resent, true);
         if told {
             cached.iter_mut().zip(records).for_each(|(cached, r)| *cached = r.tokens_cached.unwrap_or(*cached));
             resent = resent.map(|resent| Resent { found: found(records, &later, &cached, prompt), ..resent });
         } else if let Some(share) = counted_share.filter(|_| block.is_some()) {
-            correct(&mut cached, &later, share, prompt);
+            apart = !correct(&mut cached, &later, share, prompt);
         }
         let shared = shared(records, &cached);
-        Self { cached, shared, resent }
+        resent = resent.map(|resent| Resent { apart, ..resent });
+        Self { cached, shared, apart, resent }
     }
 }
 
@@ -99,7 +102,7 @@ fn resent(records: &[RequestRecord], later: &[Later], prompt: impl Fn(usize) -> 
     (made > 0.0).then(|| {
         let growth = came / made;
         let found = if resends && (growth - 1.0).abs() <= SAME_TOKENS { 1.0 } else { 0.0 };
-        Resent { growth, found }
+        Resent { growth, found, apart: true }
     })
 }
 
@@ -116,8 +119,10 @@ fn found(records: &[RequestRecord], later: &[Later], cached: &[u32], prompt: imp
     if resent > 0.0 { (held / resent).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// Brings the sum of computed tokens to what the counters say: first prompts are corrected before later turns, whose lengths say more.
-fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usize) -> u32) {
+/// Brings the sum of computed tokens to what the counters say: first prompts are corrected before later turns, whose lengths say more. Whether
+/// first prompts were.
+fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usize) -> u32) -> bool {
+    let mut first = false;
     let mut is_later = vec![false; cached.len()];
     later.iter().for_each(|turn| is_later[turn.at] = true);
     let prompts: f64 = (0..cached.len()).map(|i| f64::from(prompt(i))).sum();
@@ -133,6 +138,7 @@ fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usiz
         if own <= 0.0 || ((own + others) / counted.max(1.0) - 1.0).abs() <= COUNTERS_DIFFER {
             continue;
         }
+        first |= !of_later;
         let factor = ((counted - others) / own).max(0.0);
         for i in (0..cached.len()).filter(|i| is_later[*i] == of_later) {
             let now = f64::from(prompt(i) - cached[i].min(prompt(i)));
@@ -140,6 +146,7 @@ fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usiz
             cached[i] = prompt(i) - (now * factor).round().clamp(most.min(1.0), most) as u32;
         }
     }
+    first
 }
 
 /// What other conversations share of the cached tokens: no more than the first turn of a conversation found.
@@ -198,7 +205,7 @@ mod tests {
     fn an_answer_of_other_tokens_is_computed_again() {
         let served = Served::of(&[turn(0, 1000, 1000, 960, 400), turn(1, 1264, 1440, 1400, 9)], None, Some(16));
         assert_eq!(served.cached, [960, 992]);
-        assert_eq!(served.resent, Some(Resent { growth: 0.56, found: 0.0 }));
+        assert_eq!(served.resent, Some(Resent { growth: 0.56, found: 0.0, apart: true }));
     }
 
     #[test]
@@ -206,6 +213,7 @@ mod tests {
         let records = [turn(0, 1000, 1000, 0, 400), turn(1, 1264, 1440, 1400, 9)];
         let served = Served::of(&records, Some(1.0 - 322.0 / 2264.0), Some(16));
         assert_eq!(served.cached, [950, 992], "of 322 computed tokens 272 are the later turn's");
+        assert!(!served.apart, "whose document the first turn found nobody says");
         assert_eq!(Served::of(&records, Some(0.0), None).cached, [0, 0], "an engine without a prefix cache");
     }
 

@@ -100,6 +100,13 @@ pub struct Material {
     pub resent: Option<Resent>,
 }
 
+impl Material {
+    /// Whether documents that are meant to differ differ for the engine, as far as anybody has seen.
+    pub fn documents_apart(&self) -> bool {
+        self.resent.is_none_or(|resent| resent.apart)
+    }
+}
+
 /// A request that is due later than this after an answer does not mind if the answer's end is seen some milliseconds late.
 const SOON: Seconds = Seconds(0.02);
 

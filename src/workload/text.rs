@@ -53,7 +53,7 @@ impl Pen {
     /// What becomes of answers that are sent back. Unless it was seen, they come back whole, and the engine knows those that it made itself.
     pub(super) fn resent(&self) -> Resent {
         let found = f64::from(u8::from(self.resends_answers()));
-        self.resent.unwrap_or(Resent { growth: 1.0, found })
+        self.resent.unwrap_or(Resent { found, ..Resent::WHOLE })
     }
 
     pub(super) fn dry(self) -> Self {

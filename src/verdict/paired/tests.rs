@@ -121,6 +121,7 @@ fn recorded(csv: &str) -> Probe {
     let of =
         |(due, sent, first, last, tokens_in, tokens_out, error): (f64, f64, f64, f64, u32, u32, String)| Observed {
             shared: 0,
+            document: 0,
             turn: None,
             due: Seconds(due),
             sent: Seconds(sent),
