@@ -80,6 +80,8 @@ fn main() -> ExitCode {
     }
     limits(&run, &fit, &mut table);
     verdicts(&run, &mut table);
+    println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
+    turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
     println!();
     if table.broken == 0 {
         return ExitCode::SUCCESS;
@@ -173,6 +175,51 @@ fn limits(run: &RecordedRun, fit: &Fit, table: &mut Table) {
     }
     let gain = limits[0] / limits[1] - 1.0;
     table.row("gain of 0.97 over 0.90", format!("{:+.1} %", gain * 100.0), "within 3 %", gain.abs() <= 0.03);
+}
+
+/// Probes at a rate, and requests all at once, of the second run.
+const STEADY: [&str; 4] = ["t001-p02", "t001-p03", "t002-p02", "t003-p01"];
+const AT_ONCE: [&str; 2] = ["t001-p01", "t001-p04"];
+
+/// A cache that fills, and what fits to parts of a session make of the limit.
+fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
+    for name in STEADY {
+        let (ours, counted) = run.computed(name).unwrap();
+        let off = ours / counted - 1.0;
+        let what = format!("{name}: computed prompt tokens against the counters");
+        table.row(&what, format!("{:+.1} %", off * 100.0), "within 5 %", off.abs() <= 0.05);
+    }
+    let fit = run.fit(&STEADY[..2], Effort::SESSION).unwrap();
+    if verbose {
+        println!("{:#?}", fit.costs);
+        STEADY.iter().chain(&AT_ONCE).for_each(|name| explain(run, name, &fit));
+    }
+    for name in AT_ONCE {
+        let replayed = run.replay(name, &fit.costs, true).unwrap();
+        let (correlation, error) = (Replayed::correlation(&replayed.tpot), Replayed::typical_error(&replayed.tpot));
+        let said = format!("{correlation:.2}, {:.1} %", error * 100.0);
+        let holds = correlation >= 0.95 && error <= 0.05;
+        table.row(&format!("{name}: TPOT under preemption, correlation, error"), said, ">= 0.95, <= 5 %", holds);
+    }
+    for name in &STEADY[2..] {
+        let replayed = run.replay(name, &fit.costs, true).unwrap();
+        let (measured, twin) = Replayed::quantile(&replayed.tpot, 0.99);
+        let off = twin / measured - 1.0;
+        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+        table.row(&format!("{name}: TPOT p99, under limits that no fit saw"), said, "within 7 %", off.abs() <= 0.07);
+    }
+    // As a session comes to them, one after the other.
+    let sets: [&[&str]; 3] = [
+        &["t001-p01", "t001-p02"],
+        &["t001-p01", "t001-p02", "t001-p03", "t001-p04"],
+        &["t001-p01", "t001-p02", "t001-p03", "t001-p04", "t002-p02", "t003-p01"],
+    ];
+    let resent = run.resent("t001-p03");
+    let of = |set: &&[&str]| run.limit("t002-p02", resent, &run.fit(set, Effort::SESSION).unwrap().costs).unwrap().0;
+    let limits: Vec<f64> = sets.iter().map(of).collect();
+    let (least, most) = limits.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), l| (a.min(*l), b.max(*l)));
+    let said = limits.iter().map(|l| format!("{l:.2}")).collect::<Vec<_>>().join(", ");
+    table.row("limit at 0.97 by 2, 4 and 6 probes, req/s", said, "within 10 %", most / least <= 1.1);
 }
 
 /// Rates above the limit, by a twin that has not seen the probe.

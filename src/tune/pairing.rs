@@ -468,3 +468,53 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
     ((came as f64) < asked as f64 * WHOLE_ANSWERS)
         .then(|| "answers end earlier than was asked, and the long run does not know when".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Awaited;
+
+    /// What a probe at that rate teaches of which so many requests were streamed at the same time.
+    fn lesson(rate: Rate, at_once: u32) -> Lesson {
+        let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
+        let (from, to) = (Seconds(0.0), Seconds(10.0));
+        let window = Window { from, to };
+        let ask = ProbeAsk {
+            rate,
+            window,
+            arrival_seed: 1,
+            content_seed: 1,
+            answer_time: to,
+            slack: 1.0,
+            awaited: Awaited::All,
+        };
+        let one = Observed {
+            due: from,
+            sent: from,
+            tokens_in: 10,
+            cached: 0,
+            shared: 0,
+            document: 0,
+            turn: None,
+            tokens_out: 10,
+            first: Some(Seconds(1.0)),
+            last: Some(to),
+            failed: false,
+            cut: false,
+        };
+        let probe = Probe::new(vec![one; at_once as usize], bounds);
+        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, resent: None, objection: None }
+    }
+
+    #[test]
+    fn the_probe_with_the_largest_batch_stays_and_of_the_others_the_latest() {
+        let mut pairing = Pairing::default();
+        for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
+            let lesson = lesson(Rate(1.0), at_once);
+            pairing.note(&lesson);
+            pairing.learn(1, &lesson);
+        }
+        let kept: Vec<usize> = pairing.probes.iter().map(|probe| probe.requests().len()).collect();
+        assert_eq!((kept, pairing.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::books::{BenchError, Books};
 use super::cost::Before;
+use super::meant;
 use super::pairing::{Engine, Lesson};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::live::serves;
@@ -303,6 +304,8 @@ impl<R: Rig> Worker<R> {
                     let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
                     verdict = books.pairing.weigh(verdict, lesson, plan, (&material, seed), certainty);
                 }
+                let resent = lesson.as_ref().and_then(Lesson::resent);
+                let served = meant::against_served(records, &ask, &measured.cache, resent);
                 let (requests, requests_sha256) = books.keep(trial, probe, &measured)?;
                 let took = *took;
                 books.record(Record::Probed {
@@ -318,8 +321,8 @@ impl<R: Rig> Worker<R> {
                     requests_sha256,
                 })?;
                 books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
-                if let Some(warning) = measured.cache.warning() {
-                    books.sink.take(&Event::Note(&format!("trial {trial}: {warning}")));
+                if let Some(served) = served.filter(|_| ask.rate != ALL_AT_ONCE) {
+                    books.sink.take(&Event::Note(&format!("trial {trial}: {served}")));
                 }
                 Ok(Ok(Told { probe, ask, verdict, took, lesson }))
             }

@@ -1,0 +1,97 @@
+//! What a probe meant to send and what the engine was served, in words: the verdict is about the latter.
+
+use crate::load::RequestRecord;
+use crate::rig::{CacheUse, ProbeAsk};
+use crate::workload::Resent;
+
+/// Figures that differ by less than this share are the same.
+const SAME: f64 = 0.02;
+
+/// One sentence about the requests of a probe's window; none where it has no answers.
+pub(super) fn against_served(
+    records: &[RequestRecord],
+    ask: &ProbeAsk,
+    cache: &CacheUse,
+    resent: Option<Resent>,
+) -> Option<String> {
+    let counted: Vec<&RequestRecord> = records.iter().filter(|r| ask.window.holds(r.due) && r.complete()).collect();
+    let came = records.iter().filter(|r| ask.window.holds(r.due)).count() as f64 / ask.window.length().0.max(1e-9);
+    let mean = |of: fn(&RequestRecord) -> u32| {
+        counted.iter().map(|r| f64::from(of(r))).sum::<f64>() / counted.len().max(1) as f64
+    };
+    let (prompt, meant) = (mean(|r| r.tokens_in.unwrap_or(r.asked_in)), mean(|r| r.asked_in));
+    if counted.is_empty() {
+        return None;
+    }
+    let mut said = format!("served: {came:.2} requests/s (asked {:.2}), prompts of {prompt:.0} tokens", ask.rate.0);
+    if (prompt / meant.max(1.0) - 1.0).abs() > SAME {
+        said += &format!(" (meant {meant:.0})");
+    }
+    if let Some((expected, measured)) = cache.expected_share.zip(cache.measured_share) {
+        said += &format!(", {:.0} % of them cached", measured * 100.0);
+        if (measured - expected).abs() > SAME {
+            said += &format!(" (meant {:.0} %)", expected * 100.0);
+        }
+    }
+    if let Some(Resent { growth, found, .. }) = resent.filter(|r| (r.growth - 1.0).abs() > SAME || r.found < 1.0 - SAME)
+    {
+        said += &format!(
+            "; an answer that is sent back has {growth:.2} of its tokens, and the cache holds {:.0} % of them: \
+             tokenizer or chat template change it. The verdict is about this traffic",
+            found * 100.0
+        );
+    }
+    Some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Rate, Seconds};
+    use crate::verdict::{Awaited, Window};
+
+    fn said(tokens_in: u32, measured: f64, resent: Option<Resent>) -> Option<String> {
+        let request = |id: u32| RequestRecord {
+            id,
+            due: Seconds(f64::from(id)),
+            sent: Seconds(f64::from(id)),
+            first: Some(Seconds(f64::from(id) + 0.1)),
+            last: Some(Seconds(f64::from(id) + 0.9)),
+            tokens_in: Some(tokens_in),
+            tokens_cached: None,
+            tokens_out: Some(10),
+            asked_out: 10,
+            asked_in: 1000,
+            shared_in: 900,
+            error: None,
+            turn: None,
+            why: None,
+            gaps: Vec::new(),
+        };
+        let ask = ProbeAsk {
+            rate: Rate(1.25),
+            window: Window { from: Seconds(2.0), to: Seconds(10.0) },
+            arrival_seed: 1,
+            content_seed: 1,
+            answer_time: Seconds(1.0),
+            slack: 1.0,
+            awaited: Awaited::All,
+        };
+        let cache = CacheUse { expected_share: Some(0.9), measured_share: Some(measured), ..CacheUse::default() };
+        let records: Vec<RequestRecord> = (0..10).map(request).collect();
+        against_served(&records, &ask, &cache, resent)
+    }
+
+    #[test]
+    fn what_is_as_meant_is_said_once() {
+        let plain = said(1001, 0.9, Some(Resent::WHOLE)).unwrap();
+        assert_eq!(plain, "served: 1.00 requests/s (asked 1.25), prompts of 1001 tokens, 90 % of them cached");
+    }
+
+    #[test]
+    fn what_is_not_as_meant_stands_beside_it_with_its_reason() {
+        let other = said(800, 0.6, Some(Resent { growth: 0.5, found: 0.0, apart: true })).unwrap();
+        assert!(other.contains("800 tokens (meant 1000), 60 % of them cached (meant 90 %)"), "{other}");
+        assert!(other.contains("has 0.50 of its tokens, and the cache holds 0 % of them"), "{other}");
+    }
+}
