@@ -88,9 +88,7 @@ pub(super) fn limit(
         violations,
         measured: measured.map(Seconds),
         margin,
-        margin_error: margin.and_then(|_| {
-            error_bar::jackknife(&blocks, limit.quantile, matches!(limit.metric, Metric::Ttft | Metric::E2e))
-        }),
+        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile, limit.metric)),
         paired: None,
     }
 }
