@@ -53,6 +53,11 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         Form::JsonPatch => {
             let operations = forms::json_patch(&source()?, &done, forms::Target::Cluster).map_err(form)?;
             print(&format!("{}\n", serde_json::to_string_pretty(&operations).map_err(Failed::own)?))?;
+            if let Some(command) = forms::annotate_command(&source()?, &done) {
+                complain(&format!(
+                    "the patch leaves the annotations out, which the object may not have yet: {command}"
+                ));
+            }
         }
     }
     complain(&says(&done));

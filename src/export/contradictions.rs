@@ -23,6 +23,7 @@ impl Measured<'_> {
             .into_iter()
             .flatten()
             .chain(seen.fixed_arguments())
+            .chain(seen.overruled())
             .collect()
     }
 }
@@ -174,6 +175,27 @@ impl<'m> Seen<'_, 'm> {
             known.map(|(_, long)| format!("{long}{value}")).unwrap_or(word)
         };
         self.engine.words.iter().cloned().chain(of_homes).map(in_full).collect()
+    }
+
+    /// Arguments here that decide the size of the KV cache, whatever the share of memory is.
+    fn overruled(&self) -> Vec<Problem> {
+        let best = self.outcome.best.as_ref();
+        if !best.is_some_and(|best| best.parameters.0.contains_key("gpu-memory-utilization")) {
+            return Vec::new();
+        }
+        let words = self.words();
+        let stands =
+            |flag: &&str| value_of(&words, flag).is_some() && value_of(&self.outcome.fixed_arguments, flag).is_none();
+        let says = |flag: &str| {
+            let says =
+                format!("--{flag} decides the size of the KV cache here, and --gpu-memory-utilization no longer does");
+            Problem::new(&self.arguments(), says, "these arguments", format!("delete --{flag}, or measure with it"))
+        };
+        ["kv-cache-memory-bytes", "num-gpu-blocks-override"]
+            .iter()
+            .filter(|flag| stands(flag))
+            .map(|flag| says(flag))
+            .collect()
     }
 
     /// Arguments that were fixed in every trial and say something else here.

@@ -16,7 +16,7 @@ pub struct Setting {
 
 impl Setting {
     /// The words that say it: `--name value`, `--name` or `--no-name`.
-    fn words(&self, glued: bool) -> Vec<String> {
+    pub(super) fn words(&self, glued: bool) -> Vec<String> {
         match &self.value {
             Value::Bool(on) => vec![switch(&self.name, *on)],
             value if glued => vec![format!("--{}={value}", self.name)],

@@ -1,13 +1,13 @@
 //! Where an engine keeps its arguments: the homes of a seat, found by the words that start it.
 
-use super::flags::{Flags, Seen, is_placeholder};
+use super::flags::{Flags, is_placeholder};
 use super::homes::Words;
 use super::homes::line::Line;
 use super::homes::list::List;
 use super::shapes::{Engine, Seat};
 use super::source::Source;
-use super::words::{Command, commands};
-use super::yaml::{Meaning, Node, Path, is_special};
+use super::words::{Command, commands, split};
+use super::yaml::{Meaning, Node, Path};
 use crate::problems::Problem;
 
 /// An engine in a manifest.
@@ -81,34 +81,48 @@ impl<'m> Finder<'m, '_> {
         let mut variables = self.variables(&seat);
         let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text());
         let script = script_of(&texts);
-        let mut found = match script {
-            Some(script) => self.in_script(&seat, &started, script)?,
-            None => self.in_words(&seat, &started),
+        let mut found = match (self.line(&seat), script) {
+            (Some(line), _) => self.in_line(&seat, line)?,
+            (None, Some(script)) => self.in_script(&seat, &started, script)?,
+            (None, None) => self.in_words(&seat, &started),
         };
         let words = || texts.iter().map(|t| (*t).to_owned()).collect();
-        // Where the words start the engine themselves, a variable counts that they mention.
-        let starts_itself = found.as_ref().is_some_and(|found| found.named);
-        let preset = seat.engine.is_some();
-        variables.retain(|(name, _)| {
-            !starts_itself || (preset && name == KSERVE_VARIABLE) || texts.iter().any(|text| mentions(text, name))
-        });
         let of_image = image.and_then(of_image);
         let engine = seat.engine.or(of_image);
         let tells = |text: &str| text.split_whitespace().any(|word| self.is_tuned_flag(word));
-        let tells = texts.iter().any(|text| tells(text))
-            || variables.iter().any(|(_, home)| home.seen().iter().any(|word| tells(word.text)));
+        let told = |home: &dyn Words| home.seen().iter().any(|word| tells(word.text));
+        // A variable counts where something expands it: a script, a script of a ConfigMap beside it, a preset.
+        let file = started.iter().find_map(|word| self.file(basename(&word.text)));
+        let expanded = |name: &String| {
+            script.and_then(|script| texts.get(script)).is_some_and(|text| mentions(text, name))
+                || file.is_some_and(|file| mentions(file, name))
+                || (seat.expands.contains(&name.as_str()) && !self.has_command(&seat))
+        };
+        let itself = found.as_ref().is_some_and(|found| found.named) || !self.has_command(&seat);
+        if let Some((name, home)) = variables.iter().find(|(name, home)| !expanded(name) && told(home.as_ref()))
+            && !itself
+            && script.is_none()
+        {
+            let says = format!("it is not known whether {} reads {name}", texts.first().unwrap_or(&"the program"));
+            let hint = "add the ConfigMap with this script to the manifest, or start the engine by its name";
+            return Err(Problem::new(&home.span(0), says, "this variable", hint));
+        }
+        variables.retain(|(name, _)| expanded(name));
+        let tells = texts.iter().any(|text| tells(text)) || variables.iter().any(|(_, home)| told(home.as_ref()));
         if found.is_none() && !variables.is_empty() {
-            found = Some(Found { engine: Engine::Vllm, homes: Vec::new(), words: words(), named: false });
+            let started = file.and_then(engine_of_script).unwrap_or(Engine::Vllm);
+            found = Some(Found { engine: started, homes: Vec::new(), words: words(), named: file.is_some() });
         }
         if found.is_none()
             && let Some(engine) = engine
         {
             // Behind a script, more words are no arguments of what it starts.
             if let Some(word) = script.and_then(|script| started.get(script)) {
-                return Err(self.not_understood(&seat, word));
+                return if runs_another_program(&word.text) { Ok(None) } else { Err(self.not_understood(&seat, word)) };
             }
             // Another program than the image's own takes no flags that it did not take before.
-            if seat.engine.is_none() && !tells && self.has_command(&seat) {
+            let other = texts.iter().any(|word| basename(word) == "vllm");
+            if seat.engine.is_none() && self.has_command(&seat) && (other || !tells) {
                 return Ok(None);
             }
             let homes = seat.args.iter().filter_map(|args| self.list(args, 0)).collect();
@@ -119,12 +133,45 @@ impl<'m> Finder<'m, '_> {
         let sure = found.named || engine.is_some() || tells;
         for (name, home) in variables {
             // A preset that reads this variable may replace `args`.
-            if name == KSERVE_VARIABLE { found.homes.insert(0, home) } else { found.homes.push(home) }
+            if seat.expands.contains(&name.as_str()) { found.homes.insert(0, home) } else { found.homes.push(home) }
         }
-        self.refuse_shared(&seat)?;
-        let engine = seat.engine.unwrap_or(found.engine);
-        let Found { homes, words, .. } = found;
+        self.refuse_shared(&seat, script.and_then(|script| started.get(script)))?;
+        let Found { homes, words, named, engine: started } = found;
+        let engine = match value_of(&words, "backend") {
+            Some("huggingface") => Engine::HuggingFace,
+            _ if named => started,
+            _ => engine.unwrap_or(started),
+        };
         Ok(Some(Located { document: self.document.index, engine, homes, sure, words, seat }))
+    }
+
+    /// The text of a script that a ConfigMap of the same manifest holds.
+    fn file(&self, name: &str) -> Option<&'m str> {
+        let maps = self.document.source.documents.iter();
+        let mut maps = maps.filter(|root| root.get("kind").and_then(Node::text) == Some("ConfigMap"));
+        maps.find_map(|root| root.get("data")?.get(name)?.text())
+    }
+
+    /// Arguments written as one text, which is split as a shell does and run without one.
+    fn line(&self, seat: &Seat) -> Option<(&'m Node, Path)> {
+        [&seat.args, &seat.command].into_iter().flatten().find_map(|path| {
+            let node = self.document.root().at(path)?;
+            (node.text().is_some() && !node.is_null()).then(|| (node, path.clone()))
+        })
+    }
+
+    fn in_line(&self, seat: &Seat, (node, path): (&'m Node, Path)) -> Result<Option<Found<'m>>, Problem> {
+        let text = node.text().unwrap_or_default();
+        let words = split(text).iter().map(|word| word.text().to_owned()).collect::<Vec<_>>();
+        let texts: Vec<&str> = words.iter().map(String::as_str).collect();
+        if engine_at(&texts).is_some() {
+            return self.script(node, path, text).map(|found| found.ok().map(|script| script.found));
+        }
+        let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text()).and_then(of_image);
+        let Some(engine) = seat.engine.or(image).filter(|_| seat.args.as_ref() == Some(&path)) else { return Ok(None) };
+        let home = Line::script(self.document.source, node, path, 0, 0);
+        let homes = home.into_iter().map(|line| Box::new(line) as Box<dyn Words + 'm>).collect();
+        Ok(Some(Found { engine, homes, words, named: false }))
     }
 
     fn has_command(&self, seat: &Seat) -> bool {
@@ -136,7 +183,7 @@ impl<'m> Finder<'m, '_> {
     fn not_understood(&self, seat: &Seat, word: &Started) -> Problem {
         let list = if word.in_args { &seat.args } else { &seat.command };
         let node = list.as_ref().and_then(|list| self.document.root().at(&list.item(word.index)));
-        let hint = "start the engine by its name in the script (vllm serve …), or point to its arguments with --path";
+        let hint = "start the engine by its name in the script (vllm serve …)";
         let says = format!("it is not clear how this script of {} starts the engine", seat.name);
         Problem::new(&node.map_or(0..0, |node| node.span.clone()), says, "this script", hint)
     }
@@ -198,47 +245,10 @@ impl<'m> Finder<'m, '_> {
         let Some(list) = (if word.in_args { &seat.args } else { &seat.command }) else { return Ok(None) };
         let path = list.item(word.index);
         let Some(node) = self.document.root().at(&path) else { return Ok(None) };
-        let looks_like_engine = |text: &str| {
-            let words: Vec<&str> = text.split_whitespace().collect();
-            engine_at(&words).is_some()
+        let Script { mut found, takes_positional } = match self.script(node, path, &word.text)? {
+            Ok(script) => script,
+            Err(parsed) => return Ok(self.in_positional(seat, started, script, &parsed)),
         };
-        let refuse = |says: String, label: &str, hint: &str| Problem::new(&node.span, says, label, hint);
-        let parsed = match commands(&word.text) {
-            Ok(parsed) => parsed,
-            Err((_, what)) if looks_like_engine(&word.text) => {
-                let hint = "write the engine's arguments into `args` and use \"$@\" in the script, or edit it by hand";
-                return Err(refuse(format!("this script has {what}, which is not understood"), "this script", hint));
-            }
-            Err(_) => return Ok(None),
-        };
-        let texts = |command: &Command| -> Vec<String> {
-            command.words.iter().chain(&command.behind).map(|w| w.text().to_owned()).collect()
-        };
-        let engines: Vec<(usize, Engine, usize)> = parsed
-            .iter()
-            .enumerate()
-            .filter_map(|(i, command)| {
-                let words = texts(command);
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                engine_in(&words).map(|(engine, first)| (i, engine, first))
-            })
-            .collect();
-        let (command, engine, first) = match engines[..] {
-            [] => return Ok(self.in_positional(seat, started, script, &parsed)),
-            [one] => one,
-            [..] => {
-                let hint = "start each in a container of its own";
-                return Err(refuse("this script starts two engines".to_owned(), "this script", hint));
-            }
-        };
-        let Some(line) = Line::script(self.document.source, node, path, command, first) else {
-            let hint = "write it as a block (`|`) or in quotes";
-            let says = "this script is written in a way that cannot be edited without changing more".to_owned();
-            return Err(refuse(says, "this script", hint));
-        };
-        let takes_positional = parsed[command].words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
-        let mut homes: Vec<Box<dyn Words + 'm>> = vec![Box::new(line)];
-        let mut words = texts(&parsed[command]);
         // Behind the script stands what it calls itself, and then what it calls "$@".
         let positional = started.get(script + 2..).unwrap_or_default();
         if takes_positional
@@ -246,10 +256,52 @@ impl<'m> Finder<'m, '_> {
             && let Some(first) = positional.iter().find(|w| w.in_args)
             && let Some(home) = self.list(args, first.index)
         {
-            words.extend(positional.iter().map(|w| w.text.clone()));
-            homes.insert(0, home);
+            found.words.extend(positional.iter().map(|w| w.text.clone()));
+            found.homes.insert(0, home);
         }
-        Ok(Some(Found { engine, homes, words, named: true }))
+        Ok(Some(found))
+    }
+
+    /// The engine that a script starts; else the commands of the script.
+    fn script(&self, node: &'m Node, path: Path, text: &str) -> Result<Result<Script<'m>, Vec<Command>>, Problem> {
+        let refuse = |says: String, hint: &str| Err(Problem::new(&node.span, says, "this script", hint));
+        let parsed = match commands(text) {
+            Ok(parsed) => parsed,
+            Err((_, what)) if engine_at(&text.split_whitespace().collect::<Vec<_>>()).is_some() => {
+                let hint = "write the engine's arguments into `args` and use \"$@\" in the script, or edit it by hand";
+                return refuse(format!("this script has {what}, which is not understood"), hint);
+            }
+            Err(_) => return Ok(Err(Vec::new())),
+        };
+        let engines: Vec<(usize, Engine, usize)> = parsed
+            .iter()
+            .enumerate()
+            .filter_map(|(i, command)| {
+                let words = texts_of(command);
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                engine_in(&words).map(|(engine, first)| (i, engine, first))
+            })
+            .collect();
+        let (index, engine, first) = match engines[..] {
+            [] => return Ok(Err(parsed)),
+            [one] => one,
+            [..] => return refuse("this script starts two engines".to_owned(), "start each in a container of its own"),
+        };
+        let command = &parsed[index];
+        let words = texts_of(command);
+        let end = command.words.iter().chain(&command.behind).map(|word| word.range.end).max().unwrap_or(0);
+        // A template that takes the line end before it away continues the command.
+        if template_in(&words) || text[end..].trim_start().starts_with("{{-") {
+            let hint = "render the template first, or set the arguments in the template's values";
+            return refuse("a template adds to the arguments of the engine".to_owned(), hint);
+        }
+        let Some(line) = Line::script(self.document.source, node, path, index, first) else {
+            let says = "this script is written in a way that cannot be edited without changing more".to_owned();
+            return refuse(says, "write it as a block (`|`) or in quotes");
+        };
+        let takes_positional = command.words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
+        let homes: Vec<Box<dyn Words + 'm>> = vec![Box::new(line)];
+        Ok(Ok(Script { found: Found { engine, homes, words, named: true }, takes_positional }))
     }
 
     /// Where a script ends in `exec "$@"`, and the words behind it start the engine.
@@ -290,7 +342,7 @@ impl<'m> Finder<'m, '_> {
                 let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
                 let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
                 if named
-                    && (says || name == KSERVE_VARIABLE || name == "VLLM_EXTRA_ARGS")
+                    && (says || seat.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
                     && let Some(line) = Line::variable(source, value, path)
                 {
                     found.push((name.to_owned(), Box::new(line)));
@@ -329,7 +381,7 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// What others share cannot be edited for one.
-    fn refuse_shared(&self, seat: &Seat) -> Result<(), Problem> {
+    fn refuse_shared(&self, seat: &Seat, script: Option<&Started>) -> Result<(), Problem> {
         let root = self.document.root();
         for list in [&seat.command, &seat.args].into_iter().flatten() {
             if let Some(node) = root.at(list)
@@ -338,25 +390,24 @@ impl<'m> Finder<'m, '_> {
                 let hint = "write out the arguments of this container";
                 return Err(Problem::new(&node.span, format!("{list} is shared through an anchor"), "an alias", hint));
             }
-            for item in root.at(list).map_or(&[][..], Node::items) {
-                if self.document.source.raw(item).contains("{{") {
-                    let hint = "render the template first, or set the arguments in the template's values";
-                    return Err(Problem::new(&item.span, format!("{list} holds a template"), "a template", hint));
-                }
-            }
-            // A template on a line of its own is a comment to the parser.
             if let Some(node) = root.at(list) {
                 let source = self.document.source;
+                let is_script = |index: usize| {
+                    script.is_some_and(|w| w.index == index && w.in_args == (seat.args.as_ref() == Some(list)))
+                };
+                let words = node.items().iter().enumerate();
+                let words =
+                    words.map(|(i, item)| if is_script(i) { "" } else { item.text().unwrap_or_default() }.to_owned());
+                // A template on a line of its own is a comment to the parser.
+                let inside = |at: usize| node.items().iter().any(|item| item.span.contains(&at));
                 let text = &source.text[node.span.start..source.end(node)];
-                if let Some(at) = text.find("{{") {
-                    let start = node.span.start + at;
+                let lines = text.match_indices("{{").map(|(at, _)| node.span.start + at);
+                let line = lines.into_iter().find(|at| !inside(*at) && source.before(*at).trim().is_empty());
+                if let Some(start) = line.or_else(|| template_in(&words.collect::<Vec<_>>()).then_some(node.span.start))
+                {
                     let hint = "render the template first, or set the arguments in the template's values";
-                    return Err(Problem::new(
-                        &(start..start + 2),
-                        format!("{list} holds a template"),
-                        "a template",
-                        hint,
-                    ));
+                    let says = format!("{list} holds a template");
+                    return Err(Problem::new(&(start..start + 2), says, "a template", hint));
                 }
                 if let Some(at) = self.template_behind(list, node) {
                     let hint = "render the template first, or set the arguments in the template's values";
@@ -372,7 +423,6 @@ impl<'m> Finder<'m, '_> {
 impl Finder<'_, '_> {
     /// A template on a line behind a list that writes more items of it, as `toYaml` does.
     fn template_behind(&self, list: &Path, node: &Node) -> Option<usize> {
-        const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "block", "/*", "$"];
         let source = self.document.source;
         let block = matches!(node.kind, super::yaml::Kind::Sequence { flow: false, .. });
         let owner = self.document.root().at(&list.parent()?.0).filter(|_| block || node.is_nothing())?;
@@ -385,8 +435,8 @@ impl Finder<'_, '_> {
             if words.is_empty() || words.starts_with('#') {
                 continue;
             }
-            let inside = words.strip_prefix("{{").filter(|_| words.ends_with("}}"))?.trim_start_matches(['-', ' ']);
-            if CONTROL.iter().any(|control| inside.starts_with(control)) {
+            let inside = words.strip_prefix("{{").filter(|_| words.ends_with("}}"))?;
+            if is_control(words) {
                 continue;
             }
             let indent = inside.split("indent").nth(1).and_then(|after| after.split_whitespace().next()?.parse().ok());
@@ -397,8 +447,11 @@ impl Finder<'_, '_> {
     }
 }
 
-/// The variable that KServe's preset puts behind `vllm serve`.
-const KSERVE_VARIABLE: &str = "VLLM_ADDITIONAL_ARGS";
+/// An engine that a script starts.
+struct Script<'m> {
+    found: Found<'m>,
+    takes_positional: bool,
+}
 
 struct Found<'m> {
     engine: Engine,
@@ -407,6 +460,52 @@ struct Found<'m> {
     /// Whether words start it by its name; otherwise the image's own entry point does.
     named: bool,
 }
+
+fn texts_of(command: &Command) -> Vec<String> {
+    command.words.iter().chain(&command.behind).map(|w| w.text().to_owned()).collect()
+}
+
+/// The engine that a whole script starts.
+fn engine_of_script(script: &str) -> Option<Engine> {
+    commands(script).ok()?.iter().find_map(|command| {
+        let words = texts_of(command);
+        Some(engine_in(&words.iter().map(String::as_str).collect::<Vec<_>>())?.0)
+    })
+}
+
+/// Whether a script starts a program of the engine's image that serves nothing: a benchmark, a worker of Ray.
+fn runs_another_program(script: &str) -> bool {
+    let other = |words: &[String]| {
+        words.windows(2).any(|pair| match (basename(&pair[0]), pair[1].as_str()) {
+            ("vllm", next) => next != "serve",
+            ("ray", next) => next == "start",
+            // The script of vLLM's own image that joins or heads a cluster of Ray.
+            ("multi-node-serving.sh", _) => true,
+            _ => false,
+        })
+    };
+    commands(script).is_ok_and(|commands| commands.iter().any(|command| other(&texts_of(command))))
+}
+
+/// Whether a template among words may write flags: one that is neither a flag's value nor what is served.
+fn template_in(words: &[String]) -> bool {
+    words.iter().enumerate().any(|(i, word)| {
+        let value = || {
+            let before = words.get(i.wrapping_sub(1)).map_or("", String::as_str);
+            before == "serve" || (before.starts_with("--") && !before.contains('='))
+        };
+        word.starts_with("{{") && (is_control(word) || !value())
+    })
+}
+
+/// Whether a template decides what stands around it.
+fn is_control(template: &str) -> bool {
+    let inside = template.trim_start_matches(['{', '-', ' ']);
+    CONTROL.iter().any(|control| inside.starts_with(control))
+}
+
+/// How templates that write nothing themselves begin.
+const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "block", "/*", "$"];
 
 /// The flag that a word names, in full.
 fn flag_of(word: &str) -> Option<String> {
@@ -448,85 +547,95 @@ fn basename(word: &str) -> &str {
 fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
     const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
     let (engine, first) = engine_at(words)?;
-    let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)));
+    let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)) || word.ends_with(':'));
     (!speaks).then_some((engine, first))
 }
 
 fn engine_at(words: &[&str]) -> Option<(Engine, usize)> {
-    for (i, word) in words.iter().enumerate() {
-        let next = words.get(i + 1).copied();
-        match (basename(word), next) {
-            ("vllm", Some("serve")) | ("autotune", Some("sim-engine")) => return Some((Engine::Vllm, i + 2)),
-            ("-m", Some(module)) => {
-                let vllm =
-                    module.starts_with("vllm.entrypoints") || ["dynamo.vllm", "huggingfaceserver"].contains(&module);
-                if vllm {
-                    return Some((Engine::Vllm, i + 2));
+    words.iter().enumerate().find_map(|(i, word)| {
+        let engine = match (basename(word), words.get(i + 1).copied()?) {
+            ("vllm", "serve") | ("autotune", "sim-engine") => Engine::Vllm,
+            ("sglang", "serve") => Engine::Sglang,
+            ("-m", module) => match module {
+                "vllm.entrypoints.openai.api_server" | "vllm.entrypoints.api_server" | "dynamo.vllm" => Engine::Vllm,
+                "huggingfaceserver" => Engine::Vllm,
+                "vllm.entrypoints.cli.main" if words.get(i + 2) == Some(&"serve") => {
+                    return Some((Engine::Vllm, i + 3));
                 }
-                if module == "dynamo.trtllm" {
-                    return Some((Engine::TensorRtLlm, i + 2));
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+                "sglang.launch_server" | "dynamo.sglang" => Engine::Sglang,
+                "dynamo.trtllm" | "tensorrt_llm.commands.serve" => Engine::TensorRtLlm,
+                _ => return None,
+            },
+            ("trtllm-serve", _) => return Some((Engine::TensorRtLlm, i + 1)),
+            _ => return None,
+        };
+        Some((engine, i + 2))
+    })
 }
 
 /// The engine that an image's name says is in it.
 fn of_image(image: &str) -> Option<Engine> {
     let name = image.split(['@', ':']).next().unwrap_or(image);
-    let last = basename(name);
-    match last {
+    match basename(name) {
         "vllm" | "vllm-openai" | "vllm-runtime" | "vllm-cpu" => Some(Engine::Vllm),
         "tensorrtllm-runtime" => Some(Engine::TensorRtLlm),
+        "sglang" | "sglang-runtime" => Some(Engine::Sglang),
         _ => None,
     }
 }
 
-/// A home at a place that the user pointed to.
+/// The engine whose arguments stand at a place that the user pointed to. The place says only where: what runs there decides the rest.
 ///
 /// # Errors
-/// Where something else than words stands there.
-pub fn point_to<'m>(document: Document<'m>, path: &Path) -> Result<Located<'m>, Problem> {
-    let (source, root) = (document.source, document.root());
+/// Where nothing starts an engine with what stands there.
+pub fn point_to<'m>(
+    document: Document<'m>,
+    path: &Path,
+    seats: Vec<Seat>,
+    flags: &Flags,
+) -> Result<Located<'m>, Problem> {
+    let root = document.root();
     let node = root.at(path);
     let span = node.map_or(root.span.start..root.span.start, |n| n.span.clone());
-    let home: Option<Box<dyn Words + 'm>> = match node {
-        Some(node) if node.text().is_some_and(|text| !text.is_empty() && !is_special(text)) => {
-            line_at(source, node, path).map(|line| Box::new(line) as Box<dyn Words + 'm>)
-        }
-        _ => {
-            List::new(source, root, document.meaning, path.clone(), 0).map(|list| Box::new(list) as Box<dyn Words + 'm>)
+    let finder = Finder { document, flags };
+    let holds = |seat: &Seat| {
+        let lists = [&seat.args, &seat.command].into_iter().flatten().chain(&seat.env);
+        lists.into_iter().any(|list| path.0.starts_with(&list.0))
+    };
+    let above =
+        || (1..path.0.len()).rev().map(|depth| Seat::container(path.to_string(), &Path(path.0[..depth].to_vec())));
+    let seat = seats.into_iter().find(holds).or_else(|| above().find(holds));
+    let nothing = |says: String| {
+        let hint = "point to the arguments of a container whose command or image starts vLLM";
+        Problem::new(&span, says, "this", hint)
+    };
+    let script = node.filter(|node| seat.is_none() && node.text().is_some_and(|text| !text.is_empty()));
+    let located = match (script, seat) {
+        (Some(node), _) => finder.script(node, path.clone(), node.text().unwrap_or_default())?.ok().map(|script| {
+            let Found { engine, homes, words, .. } = script.found;
+            let seat = Seat { name: path.to_string(), ..Seat::default() };
+            Located { seat, document: document.index, engine, homes, sure: true, words }
+        }),
+        (None, Some(seat)) => finder.find(seat)?,
+        (None, None) => {
+            let above = path.parent().map(|(above, _)| above).unwrap_or_default();
+            finder.find(Seat { args: Some(path.clone()), ..Seat::container(path.to_string(), &above) })?
         }
     };
-    let home = home.ok_or_else(|| {
-        let says = format!("{path} is neither a list of words nor a line of them");
-        Problem::new(&span, says, "this", "point to the list or the text that holds the engine's arguments")
-    })?;
-    let words = home.seen().iter().map(|w: &Seen| w.text.to_owned()).collect();
-    Ok(Located {
-        seat: Seat { name: path.to_string(), ..Seat::default() },
-        document: document.index,
-        engine: Engine::Vllm,
-        homes: vec![home],
-        sure: true,
-        words,
-    })
-}
-
-/// A script where one starts an engine, else words that a script splits.
-fn line_at<'m>(source: &'m Source, node: &'m Node, path: &Path) -> Option<Line<'m>> {
-    let engine = commands(node.text()?).ok().and_then(|commands| {
-        commands.iter().enumerate().find_map(|(i, command)| {
-            let words: Vec<&str> = command.words.iter().map(super::words::Word::text).collect();
-            Some((i, engine_in(&words)?.1))
-        })
+    let mut located =
+        located.ok_or_else(|| nothing(format!("what stands at {path} starts no engine that is known")))?;
+    let all: Vec<String> = located.homes.iter().map(|home| home.place()).collect();
+    located.homes.retain(|home| {
+        let home = &home.path().0;
+        home.starts_with(&path.0) || path.0.starts_with(home)
     });
-    match engine {
-        Some((command, first)) => Line::script(source, node, path.clone(), command, first),
-        None => Line::variable(source, node, path.clone()),
+    if located.homes.is_empty() {
+        return Err(nothing(format!(
+            "{path} is not where the engine reads its arguments: that is {}",
+            all.join(" or ")
+        )));
     }
+    Ok(located)
 }
 
 /// The value of a flag among words, wherever it stands: `--flag value` or `--flag=value`, underscores for dashes; the last one.
@@ -556,6 +665,10 @@ mod tests {
         assert_eq!(found("exec /usr/bin/vllm serve m"), Some((Engine::Vllm, 3)));
         assert_eq!(found("python3 -m dynamo.trtllm --x"), Some((Engine::TensorRtLlm, 3)));
         assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
+        assert_eq!(found("python3 -m sglang.launch_server --x"), Some((Engine::Sglang, 3)));
+        assert_eq!(found("trtllm-serve m"), Some((Engine::TensorRtLlm, 1)));
+        assert_eq!(found("python -m vllm.entrypoints.openai.run_batch --x"), None);
+        assert_eq!(found("command: vllm serve m"), None);
         assert_eq!(found("vllm bench serve"), None);
         assert_eq!(found("echo now vllm serve m"), None);
         assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));

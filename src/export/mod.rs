@@ -14,7 +14,6 @@ pub mod render;
 pub mod shapes;
 pub mod source;
 pub mod text;
-mod trtllm;
 pub mod winner;
 pub mod words;
 pub mod write;

@@ -139,7 +139,7 @@ impl Manifest {
                 );
             }
         }
-        text += "        workingDir: /end\n      # the end\n---\nkind: Other\n";
+        text += "        workingDir: /end\n      # the end\n---\nkind: ConfigMap\ndata: {run.sh: 'vllm serve x $VLLM_EXTRA_ARGS'}\n";
         if !self.last {
             text.truncate(text.len() - 1);
         }

@@ -130,6 +130,8 @@ pub enum Entry {
     List(Vec<String>),
     /// A mapping of scalars: keys and values as they shall be written.
     Map(Vec<(String, String)>),
+    /// A mapping of one key.
+    In(String, Box<Entry>),
 }
 
 impl Entry {
@@ -141,6 +143,7 @@ impl Entry {
                 let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
                 format!("{{{}}}", entries.join(", "))
             }
+            Self::In(key, entry) => format!("{{{key}: {}}}", entry.flow()),
         }
     }
 
@@ -150,6 +153,10 @@ impl Entry {
             Self::Scalar(text) => format!(" {text}"),
             Self::List(items) => items.iter().map(|item| format!("{start}{list_indent}- {item}")).collect(),
             Self::Map(entries) => entries.iter().map(|(key, value)| format!("{start}{step}{key}: {value}")).collect(),
+            Self::In(key, entry) => {
+                let start = format!("{start}{step}");
+                format!("{start}{key}:{}", entry.block(&start, list_indent, step))
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::contradictions::Measured;
 use super::flags::{Flags, Setting};
-use super::forms::{Target, diff, json_patch, kustomize};
+use super::forms::{Target, annotate_command, diff, json_patch, kustomize};
 use super::locate::{Document, Located};
 use super::source::Source;
 use super::write::{Exported, Wanted, export};
@@ -76,16 +76,18 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
         assert!(again.changed.is_empty(), "{name}: {:?}", again.changed);
         seen += 1;
     }
-    assert_eq!(seen, 26);
+    assert_eq!(seen, 30);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
-const REFUSED: [(&str, &[&str]); 10] = [
+const REFUSED: [(&str, &[&str]); 12] = [
+    ("dgd-trtllm-flags", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
+    ("sglang", &["chat runs SGLang", "measured on vLLM"]),
     ("args-alias", &["through an anchor", "write out"]),
     ("args-merge-key", &["merge key", "write out"]),
     ("duplicate-key", &["stands twice"]),
     ("invalid", &["not valid YAML", "m.yaml:"]),
-    ("no-engine", &["no engine was found", "--path"]),
+    ("no-engine", &["no engine was found", "--max-num-seqs 96"]),
     ("placeholder-value", &["placeholder", "${max_seqs}"]),
     ("template-in-args", &["template", "render"]),
     ("two-containers", &["--container"]),
@@ -114,6 +116,158 @@ fn the_user_can_point_to_arguments_that_are_not_found() {
     let done = exported(&text, &pointed).unwrap();
     assert!(done.text.contains("    - --max-num-seqs\n    - \"96\"\n"), "{}", done.text);
     assert!(exported(&text, &Wanted { path: Some("spec.arguments[3]".parse().unwrap()), ..wanted(&[]) }).is_err());
+}
+
+fn pointed(text: &str, path: &str) -> Result<String, String> {
+    exported(text, &Wanted { path: Some(path.parse().unwrap()), ..wanted(&[]) }).map(|done| done.text)
+}
+
+#[test]
+fn a_path_says_where_and_the_command_there_says_what() {
+    // The words behind a script are no arguments of the engine: the script has them.
+    let script = pod("    command: [sh, -c]\n    args: [\"vllm serve m\"]\n");
+    let done = pointed(&script, "spec.containers[0].args").unwrap();
+    assert!(done.contains("[\"vllm serve m --gpu-memory-utilization 0.93"), "{done}");
+    assert!(pointed(&script, "spec.containers[0].command").unwrap_err().contains("that is spec.containers[0].args[0]"));
+    let map =
+        |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  run.sh: |\n{data}");
+    for comment in ["    # vllm serve m\n    sleep 1\n", "    applications:\n    - command: vllm serve m\n"] {
+        assert!(pointed(&map(comment), "data[\"run.sh\"]").unwrap_err().contains("starts no engine"), "{comment}");
+    }
+    let done = pointed(&map("    set -e\n    vllm serve m --max-num-seqs 4\n"), "data[\"run.sh\"]").unwrap();
+    assert!(done.contains("vllm serve m --max-num-seqs 96 --gpu"), "{done}");
+    for (command, engine) in [
+        ("[python3, -m, sglang.launch_server]", "SGLang"),
+        ("[trtllm-serve, m]", "TensorRT-LLM"),
+        ("[sleep]", "no engine"),
+    ] {
+        let text = pod(&format!("    command: {command}\n    args: [--port, \"1\"]\n"));
+        assert!(pointed(&text, "spec.containers[0].args").unwrap_err().contains(engine), "{command}");
+    }
+    let variable = pod("    args: [m]\n    env: [{name: VLLM_ARGS, value: --max-num-seqs 4}]\n");
+    assert!(
+        pointed(&variable, "spec.containers[0].env[0].value").unwrap_err().contains("that is spec.containers[0].args")
+    );
+}
+
+#[test]
+fn a_variable_counts_where_something_expands_it() {
+    let env = "    env: [{name: VLLM_ADDITIONAL_ARGS, value: --max-num-seqs 4}]\n";
+    let done = text_of(&pod(&format!("    args: [m]\n{env}")));
+    assert!(done.contains("--max-num-seqs 4}") && done.contains("args: [m, --gpu"), "{done}");
+    let script = pod(&format!("    command: [/scripts/run.sh]\n{env}"));
+    assert!(refusal(&script).contains("not known whether /scripts/run.sh reads VLLM_ADDITIONAL_ARGS"));
+    let map = |script: &str| {
+        format!(
+            "{}---\nkind: ConfigMap\ndata:\n  run.sh: {script}\n",
+            pod(&format!("    command: [/scripts/run.sh]\n{env}"))
+        )
+    };
+    assert!(text_of(&map("vllm serve m $VLLM_ADDITIONAL_ARGS")).contains("value: --max-num-seqs 96 --gpu"));
+    assert!(refusal(&map("vllm serve m")).contains("not known whether"));
+    // A preset's variable, where a command replaces the preset.
+    let service = std::fs::read_to_string(folder().join("llminferenceservice.yaml")).unwrap();
+    let own = service.replace("      - name: main\n", "      - name: main\n        command: [vllm, serve, m]\n");
+    let done = text_of(&own);
+    assert!(done.contains("--max-num-seqs 128") && done.contains("--max-num-seqs, \"96\"]"), "{done}");
+}
+
+#[test]
+fn a_sidecar_and_a_client_are_no_engines() {
+    let graph = std::fs::read_to_string(folder().join("refused/dgd-trtllm-flags.yaml")).unwrap();
+    let side = "        - name: metrics\n          image: my/exporter:1\n          args: [--port, \"9\"]\n        - name: main\n";
+    let text = graph.replace("        - name: main\n", side);
+    assert!(refusal(&text).contains("TRTLLMWorker runs TensorRT-LLM"));
+    for client in ["[vllm, bench, throughput, --max-num-seqs, \"4\"]", "[sh, -c, vllm bench serve --model m]"] {
+        let text = pod(&format!(
+            "    args: [--model, m]\n  - name: client\n    image: vllm/vllm-openai:v1\n    command: {client}\n"
+        ));
+        assert_eq!(exported(&text, &wanted(&[])).unwrap().engines, ["engine"], "{client}");
+    }
+    let service = std::fs::read_to_string(folder().join("kserve-inferenceservice.yaml")).unwrap();
+    assert!(refusal(&service.replace("--backend=vllm", "--backend=huggingface")).contains("Hugging Face backend"));
+}
+
+#[test]
+fn a_leader_and_workers_that_run_the_engine_are_set_together() {
+    let text = std::fs::read_to_string(folder().join("leaderworkerset-headless.yaml")).unwrap();
+    let done = exported(&text, &wanted(&[])).unwrap();
+    assert_eq!(done.engines, ["leader/vllm", "worker/vllm"]);
+    assert_eq!(done.text.matches("--max-num-seqs").count(), 2);
+    assert_eq!(exported(&text, &wanted(&["worker/vllm"])).unwrap().engines, ["worker/vllm"]);
+}
+
+#[test]
+fn a_template_counts_where_it_touches_the_arguments() {
+    let args = |script: &str| exported(&scripted(script), &wanted(&[])).map(|done| done.text);
+    let done = args("{{- if .Values.proxy }}\nexport P={{ .Values.proxy | quote }}\n{{- end }}\nvllm serve {{ .Values.model | quote }} --port {{ .Values.port | int }}\n").unwrap();
+    assert!(done.contains("--port {{ .Values.port | int }} --gpu-memory-utilization 0.93"), "{done}");
+    for script in [
+        "vllm serve m {{ .Values.extra }}",
+        "vllm serve m --x y\n{{- if .Values.more }} --more{{ end }}",
+        "vllm serve m \\\n  {{- if .Values.more }}\n  --more \\\n  {{- end }}\n  --x y",
+    ] {
+        assert!(args(script).unwrap_err().contains("template"), "{script}");
+    }
+    let runtime = pod(
+        "    args:\n    - --port=8080\n    - --served-model-name={{.Name}}\n    - --model\n    - \"{{ .Model }}\"\n",
+    );
+    assert!(text_of(&runtime).contains("    - \"{{ .Model }}\"\n    - --gpu-memory"), "{}", text_of(&runtime));
+}
+
+/// What RFC 6902 makes of an object.
+fn patched(mut object: serde_json::Value, operations: &[serde_json::Value]) -> Result<serde_json::Value, String> {
+    for operation in operations {
+        let path = operation["path"].as_str().unwrap();
+        if operation["op"] == "test" {
+            if object.pointer(path) != Some(&operation["value"]) {
+                return Err(format!("{path} is not what is tested"));
+            }
+            continue;
+        }
+        let (above, key) = path.rsplit_once('/').unwrap();
+        let (key, value) = (key.replace("~1", "/").replace("~0", "~"), operation["value"].clone());
+        if operation["op"] == "replace" && object.pointer(path).is_none() {
+            return Err(format!("{path} is not there"));
+        }
+        match object.pointer_mut(above) {
+            Some(serde_json::Value::Object(map)) => drop(map.insert(key, value)),
+            Some(serde_json::Value::Array(list)) => list[key.parse::<usize>().unwrap()] = value,
+            _ => return Err(format!("{above} is no place to write to")),
+        }
+    }
+    Ok(object)
+}
+
+#[test]
+fn every_patch_can_be_applied_and_says_the_same_as_the_file() {
+    use super::{forms::json, yaml::meaning};
+    let mut applied = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if path.extension().is_none_or(|e| e != "yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
+        let done = exported(&text, &wanted(containers)).unwrap();
+        let (before, after) = (Source::new(text).unwrap(), Source::new(done.text.clone()).unwrap());
+        let index = done.changed[0].document;
+        let object = |source: &Source| json(&meaning(&source.documents[index]).unwrap());
+        for target in [Target::File, Target::Cluster] {
+            let Ok(operations) = json_patch(&before, &done, target) else { continue };
+            let mut is = patched(object(&before), &operations).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let mut should = object(&after);
+            if annotate_command(&before, &done).is_some() && target == Target::Cluster {
+                should["metadata"].as_object_mut().unwrap().remove("annotations");
+                is["metadata"].as_object_mut().unwrap().remove("annotations");
+            }
+            assert_eq!(is, should, "{name}");
+            applied += 1;
+        }
+    }
+    assert!(applied > 30, "{applied}");
 }
 
 #[test]
@@ -284,8 +438,9 @@ fn patches_leave_what_others_wrote() {
         operations.iter().filter_map(|o| Some(o["path"].as_str()?.to_owned())).collect()
     };
     // The object in the cluster has annotations of its own.
-    assert!(paths(Target::Cluster).contains(&"/metadata/annotations/autotune~1version".to_owned()));
-    assert!(!paths(Target::Cluster).contains(&"/metadata/annotations".to_owned()));
+    assert!(!paths(Target::Cluster).iter().any(|path| path.starts_with("/metadata/annotations")));
+    let command = annotate_command(&source, &done).unwrap();
+    assert!(command.starts_with("kubectl annotate Pod p autotune/version=0.1.0 "), "{command}");
     assert!(paths(Target::File).contains(&"/metadata/annotations".to_owned()));
     // Kustomize keeps the order of containers that a patch names.
     let component = kustomize(&source, &done).unwrap();
@@ -393,6 +548,16 @@ fn other_gpus_and_too_little_memory_or_time_are_named() {
     ] {
         assert_eq!(says(fits), Vec::<String>::new(), "{fits}");
     }
+}
+
+#[test]
+fn a_size_of_the_cache_that_overrules_the_share_of_memory_is_named() {
+    let best = serde_json::json!({"best": {"arguments": [], "parameters": {"gpu-memory-utilization": 0.9}}});
+    let says = |flag: &str, of: &serde_json::Value| contradictions(&scripted(&format!("vllm serve m {flag} 9")), of);
+    for flag in ["--kv-cache-memory-bytes", "--num_gpu_blocks_override"] {
+        assert!(says(flag, &best)[0].contains("decides the size of the KV cache here"), "{flag}");
+    }
+    assert!(says("--port", &best).is_empty());
 }
 
 #[test]

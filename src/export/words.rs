@@ -143,6 +143,13 @@ impl Reader<'_> {
                     self.at += length;
                 }
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
+                // A template is one word, whatever pipes and quotes it has.
+                '{' if self.rest().starts_with("{{") && self.rest().contains("}}") => {
+                    let length = self.rest().find("}}").map_or(2, |end| end + 2);
+                    word.expands = true;
+                    self.verbatim(&mut word, self.at..self.at + length);
+                    self.at += length;
+                }
                 '\'' => {
                     let end = self.rest()[1..].find('\'').ok_or((self.at, "a quote without an end"))?;
                     let (from, to) = (self.at + 1, self.at + 1 + end);

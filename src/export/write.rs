@@ -7,7 +7,6 @@ use super::provenance;
 use super::shapes::{Engine, Kind, shape};
 use super::source::Source;
 use super::text::{Edit, splice};
-use super::trtllm;
 use super::yaml::{Meaning, Node, Path, meaning};
 use crate::problems::{Problem, Problems, list};
 
@@ -71,23 +70,20 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     let documents: Vec<Document<'_>> =
         meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning }).collect();
     let engines = match &wanted.path {
-        Some(path) => vec![pointed(&documents, path)?],
-        None => choose(&documents, found(&documents, flags)?, &wanted.containers)?,
+        Some(path) => vec![pointed(&documents, path, flags)?],
+        None => choose(&documents, found(&documents, flags)?, wanted)?,
     };
     let (mut edits, mut expected) = (Vec::<Edit>::new(), meanings.clone());
     let (mut changed, mut notes, mut annotated) = (Vec::new(), Vec::new(), Vec::new());
     for engine in &engines {
         let document = documents[engine.document];
-        let (written, said) = settle(&documents, engine, &wanted.settings, flags)?;
+        let Written { edits: new, meanings } = settle(&documents, engine, &wanted.settings, flags)?;
         let place = engine.homes.first().map_or(0..0, |home| home.span(0));
-        notes.extend(said.into_iter().map(|says| Problem::new(&place, says, "", "")));
         notes.extend(visit(document, engine));
-        for (index, Written { edits: new, meanings }) in written {
-            edits.extend(new);
-            for (path, after) in meanings {
-                record(&mut changed, documents[index].meaning, &mut expected, index, path, after)
-                    .ok_or_else(|| cannot_be_written(&place))?;
-            }
+        edits.extend(new);
+        for (path, after) in meanings {
+            record(&mut changed, document.meaning, &mut expected, engine.document, path, after)
+                .ok_or_else(|| cannot_be_written(&place))?;
         }
         if !annotated.contains(&engine.document) {
             annotated.push(engine.document);
@@ -95,7 +91,8 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     }
     for index in annotated {
         let document = documents[index];
-        let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::Values);
+        let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::Values)
+            && document.root().get("kind").and_then(Node::text) != Some("List");
         if wanted.annotations.is_empty() || !is_object || document.root().get("kind").is_none() {
             continue;
         }
@@ -174,14 +171,15 @@ fn title(root: &Node) -> String {
 fn choose<'m>(
     documents: &[Document<'m>],
     engines: Vec<Located<'m>>,
-    names: &[String],
+    wanted: &Wanted,
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
         root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or_default().to_owned()
     };
+    let names = &wanted.containers;
     if engines.is_empty() {
-        return Err(nothing_found(documents));
+        return Err(nothing_found(documents, &wanted.settings));
     }
     let place = |e: &Located<'_>| e.homes.first().map_or(0..0, |home| home.span(0));
     let called: Vec<String> = engines.iter().map(|e| e.seat.name.clone()).collect();
@@ -203,10 +201,16 @@ fn choose<'m>(
             |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.seat.name));
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
-    let sure = engines.iter().filter(|e| e.sure).count();
-    let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| e.sure || sure == 0).collect();
+    // What another engine runs was not measured.
+    let ours = |e: &Located<'_>| (e.sure, e.engine == Engine::Vllm);
+    let best = engines.iter().map(ours).max();
+    let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| Some(ours(e)) == best).collect();
+    let group = |e: &Located<'_>| e.seat.group.map(|group| (e.document, group));
+    let together = group(&meant[0]).is_some() && meant.iter().all(|e| group(e) == group(&meant[0]));
     match meant.len() {
         1 => Ok(meant),
+        // Leader and workers run one engine: both take the limits.
+        _ if together => Ok(meant),
         _ => {
             let names: Vec<String> = meant.iter().map(full).collect();
             let containers: Vec<String> = names.iter().map(|name| format!("--container {name}")).collect();
@@ -218,7 +222,7 @@ fn choose<'m>(
     }
 }
 
-fn nothing_found(documents: &[Document<'_>]) -> Problem {
+fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
     let looked = documents.iter().map(|document| {
         let root = document.root();
         match shape(root) {
@@ -233,20 +237,33 @@ fn nothing_found(documents: &[Document<'_>]) -> Problem {
         }
     });
     let looked: Vec<String> = looked.collect();
+    let flags = settings.iter().flat_map(|setting| setting.words(false)).collect::<Vec<_>>().join(" ");
+    let name = documents.iter().find_map(|d| shape(d.root())).map_or("", |shape| shape.name);
     let place = documents.first().map_or(0..0, |d| d.root().get("kind").map_or(0..0, |kind| kind.span.clone()));
-    let hint = "point to the engine's arguments with --path, such as --path spec.template.spec.containers[0].args";
+    let hint = match name {
+        "" => format!("paste {flags} where this kind takes vLLM's arguments, or point there with --path"),
+        "KServe LLMInferenceService" => format!(
+            "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: {flags}"
+        ),
+        _ => format!(
+            "start vLLM by its name (vllm serve …) in one of these containers, or paste {flags} where it starts"
+        ),
+    };
     let says = format!("no engine was found in this manifest. {}", looked.join("; "));
     Problem::new(&place, says, "", hint)
 }
 
-fn pointed<'m>(documents: &[Document<'m>], path: &Path) -> Result<Located<'m>, Problem> {
+fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result<Located<'m>, Problem> {
     let parent_there = |d: &&Document<'_>| {
         d.root().at(path).is_some() || path.parent().is_some_and(|(above, _)| d.root().at(&above).is_some())
     };
     let there: Vec<&Document<'m>> = documents.iter().filter(|d| d.root().at(path).is_some()).collect();
     let near: Vec<&Document<'m>> = documents.iter().filter(parent_there).collect();
     match (&there[..], &near[..]) {
-        ([one], _) | ([], [one]) => point_to(**one, path),
+        ([one], _) | ([], [one]) => {
+            let seats = shape(one.root()).map_or(Vec::new(), |shape| (shape.seats)(one.root()));
+            point_to(**one, path, seats, flags)
+        }
         ([], _) => {
             let hint = "dots between keys, [0] for an item, [\"a.b\"] for a key with dots";
             Err(Problem::new(&(0..0), format!("{path} is not in this manifest"), "", hint))
@@ -259,31 +276,34 @@ fn pointed<'m>(documents: &[Document<'m>], path: &Path) -> Result<Located<'m>, P
     }
 }
 
-type Settled = (Vec<(usize, Written)>, Vec<String>);
-
-/// What sets an engine, by document, and what is to be said about it.
+/// What sets an engine.
 fn settle(
     documents: &[Document<'_>],
     engine: &Located<'_>,
     settings: &[Setting],
     flags: &Flags,
-) -> Result<Settled, Problem> {
+) -> Result<Written, Problem> {
     let nowhere = || {
         let says = format!("{} has no place for arguments", engine.seat.name);
         Problem::new(&(0..0), says, "", "give it a list `args` or an environment variable for them")
     };
-    if engine.engine == Engine::TensorRtLlm {
-        let home = engine.homes.first().ok_or_else(nowhere)?;
-        let (placed, mut written) = trtllm::place(documents, home.as_ref(), settings)?;
-        let own = home.write(&placed.changes).ok_or_else(|| cannot_be_written(&home.span(0)))?;
-        written.push((engine.document, own.and(placed.written)));
-        return Ok((written, placed.notes));
+    if engine.engine != Engine::Vllm {
+        let place = engine.homes.first().map_or(0..0, |home| home.span(0));
+        let other = engine.engine.name();
+        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.seat.name);
+        let hint = format!("the same number means something else in {other}: tune it by hand, or deploy vLLM");
+        return Err(Problem::new(&place, says, "this engine", hint));
     }
     let document = documents[engine.document];
     let mut by_home: Vec<Vec<Change>> = engine.homes.iter().map(|_| Vec::new()).collect();
-    let mut written = Written::default();
+    let mut of_keys = Written::default();
     for setting in settings {
-        let key = engine.seat.keys.iter().find(|key| key.flag == setting.name);
+        // Where the mapping of the keys is missing, the list beside them takes the flag.
+        let keys = engine.seat.keys.iter().filter(|key| {
+            let at = engine.seat.keys_at.key(key.path);
+            at.parent().is_some_and(|(above, _)| document.root().at(&above).is_some_and(|map| !map.is_nothing()))
+        });
+        let key = keys.into_iter().find(|key| key.flag == setting.name);
         let mut named = Vec::new();
         for (i, home) in engine.homes.iter().enumerate() {
             let seen = home.seen();
@@ -306,7 +326,7 @@ fn settle(
             // An argument behind the key wins over it: both say the same afterwards.
             if named.is_empty() || there.is_some() {
                 let new = keys::write(document.source, document.root(), at, key, setting).ok_or_else(nowhere)?;
-                written = written.and(new);
+                of_keys = of_keys.and(new);
             }
             if named.is_empty() {
                 continue;
@@ -317,12 +337,14 @@ fn settle(
         let new = changes(&seen, setting, flags).map_err(|r| refused(engine.homes[home].as_ref(), r))?;
         by_home[home].extend(new);
     }
+    // A list may be the last key of the mapping that gets new keys: its items come first.
+    let mut written = Written::default();
     for (home, changes) in engine.homes.iter().zip(&by_home) {
         if !changes.is_empty() {
             written = written.and(home.write(changes).ok_or_else(|| cannot_be_written(&home.span(0)))?);
         }
     }
-    Ok((vec![(engine.document, written)], Vec::new()))
+    Ok(written.and(of_keys))
 }
 
 fn refused(home: &dyn Words, refused: Refused) -> Problem {

@@ -5,13 +5,14 @@ use serde_json::{Value, json as object};
 use super::{NoSuchForm, json, only_document, pointer};
 use crate::export::provenance::ANNOTATIONS;
 use crate::export::source::Source;
-use crate::export::write::Exported;
+use crate::export::write::{Changed, Exported};
 use crate::export::yaml::{Meaning, Node, Path, Step, meaning};
+use crate::report::shell_quoted;
 
 /// What a patch is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The object in the cluster, which has annotations that the file does not: `kubectl apply` and controllers keep their own there.
+    /// The object in the cluster, which may have annotations that the file does not: `kubectl apply` and controllers keep their own there.
     Cluster,
     /// The object as the file has it.
     File,
@@ -31,22 +32,37 @@ pub fn json_patch(source: &Source, exported: &Exported, target: Target) -> Resul
                 operations.push(test);
             }
         }
-        // To add the mapping would take away the annotations that others made; where there are none, adding to it fails instead.
-        if target == Target::Cluster
-            && changed.path == Path::default().key(ANNOTATIONS)
-            && let Meaning::Map(entries) = &changed.after
-        {
-            operations.extend(entries.iter().filter_map(|(key, value)| {
-                let path = pointer(&changed.path.literal_key(key.text()?));
-                Some(object!({"op": "add", "path": path, "value": json(value)}))
-            }));
+        if target == Target::Cluster && is_new_mapping(changed) {
             continue;
         }
-        operations.extend(parents(&before, &changed.path));
+        for parent in parents(&before, &changed.path) {
+            if !operations.contains(&parent) {
+                operations.push(parent);
+            }
+        }
         let operation = if changed.before.is_some() { "replace" } else { "add" };
         operations.push(object!({"op": operation, "path": pointer(&changed.path), "value": json(&changed.after)}));
     }
     Ok(operations)
+}
+
+/// Annotations of an object that has none in the file. In the cluster it may have some: to add the mapping would take those away, and to
+/// add to it fails where there are none.
+fn is_new_mapping(changed: &Changed) -> bool {
+    changed.path == Path::default().key(ANNOTATIONS)
+}
+
+/// How to add the annotations that a patch for the cluster leaves out; none where it has them all.
+pub fn annotate_command(source: &Source, exported: &Exported) -> Option<String> {
+    let changed = exported.changed.iter().find(|changed| is_new_mapping(changed))?;
+    let root = source.documents.get(changed.document)?;
+    let text = |key: &str| root.at(&Path::default().key(key)).and_then(Node::text);
+    let Meaning::Map(entries) = &changed.after else { return None };
+    let pairs =
+        entries.iter().filter_map(|(key, value)| Some(shell_quoted(&format!("{}={}", key.text()?, value.text()?))));
+    let namespace = text("metadata.namespace").map_or_else(String::new, |name| format!(" --namespace {name}"));
+    let pairs: Vec<String> = pairs.collect();
+    Some(format!("kubectl annotate {} {}{namespace} {}", text("kind")?, text("metadata.name")?, pairs.join(" ")))
 }
 
 /// That the items on the way are those that are meant, by name.
@@ -63,9 +79,9 @@ fn tests(root: &Node, path: &Path) -> Vec<Value> {
     tests
 }
 
-/// Mappings on the way that are not there yet; a later operation would find its own.
-fn parents(before: &Meaning, path: &Path) -> Option<Value> {
-    let (above, _) = path.parent()?;
-    let missing = before.at(&above).is_none_or(|there| json(there).is_null());
-    missing.then(|| object!({"op": "add", "path": pointer(&above), "value": {}}))
+/// Mappings on the way that are not there yet, from the outermost.
+fn parents(before: &Meaning, path: &Path) -> Vec<Value> {
+    let above = (1..path.0.len()).map(|depth| Path(path.0[..depth].to_vec()));
+    let missing = above.filter(|above| before.at(above).is_none_or(|there| json(there).is_null()));
+    missing.map(|above| object!({"op": "add", "path": pointer(&above), "value": {}})).collect()
 }

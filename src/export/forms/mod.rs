@@ -5,7 +5,7 @@ mod json_patch;
 mod kustomize;
 
 pub use diff::diff;
-pub use json_patch::{Target, json_patch};
+pub use json_patch::{Target, annotate_command, json_patch};
 pub use kustomize::kustomize;
 
 use super::flags::is_placeholder;
@@ -18,7 +18,9 @@ use super::yaml::{Meaning, Node, Path, Step};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchForm {
     /// Nothing in the cluster to patch.
-    #[error("values of a Helm chart are no object of the cluster: take the whole file or a diff")]
+    #[error(
+        "values of a Helm chart and files of Docker Compose are no objects of the cluster: take the whole file or a diff"
+    )]
     Values,
     /// A patch is of one object.
     #[error("the change touches {0} objects, and a patch is of one: take the whole file or a diff")]

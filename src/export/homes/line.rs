@@ -122,8 +122,8 @@ impl<'m> Line<'m> {
 }
 
 impl Words for Line<'_> {
-    fn place(&self) -> String {
-        self.path.to_string()
+    fn path(&self) -> &Path {
+        &self.path
     }
 
     fn seen(&self) -> Vec<Seen<'_>> {

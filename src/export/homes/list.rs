@@ -7,7 +7,7 @@ use crate::export::flags::{Change, Seen, is_placeholder};
 use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_entry, remove_item, scalar};
 use crate::export::source::Source;
 use crate::export::text::Edit;
-use crate::export::yaml::{Kind, Meaning, Node, Path, Style};
+use crate::export::yaml::{Kind, Meaning, Node, Path, Step, Style};
 
 /// A list of words in a document, or the place where it would be.
 pub struct List<'m> {
@@ -16,8 +16,8 @@ pub struct List<'m> {
     before: &'m Meaning,
     path: Path,
     node: Option<&'m Node>,
-    /// The mapping that holds the list, and its key.
-    owner: Option<(&'m Node, String)>,
+    /// The innermost mapping above the list that is there, and the keys from it to the list.
+    owner: Option<(&'m Node, Vec<String>)>,
     words: Vec<String>,
     /// The first word that may be an argument.
     first: usize,
@@ -26,10 +26,11 @@ pub struct List<'m> {
 impl<'m> List<'m> {
     /// The list at a place; absent, it is made when something is added. None where something else than a list of scalars stands.
     pub fn new(source: &'m Source, root: &'m Node, before: &'m Meaning, path: Path, first: usize) -> Option<Self> {
-        let owner = match path.parent() {
-            Some((above, crate::export::yaml::Step::Key(key))) => root.at(&above).map(|map| (map, key.clone())),
-            _ => None,
-        };
+        let owner = (0..path.0.len()).rev().find_map(|depth| {
+            let map = root.at(&Path(path.0[..depth].to_vec()))?;
+            let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
+            Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
+        });
         let node = root.at(&path).filter(|node| !node.is_null());
         let words = match (node.map(|n| &n.kind), before.at(&path)) {
             (None, _) => Vec::new(),
@@ -90,8 +91,11 @@ impl<'m> List<'m> {
         if !added.is_empty() {
             match (self.items(), &self.owner) {
                 ([_, ..], _) => edits.extend(append_items(self.source, self.node?, &added)?),
-                ([], Some((map, key))) => {
-                    edits.push(insert_entry(self.source, self.root, map, key, &Entry::List(added.concat()))?);
+                ([], Some((map, keys))) => {
+                    let (first, rest) = keys.split_first()?;
+                    let list = Entry::List(added.concat());
+                    let entry = rest.iter().rev().fold(list, |entry, key| Entry::In(key.clone(), Box::new(entry)));
+                    edits.push(insert_entry(self.source, self.root, map, first, &entry)?);
                 }
                 ([], None) => return None,
             }
@@ -111,8 +115,8 @@ impl<'m> List<'m> {
 }
 
 impl Words for List<'_> {
-    fn place(&self) -> String {
-        self.path.to_string()
+    fn path(&self) -> &Path {
+        &self.path
     }
 
     fn seen(&self) -> Vec<Seen<'_>> {

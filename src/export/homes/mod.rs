@@ -30,8 +30,12 @@ impl Written {
 
 /// A home that holds words as a command line does.
 pub trait Words {
-    /// Where it is, as a person finds it.
-    fn place(&self) -> String;
+    /// Where it is.
+    fn path(&self) -> &Path;
+    /// The same, as a person finds it.
+    fn place(&self) -> String {
+        self.path().to_string()
+    }
     /// The words, from the first that may be an argument.
     fn seen(&self) -> Vec<Seen<'_>>;
     /// Where a word stands, in bytes of the file.

@@ -1,6 +1,6 @@
 //! DynamoGraphDeployment of `nvidia.com/v1alpha1`: services by name, whose `extraPodSpec.mainContainer` is the engine.
 
-use super::{Kind, Seat, Shape, framework, is};
+use super::{Kind, Seat, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
 /// The row.
@@ -16,18 +16,20 @@ fn recognises(root: &Node) -> bool {
 fn seats(root: &Node) -> Vec<Seat> {
     let services = Path::default().key("spec.services");
     let entries = root.at(&services).map_or(&[][..], Node::entries);
-    let seat = |(key, service): &(Node, Node)| {
-        let name = key.text()?;
+    let seats = |(key, service): &(Node, Node)| {
+        let name = key.text().unwrap_or_default();
         let at = services.literal_key(name);
         let kind = service.get("componentType").and_then(Node::text).unwrap_or_default();
         let main = at.key("extraPodSpec.mainContainer");
-        (!OTHERS.contains(&kind) && root.at(&main).is_some()).then(|| Seat {
+        let main = (!OTHERS.contains(&kind) && root.at(&main).is_some()).then(|| Seat {
             env: vec![main.key("env"), at.key("envs")],
             gpus: Some(at.key("resources.limits.gpu")),
             memory: Some(at.key("resources.limits.memory")),
-            engine: framework(root),
             ..Seat::container(name, &main)
-        })
+        });
+        let beside = named(root, &at.key("extraPodSpec.containers")).filter(|_| !OTHERS.contains(&kind));
+        let beside = beside.map(|(container, at)| Seat::container(format!("{name}/{container}"), &at));
+        main.into_iter().chain(beside).collect::<Vec<_>>()
     };
-    entries.iter().filter_map(seat).collect()
+    entries.iter().flat_map(seats).collect()
 }

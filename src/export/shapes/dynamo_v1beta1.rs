@@ -1,6 +1,6 @@
 //! DynamoGraphDeployment of `nvidia.com/v1beta1`: components with pod templates, whose container `main` is the engine.
 
-use super::{Kind, Seat, Shape, framework, is, named};
+use super::{Kind, Seat, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
 /// The row.
@@ -19,9 +19,12 @@ fn seats(root: &Node) -> Vec<Seat> {
         let kind = root.at(&at.key("type")).and_then(Node::text).unwrap_or_default();
         !OTHERS.contains(&kind)
     });
-    let seat = |(component, at): (String, Path)| {
-        let (_, main) = named(root, &at.key("podTemplate.spec.containers")).find(|(name, _)| name == "main")?;
-        Some(Seat { engine: framework(root), ..Seat::container(component, &main) })
+    let seats = |(component, at): (String, Path)| {
+        let containers = named(root, &at.key("podTemplate.spec.containers"));
+        containers.map(move |(name, at)| {
+            let main = name == "main";
+            Seat::container(if main { component.clone() } else { format!("{component}/{name}") }, &at)
+        })
     };
-    engines.filter_map(seat).collect()
+    engines.flat_map(seats).collect()
 }

@@ -14,7 +14,8 @@ fn seats(root: &Node) -> Vec<Seat> {
     let predictor = Path::default().key("spec.predictor");
     let model = predictor.key("model");
     let format = root.at(&model.key("modelFormat.name")).and_then(Node::text);
-    let served = (format == Some("huggingface")).then(|| Seat {
+    let ours = format.is_some_and(|name| name == "huggingface" || name.eq_ignore_ascii_case("vllm"));
+    let served = ours.then(|| Seat {
         model: Some(model.key("storageUri")),
         engine: Some(Engine::Vllm),
         ..Seat::container("model", &model)

@@ -11,12 +11,26 @@ fn recognises(root: &Node) -> bool {
     is(root, "serving.kserve.io", None, &["LLMInferenceService", "LLMInferenceServiceConfig"])
 }
 
+/// The variable that KServe's preset puts behind `vllm serve`: config-llm-template.yaml and its siblings in KServe's config/llmisvcconfig.
+const PRESET: &[&str] = &["VLLM_ADDITIONAL_ARGS"];
+
 fn seats(root: &Node) -> Vec<Seat> {
     let spec = Path::default().key("spec");
-    let pods = [("main", spec.key("template")), ("prefill", spec.key("prefill.template"))];
-    let seat = |(name, pod): (&str, Path)| {
+    let pods = [
+        ("main", "decode", spec.key("template")),
+        ("worker", "decode", spec.key("worker")),
+        ("prefill", "prefill", spec.key("prefill.template")),
+        ("prefill/worker", "prefill", spec.key("prefill.worker")),
+    ];
+    let seat = |(name, group, pod): (&str, &'static str, Path)| {
         let (_, main) = named(root, &pod.key("containers")).find(|(name, _)| name == "main")?;
-        Some(Seat { model: Some(spec.key("model.uri")), engine: Some(Engine::Vllm), ..Seat::container(name, &main) })
+        Some(Seat {
+            model: Some(spec.key("model.uri")),
+            engine: Some(Engine::Vllm),
+            expands: PRESET,
+            group: Some(group),
+            ..Seat::container(name, &main)
+        })
     };
     pods.into_iter().filter_map(seat).collect()
 }

@@ -1,5 +1,6 @@
 //! The kinds of manifests, one a file: where in them engines sit.
 
+mod compose;
 mod dynamo_v1alpha1;
 mod dynamo_v1beta1;
 mod inference_service;
@@ -7,6 +8,7 @@ mod kubeai;
 mod leader_worker_set;
 mod llm_d;
 mod llm_inference_service;
+mod pod_template;
 mod production_stack;
 mod vllm_runtime;
 mod workload;
@@ -33,12 +35,12 @@ pub enum Kind {
     BuiltIn,
     /// A custom resource: Kustomize replaces its lists.
     Custom,
-    /// Values of a Helm chart, which is no object of the cluster.
+    /// Values of a Helm chart, or a file of Docker Compose: no object of the cluster.
     Values,
 }
 
 /// Every kind that is known. The first that recognises a document has it.
-pub const SHAPES: [Shape; 10] = [
+pub const SHAPES: [Shape; 12] = [
     workload::SHAPE,
     dynamo_v1beta1::SHAPE,
     dynamo_v1alpha1::SHAPE,
@@ -49,6 +51,8 @@ pub const SHAPES: [Shape; 10] = [
     vllm_runtime::SHAPE,
     production_stack::SHAPE,
     llm_d::SHAPE,
+    compose::SHAPE,
+    pod_template::SHAPE,
 ];
 
 /// The kind of a document.
@@ -83,6 +87,10 @@ pub struct Seat {
     pub model: Option<Path>,
     /// Whether an engine sits here whatever its words say.
     pub engine: Option<Engine>,
+    /// Variables that whatever starts the engine here puts behind its arguments, unless the seat has a command of its own.
+    pub expands: &'static [&'static str],
+    /// The group that runs one engine together with the other seats of this name in its document.
+    pub group: Option<&'static str>,
 }
 
 /// A kind of engine.
@@ -90,8 +98,24 @@ pub struct Seat {
 pub enum Engine {
     /// vLLM, by itself or under something that passes its flags on; the simulated engine takes the same ones.
     Vllm,
-    /// TensorRT-LLM under Dynamo.
+    /// KServe's server for models that vLLM does not run.
+    HuggingFace,
+    /// SGLang.
+    Sglang,
+    /// TensorRT-LLM.
     TensorRtLlm,
+}
+
+impl Engine {
+    /// Its name, as its authors write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vLLM",
+            Self::HuggingFace => "the Hugging Face backend",
+            Self::Sglang => "SGLang",
+            Self::TensorRtLlm => "TensorRT-LLM",
+        }
+    }
 }
 
 impl Seat {
@@ -132,12 +156,4 @@ fn is(root: &Node, group: &str, version: Option<&str>, kinds: &[&str]) -> bool {
     let (its_group, its_version) = api.rsplit_once('/').unwrap_or(("", api));
     let kind = root.get("kind").and_then(Node::text).unwrap_or_default();
     its_group == group && version.is_none_or(|v| v == its_version) && kinds.contains(&kind)
-}
-
-/// The engine that `backendFramework` names.
-fn framework(root: &Node) -> Option<Engine> {
-    match root.at(&Path::default().key("spec.backendFramework"))?.text()? {
-        "trtllm" => Some(Engine::TensorRtLlm),
-        _ => None,
-    }
 }
