@@ -107,6 +107,9 @@ impl<'m> Finder<'m, '_> {
             let hint = "add the ConfigMap with this script to the manifest, or start the engine by its name";
             return Err(Problem::new(&home.span(0), says, "this variable", hint));
         }
+        if script.is_none() {
+            self.refuse_pasted(&seat, &texts)?;
+        }
         variables.retain(|(name, _)| expanded(name));
         let tells = texts.iter().any(|text| tells(text)) || variables.iter().any(|(_, home)| told(home.as_ref()));
         if found.is_none() && !variables.is_empty() {
@@ -323,33 +326,48 @@ impl<'m> Finder<'m, '_> {
         Some(Found { engine, homes: vec![self.list(list.as_ref()?, first)?], words, named: true })
     }
 
+    /// Environment variables: their names, values and places.
+    fn env(&self, seat: &Seat) -> Vec<(&'m str, &'m Node, Path)> {
+        let mut found = Vec::new();
+        for env in &seat.env {
+            let Some(node) = self.document.root().at(env) else { continue };
+            found.extend(node.items().iter().enumerate().filter_map(|(i, item)| {
+                Some((item.get("name")?.text()?, item.get("value")?, env.item(i).key("value")))
+            }));
+            let mapped = node.entries().iter();
+            found.extend(mapped.filter_map(|(key, value)| Some((key.text()?, value, env.literal_key(key.text()?)))));
+        }
+        found
+    }
+
     /// Environment variables that hold arguments.
     fn variables(&self, seat: &Seat) -> Vec<(String, Box<dyn Words + 'm>)> {
-        let Document { source, .. } = self.document;
-        let root = self.document.root();
         let mut found: Vec<(String, Box<dyn Words + 'm>)> = Vec::new();
-        for env in &seat.env {
-            let Some(node) = root.at(env) else { continue };
-            let listed = node.items().iter().enumerate().filter_map(|(i, item)| {
-                Some((item.get("name")?.text()?, item.get("value")?, env.item(i).key("value")))
-            });
-            let mapped = node
-                .entries()
-                .iter()
-                .filter_map(|(key, value)| Some((key.text()?, value, env.literal_key(key.text()?))));
-            for (name, value, path) in listed.chain(mapped) {
-                let text = value.text().unwrap_or_default();
-                let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
-                let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
-                if named
-                    && (says || seat.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
-                    && let Some(line) = Line::variable(source, value, path)
-                {
-                    found.push((name.to_owned(), Box::new(line)));
-                }
+        for (name, value, path) in self.env(seat) {
+            let text = value.text().unwrap_or_default();
+            let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
+            let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
+            if named
+                && (says || seat.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
+                && let Some(line) = Line::variable(self.document.source, value, path)
+            {
+                found.push((name.to_owned(), Box::new(line)));
             }
         }
         found
+    }
+
+    /// Kubernetes puts the value of `$(NAME)` into the arguments as one word, to which no flag can be added.
+    fn refuse_pasted(&self, seat: &Seat, texts: &[&str]) -> Result<(), Problem> {
+        let tuned = |value: &Node| value.text().is_some_and(|v| v.split_whitespace().any(|w| self.is_tuned_flag(w)));
+        let pasted = |name: &str| texts.iter().any(|text| text.contains(&format!("$({name})")));
+        let Some((name, value, _)) = self.env(seat).into_iter().find(|(name, value, _)| pasted(name) && tuned(value))
+        else {
+            return Ok(());
+        };
+        let says = format!("$({name}) in the arguments stands for flags that are to be set");
+        let hint = "write these flags into `args` themselves, each as a word of its own";
+        Err(Problem::new(&value.span, says, "this variable", hint))
     }
 
     /// An engine whose arguments come through a merge key cannot be edited where it stands.

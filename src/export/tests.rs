@@ -80,7 +80,7 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
-const REFUSED: [(&str, &[&str]); 12] = [
+const REFUSED: [(&str, &[&str]); 13] = [
     ("dgd-trtllm-flags", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
     ("sglang", &["chat runs SGLang", "measured on vLLM"]),
     ("args-alias", &["through an anchor", "write out"]),
@@ -92,6 +92,7 @@ const REFUSED: [(&str, &[&str]); 12] = [
     ("template-in-args", &["template", "render"]),
     ("two-containers", &["--container"]),
     ("two-engines", &["--container"]),
+    ("variable-in-args", &["$(LIMITS)", "write these flags into `args`"]),
     ("unknown-kind", &["ModelServer chat: a kind that is not known", "--path"]),
 ];
 
