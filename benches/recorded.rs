@@ -13,8 +13,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use autotune::load::read_records;
 use autotune::tune::recorded::{RecordedRun, Replayed};
-use autotune::twin::{Effort, Fit};
+use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, Served};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Outcome, Window};
 use clap::Parser;
@@ -82,6 +83,8 @@ fn main() -> ExitCode {
     verdicts(&run, &mut table);
     println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
+    println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
+    small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
     println!();
     if table.broken == 0 {
         return ExitCode::SUCCESS;
@@ -220,6 +223,26 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
     let (least, most) = limits.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), l| (a.min(*l), b.max(*l)));
     let said = limits.iter().map(|l| format!("{l:.2}")).collect::<Vec<_>>().join(", ");
     table.row("limit at 0.97 by 2, 4 and 6 probes, req/s", said, "within 10 %", most / least <= 1.1);
+}
+
+/// Conversations on an engine whose cache is small: fitted to one probe of each rate, asked about the third.
+fn small_cache(folder: &Path, table: &mut Table) {
+    let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(96_000) };
+    let [learnt, held_out, busy] = ["r12_d40_s1", "r12_d40_s2", "r18_d40_s3"].map(|name| {
+        let file = std::fs::File::open(folder.join(format!("conv_kv6000_{name}.csv"))).unwrap();
+        let records = read_records(file).unwrap();
+        Probe::served(&records, &Served::of(&records, None, Some(DEFAULT_BLOCK)), bounds)
+    });
+    let fit = autotune::twin::fit(&[learnt, busy.clone()], Effort::FULL).unwrap();
+    for (name, probe) in [("12 req/s, held out", held_out), ("18 req/s, fitted", busy)] {
+        let replayed = Replayed::of(&probe, &fit.costs, true, |_| true);
+        for (metric, pairs) in [("TTFT", &replayed.ttft), ("TPOT", &replayed.tpot)] {
+            let (measured, twin) = Replayed::quantile(pairs, 0.99);
+            let off = twin / measured - 1.0;
+            let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+            table.row(&format!("{name}: {metric} p99, by conversation"), said, "within 8 %", off.abs() <= 0.08);
+        }
+    }
 }
 
 /// Rates above the limit, by a twin that has not seen the probe.

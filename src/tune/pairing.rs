@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 
 use super::hours::{Hours, think_time};
 use super::launches::Launches;
-use crate::load::{RequestRecord, as_kept};
+use crate::load::RequestRecord;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready};
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Observed, Probe, Sent, Served, StepCosts,
-    fit_anew, refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Probe, Sent, Served, StepCosts, fit_anew,
+    refit, refit_costs,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -157,25 +157,6 @@ impl Engine {
     fn cached(&self, prompt: u32, shared: u32) -> u32 {
         self.reused_by.map_or(0, |block| shared.min(prompt.saturating_sub(1)) / block * block)
     }
-
-    /// The probe of these records, with the tokens that were really cached. Times are those that the request file has, so that a resumed
-    /// session learns the same.
-    fn probe(&self, records: &[RequestRecord], served: &Served) -> Probe {
-        let observed = |(i, r): (usize, &RequestRecord)| {
-            let seen = Observed::from(r);
-            Observed {
-                due: as_kept(seen.due),
-                sent: as_kept(seen.sent),
-                first: seen.first.map(as_kept),
-                last: seen.last.map(as_kept),
-                cached: served.cached[i],
-                shared: served.shared[i],
-                document: if served.apart { served.shared[i] } else { 0 },
-                ..seen
-            }
-        };
-        Probe::new(records.iter().enumerate().map(observed).collect(), self.bounds)
-    }
 }
 
 /// What the twin needs to know of a probe.
@@ -195,7 +176,7 @@ impl Lesson {
     pub(super) fn of(engine: Engine, ask: ProbeAsk, records: &[RequestRecord], cache: &CacheUse) -> Self {
         let served = Served::of(records, cache.counted_share(), engine.reused_by);
         let objection = beyond(records, ask.window);
-        Self { engine, ask, probe: engine.probe(records, &served), resent: served.resent, objection }
+        Self { engine, ask, probe: Probe::served(records, &served, engine.bounds), resent: served.resent, objection }
     }
 }
 
@@ -472,6 +453,7 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::twin::Observed;
     use crate::verdict::Awaited;
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.

@@ -11,7 +11,7 @@ use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::order::quantile_of_sorted;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
 use crate::settings::Plan;
-use crate::twin::{Answered, Effort, FastReplay, Fit, Probe, StepCosts, fit};
+use crate::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, StepCosts, fit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Course, Verdict, Window, judge};
 use crate::workload::{Material, Resent, Vocabulary};
@@ -54,6 +54,24 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// The requests of a probe beside their replay, those that count among their latencies; turns follow the replay's own answers where that is
+    /// asked.
+    pub fn of(probe: &Probe, costs: &StepCosts, by_conversation: bool, counts: impl Fn(&Observed) -> bool) -> Self {
+        let sent = if by_conversation { probe.sent_by_conversation() } else { probe.sent().to_vec() };
+        let mut answers: Vec<Answered> = Vec::new();
+        FastReplay::default().run(costs, probe.bounds(), &sent, &mut answers);
+        let mut found = Self { ttft: Vec::new(), tpot: Vec::new(), spans: Vec::new() };
+        for (r, a) in probe.requests().iter().zip(&answers) {
+            let (Some(ttft), Some(first), Some(last)) = (r.ttft(), r.first, r.last) else { continue };
+            found.spans.push([(first.0, last.0), (a.first, a.last)]);
+            if counts(r) {
+                found.ttft.push((ttft, a.first - a.at + (r.sent - r.due).0));
+                found.tpot.extend(r.tpot().zip(a.tpot(r.tokens_out)));
+            }
+        }
+        found
+    }
+
     /// The correlation of the logarithms.
     pub fn correlation(pairs: &[(f64, f64)]) -> f64 {
         let logs: Vec<(f64, f64)> = pairs.iter().map(|p| (p.0.ln(), p.1.ln())).collect();
@@ -169,21 +187,8 @@ impl RecordedRun {
     /// The requests of a probe's window beside their replay; turns follow the replay's own answers where that is asked.
     pub fn replay(&self, name: &str, costs: &StepCosts, by_conversation: bool) -> Option<Replayed> {
         let recorded = self.probes.get(name)?;
-        let probe = recorded.lesson.probe();
-        let sent = if by_conversation { probe.sent_by_conversation() } else { probe.sent().to_vec() };
-        let mut answers: Vec<Answered> = Vec::new();
-        FastReplay::default().run(costs, probe.bounds(), &sent, &mut answers);
-        let mut found = Replayed { ttft: Vec::new(), tpot: Vec::new(), spans: Vec::new() };
-        for (r, a) in probe.requests().iter().zip(&answers) {
-            let (Some(ttft), Some(first), Some(last)) = (r.ttft(), r.first, r.last) else { continue };
-            found.spans.push([(first.0, last.0), (a.first, a.last)]);
-            if !recorded.ask.window.holds(r.due) {
-                continue;
-            }
-            found.ttft.push((ttft, a.first - a.at + (r.sent - r.due).0));
-            found.tpot.extend(r.tpot().zip(a.tpot(r.tokens_out)));
-        }
-        Some(found)
+        let window = recorded.ask.window;
+        Some(Replayed::of(recorded.lesson.probe(), costs, by_conversation, |r| window.holds(r.due)))
     }
 
     fn material(&self, resent: Option<Resent>) -> Material {

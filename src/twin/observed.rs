@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::costs::StepCosts;
 use super::fast::{Answered, Bounds, FastReplay, Sent};
-use crate::load::{ErrorClass, RequestRecord};
+use super::served::Served;
+use crate::load::{ErrorClass, RequestRecord, as_kept};
 use crate::units::Seconds;
 
 /// One request of a probe.
@@ -104,6 +105,25 @@ impl Probe {
     /// A probe from the records of the load generator.
     pub fn of_records(records: &[RequestRecord], bounds: Bounds) -> Self {
         Self::new(records.iter().map(Observed::from).collect(), bounds)
+    }
+
+    /// The same with the tokens that the engine really had in its cache. Times are those that the request file has, so that whoever reads it
+    /// learns the same.
+    pub fn served(records: &[RequestRecord], served: &Served, bounds: Bounds) -> Self {
+        let observed = |(i, r): (usize, &RequestRecord)| {
+            let seen = Observed::from(r);
+            Observed {
+                due: as_kept(seen.due),
+                sent: as_kept(seen.sent),
+                first: seen.first.map(as_kept),
+                last: seen.last.map(as_kept),
+                cached: served.cached[i],
+                shared: served.shared[i],
+                document: if served.apart { served.shared[i] } else { 0 },
+                ..seen
+            }
+        };
+        Self::new(records.iter().enumerate().map(observed).collect(), bounds)
     }
 
     /// A probe of an engine that is itself a model, for whoever wants to know whether a fit finds it again.
