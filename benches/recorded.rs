@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         println!("{:#?}", fit.costs);
         LEARNT.iter().chain(&COLD).for_each(|name| explain(&run, name, &fit));
     }
+    likeness(&run, &[&LEARNT[..], &COLD[..]].concat(), &fit, &mut table);
     predictions(&run, &fit, &mut table);
     if arguments.held_out.is_some() {
         held_out(&run, &fit, &mut table);
@@ -125,6 +126,26 @@ fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
                 twin * 1e3
             );
         }
+    }
+}
+
+/// What the engine told of itself, beside its twin.
+fn likeness(run: &RecordedRun, names: &[&str], fit: &Fit, table: &mut Table) {
+    for name in names {
+        let like = run.likeness(name, &fit.costs).unwrap();
+        let (running, cache, preempted) = (like.running.unwrap(), like.cache.unwrap(), like.preemptions.unwrap());
+        let share = |(engine, twin): (f64, f64)| (engine - twin).abs() / engine.max(1.0);
+        let holds = share(running) <= 0.05 && (cache.0 - cache.1).abs() <= 0.05 && share(preempted) <= 0.1;
+        let said = format!(
+            "{:.0}/{:.0}, {:.0}/{:.0} %, {:.0}/{:.0}",
+            running.0,
+            running.1,
+            cache.0 * 100.0,
+            cache.1 * 100.0,
+            preempted.0,
+            preempted.1
+        );
+        table.row(&format!("{name}: running, KV in use, preempted, engine/twin"), said, "5 %, 5 points, 10 %", holds);
     }
 }
 
@@ -197,6 +218,7 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
         println!("{:#?}", fit.costs);
         STEADY.iter().chain(&AT_ONCE).for_each(|name| explain(run, name, &fit));
     }
+    likeness(run, &[&STEADY[..], &AT_ONCE[..]].concat(), &fit, table);
     for name in AT_ONCE {
         let replayed = run.replay(name, &fit.costs, true).unwrap();
         let (correlation, error) = (Replayed::correlation(&replayed.tpot), Replayed::typical_error(&replayed.tpot));

@@ -12,6 +12,7 @@ mod endurance;
 mod foresight;
 mod hours;
 mod launches;
+mod likeness;
 mod meant;
 mod memory;
 mod opening;

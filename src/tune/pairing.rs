@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 
 use super::hours::{Hours, think_time};
 use super::launches::Launches;
+use super::likeness::Likeness;
 use crate::load::RequestRecord;
-use crate::rig::{self, CacheUse, ProbeAsk, Ready};
+use crate::rig::{self, CacheUse, ProbeAsk, Ready, Telemetry};
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
@@ -167,16 +168,30 @@ pub(super) struct Lesson {
     probe: Probe,
     /// What later turns resent; none where it has none.
     resent: Option<Resent>,
+    /// What the engine told of itself.
+    told: Telemetry,
     /// Why hours of the workload are not what was measured, if they are not.
     objection: Option<String>,
 }
 
 impl Lesson {
-    /// From the requests of a probe and what the prefix cache held.
-    pub(super) fn of(engine: Engine, ask: ProbeAsk, records: &[RequestRecord], cache: &CacheUse) -> Self {
+    /// From the requests of a probe, what the prefix cache held, and what the engine told of itself.
+    pub(super) fn of(
+        engine: Engine,
+        ask: ProbeAsk,
+        records: &[RequestRecord],
+        (cache, told): (&CacheUse, &Telemetry),
+    ) -> Self {
         let served = Served::of(records, cache.counted_share(), engine.reused_by);
         let objection = beyond(records, ask.window);
-        Self { engine, ask, probe: Probe::served(records, &served, engine.bounds), resent: served.resent, objection }
+        Self {
+            engine,
+            ask,
+            probe: Probe::served(records, &served, engine.bounds),
+            resent: served.resent,
+            told: told.clone(),
+            objection,
+        }
     }
 }
 
@@ -240,7 +255,7 @@ impl Pairing {
     ) -> Verdict {
         let judges = |fit: &&Fit| verdict.open_to_pairs() && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
-        let Lesson { engine, ask, probe, objection, resent } = lesson;
+        let Lesson { engine, ask, probe, objection, resent, told } = lesson;
         let material = &Material { resent: resent.or(self.resent), ..material.clone() };
         let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), ask.rate);
         if let Some(verdict) = endless(&verdict, &long, plan) {
@@ -248,7 +263,8 @@ impl Pairing {
         }
         let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
         let short = || format!("the workload has only {requests} requests, too few for a long run");
-        if let Some(because) = objection.clone().or_else(|| (requests < LEAST_LONG).then(short)) {
+        let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
+        if let Some(because) = objection.clone().or_else(|| (requests < LEAST_LONG).then(short)).or_else(unlike) {
             for estimate in &mut estimates {
                 (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
             }
@@ -256,6 +272,12 @@ impl Pairing {
         let largest = self.largest.max(streamed_at_once(probe)).max(1);
         let doubt = UNSEEN * (f64::from(long.batch(OF_THE_TIME)) / f64::from(largest)).ln().max(0.0);
         weigh(verdict, estimates.into_iter().map(|estimate| estimate.doubted(doubt)).collect(), certainty)
+    }
+
+    /// What engine and twin say of a probe; none where there is no twin that judges.
+    pub(super) fn likeness(&self, lesson: &Lesson) -> Option<Likeness> {
+        let fit = self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)?;
+        Some(Likeness::of(&lesson.probe, &lesson.told, &fit.costs))
     }
 
     /// Whether there is a twin that judges the next probe, or will when it has seen that, and the last one that it looked at was its to judge.
@@ -485,7 +507,14 @@ mod tests {
             cut: false,
         };
         let probe = Probe::new(vec![one; at_once as usize], bounds);
-        Lesson { engine: Engine { bounds, reused_by: None }, ask, probe, resent: None, objection: None }
+        Lesson {
+            engine: Engine { bounds, reused_by: None },
+            ask,
+            probe,
+            resent: None,
+            told: Telemetry::default(),
+            objection: None,
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::endurance::{REQUESTS, endure};
 use super::hours::Hours;
+pub use super::likeness::Likeness;
 use super::pairing::{Engine, Lesson, Pairing};
 use crate::journal::{Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
@@ -127,7 +128,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: Lesson::of(engine, *ask, &records, cache),
+                lesson: Lesson::of(engine, *ask, &records, (cache, telemetry)),
                 records,
                 engine,
             };
@@ -146,7 +147,7 @@ impl RecordedRun {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
-        let lesson = Lesson::of(engine, ask, &records, &CacheUse::default());
+        let lesson = Lesson::of(engine, ask, &records, (&CacheUse::default(), &Telemetry::default()));
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
         let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
         self.probes.insert(name.to_owned(), added);
@@ -189,6 +190,12 @@ impl RecordedRun {
         let recorded = self.probes.get(name)?;
         let window = recorded.ask.window;
         Some(Replayed::of(recorded.lesson.probe(), costs, by_conversation, |r| window.holds(r.due)))
+    }
+
+    /// What the engine and its twin say of a probe.
+    pub fn likeness(&self, name: &str, costs: &StepCosts) -> Option<Likeness> {
+        let probe = self.probes.get(name)?;
+        Some(Likeness::of(probe.lesson.probe(), &probe.telemetry, costs))
     }
 
     fn material(&self, resent: Option<Resent>) -> Material {

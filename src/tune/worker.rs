@@ -299,7 +299,8 @@ impl<R: Rig> Worker<R> {
                 let Measured { records, ended, complete, client, took, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &books.plan.slo, course, client, certainty);
-                let lesson = engine.map(|engine| Lesson::of(engine, ask, records, &measured.cache));
+                let lesson =
+                    engine.map(|engine| Lesson::of(engine, ask, records, (&measured.cache, &measured.telemetry)));
                 if let Some(lesson) = &lesson {
                     let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
                     verdict = books.pairing.weigh(verdict, lesson, plan, (&material, seed), certainty);
@@ -323,6 +324,9 @@ impl<R: Rig> Worker<R> {
                 books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
                 if let Some(served) = served.filter(|_| ask.rate != ALL_AT_ONCE) {
                     books.sink.take(&Event::Note(&format!("trial {trial}: {served}")));
+                    if let Some(likeness) = lesson.as_ref().and_then(|lesson| books.pairing.likeness(lesson)) {
+                        books.sink.take(&Event::Note(&format!("trial {trial}: {likeness}")));
+                    }
                 }
                 Ok(Ok(Told { probe, ask, verdict, took, lesson }))
             }

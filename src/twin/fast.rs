@@ -243,6 +243,8 @@ pub struct Strain {
     pub most_decoding: u64,
     /// The most tokens of one step, those of prompts included.
     pub most_tokens: u64,
+    /// The most tokens that the KV cache held at once.
+    pub most_held: u64,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
     /// Steps, those without any change to the batch included.
@@ -445,6 +447,7 @@ impl FastReplay {
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
             self.lingering = if costs.lingers() && still_running { ended } else { 0 };
+            self.strain.most_held = self.strain.most_held.max(self.held.min(kv));
             while self.held > kv && self.preempt(requests, step) {
                 self.strain.preemptions += 1;
             }
