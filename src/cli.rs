@@ -61,7 +61,7 @@ pub enum Command {
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),
-    /// Become an engine that ends with its guardian (internal)
+    /// Keep an engine for its guardian, or become one that ends with its keeper (internal)
     #[command(hide = true)]
     Engine(EngineArgs),
 }
@@ -513,12 +513,15 @@ pub struct GuardianArgs {
     pub command: Vec<String>,
 }
 
-/// The flags of the process that becomes an engine.
+/// The flags of the processes between a guardian and an engine.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// The number of the guardian's process
-    #[arg(long)]
-    pub guardian: i32,
+    /// The number of the guardian's process: keep an engine for it
+    #[arg(long, required_unless_present = "keeper")]
+    pub guardian: Option<i32>,
+    /// The number of the keeper's process: become its engine
+    #[arg(long, conflicts_with = "guardian", default_value_t = 0)]
+    pub keeper: i32,
     /// The engine's command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,

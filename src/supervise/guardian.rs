@@ -4,6 +4,8 @@
 //! the engine's output. It leads its own session, so that no terminal signal reaches the engine before the tuner has decided.
 //! As a subreaper it inherits every process that the engine leaves, also those that moved to another group or session; when it has
 //! no child left, nothing of the engine is left. It must stay small: no runtime, no clock but sleeping, no logic of trials.
+//!
+//! Between it and the engine stands a keeper, so that a killed guardian leaves nothing either: tuner -> guardian -> keeper -> engine.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -98,16 +100,82 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     Ok(())
 }
 
-/// Becomes the engine, in the process that the guardian started for it: one that the kernel kills as soon as the guardian is gone.
+/// Stays between the guardian and the engine, ends every process of the engine as soon as the guardian is gone, and ends as the engine ends.
+/// The kernel tells of a dead parent its children alone: vLLM's workers, which hold the GPU, are children of its children.
 ///
 /// # Errors
 /// Where the program cannot be run.
-pub fn become_engine(guardian: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
+pub fn keep(guardian: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
+    nix::sys::prctl::set_child_subreaper(true)?;
+    nix::sys::prctl::set_name(c"engine-keeper")?;
+    block_signals()?;
+    let here = std::process::id().to_string();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the keeper is the part of supervise that has the engine as its child"
+    )]
+    let engine = std::process::Command::new(std::env::current_exe()?)
+        .args(["engine", "--keeper", &here, "--"])
+        .args(command)
+        .spawn()?;
+    let engine = Pid::from_raw(engine.id() as i32);
+    loop {
+        if nix::unistd::getppid() != Pid::from_raw(guardian) {
+            end_all(&mut BTreeSet::new());
+            return Err("the guardian is gone".into());
+        }
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            // What else it leaves, the guardian inherits.
+            Ok(status) if status.pid() == Some(engine) => end_as(status),
+            Ok(WaitStatus::StillAlive) | Err(_) => std::thread::sleep(LOOK_EVERY),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Kills every process below this one, and those that they start meanwhile, until none is left.
+fn end_all(litter: &mut BTreeSet<PathBuf>) {
+    while waitpid(None, Some(WaitPidFlag::WNOHANG)) != Err(nix::errno::Errno::ECHILD) {
+        for pid in descendants(std::process::id() as i32) {
+            shared_memory(pid, litter);
+            // It may have ended since it was listed.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    for file in litter.iter() {
+        drop(std::fs::remove_file(file));
+    }
+}
+
+/// Ends this process as that one ended.
+fn end_as(status: WaitStatus) -> ! {
+    let code = match status {
+        WaitStatus::Exited(_, code) => code,
+        WaitStatus::Signaled(_, signal, _) => {
+            // The engine may have left a core; nobody needs ours.
+            let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+            let _ = SigSet::all().thread_unblock();
+            // The runtime takes the first of some signals for itself.
+            let _ = (nix::sys::signal::raise(signal), nix::sys::signal::raise(signal));
+            128 + signal as i32
+        }
+        _ => 1,
+    };
+    std::process::exit(code)
+}
+
+/// Becomes the engine, in the process that its keeper started for it: one that the kernel kills as soon as the keeper is gone.
+///
+/// # Errors
+/// Where the program cannot be run.
+pub fn become_engine(keeper: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // It may have died before it was watched.
-    if nix::unistd::getppid() != Pid::from_raw(guardian) {
-        return Err("the guardian is gone".into());
+    if nix::unistd::getppid() != Pid::from_raw(keeper) {
+        return Err("the keeper is gone".into());
     }
+    SigSet::all().thread_unblock()?;
     let (program, arguments) = command.split_first().ok_or("no command")?;
     #[expect(clippy::disallowed_methods, reason = "this process becomes the engine")]
     let error = std::process::Command::new(program).args(arguments).exec();

@@ -112,7 +112,9 @@ fn guardian(bench: &Workbench) -> Pid {
 
 #[test]
 fn a_tuner_and_a_guardian_that_are_killed_together_leave_no_engine() {
-    let bench = Workbench::with_budget("", "", "60s");
+    // As vLLM does, whose workers are children of the process that was started.
+    let engine = format!("command = [\"setsid\", \"--fork\", \"--wait\", \"{BINARY}\", \"sim-engine\"]");
+    let bench = Workbench::with_budget(&engine, "", "60s");
     let mut child = bench.command(&["--quiet"]).spawn().unwrap();
     let guardian = guardian(&bench);
     assert_eq!(std::fs::read_to_string(format!("/proc/{guardian}/comm")).unwrap().trim(), "engine-guardian");
