@@ -3,7 +3,7 @@
 use crate::twin::Coefficient;
 
 /// Every coefficient, in the order in which people read them.
-pub const MEANINGS: [(&str, Unit, &str); 18] = [
+pub const MEANINGS: [(&str, Unit, &str); 17] = [
     ("base", Unit::Time, "every step"),
     ("per_decode", Unit::Time, "each sequence that decodes"),
     ("per_context_token", Unit::Time, "each token of context that is attended to"),
@@ -14,9 +14,8 @@ pub const MEANINGS: [(&str, Unit, &str); 18] = [
     ("above_16", Unit::Time, "a step of more than 16 tokens, those of prompts included"),
     ("above_64", Unit::Time, "again, above 64"),
     ("above_128", Unit::Time, "again, above 128"),
-    ("above_256", Unit::Time, "again, above 256"),
-    ("above_512", Unit::Time, "again, above 512"),
-    ("fall", Unit::Share, "of the last three is gone at twice as many tokens"),
+    ("per_256", Unit::Time, "again, above each multiple of 256"),
+    ("fall", Unit::Share, "of the last two is gone at the next edge"),
     ("overlap", Unit::Share, "of the shorter of decoding and prefill hides behind the longer"),
     ("ahead", Unit::Share, "of a step has yet to run when the next one is composed"),
     ("overhead", Unit::Time, "from sending to the waiting queue"),
@@ -95,8 +94,7 @@ mod tests {
         let all = crate::twin::StepCosts {
             mixed: 1.0,
             overlap: 1.0,
-            above_256: 1.0,
-            above_512: 1.0,
+            per_256: 1.0,
             fall: 1.0,
             ahead: 1.0,
             delivery: 1.0,

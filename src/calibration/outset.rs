@@ -10,7 +10,7 @@ const NUMBERS_PER_COEFFICIENT: usize = 4;
 /// Without these two nothing can be replayed.
 const LEAST_COEFFICIENTS: usize = 2;
 /// The coefficients, those first that latencies under load depend on most.
-pub(super) const ORDER: [&str; 18] = [
+pub(super) const ORDER: [&str; 17] = [
     "base",
     "per_prefill_token",
     "per_decode",
@@ -20,8 +20,7 @@ pub(super) const ORDER: [&str; 18] = [
     "above_16",
     "above_64",
     "above_128",
-    "above_256",
-    "above_512",
+    "per_256",
     "fall",
     "delivery",
     "overlap",

@@ -23,8 +23,7 @@ const TERMS: [Term; COUNT] = [
     Term { name: "above_16", of: |c| &mut c.above_16 },
     Term { name: "above_64", of: |c| &mut c.above_64 },
     Term { name: "above_128", of: |c| &mut c.above_128 },
-    Term { name: "above_256", of: |c| &mut c.above_256 },
-    Term { name: "above_512", of: |c| &mut c.above_512 },
+    Term { name: "per_256", of: |c| &mut c.per_256 },
     Term { name: "delivery", of: |c| &mut c.delivery },
     Term { name: "per_delivery", of: |c| &mut c.per_delivery },
     Term { name: "per_prefill_square", of: |c| &mut c.per_prefill_square },
@@ -34,19 +33,19 @@ const TERMS: [Term; COUNT] = [
 ];
 
 /// How many there are.
-pub(super) const COUNT: usize = 18;
+pub(super) const COUNT: usize = 17;
 /// Which one is `overhead`.
 pub(super) const OVERHEAD: usize = 4;
 /// Which one is `ahead`.
-pub(super) const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 15;
 /// Those that change steps of more than so many tokens alone.
-const ABOVE: [(usize, u64); 6] = [(7, 16), (8, 64), (9, 128), (10, 256), (11, 512), (17, 128)];
+const ABOVE: [(usize, u64); 5] = [(7, 16), (8, 64), (9, 128), (10, 256), (16, 128)];
 /// Which ones are `delivery` and `per_delivery`.
-const DELIVERY: [usize; 2] = [12, 13];
+const DELIVERY: [usize; 2] = [11, 12];
 /// Which one is `per_prefill_pair`.
 const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
-const SHARES: usize = 15;
+const SHARES: usize = 14;
 /// No time is shorter than this: its logarithm must exist.
 const LEAST_TIME: f64 = 1e-13;
 /// No share is nearer to 0 or 1 than this.
@@ -166,8 +165,7 @@ pub(super) fn guess(probes: &[Probe]) -> StepCosts {
         above_16: 0.03 * base,
         above_64: 0.03 * base,
         above_128: 0.03 * base,
-        above_256: 0.03 * base,
-        above_512: 0.03 * base,
+        per_256: 0.03 * base,
         fall: 0.3,
         delivery: (0.1 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
         per_delivery: 0.003 * base,

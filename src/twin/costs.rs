@@ -35,14 +35,12 @@ pub struct StepCosts {
     /// Seconds more, again, above 128 tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub above_128: f64,
-    /// Seconds more, again, above 256 tokens.
+    /// Seconds more above each multiple of 256 tokens, the size of a large tile.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub above_256: f64,
-    /// Seconds more, again, above 512 tokens.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub above_512: f64,
-    /// The part, 0 to 1, of the stairs above 128, 256 and 512 tokens that is gone at twice as many tokens. FP8 kernels on Hopper are
-    /// slowest right behind an edge: 83 ms at 257 tokens, 51 ms at 512 (70B on an H200, timed by NVIDIA).
+    pub per_256: f64,
+    /// The part, 0 to 1, of the stair above 128 tokens that is gone at 256, and of each above a multiple of 256 that is gone at the next one.
+    /// FP8 kernels on Hopper are slowest right behind an edge: 83 ms at 257 tokens and 51 ms at 512 (70B on an H200, timed by NVIDIA), 53, 46,
+    /// 75, 64 and 95 ms at 257, 512, 513, 768 and 769 (70B on two H100).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fall: f64,
     /// The part, 0 to 1, of the shorter of decoding and prefill that hides behind the longer when a step holds both: one waits for
@@ -62,7 +60,7 @@ pub struct StepCosts {
 }
 
 /// Tokens of a step behind which it takes longer.
-pub(super) const EDGES: [u64; 5] = [16, 64, 128, 256, 512];
+pub(super) const EDGES: [u64; 4] = [16, 64, 128, 256];
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(value: &f64) -> bool {
@@ -112,16 +110,17 @@ impl StepCosts {
             return 0.0;
         }
         let tall = |above: u64, seconds: f64| if tokens > above { seconds } else { 0.0 };
-        let falling = |above: u64, seconds: f64| {
-            let beyond = tokens.saturating_sub(above) as f64 / above as f64;
-            tall(above, seconds * (1.0 - self.fall * beyond.min(1.0)))
+        let falling = |seconds: f64, beyond: f64| seconds * (1.0 - self.fall * beyond.min(1.0));
+        let [_, e64, e128, e256] = EDGES;
+        let tiles = tokens.saturating_sub(1) / e256;
+        let tiled = if tiles == 0 {
+            0.0
+        } else {
+            let inside = (tokens - tiles * e256) as f64 / e256 as f64;
+            falling(self.per_256, inside) + (tiles - 1) as f64 * falling(self.per_256, 1.0)
         };
-        let [_, e64, e128, e256, e512] = EDGES;
-        self.above_16
-            + tall(e64, self.above_64)
-            + falling(e128, self.above_128)
-            + falling(e256, self.above_256)
-            + falling(e512, self.above_512)
+        let beyond_128 = tokens.saturating_sub(e128) as f64 / e128 as f64;
+        self.above_16 + tall(e64, self.above_64) + tall(e128, falling(self.above_128, beyond_128)) + tiled
     }
 
     /// Until when a request must be in the waiting queue to be part of the step that starts now, `last` seconds after the one
@@ -161,8 +160,7 @@ impl StepCosts {
             above_16: self.above_16 * factor,
             above_64: self.above_64 * factor,
             above_128: self.above_128 * factor,
-            above_256: self.above_256 * factor,
-            above_512: self.above_512 * factor,
+            per_256: self.per_256 * factor,
             ..*self
         }
     }
@@ -182,8 +180,7 @@ pub(crate) const NO_COSTS: StepCosts = StepCosts {
     above_16: 0.0,
     above_64: 0.0,
     above_128: 0.0,
-    above_256: 0.0,
-    above_512: 0.0,
+    per_256: 0.0,
     fall: 0.0,
     overlap: 0.0,
     ahead: 0.0,
@@ -216,9 +213,11 @@ mod tests {
 
     #[test]
     fn stairs_lie_on_all_tokens_of_a_step_and_fall_until_the_next() {
-        let costs = StepCosts { above_256: 0.06, fall: 0.5, ..NO_COSTS };
+        let costs = StepCosts { per_256: 0.06, fall: 0.5, ..NO_COSTS };
         let of = |decoding, prefill| costs.seconds(&StepWork { decoding, prefill, ..StepWork::default() });
-        for (decoding, prefill, seconds) in [(56, 200, 0.0), (0, 384, 0.045), (128, 256, 0.045), (0, 2048, 0.03)] {
+        for (decoding, prefill, seconds) in
+            [(56, 200, 0.0), (0, 384, 0.045), (128, 256, 0.045), (0, 512, 0.03), (0, 640, 0.075), (0, 1024, 0.09)]
+        {
             assert!((of(decoding, prefill) - seconds).abs() < 1e-12, "{decoding} + {prefill}");
         }
     }

@@ -151,7 +151,9 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
             best = found;
         }
     }
-    let (reach, replays) = hop(&some, center, &mut best, effort.hops);
+    // Where steps were seen, they have led to the right valley.
+    let hops = if probes.iter().all(|probe| probe.steps().is_empty()) { effort.hops } else { 0 };
+    let (reach, replays) = hop(&some, center, &mut best, hops);
     let begun = Begun { center, start: best.0, reach, replays: replays + loss.replays() };
     Ok(finish(probes, begun, &[0.4, 0.2], effort))
 }
