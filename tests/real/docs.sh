@@ -39,7 +39,8 @@ for page, text in prose.items():
 # The program's own words, without what stands between: placeholders, numbers, and where one message quotes another.
 source = "".join(file.read_text() for file in pathlib.Path("src").rglob("*.rs"))
 source = re.sub(r"\s+", " ", re.sub(r"\\\n\s*", "", source)).replace("`", "")
-for line in pages[pathlib.Path("docs/troubleshooting.md").resolve()].splitlines():
+table = [line for line in pages[pathlib.Path("docs/troubleshooting.md").resolve()].splitlines() if line.startswith("| ")]
+for line in table:
     for message in re.findall(r"`([^`]*)`", line.split(" | ")[0]):
         for words in re.split(r"…|\d+ ?%?|[:;] ", message):
             if len(words.strip(" .,()")) >= 16 and words.strip(" .,()") not in source:
