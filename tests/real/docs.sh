@@ -45,7 +45,7 @@ for line in table:
         for words in re.split(r"…|\d+ ?%?|[:;] ", message):
             if len(words.strip(" .,()")) >= 16 and words.strip(" .,()") not in source:
                 wrong.append(f"troubleshooting.md: the program does not say: {words.strip()}")
-sys.exit("\n".join(wrong))
+sys.exit("\n".join(wrong) or 0)
 EOF
 
 # One file a block: its number, what it needs behind a dash, and where it stands.
