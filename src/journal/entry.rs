@@ -8,7 +8,7 @@ use crate::load::ClientHealth;
 use crate::rig::{CacheUse, Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::twin::Fit;
+use crate::twin::{Fit, SeenSteps};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Verdict;
 use crate::workload::Vocabulary;
@@ -86,6 +86,9 @@ pub enum Record {
         /// What the prefix cache held, against what the workload means.
         #[serde(default)]
         cache: CacheUse,
+        /// The engine's steps as the client saw them; none where answers did not come token by token.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        steps: Vec<SeenSteps>,
         /// The client's own health.
         client: ClientHealth,
         /// Time of the engine it took.

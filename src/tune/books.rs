@@ -270,12 +270,12 @@ impl<'a> Books<'a> {
     /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where no requests are.
     fn kept_lesson(&self, place: usize, engine: Engine) -> Result<Option<Lesson>, BenchError> {
         let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
-        let Record::Probed { ask, cache, telemetry, requests, requests_sha256, .. } = &entry.record else {
+        let Record::Probed { ask, cache, telemetry, steps, requests, requests_sha256, .. } = &entry.record else {
             return Ok(None);
         };
         let path = folder.path.join(requests);
         match requests_of(&path, requests_sha256.as_deref()) {
-            Ok(records) => Ok(Some(Lesson::of(engine, *ask, &records, (cache, telemetry)))),
+            Ok(records) => Ok(Some(Lesson::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()))),
             Err(why) => Err(BenchError::Kept { path, why }),
         }
     }

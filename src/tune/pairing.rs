@@ -11,11 +11,12 @@ use super::launches::Launches;
 use super::likeness::Likeness;
 use crate::load::RequestRecord;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready, Telemetry};
+use crate::search::ALL_AT_ONCE;
 use crate::settings::{Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{
-    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Probe, Sent, Served, StepCosts, fit_anew,
-    refit, refit_costs,
+    Bounds, DEFAULT_BLOCK, Effort, EngineFlags, FastReplay, Fit, Launch, Probe, SeenSteps, Sent, Served, StepCosts,
+    fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, Long, estimate};
@@ -184,10 +185,11 @@ impl Lesson {
     ) -> Self {
         let served = Served::of(records, cache.counted_share(), engine.reused_by);
         let objection = beyond(records, ask.window);
+        let steps = seen_steps(records, &served.cached, engine.bounds.max_num_batched_tokens);
         Self {
             engine,
             ask,
-            probe: Probe::served(records, &served, engine.bounds),
+            probe: Probe::served(records, &served, engine.bounds).with_steps(steps),
             resent: served.resent,
             told: told.clone(),
             objection,
@@ -196,6 +198,11 @@ impl Lesson {
 }
 
 impl Lesson {
+    /// The same with the steps that were seen when it was measured: files of requests keep no time of each token.
+    pub(super) fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
+        Self { probe: self.probe.with_steps(steps), ..self }
+    }
+
     /// Its requests.
     pub(super) fn probe(&self) -> &Probe {
         &self.probe
@@ -253,7 +260,8 @@ impl Pairing {
         (material, shared_seed): (&Material, u64),
         certainty: Certainty,
     ) -> Verdict {
-        let judges = |fit: &&Fit| verdict.open_to_pairs() && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
+        let asks = lesson.ask.rate != ALL_AT_ONCE && verdict.open_to_pairs();
+        let judges = |fit: &&Fit| asks && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
         let Lesson { engine, ask, probe, objection, resent, told } = lesson;
         let material = &Material { resent: resent.or(self.resent), ..material.clone() };

@@ -117,7 +117,8 @@ impl RecordedRun {
         let (plan, seed) = (header.plan.clone(), header.seed);
         let mut run = Self { plan, material: material(&journal), seed, probes: BTreeMap::new() };
         for entry in &journal.entries {
-            let Record::Probed { trial, probe, ask, verdict, telemetry, cache, client, requests, .. } = &entry.record
+            let Record::Probed { trial, probe, ask, verdict, telemetry, cache, steps, client, requests, .. } =
+                &entry.record
             else {
                 continue;
             };
@@ -128,7 +129,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: Lesson::of(engine, *ask, &records, (cache, telemetry)),
+                lesson: Lesson::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()),
                 records,
                 engine,
             };

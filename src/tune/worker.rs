@@ -316,6 +316,7 @@ impl<R: Rig> Worker<R> {
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
                     cache: measured.cache,
+                    steps: lesson.as_ref().map_or_else(Vec::new, |lesson| lesson.probe().steps().to_vec()),
                     client: measured.client,
                     took,
                     requests,

@@ -70,7 +70,7 @@ fn is_zero(value: &f64) -> bool {
 }
 
 /// What a step computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepWork {
     /// Sequences that decode.
     pub decoding: u64,

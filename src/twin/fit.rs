@@ -27,6 +27,8 @@ const STEPS_OF_A_HOP: usize = 6;
 const JAGS: f64 = 15.0;
 /// Another round of hops wants this gain in the log likelihood of the last one.
 const WORTH_A_ROUND: f64 = 2.0;
+/// Downhill steps to the steps that were seen: each costs next to nothing.
+const STEPS_TO_SEEN: usize = 60;
 /// A simplex moves at most so often; with fewer moves than the least it has not even turned around.
 const MOST_MOVES: f64 = 1500.0;
 const LEAST_MOVES: u64 = 50;
@@ -131,7 +133,7 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
 /// Too few answers.
 pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
-    let center = coefficients::pack(&coefficients::guess(probes));
+    let center = center(probes);
     let some = spread_over_load(probes);
     let loss = Loss::new(&some, center, coefficients::spread());
     // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
@@ -214,9 +216,19 @@ struct Begun {
 impl Begun {
     fn again(probes: &[Probe], earlier: &Fit) -> Result<Self, FitError> {
         enough(probes)?;
-        let center = coefficients::pack(&coefficients::guess(probes));
+        let center = center(probes);
         Ok(Self { center, start: coefficients::pack(&earlier.costs).to_vec(), reach: [0.0; COUNT], replays: 0 })
     }
+}
+
+/// Where the search begins, and where coefficients stay that the data are silent on: the first guess, and where steps were seen, what fits them.
+fn center(probes: &[Probe]) -> [f64; COUNT] {
+    let guess = coefficients::pack(&coefficients::guess(probes));
+    if probes.iter().all(|probe| probe.steps().is_empty()) {
+        return guess;
+    }
+    let (found, _) = Loss::of_steps(probes, guess, coefficients::spread()).descend(&guess, STEPS_TO_SEEN);
+    std::array::from_fn(|i| found[i])
 }
 
 fn enough(probes: &[Probe]) -> Result<(), FitError> {

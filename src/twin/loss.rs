@@ -10,11 +10,16 @@ use super::costs::StepCosts;
 use super::fast::{Answered, FastReplay, Left};
 use super::linear::{self, Matrix};
 use super::observed::Probe;
+use super::steps::SeenSteps;
 
 /// Log residuals well below this count as none: a step sooner or later makes about as much.
 const RESOLUTION: f64 = 0.02;
 /// A time per token is evidence from this many tokens on; below it, it is the jitter of two stamps.
 const TOKENS_FOR_TPOT: u32 = 8;
+/// Steps of about the same content count as so many observations at most: the fit is to know all kinds, not the most frequent one.
+const MOST_OF_A_CELL: f64 = 10.0;
+/// The step of the numerical derivative of a step's duration, which is smooth.
+const STEP_WIDTH: f64 = 0.01;
 /// The step of a numerical derivative, in logarithms: a request jumps from one step of the engine to the next, and only a wide step of ours
 /// averages over such jumps.
 const WIDTH: f64 = 0.25;
@@ -34,6 +39,8 @@ pub(super) struct Residual {
 pub(super) struct Glimpse {
     /// The residuals of the requests that have a whole answer.
     pub(super) residuals: Vec<Residual>,
+    /// The log residuals of the steps that were seen, each with its weight.
+    steps: Vec<(f64, f64)>,
     left: Vec<Left>,
     most_tokens: u64,
 }
@@ -47,6 +54,8 @@ pub(super) struct Loss<'a> {
     /// Where the coefficients are drawn to that the data are silent on.
     center: [f64; COUNT],
     spread: [f64; COUNT],
+    /// Whether only the steps that were seen count, and nothing is replayed.
+    steps_alone: bool,
     memory: RefCell<FastReplay>,
     /// Replays of single probes.
     replays: Cell<u64>,
@@ -67,7 +76,12 @@ struct Visited {
 
 impl<'a> Loss<'a> {
     pub(super) fn new(probes: &'a [Probe], center: [f64; COUNT], spread: [f64; COUNT]) -> Self {
-        Self { probes, center, spread, memory: RefCell::default(), replays: Cell::new(0) }
+        Self { probes, center, spread, steps_alone: false, memory: RefCell::default(), replays: Cell::new(0) }
+    }
+
+    /// The loss of the steps that were seen alone: no replay is needed to know it.
+    pub(super) fn of_steps(probes: &'a [Probe], center: [f64; COUNT], spread: [f64; COUNT]) -> Self {
+        Self { steps_alone: true, ..Self::new(probes, center, spread) }
     }
 
     /// How often the probes were replayed.
@@ -81,12 +95,16 @@ impl<'a> Loss<'a> {
     }
 
     fn glimpse(&self, probe: usize, costs: &StepCosts) -> Glimpse {
-        self.replays.set(self.replays.get() + 1);
         let p = &self.probes[probe];
+        let steps = steps(p, costs);
+        if self.steps_alone {
+            return Glimpse { residuals: Vec::new(), steps, left: Vec::new(), most_tokens: 0 };
+        }
+        self.replays.set(self.replays.get() + 1);
         let mut left = Vec::new();
         let strain = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
         let residuals = self.residuals(probe, left.iter().zip(p.sent()).map(|(l, s)| l.answered(s, costs)));
-        Glimpse { residuals, left, most_tokens: strain.most_tokens }
+        Glimpse { residuals, steps, left, most_tokens: strain.most_tokens }
     }
 
     /// The residuals of a probe that is answered like this.
@@ -140,11 +158,36 @@ impl<'a> Loss<'a> {
                 }
             }
         }
+        let derivatives = self.derivatives_of_steps(x);
+        let all = glimpses.iter().flat_map(|g| &g.steps);
+        for ((of_step, value), derivatives) in all.zip(&derivatives) {
+            let weight = of_step / (magnitude(*value) * widths[2]);
+            for ((da, gradient), row) in derivatives.iter().zip(&mut gradient).zip(&mut curvature) {
+                *gradient += weight * value * da;
+                row.iter_mut().zip(derivatives).for_each(|(entry, db)| *entry += weight * da * db);
+            }
+        }
         for a in 0..COUNT {
             gradient[a] += (x[a] - self.center[a]) / self.spread[a].powi(2);
             curvature[a][a] += self.spread[a].powi(-2);
         }
         Slope { gradient, curvature }
+    }
+
+    /// How the residuals of the steps that were seen change at a point.
+    fn derivatives_of_steps(&self, x: &[f64]) -> Vec<[f64; COUNT]> {
+        let mut derivatives = vec![[0.0; COUNT]; self.probes.iter().map(|p| p.steps().len()).sum()];
+        for a in 0..COUNT {
+            let moved = |by: f64| {
+                let mut x = x.to_vec();
+                x[a] += by;
+                let costs = coefficients::unpack(&x);
+                self.probes.iter().flat_map(move |p| steps(p, &costs)).map(|(_, residual)| residual)
+            };
+            let both = moved(STEP_WIDTH).zip(moved(-STEP_WIDTH));
+            derivatives.iter_mut().zip(both).for_each(|(own, (h, l))| own[a] = (h - l) / (2.0 * STEP_WIDTH));
+        }
+        derivatives
     }
 
     /// How the two residuals of every request change at a point with these glimpses. A probe is replayed again only where a coefficient
@@ -216,7 +259,16 @@ impl<'a> Loss<'a> {
 
 fn likelihood(glimpses: &[Glimpse]) -> f64 {
     let (widths, counts) = widths(glimpses);
-    counts[0] * widths[0].ln() + counts[1] * widths[1].ln()
+    counts.iter().zip(widths).map(|(count, width)| count * width.ln()).sum()
+}
+
+/// The log residuals of the steps that were seen of a probe, each with its weight.
+fn steps(probe: &Probe, costs: &StepCosts) -> Vec<(f64, f64)> {
+    let residual = |seen: &SeenSteps| {
+        let weight = f64::from(seen.count).min(MOST_OF_A_CELL);
+        (weight, (seen.seconds.max(1e-6) / costs.seconds(&seen.work).max(1e-6)).ln().clamp(-5.0, 5.0))
+    };
+    probe.steps().iter().map(residual).collect()
 }
 
 /// The magnitude of a residual, smooth at zero.
@@ -224,9 +276,13 @@ fn magnitude(residual: f64) -> f64 {
     residual.hypot(RESOLUTION)
 }
 
-/// The mean magnitude of both residuals, and how many there are.
-fn widths(glimpses: &[Glimpse]) -> ([f64; 2], [f64; 2]) {
-    let (mut sums, mut counts) = ([0.0; 2], [0.0; 2]);
+/// The mean magnitude of the residuals of first tokens, of later ones and of steps, and how many there are.
+fn widths(glimpses: &[Glimpse]) -> ([f64; 3], [f64; 3]) {
+    let (mut sums, mut counts) = ([0.0; 3], [0.0; 3]);
+    for (weight, value) in glimpses.iter().flat_map(|g| &g.steps) {
+        sums[2] += weight * magnitude(*value);
+        counts[2] += weight;
+    }
     for r in glimpses.iter().flat_map(|g| &g.residuals) {
         for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
             if let Some(value) = value {
@@ -235,5 +291,5 @@ fn widths(glimpses: &[Glimpse]) -> ([f64; 2], [f64; 2]) {
             }
         }
     }
-    ([0, 1].map(|i| if counts[i] > 0.0 { sums[i] / counts[i] } else { 1.0 }), counts)
+    ([0, 1, 2].map(|i| if counts[i] > 0.0 { sums[i] / counts[i] } else { 1.0 }), counts)
 }

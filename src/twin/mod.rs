@@ -26,6 +26,7 @@ mod scheduler;
 mod served;
 pub mod server;
 mod speculation;
+mod steps;
 mod summaries;
 mod uncertainty;
 
@@ -48,4 +49,5 @@ pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use served::Served;
 pub use speculation::{Drafted, Speculation};
+pub use steps::{SeenSteps, seen_steps};
 pub use summaries::{SummaryFit, SummaryFitError, SummaryTerms, fit_summaries};

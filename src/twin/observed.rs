@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::costs::StepCosts;
 use super::fast::{Answered, Bounds, FastReplay, Sent};
 use super::served::Served;
+use super::steps::SeenSteps;
 use crate::load::{ErrorClass, RequestRecord, as_kept};
 use crate::units::Seconds;
 
@@ -92,6 +93,7 @@ pub struct Probe {
     requests: Vec<Observed>,
     sent: Vec<Sent>,
     bounds: Bounds,
+    steps: Vec<SeenSteps>,
 }
 
 impl Probe {
@@ -99,7 +101,18 @@ impl Probe {
     pub fn new(mut requests: Vec<Observed>, bounds: Bounds) -> Self {
         requests.sort_by(|a, b| a.sent.0.total_cmp(&b.sent.0));
         let sent = requests.iter().map(as_sent).collect();
-        Self { requests, sent, bounds }
+        Self { requests, sent, bounds, steps: Vec::new() }
+    }
+
+    /// The same with the steps of its engine that were seen.
+    #[must_use]
+    pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// The steps of its engine that were seen; none where its client kept no time of each token.
+    pub fn steps(&self) -> &[SeenSteps] {
+        &self.steps
     }
 
     /// A probe from the records of the load generator.

@@ -53,6 +53,15 @@ name = os.environ.get("ONLY")
 print(json.dumps({k: v for k, v in said.items() if not name or k == name}, indent=1, sort_keys=True))
 P
 
+# The patched object with our annotations of the object that `kubectl annotate` printed.
+cat > "$tmp/with-annotations.py" <<'P'
+import json, sys
+patched, annotated = json.load(sys.stdin), json.load(open(sys.argv[1]))
+ours = {k: v for k, v in (annotated.get("metadata", {}).get("annotations") or {}).items() if k.startswith("autotune/")}
+if ours: patched["metadata"]["annotations"] = {**(patched["metadata"].get("annotations") or {}), **ours}
+json.dump(patched, sys.stdout)
+P
+
 # Kinds of a file that the server stores in another version without a converter: it would leave out what that version does not know.
 cat > "$tmp/stored.py" <<'P'
 import json, sys
@@ -128,11 +137,15 @@ o = json.load(sys.stdin)
 for i in o.get("items", [o]):
     if i["kind"] == sys.argv[1] and i["metadata"]["name"] == sys.argv[2]: print(i["metadata"].get("namespace", "default"))' "$kind" "$object")
     patch() { kubectl patch "$@" --type=json -p "$(cat "$work/patch.json")" -o json; }
+    # Where the file has no annotations, the patch leaves ours out, and a command is printed that adds them: it is run as it is printed.
+    annotate=$(grep -o 'kubectl annotate .*' "$tmp/said" || true)
+    echo '{}' > "$work/annotated.json"
+    [ -z "$annotate" ] || eval "$annotate --dry-run=server -o json" > "$work/annotated.json" || bad=1
     case $kind in
       Pod|Job)
         # The server lets nobody change a running one: the patch is tried on the file.
         kubectl get -o json "$kind" "$object" -n "$namespace" > "$work/live.json"
-        patch -f "$work/live.json" --local > "$work/patched.out"
+        patch -f "$work/live.json" --local | python3 "$tmp/with-annotations.py" "$work/annotated.json" > "$work/patched.out"
         kubectl delete -f "$original" --force >/dev/null 2>&1
         python3 "$tmp/essence.py" < "$work/patched.out" > "$work/patched.json"
         python3 - "$work/wanted.json" "$work/patched.json" <<'P'
@@ -152,7 +165,8 @@ P
         # Of the version that the file has: paths in another one are other paths.
         resource=$kind${group:+.$(of_target version).$group}
         kubectl get "$resource" "$object" -n "$namespace" -o json > "$work/live.json"
-        patch "$resource" "$object" -n "$namespace" --dry-run=server > "$work/patched.out" || bad=1
+        patch "$resource" "$object" -n "$namespace" --dry-run=server \
+          | python3 "$tmp/with-annotations.py" "$work/annotated.json" > "$work/patched.out" || bad=1
         kubectl delete -f "$original" >/dev/null
         python3 "$tmp/essence.py" < "$work/patched.out" > "$work/patched.json" || bad=1
         ;;

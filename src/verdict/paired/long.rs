@@ -13,13 +13,17 @@ const WARM_UP: f64 = 0.02;
 /// A replay of long traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Long {
-    /// When each was sent, and its latencies: to the first token, per token (none for a single one), to the last.
-    latencies: Vec<(f64, f64, Option<f64>, f64)>,
+    latencies: Vec<Latencies>,
     /// The same on an engine that is slower by [`SLOWER`]; empty where nobody asks.
-    slower: Vec<(f64, f64, Option<f64>, f64)>,
+    slower: Vec<Latencies>,
     /// Whether the replay left what the model knows.
     pub out_of_scope: bool,
+    /// A part of the traffic, served block by block and by sums.
+    apart: Option<[Vec<Latencies>; 2]>,
 }
+
+/// When a request was sent, and its latencies: to the first token, per token (none for a single one), to the last.
+type Latencies = (f64, f64, Option<f64>, f64);
 
 /// By this factor the twin is slowed to see what a quantile makes of it.
 pub const SLOWER: f64 = 1.03;
@@ -36,14 +40,22 @@ impl Long {
         let care = careful(costs, bounds, &sent, &mut memory, &mut answers);
         let served = latencies(answered(&sent, &answers));
         careful(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
-        Self { latencies: served, slower: latencies(answered(&sent, &answers)), out_of_scope: care.out_of_scope() }
+        let slower = latencies(answered(&sent, &answers));
+        Self { latencies: served, slower, out_of_scope: care.out_of_scope(), apart: None }
+    }
+
+    /// The same where a part of the traffic was also served block by block: sums do not know which prefixes the cache loses, and blocks take too
+    /// long for all requests. What `blocks` and `sums` of the same part differ by is added to the quantiles.
+    #[must_use]
+    pub fn corrected(self, blocks: Self, sums: Self) -> Self {
+        Self { apart: Some([blocks.latencies, sums.latencies]), ..self }
     }
 
     /// From requests that somebody served, as they are and on an engine whose steps take [`SLOWER`] times as long: when each was due, its first
     /// and last token, and the tokens of its answer.
     pub fn served(as_it_is: &[(f64, Answered, u32)], slower: &[(f64, Answered, u32)]) -> Self {
         let all = |served: &[(f64, Answered, u32)]| latencies(served.iter().copied());
-        Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false }
+        Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false, apart: None }
     }
 
     /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.
@@ -51,7 +63,7 @@ impl Long {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
         let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
-        (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope }, strain)
+        (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope, apart: None }, strain)
     }
 
     /// How many requests count.
@@ -59,7 +71,7 @@ impl Long {
         self.latencies.len()
     }
 
-    fn latency(metric: Metric, l: &(f64, f64, Option<f64>, f64)) -> Option<f64> {
+    fn latency(metric: Metric, l: &Latencies) -> Option<f64> {
         let latency = match metric {
             Metric::Ttft => Some(l.1),
             Metric::Tpot => l.2,
@@ -71,15 +83,24 @@ impl Long {
 
     /// The logarithm of a quantile in seconds alone; none for a metric that the twin does not know.
     pub fn log_of(&self, metric: Metric, q: f64) -> Option<f64> {
-        Self::log_among(&self.latencies, metric, q)
+        Some(Self::log_among(&self.latencies, metric, q)? + self.blocks_add(metric, q))
+    }
+
+    /// What blocks add to the logarithm of a quantile by sums.
+    fn blocks_add(&self, metric: Metric, q: f64) -> f64 {
+        let difference = |[blocks, sums]: &[Vec<Latencies>; 2]| {
+            Some(Self::log_among(blocks, metric, q)? - Self::log_among(sums, metric, q)?)
+        };
+        self.apart.as_ref().and_then(difference).unwrap_or(0.0)
     }
 
     /// How the logarithm of a quantile rises with that of the duration of every step; none where that is not known.
     pub fn by_speed(&self, metric: Metric, q: f64) -> Option<f64> {
-        Some((Self::log_among(&self.slower, metric, q)? - self.log_of(metric, q)?) / SLOWER.ln())
+        let of = |latencies: &[Latencies]| Self::log_among(latencies, metric, q);
+        Some((of(&self.slower)? - of(&self.latencies)?) / SLOWER.ln())
     }
 
-    fn log_among(latencies: &[(f64, f64, Option<f64>, f64)], metric: Metric, q: f64) -> Option<f64> {
+    fn log_among(latencies: &[Latencies], metric: Metric, q: f64) -> Option<f64> {
         let mut values: Vec<f64> = latencies.iter().filter_map(|l| Self::latency(metric, l)).collect();
         let rank = values.len().checked_sub(1)? - above_quantile(values.len(), q);
         let (_, value, _) = values.select_nth_unstable_by(rank, f64::total_cmp);
@@ -109,7 +130,7 @@ impl Long {
                 found.map(|v| v.0.max(1e-9).ln())
             };
             let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
-            Some((without(None)?, jackknife(&each)))
+            Some((without(None)? + self.blocks_add(metric, q), jackknife(&each)))
         };
         of(few, &mut values).or_else(|| of(usize::MAX, &mut values))
     }
@@ -149,7 +170,7 @@ impl Long {
         length: Seconds,
     ) -> Option<f64> {
         let begin = self.latencies.first()?.0;
-        let allowed = limit.0 / correction.exp();
+        let allowed = limit.0 / (correction + self.blocks_add(metric, q)).exp();
         // By window: how many latencies there are, and how many are above what is allowed.
         let mut windows: Vec<(usize, usize)> = Vec::new();
         for l in &self.latencies {
@@ -172,7 +193,7 @@ fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item 
     sent.iter().zip(answers).map(|(s, a)| (a.at, *a, s.output))
 }
 
-fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec<(f64, f64, Option<f64>, f64)> {
+fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec<Latencies> {
     let of = |(due, a, output): (f64, Answered, u32)| (due, a.first - due, a.tpot(output), a.last - due);
     let skipped = (served.len() as f64 * WARM_UP) as usize;
     served.skip(skipped).map(of).collect()
@@ -199,7 +220,7 @@ mod tests {
     fn slow_requests_that_stand_close_together_have_a_quantile_too() {
         let wait = |i: u32| if (500..530).contains(&i) { 9.0 } else { 0.1 + f64::from(i % 7) * 0.01 };
         let latencies = (0..1000).map(|i| (f64::from(i), wait(i), None, wait(i))).collect();
-        let long = Long { latencies, slower: Vec::new(), out_of_scope: false };
+        let long = Long { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
         assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
         assert_eq!(long.log_of(Metric::Ttft, 0.99), Some(log));
@@ -209,7 +230,7 @@ mod tests {
     fn batches_are_as_large_as_answers_overlap() {
         // Ten requests a second, each streamed for two seconds: twenty at a time.
         let latencies = (0..2000).map(|i| (f64::from(i) * 0.1, 0.05, None, 2.051)).collect();
-        let long = Long { latencies, slower: Vec::new(), out_of_scope: false };
+        let long = Long { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         assert!((20..=21).contains(&long.batch(0.99)), "{}", long.batch(0.99));
     }
 }
