@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use autotune::load::read_records;
 use autotune::tune::recorded::{RecordedRun, Replayed};
-use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, Served};
+use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Outcome, Window};
 use clap::Parser;
@@ -86,6 +86,8 @@ fn main() -> ExitCode {
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
     println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
     small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
+    println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
+    seen_steps(&RecordedRun::read(&root.join("tests/data/h200-8b-steps")).unwrap(), &mut table);
     println!();
     if table.broken == 0 {
         return ExitCode::SUCCESS;
@@ -264,6 +266,28 @@ fn small_cache(folder: &Path, table: &mut Table) {
             let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
             table.row(&format!("{name}: {metric} p99, by conversation"), said, "within 8 %", off.abs() <= 0.08);
         }
+    }
+}
+
+/// Steps that a client saw, and a step model that was fitted to them and to the answers.
+fn seen_steps(run: &RecordedRun, table: &mut Table) {
+    let names = ["t001-p01", "t001-p02"];
+    let fit = run.fit(&names, Effort::SESSION).unwrap();
+    for name in names {
+        let off = |step: &SeenSteps| (fit.costs.seconds(&step.work) / step.seconds).ln().abs();
+        let mut errors: Vec<f64> = run.steps(name).iter().map(off).collect();
+        errors.sort_by(f64::total_cmp);
+        let (kinds, typical) = (errors.len(), errors[errors.len() / 2]);
+        let what = format!("{name}: durations of {kinds} kinds of steps, median error");
+        table.row(&what, format!("{:.1} %", typical * 100.0), "<= 6 %", typical <= 0.06);
+    }
+    let replayed = run.replay(names[1], &fit.costs, true).unwrap();
+    for (metric, pairs, bound) in [("TTFT", &replayed.ttft, 0.15), ("TPOT", &replayed.tpot, 0.07)] {
+        let (measured, twin) = Replayed::quantile(pairs, 0.99);
+        let off = twin / measured - 1.0;
+        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+        let what = format!("t001-p02: {metric} p99, by conversation");
+        table.row(&what, said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::order::quantile_of_sorted;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
 use crate::settings::Plan;
-use crate::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, StepCosts, fit};
+use crate::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSteps, StepCosts, fit};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Course, Verdict, Window, judge};
 use crate::workload::{Material, Resent, Vocabulary};
@@ -162,6 +162,11 @@ impl RecordedRun {
         let prompts: f64 = requests.iter().map(|r| f64::from(r.tokens_in)).sum();
         let ours: f64 = requests.iter().map(|r| f64::from(r.tokens_in - r.cached.min(r.tokens_in))).sum();
         Some((ours, (1.0 - probe.telemetry.prefix_hit_rate?) * prompts))
+    }
+
+    /// The engine's steps in a probe, as they were seen.
+    pub fn steps(&self, name: &str) -> &[SeenSteps] {
+        self.probes.get(name).map_or(&[], |probe| probe.lesson.probe().steps())
     }
 
     /// The same by the lengths of prompts and answers alone, later turns only, over all tokens that the engine computed.
