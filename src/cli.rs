@@ -80,8 +80,7 @@ pub struct Overrides {
     /// Engine time that a session may spend, such as 45m; overrides the space file
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
     pub budget: Option<Duration>,
-    /// How the space is searched: bayes, or to be compared with bayes-flat (no twin), bisect, random, tpe, grid and the published rules
-    /// auto-tune-sh, auto-benchmark and vllm-sla; overrides the space file
+    /// How the space is searched: bayes, or to be compared with it bisect, random and grid; overrides the space file
     #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
     pub strategy: Option<StrategyKind>,
     /// To which standard error the limit in rate shall be known, such as 3%; overrides the space file
@@ -254,7 +253,7 @@ pub struct JobArgs {
     /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was; the engine's user must be allowed to write there. With several workers it is ReadWriteMany, or all their GPUs are on one node
     #[arg(long, value_name = "CLAIM")]
     pub results: Option<String>,
-    /// So many pods work at once, each on as many GPUs as a pod of the target has; GPUs that the target does not give must be free elsewhere. For the strategies bayes and bayes-flat
+    /// So many pods work at once, each on as many GPUs as a pod of the target has; GPUs that the target does not give must be free elsewhere. For the strategy bayes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     pub workers: u8,
     /// Give the target its scale back with the certified arguments in it (server-side apply), and the former ones if it does not get ready

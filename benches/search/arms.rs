@@ -29,14 +29,9 @@ pub const ARMS: &[Arm] = &[
     reference(REFERENCE, 1),
     reference("bayes-on-2", 2),
     reference("bayes-on-4", 4),
-    control("bayes-flat"),
     control("bisect"),
     control("random"),
-    control("tpe"),
     control("grid"),
-    control("auto-tune-sh"),
-    control("auto-benchmark"),
-    control("vllm-sla"),
 ];
 
 /// The arms of a quick run.

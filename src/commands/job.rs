@@ -68,10 +68,10 @@ environment of the target's container, so let that take it from a Secret",
     }
     args.overrides.apply(&mut session);
     let strategy = session.search.strategy;
-    if args.workers > 1 && !matches!(strategy, StrategyKind::Bayes | StrategyKind::BayesFlat) {
+    if args.workers > 1 && strategy != StrategyKind::Bayes {
         return Err(Failed::usage(format!(
-            "error: --workers {}: the strategy {} waits for each answer before it asks for the next point; bayes and bayes-flat have work for \
-several workers",
+            "error: --workers {}: the strategy {} waits for each answer before it asks for the next point; bayes has work for several \
+workers",
             args.workers,
             strategy.name()
         )));

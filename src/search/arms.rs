@@ -1,7 +1,7 @@
 //! The strategies that are an order of points and a rule for the rate: the race, and the control arms that it is compared with.
 
-use super::orders::{Order, Random, Tpe, quasi_random, tier_two};
-use super::rules::{AutoBenchmark, AutoTune, Bisect, RateRule, VllmSla};
+use super::bisect::Bisect;
+use super::orders::{Order, Random, quasi_random};
 use super::sweep::{Orders, Rules, Sweep};
 use crate::settings::Plan;
 use crate::space::{Grid, Point};
@@ -42,42 +42,14 @@ impl Arms<'_> {
         Sweep::new(self.baseline, orders, self.whole_searches())
     }
 
-    /// Points where a tree-structured Parzen estimator expects good ones, each bisected.
-    pub fn tpe(self) -> Sweep {
-        let (space, wanted, seed) = (self.plan.space.clone(), self.wanted(), self.seed);
-        let orders = order(move |held| Tpe::new(&space, held, wanted, seed));
-        Sweep::new(self.baseline, orders, self.whole_searches())
-    }
-
     /// Every point, each bisected.
     pub fn grid(self) -> Sweep {
-        Sweep::new(self.baseline, self.every_point(), self.whole_searches())
-    }
-
-    /// vLLM's `auto_tune.sh`.
-    pub fn auto_tune_sh(self) -> Sweep {
-        Sweep::new(self.baseline, self.every_point(), rule(|_| AutoTune))
-    }
-
-    /// SGLang's `auto_benchmark`.
-    pub fn auto_benchmark(self) -> Sweep {
-        let (space, baseline, first) = (self.plan.space.clone(), self.baseline.clone(), self.first_rate);
-        let orders = order(move |held| tier_two(&space, held, &baseline));
-        Sweep::new(self.baseline, orders, rule(move |incumbent| AutoBenchmark::new(first, incumbent)))
-    }
-
-    /// vLLM's former SLA search.
-    pub fn vllm_sla(self) -> Sweep {
-        Sweep::new(self.baseline, self.every_point(), rule(|_| VllmSla))
+        let space = self.plan.space.clone();
+        Sweep::new(self.baseline, order(move |held| Grid::new(&space, held)), self.whole_searches())
     }
 
     fn wanted(self) -> usize {
         self.plan.search.candidates as usize
-    }
-
-    fn every_point(self) -> Orders {
-        let space = self.plan.space.clone();
-        order(move |held| Grid::new(&space, held))
     }
 
     /// A rate search without a race, from the best rate so far.
@@ -91,6 +63,6 @@ fn order<O: Order + 'static>(order: impl Fn(&Point) -> O + Send + 'static) -> Or
     Box::new(move |held| Box::new(order(held)))
 }
 
-fn rule<R: RateRule + 'static>(rule: impl Fn(Option<Rate>) -> R + Send + 'static) -> Rules {
-    Box::new(move |incumbent| Box::new(rule(incumbent)))
+fn rule(rule: impl Fn(Option<Rate>) -> Bisect + Send + 'static) -> Rules {
+    Box::new(rule)
 }

@@ -184,7 +184,7 @@ impl Bayes {
 
     /// The trial in which a question is asked.
     fn trial_of(&mut self, query: &Query) -> &mut Trial {
-        let known = self.trials.iter().rposition(|t| t.point == query.point).filter(|_| !query.relaunch);
+        let known = self.trials.iter().rposition(|t| t.point == query.point);
         let at = known.unwrap_or_else(|| {
             self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false, mute: false });
             self.trials.len() - 1
@@ -400,7 +400,7 @@ fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {
-    Ask::Probe(Query { point, traffic: Traffic::Window(rate.rounded()), relaunch: false })
+    Ask::Probe(Query { point, traffic: Traffic::Window(rate.rounded()) })
 }
 
 /// The point with one parameter at the value before or behind its own.

@@ -1,15 +1,15 @@
 //! One point after the other, each by one rule for its rate.
 
+use super::bisect::Bisect;
 use super::orders::{Order, Past};
-use super::rules::{Kept, RateRule, Step};
-use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell};
+use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell, Traffic};
 use crate::space::Point;
 use crate::units::Rate;
 
 /// Makes the order of the points, once it is known what is held.
 pub(super) type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
 /// Makes the rule for a point's rate, given the incumbent's.
-pub(super) type Rules = Box<dyn Fn(Option<Rate>) -> Box<dyn RateRule> + Send>;
+pub(super) type Rules = Box<dyn Fn(Option<Rate>) -> Bisect + Send>;
 
 /// The strategy.
 pub struct Sweep {
@@ -24,11 +24,9 @@ pub struct Sweep {
 /// The point that is being tried.
 struct Current {
     point: Point,
-    rule: Box<dyn RateRule>,
-    /// All probes of that point ...
+    rule: Bisect,
+    /// All probes of that point.
     heard: Vec<Heard>,
-    /// ... of which so many were of engines that no longer run.
-    earlier: usize,
 }
 
 impl Sweep {
@@ -41,7 +39,7 @@ impl Sweep {
 
     fn begin(&mut self, point: Point) {
         let rule = (self.rules)(self.incumbent().map(|incumbent| incumbent.rate));
-        self.current = Some(Current { point, rule, heard: Vec::new(), earlier: 0 });
+        self.current = Some(Current { point, rule, heard: Vec::new() });
     }
 
     /// Ends with the current point.
@@ -54,13 +52,9 @@ impl Sweep {
 
 impl Current {
     /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
-    fn hear(&mut self, query: &Query, told: &[Heard]) -> bool {
-        if query.relaunch {
-            self.earlier = self.heard.len();
-        }
+    fn hear(&mut self, told: &[Heard]) -> bool {
         let known = self.heard.len();
-        self.heard.truncate(self.earlier);
-        self.heard.extend_from_slice(told);
+        self.heard = told.to_vec();
         self.heard.len() > known
     }
 }
@@ -79,10 +73,10 @@ impl Strategy for Sweep {
         loop {
             if let Some(Current { point, rule, heard, .. }) = &self.current {
                 match rule.next(heard) {
-                    Step::Try { traffic, relaunch } => {
-                        return Ask::Probe(Query { point: point.clone(), traffic, relaunch });
+                    Some(rate) => {
+                        return Ask::Probe(Query { point: point.clone(), traffic: Traffic::Window(rate) });
                     }
-                    Step::Settled => self.settle(),
+                    None => self.settle(),
                 }
             }
             let next = self.order.as_mut().and_then(|order| order.next(&self.past));
@@ -99,7 +93,7 @@ impl Strategy for Sweep {
             }
             Tell::Probed(told) => {
                 // A client that is too slow for one probe, tried again, is too slow for the next.
-                if self.current.as_mut().is_some_and(|current| !current.hear(query, told)) {
+                if self.current.as_mut().is_some_and(|current| !current.hear(told)) {
                     self.settle();
                 }
             }
@@ -109,15 +103,15 @@ impl Strategy for Sweep {
     /// Of equals the first.
     fn ranking(&self) -> Vec<Incumbent> {
         let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
-        let mut kept: Vec<(&Point, Kept)> = kept.collect();
-        kept.sort_by(|(_, a), (_, b)| b.worth.total_cmp(&a.worth));
-        kept.into_iter().map(|(point, Kept { rate, .. })| Incumbent { point: point.clone(), rate }).collect()
+        let mut kept: Vec<(&Point, Rate)> = kept.collect();
+        kept.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
+        kept.into_iter().map(|(point, rate)| Incumbent { point: point.clone(), rate }).collect()
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
         let settled = self.past.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
         let running = self.current.as_ref().filter(|current| current.point == *point);
-        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.heard))).map(|kept| kept.rate)
+        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.heard)))
     }
 
     fn points_left(&self) -> usize {

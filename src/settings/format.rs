@@ -238,8 +238,7 @@ pub static PARAMETER: Table = Table {
 };
 
 /// The words of [`super::StrategyKind`].
-const STRATEGIES: &[&str] =
-    &["bayes", "bayes-flat", "bisect", "random", "tpe", "grid", "auto-tune-sh", "auto-benchmark", "vllm-sla"];
+const STRATEGIES: &[&str] = &["bayes", "bisect", "random", "grid"];
 
 /// `[search]`.
 #[rustfmt::skip]

@@ -33,7 +33,7 @@ pub struct Plan {
 impl Plan {
     /// Whether a twin is fitted to the probes.
     pub fn with_twin(&self) -> bool {
-        self.probe.twin && self.search.strategy != StrategyKind::BayesFlat
+        self.probe.twin
     }
 }
 
@@ -333,50 +333,25 @@ pub struct SearchPlan {
 pub enum StrategyKind {
     /// A model of the margins, the fitted twin and a Gaussian process for what it gets wrong: the largest expected gain per second.
     Bayes,
-    /// The same without a twin, in the search and in the verdicts.
-    BayesFlat,
     /// Quasi-random points, each raced at the incumbent's rate and bisected where it wins.
     Bisect,
     /// Random points, each bisected.
     Random,
-    /// A tree-structured Parzen estimator proposes points, each bisected.
-    Tpe,
     /// Every point, each bisected.
     Grid,
-    /// The rule of vLLM's `auto_tune.sh`: every point, from the saturated throughput downwards in whole requests per second.
-    AutoTuneSh,
-    /// The rule of SGLang's `auto_benchmark`: the incumbent's rate first, then five halvings, an engine for every probe.
-    AutoBenchmark,
-    /// The rule of vLLM's former SLA search: every point, doubled and then bisected in whole requests per second.
-    VllmSla,
 }
 
 impl StrategyKind {
     /// Every strategy, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
-        Self::Bayes,
-        Self::BayesFlat,
-        Self::Bisect,
-        Self::Random,
-        Self::Tpe,
-        Self::Grid,
-        Self::AutoTuneSh,
-        Self::AutoBenchmark,
-        Self::VllmSla,
-    ];
+    pub const ALL: [Self; 4] = [Self::Bayes, Self::Bisect, Self::Random, Self::Grid];
 
     /// The word of the space file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bayes => "bayes",
-            Self::BayesFlat => "bayes-flat",
             Self::Bisect => "bisect",
             Self::Random => "random",
-            Self::Tpe => "tpe",
             Self::Grid => "grid",
-            Self::AutoTuneSh => "auto-tune-sh",
-            Self::AutoBenchmark => "auto-benchmark",
-            Self::VllmSla => "vllm-sla",
         }
     }
 }

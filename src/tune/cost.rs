@@ -120,20 +120,17 @@ pub(super) fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
     Seconds(planned.0.max(ANSWERS * answer_time.0 - ramp.0))
 }
 
-/// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point, launches of a
-/// point. Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
-fn habits(plan: &Plan) -> (f64, f64, f64, f64) {
+/// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point.
+/// Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
+fn habits(plan: &Plan) -> (f64, f64, f64) {
     let all = plan.space.size() as f64 / memory_values(plan);
     let most = f64::from(plan.search.candidates).min(all);
     match plan.search.strategy {
-        StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0, 1.0),
-        StrategyKind::Bayes | StrategyKind::BayesFlat => (most.min(8.0), 5.0, 2.0, 1.0),
-        StrategyKind::Bisect => (most, CLIMB, RACE, 1.0),
-        StrategyKind::Random | StrategyKind::Tpe => (most, CLIMB, CLIMB, 1.0),
-        StrategyKind::Grid => (all, CLIMB, CLIMB, 1.0),
-        StrategyKind::AutoTuneSh => (all, 2.0 * CLIMB, 2.0 * CLIMB, 1.0),
-        StrategyKind::AutoBenchmark => (all.min(8.0), 5.0, 5.0, 5.0),
-        StrategyKind::VllmSla => (all, 4.0 * CLIMB, 4.0 * CLIMB, 1.0),
+        StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0),
+        StrategyKind::Bayes => (most.min(8.0), 5.0, 2.0),
+        StrategyKind::Bisect => (most, CLIMB, RACE),
+        StrategyKind::Random => (most, CLIMB, CLIMB),
+        StrategyKind::Grid => (all, CLIMB, CLIMB),
     }
 }
 
@@ -141,10 +138,10 @@ fn habits(plan: &Plan) -> (f64, f64, f64, f64) {
 pub fn forecast(plan: &Plan) -> Forecast {
     let prices = Prices::new(plan, &[]);
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
-    let (points, of_baseline, of_a_point, launches_of_a_point) = habits(plan);
-    // One engine serves them all where it alters its limits, but for a strategy that launches each of them again.
-    let live = launches_of_a_point == 1.0 && widest(plan, &plan.space.baseline()).is_some();
-    let of_points = if live { 0.0 } else { points * launches_of_a_point };
+    let (points, of_baseline, of_a_point) = habits(plan);
+    // One engine serves them all where it alters its limits.
+    let live = widest(plan, &plan.space.baseline()).is_some();
+    let of_points = if live { 0.0 } else { points };
     let launches = 1.0 + memory + of_points + 2.0;
     let searching = of_baseline + of_a_point * points;
     let seconds =

@@ -189,8 +189,8 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
                 before = incumbent;
                 let Ask::Probe(query) = asked else { continue };
-                let fresh = query.relaunch || self.bench.point(worker) != Some(&query.point);
-                let wanted = fresh.then(|| Wanted { purpose, point: query.point.clone(), anew: query.relaunch });
+                let fresh = self.bench.point(worker) != Some(&query.point);
+                let wanted = fresh.then(|| Wanted { purpose, point: query.point.clone(), anew: false });
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.bench.before(worker, wanted));
                 price += self.prices().probe(self.length(&query.traffic), before);
                 spent = !self.affords(price, certifications);

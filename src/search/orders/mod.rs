@@ -1,28 +1,23 @@
 //! In which order points are tried.
 
 mod grid;
-mod parzen;
 mod quasi_random;
 mod random;
-mod tier_two;
-mod tpe;
 
 use std::collections::VecDeque;
 
 use super::Infeasible;
-use super::rules::Kept;
 use crate::space::Point;
+use crate::units::Rate;
 
 pub use quasi_random::quasi_random;
 pub use random::Random;
-pub use tier_two::tier_two;
-pub use tpe::Tpe;
 
 /// What became of the points so far.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     /// Each point that was tried, in that order, the baseline first, with what it kept.
-    pub tried: Vec<(Point, Option<Kept>)>,
+    pub tried: Vec<(Point, Option<Rate>)>,
     /// What failures taught.
     pub known: Infeasible,
 }

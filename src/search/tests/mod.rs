@@ -3,7 +3,6 @@
 mod failures;
 pub(super) mod known;
 mod orders;
-mod published;
 
 use self::known::Known;
 use super::*;
@@ -101,7 +100,7 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
             }
         };
         assert!(searched.asked.len() < 50_000, "it never ends: {query:?}");
-        let bayes = matches!(plan.search.strategy, StrategyKind::Bayes | StrategyKind::BayesFlat);
+        let bayes = plan.search.strategy == StrategyKind::Bayes;
         assert!(bayes || !opened || query.point != baseline, "the baseline is known");
         let told = answer(engine, &query, &mut running, &mut heard, &mut searched.launched);
         strategy.tell(&query, &told);
@@ -120,7 +119,7 @@ fn answer(
     heard: &mut Vec<Heard>,
     launched: &mut Vec<Point>,
 ) -> Tell {
-    if query.relaunch || running.as_ref() != Some(&query.point) {
+    if running.as_ref() != Some(&query.point) {
         heard.clear();
         launched.push(query.point.clone());
         *running = None;

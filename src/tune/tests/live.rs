@@ -47,14 +47,3 @@ async fn one_launch_serves_the_search_and_each_proof_has_its_own() {
     assert_eq!(Cost::of(&entries).launches, counted + failed);
     resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
 }
-
-#[tokio::test]
-async fn a_strategy_that_wants_an_engine_for_every_probe_gets_one() {
-    let mut plan = alive(small());
-    plan.search.strategy = StrategyKind::AutoBenchmark;
-    plan.budget.gpu_time *= 10;
-    let (_, entries, _) = run(&plan, 3, Vec::new()).await;
-    let starts = starts(&entries);
-    let again = starts.iter().filter(|(purpose, process)| *purpose == Purpose::Search && !process.altered).count();
-    assert!(again > 3, "{starts:?}");
-}

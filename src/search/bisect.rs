@@ -1,10 +1,9 @@
-//! The rate search of our own: windows of traffic, and a bracket that is closed on the root of the margin.
+//! How the rate of one point is found without a model: windows of traffic, and a bracket that is closed on the root of the margin.
 
-use super::{Kept, RateRule, Step};
-use crate::search::{Heard, NextRate, RateSearch, Traffic};
+use super::{Heard, NextRate, RateSearch};
 use crate::units::Rate;
 
-/// The rule.
+/// The rule. It sees all probes of its point in their order, and remembers nothing besides.
 #[derive(Clone, Copy, Debug)]
 pub struct Bisect {
     /// The first rate.
@@ -21,19 +20,19 @@ impl Bisect {
         heard.iter().for_each(|Heard { traffic, seen }| search.tell(traffic.rate(), seen));
         search
     }
-}
 
-impl RateRule for Bisect {
-    fn next(&self, heard: &[Heard]) -> Step {
+    /// The next rate; none where what is kept by now stays.
+    pub fn next(&self, heard: &[Heard]) -> Option<Rate> {
         let search = self.search(heard);
         let lost = self.races && search.kept().is_none() && heard.last().is_some_and(|last| !last.seen.kept);
         match search.next() {
-            NextRate::Try(rate) if !lost => Step::probe(Traffic::Window(rate)),
-            _ => Step::Settled,
+            NextRate::Try(rate) if !lost => Some(rate),
+            _ => None,
         }
     }
 
-    fn kept(&self, heard: &[Heard]) -> Option<Kept> {
-        self.search(heard).kept().map(Kept::rate)
+    /// What the point keeps by now.
+    pub fn kept(&self, heard: &[Heard]) -> Option<Rate> {
+        self.search(heard).kept()
     }
 }
