@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, HeaderName};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -93,7 +93,10 @@ impl Access {
         for (name, value) in bearer.chain(self.headers.iter().cloned()) {
             let wrong = || AccessError::Header(name.clone());
             let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
-            map.append(name, value.parse().map_err(|_| wrong())?);
+            let mut value: HeaderValue = value.parse().map_err(|_| wrong())?;
+            // Whoever prints the client of a server does not print this.
+            value.set_sensitive(true);
+            map.append(name, value);
         }
         Ok(map)
     }

@@ -372,12 +372,21 @@ pub struct RunArgs {
     /// Which of them this process is: 0 leads the session, and the others lend it their engines
     #[arg(long, value_name = "N", requires = "workers")]
     pub rank: Option<usize>,
+    /// The token that all processes of --workers share: whoever lends its engine asks for it, and lends on loopback alone without one. The
+    /// variable AUTOTUNE_TOKEN may hold it instead
+    #[arg(long, value_name = "FILE", requires = "workers")]
+    pub token_file: Option<PathBuf>,
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
     /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
+}
+
+/// The token of a run in our own environment.
+pub fn token_variable() -> Option<String> {
+    std::env::var_os(crate::token::VARIABLE).map(|text| text.to_string_lossy().into_owned())
 }
 
 /// The secrets of our own environment: whatever we start inherits it.

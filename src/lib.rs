@@ -33,6 +33,7 @@ pub mod settings;
 mod simplex;
 pub mod space;
 pub mod supervise;
+pub mod token;
 pub mod tune;
 pub mod twin;
 pub mod units;

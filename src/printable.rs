@@ -2,14 +2,40 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 /// The text with each control character but line feed and tab replaced by U+FFFD.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let moves = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.contains(moves) { Cow::Owned(text.replace(moves, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
+/// What JSON of others says, with every string in it [`printable`].
+///
+/// # Errors
+/// Of text that is no JSON, and of JSON that says something else.
+pub(crate) fn read_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    fn every_string(value: Value) -> Value {
+        match value {
+            Value::String(text) => match printable(&text) {
+                Cow::Borrowed(_) => Value::String(text),
+                Cow::Owned(plain) => Value::String(plain),
+            },
+            Value::Array(items) => items.into_iter().map(every_string).collect(),
+            Value::Object(entries) => {
+                entries.into_iter().map(|(key, value)| (printable(&key).into_owned(), every_string(value))).collect()
+            }
+            other => other,
+        }
+    }
+    serde_json::from_value(every_string(serde_json::from_slice(text)?))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -17,5 +43,13 @@ mod tests {
         let said = printable("\u{1b}[2J\u{7}\0\u{9b}31mred\r\n\tgrün");
         assert_eq!(said, "\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}31mred\u{fffd}\n\tgrün");
         assert!(matches!(printable("plain\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn every_string_of_json_is_made_printable_and_nothing_else_changes() {
+        let said = br#"{"a\u001b": ["x\u0007\u0000", {"b": "y\nz"}, 1.5, null, true]}"#;
+        let read: BTreeMap<String, Value> = read_json(said).unwrap();
+        let expected = serde_json::json!(["x\u{fffd}\u{fffd}", {"b": "y\nz"}, 1.5, null, true]);
+        assert_eq!(read, BTreeMap::from([("a\u{fffd}".to_owned(), expected)]));
     }
 }

@@ -136,6 +136,14 @@ impl Cluster {
         Ok(Self { client, namespace, patience: FIRST_PATIENCE, tell })
     }
 
+    /// What answers at an address in a test.
+    #[cfg(test)]
+    pub(super) fn at(url: &str) -> Self {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        Self { client, namespace: "default".to_owned(), patience: Duration::ZERO, tell: Arc::new(|_| {}) }
+    }
+
     /// The same cluster for a run, which waits while the API server is away.
     pub fn patient(&self) -> Self {
         Self { patience: PATIENCE, ..self.clone() }

@@ -22,6 +22,7 @@ use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
 use super::worker::{LABEL, Order, TEMPLATE, digest, worker};
 use crate::export::render::yaml;
+use crate::printable::read_json;
 use crate::report::{Outcome, outcome_json};
 use crate::settings::Plan as Session;
 use crate::space::Space;
@@ -378,7 +379,7 @@ async fn keep_outcome(
 async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
     let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
     let kept = kept.filter(|kept| kept["metadata"]["annotations"][RUN] == run);
-    Ok(kept.and_then(|kept| serde_json::from_str(kept["data"]["outcome.json"].as_str()?).ok()))
+    Ok(kept.and_then(|kept| read_json(kept["data"]["outcome.json"].as_str()?.as_bytes()).ok()))
 }
 
 /// Makes the Job; one of that name may still be on its way out.

@@ -13,6 +13,7 @@ use super::rollout::{standing, waiting};
 use super::target::{Borrowed, Target, Which, condition};
 use super::worker::{LABEL, digest};
 use crate::clock;
+use crate::printable::read_json;
 use crate::report::Outcome;
 use crate::units::Seconds;
 
@@ -174,7 +175,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         let (complete, failed) = (condition(&job, "Complete"), condition(&job, "Failed"));
         if complete.or(failed).is_some() {
             let message = newest.and_then(last_words).unwrap_or_default();
-            let outcome = serde_json::from_str::<Outcome>(&message).ok();
+            let outcome = read_json::<Outcome>(message.as_bytes()).ok();
             let why = failed.and_then(|c| c["message"].as_str()).unwrap_or_default();
             let because = match (message.is_empty() || outcome.is_some(), workers(&job)) {
                 (true, _) => why.to_owned(),

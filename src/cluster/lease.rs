@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::api::{Cluster, ClusterError};
 use super::borrow::LOOK;
 use crate::clock;
+use crate::rig::Worker;
 
 const COORDINATION: &str = "apis/coordination.k8s.io/v1";
 /// A holder that has not renewed for so long is gone.
@@ -15,6 +16,12 @@ pub(super) const SECONDS: i64 = 60;
 
 /// By more than this, the clocks of two machines do not differ.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
+
+/// Who we are: the machine and the process, or the pod, and which start of it, since the number of a process is given again.
+pub fn holder() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    format!("autotune on {host}, process {}, run {}", std::process::id(), Worker::new_session())
+}
 
 /// A lease that is held.
 #[derive(Clone, Debug)]
@@ -156,7 +163,60 @@ fn held_by_another(lease: &Value, us: &str, now: Timestamp) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::body::{Body, Bytes};
+    use axum::http::Method;
+
     use super::*;
+    use crate::serving::{Limits, Serving, respond};
+
+    /// A cluster that keeps one object, whatever it is called.
+    async fn keeper() -> (Cluster, Serving) {
+        let kept: Arc<Mutex<Option<Value>>> = Arc::default();
+        let answer = async move |method: Method, body: Bytes| {
+            let mut kept = kept.lock().unwrap();
+            match method {
+                Method::GET => {}
+                Method::DELETE => *kept = None,
+                _ => *kept = Some(serde_json::from_slice(&body).unwrap()),
+            }
+            let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+            let (code, answer) = kept.as_ref().map_or((404, &missing), |there| (200, there));
+            respond(code, Some("application/json"), Body::from(answer.to_string()))
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&format!("http://{}", listener.local_addr().unwrap()));
+        (cluster, Serving::start(listener, Router::new().fallback(answer), Limits::OWN))
+    }
+
+    /// Two pods have the same process number, and one that is started again has the same name too.
+    #[tokio::test]
+    async fn two_coordinators_of_the_same_name_are_told_apart() {
+        let (ours, theirs) = (holder(), holder());
+        let name = |holder: &str| holder.split(", run ").next().unwrap().to_owned();
+        assert!(name(&ours) == name(&theirs) && ours != theirs, "{ours}, {theirs}");
+        let (cluster, _serving) = keeper().await;
+        let lease = Lease::take(&cluster, "l", &ours).await.unwrap();
+        let rival = Lease { name: "l".into(), holder: theirs.clone() };
+        let lost = rival.renew(&cluster).await.unwrap_err().to_string();
+        assert!(lost.contains(&ours), "{lost}");
+        rival.release(&cluster).await.unwrap();
+        assert!(Lease::is_there(&cluster, "l").await.unwrap(), "it is not theirs to give up");
+        let renewing = async {
+            while lease.renew(&cluster).await.is_ok() {
+                tokio::time::sleep(LOOK / 4).await;
+            }
+        };
+        tokio::select! {
+            taken = Lease::take(&cluster, "l", &theirs) => {
+                let says = taken.unwrap_err().to_string();
+                assert!(says.contains(&ours) && says.contains("is at it"), "{says}");
+            }
+            () = renewing => panic!("the lease was lost"),
+        }
+    }
 
     #[test]
     fn a_lease_ends_with_its_holder() {

@@ -12,7 +12,7 @@ mod events;
 pub mod follow;
 pub mod indexed;
 pub mod kinds;
-mod lease;
+pub mod lease;
 mod owners;
 pub mod render;
 pub mod rights;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::indexed::PORT;
 use super::kinds::Kind;
 use super::rights::{Right, needed};
 use super::target::Which;
+use super::worker::labels;
 use crate::export::render::yaml;
 
 /// The name of the coordinator's objects; those of the worker are called after the target.
@@ -34,6 +36,8 @@ pub struct Rendered {
     pub applies: bool,
     /// How many pods work.
     pub workers: u8,
+    /// The port at which the worker says where it stands.
+    pub listen: Option<u16>,
 }
 
 /// The manifests, as documents of one YAML file.
@@ -69,6 +73,12 @@ pub fn render(rendered: &Rendered) -> String {
             object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
         ),
     ];
+    if rendered.workers > 1 {
+        objects.push((
+            "who reaches the workers: each other, and nobody else but at the port of --listen; their network must know such policies",
+            object(rendered, "networking.k8s.io/v1", "NetworkPolicy", NAME, json!({"spec": policy(rendered)})),
+        ));
+    }
     if let Some(claim) = &rendered.claim {
         // Every worker mounts it, though only the leader writes there.
         let (mode, says) = match rendered.workers {
@@ -135,6 +145,15 @@ pub fn rules(rights: &[Right]) -> Vec<Value> {
         rule
     };
     rules.into_iter().map(rule).collect()
+}
+
+/// Lets the workers of a target's run speak to each other where they lend their engines; there is one run at a time.
+fn policy(rendered: &Rendered) -> Value {
+    let workers = json!({"matchLabels": labels(&rendered.which.name)});
+    let port = |port: u16| json!([{"protocol": "TCP", "port": port}]);
+    let mut ingress = vec![json!({"from": [{"podSelector": workers}], "ports": port(PORT)})];
+    ingress.extend(rendered.listen.map(|listen| json!({"ports": port(listen)})));
+    json!({"podSelector": workers, "policyTypes": ["Ingress"], "ingress": ingress})
 }
 
 /// What a run makes use of where it may. An adapter of scale, which some components of a graph have, is scaled in the target's stead.
@@ -214,6 +233,7 @@ mod tests {
             words: ["--deployment", "$(TARGET)", "--results", "autotune-results"].map(str::to_owned).to_vec(),
             applies: true,
             workers: 1,
+            listen: None,
         }
     }
 
@@ -253,6 +273,11 @@ mod tests {
             args.sort_by_key(Value::to_string);
         }
         assert_eq!(theirs, ours);
+        let policies = documents(&file("network.yaml"));
+        assert_eq!(&policies[0], of_kind(&most, "NetworkPolicy"));
+        let listens = documents(&render(&Rendered { workers: 2, listen: Some(9090), ..rendered() }));
+        let open = &of_kind(&listens, "NetworkPolicy")["spec"]["ingress"][1];
+        assert_eq!(open, &json!({"ports": [{"protocol": "TCP", "port": 9090}]}));
         let claim = documents(&file("results.yaml"));
         let made = made.iter().find(|d| d["kind"] == "PersistentVolumeClaim").unwrap();
         assert_eq!(&claim[0], made);

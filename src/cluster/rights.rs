@@ -59,9 +59,11 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -
         rights.push(right("patch", "", "configmaps", Some(&own)));
     }
     if workers > 1 {
-        // It is deleted with the Job that owns it.
-        rights.push(right("create", "", "services", None));
-        rights.push(right("get", "", "services", Some(&own)));
+        // They are deleted with the Job that owns them.
+        for resource in ["services", "secrets"] {
+            rights.push(right("create", "", resource, None));
+            rights.push(right("get", "", resource, Some(&own)));
+        }
     }
     rights
 }

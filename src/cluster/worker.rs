@@ -80,7 +80,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
     pod.insert("volumes".into(), volumes.into());
     pod.insert("initContainers".into(), before.into());
     pod.insert("containers".into(), json!([tuner(engine, is_of_service, order)]));
-    let labels = json!({LABEL: short_name(&target.name), "app.kubernetes.io/name": "autotune-worker"});
+    let labels = labels(&target.name);
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -105,6 +105,11 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
         spread(&mut job, order.workers);
     }
     Ok(job)
+}
+
+/// The labels of everything that a run on a target makes.
+pub(super) fn labels(target: &str) -> Value {
+    json!({LABEL: short_name(target), "app.kubernetes.io/name": "autotune-worker"})
 }
 
 /// By which it is seen whether a target was edited in mid-run: all that it asks for but its scale.
@@ -217,7 +222,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::borrow::own_name;
-    use crate::cluster::indexed::service;
+    use crate::cluster::indexed::companions;
     use crate::cluster::kinds::KINDS;
     use crate::export::{forms::json, source::Source, yaml::meaning};
 
@@ -288,7 +293,9 @@ mod tests {
         let several = Order { workers: 3, ..order() };
         let mut target = target("deployment-args.yaml");
         let job = made(&target, &several).unwrap();
-        stands("three-workers", &[&job, &service(&job).unwrap()]);
+        let companions = companions(&job, "a-token");
+        let objects: Vec<&Value> = std::iter::once(&job).chain(companions.iter().map(|(_, object)| object)).collect();
+        stands("three-workers", &objects);
         target.name = "llama-3.1".to_owned();
         let says = made(&target, &Order { name: own_name(&target.name), ..several }).unwrap_err().to_string();
         assert!(says.contains("has a dot in its name") && says.contains("--workers 1"), "{says}");

@@ -11,15 +11,15 @@ use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate::{self, Arguments, Done, Request};
-use crate::cluster::indexed::{service, workers};
+use crate::cluster::indexed::{companions, workers};
 use crate::cluster::kinds::KINDS;
+use crate::cluster::lease::holder;
 use crate::cluster::render::{Rendered, render as manifests};
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::report::{self, summary};
-use crate::rig::Worker;
-use crate::settings::{Plan, Secrets, StrategyKind};
+use crate::settings::{Plan, REDACTED, Secrets, StrategyKind};
 use crate::units::Seconds;
 
 /// Kubernetes ends a worker that takes so many times its budget, and an hour more.
@@ -41,12 +41,6 @@ fn failed(error: ClusterError) -> Failed {
         ClusterError::Wrong(_) | ClusterError::NoCluster(_) => Failed::usage(format!("error: {error}")),
         _ => Failed::own(format!("error: {error}")),
     }
-}
-
-/// Who we are: the machine and the process, or the pod, and which start of it: the number of a process is given again.
-fn holder() -> String {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
-    format!("autotune on {host}, process {}, run {}", std::process::id(), Worker::new_session())
 }
 
 async fn connect(args: &TargetArgs) -> Result<Cluster, Failed> {
@@ -108,6 +102,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
         words,
         applies: args.apply,
         workers: args.workers,
+        listen: args.listen.map(|address| address.port()),
     }))?;
     Ok(exit::FOUND)
 }
@@ -143,7 +138,8 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         announce(&cluster, &plan, &request, Seconds::from(budget));
         if *dry_run {
             if let Some(job) = &plan.job {
-                for object in [Some(job.clone()), service(job)].into_iter().flatten() {
+                let companions = companions(job, REDACTED).into_iter().map(|(_, object)| object);
+                for object in std::iter::once(job.clone()).chain(companions) {
                     let shown = serde_json::to_string_pretty(&redacted(&object)).map_err(Failed::own)?;
                     print(&format!("{shown}\n"))?;
                 }

@@ -3,10 +3,27 @@
 use futures_util::future::try_join_all;
 
 use super::{Failed, exit};
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, token_variable};
 use crate::progress::{Event, Sink};
 use crate::rig::{Address, EitherRig, JobMark, PATIENCE, RealRig, RemoteRig, Worker, WorkerError};
+use crate::token::{Token, VARIABLE};
 use crate::workload::Corpus;
+
+/// The token of the run, from a file or the environment; none where neither has one.
+pub(super) fn token(args: &RunArgs) -> Result<Option<Token>, Failed> {
+    let (text, place) = match &args.token_file {
+        Some(file) => {
+            let place = format!("--token-file {}", file.display());
+            let read = std::fs::read_to_string(file);
+            (read.map_err(|e| Failed::usage(format!("error: failed to read {place}: {e}")))?, place)
+        }
+        None => match token_variable().filter(|_| args.rank.is_some()) {
+            Some(text) => (text, VARIABLE.to_owned()),
+            None => return Ok(None),
+        },
+    };
+    Token::parse(&text).map(Some).map_err(|why| Failed::usage(format!("error: {place}: {why}")))
+}
 
 /// A place among the processes that tune together.
 #[derive(Debug, PartialEq)]
@@ -28,7 +45,7 @@ pub(super) enum Crew {
 
 impl Crew {
     /// As the command line has it.
-    pub(super) fn of(args: &RunArgs) -> Result<Self, Failed> {
+    pub(super) fn of(args: &RunArgs, token: Option<&Token>) -> Result<Self, Failed> {
         let (workers, rank) = (&args.workers, args.rank.unwrap_or(0));
         let usage = |what: String| Failed::usage(format!("error: {what}"));
         if let Some((place, twice)) = workers.iter().enumerate().find(|(i, worker)| workers[..*i].contains(worker)) {
@@ -44,7 +61,7 @@ impl Crew {
         }
         let session = Worker::new_session();
         let others = workers.iter().cloned().enumerate().skip(1);
-        let led = others.map(|(rank, address)| Worker::new(rank, address, &session, PATIENCE));
+        let led = others.map(|(rank, address)| Worker::new(rank, address, &session, token, PATIENCE));
         led.collect::<Result<_, _>>().map(Self::Leads).map_err(|e| usage(e.to_string()))
     }
 
@@ -72,7 +89,8 @@ impl Crew {
     /// The flags that a resumed run must repeat.
     pub(super) fn repeated(args: &RunArgs) -> String {
         let urls: Vec<String> = args.workers.iter().map(Address::to_string).collect();
-        args.rank.map_or(String::new(), |rank| format!(" --workers {} --rank {rank}", urls.join(",")))
+        let token = args.token_file.as_ref().map_or(String::new(), |file| format!(" --token-file {}", file.display()));
+        args.rank.map_or(String::new(), |rank| format!(" --workers {} --rank {rank}{token}", urls.join(",")))
     }
 }
 
@@ -109,7 +127,7 @@ mod tests {
     fn crew(flags: &[&str]) -> Result<Crew, String> {
         let words = ["autotune", "--space", "f.toml"].iter().chain(flags);
         let args = Cli::try_parse_from(words).map_err(|e| e.to_string())?.run;
-        Crew::of(&args).map_err(|failed| {
+        Crew::of(&args, None).map_err(|failed| {
             assert_eq!(failed.code, exit::USAGE);
             failed.message
         })

@@ -6,13 +6,15 @@ use super::lead::Place;
 use super::stop::Stop;
 use super::{Failed, complain, exit, runtime};
 use crate::cli::inherited_secrets;
-use crate::rig::{Greeting, JobMark, Lent, RealRig, SILENCE, Terms, Workplace};
+use crate::rig::{Greeting, JobMark, Lent, RealRig, SAME_TOKEN, SILENCE, Terms, Workplace};
 use crate::settings::Plan;
+use crate::token::Token;
 use crate::workload::Corpus;
 
 /// Lends the rig until the leader ends it, which is a success, or a signal does: then whoever started it shall start it again.
 pub(super) fn lend(
     place: &Place,
+    token: Option<Token>,
     job: JobMark,
     (plan, corpus, seed): (Plan, Corpus, u64),
     (folder, gpus, python_path): (PathBuf, Option<String>, Option<String>),
@@ -22,10 +24,17 @@ pub(super) fn lend(
     let failed = |e: std::io::Error| Failed::usage(format!("error: failed to listen at the port of {address}: {e}"));
     let listener = address.listen().map_err(failed)?;
     let heard_at = listener.local_addr().map_err(failed)?;
+    if token.is_none() && !heard_at.ip().is_loopback() {
+        return Err(Failed::usage(format!(
+            "error: worker {rank} would lend its engine at http://{heard_at} to whoever reaches that port: {SAME_TOKEN}; \
+`head -c 32 /dev/urandom | base64 > FILE` makes one"
+        )));
+    }
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
-    let terms = Terms { greeting: Greeting { rank: *rank, job }, space: plan.space.clone(), silence: SILENCE };
+    let greeting = Greeting { rank: *rank, job };
+    let terms = Terms { greeting, space: plan.space.clone(), token, silence: SILENCE };
     let rig = RealRig::new(
         plan,
         Workplace { binary, folder, gpus, python_path, inherited: inherited_secrets() },

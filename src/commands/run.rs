@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::lead::{Crew, rigs};
+use super::lead::{Crew, rigs, token};
 use super::lend::lend;
 use super::stop::{PATIENCE, Stop};
 use super::{
@@ -21,7 +21,8 @@ use crate::tune::{Bench, BenchError, Folder, Session};
 
 /// Runs, resumes or shows a session, and returns its exit code.
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
-    let crew = Crew::of(&args)?;
+    let token = token(&args)?;
+    let crew = Crew::of(&args, token.as_ref())?;
     let space = args.space.clone().unwrap_or_default();
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
@@ -32,7 +33,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let job = JobMark::of(&plan, &space.display().to_string(), seed, &corpus);
     if let Some(place) = crew.lends() {
         let folder = out.join("trials");
-        return lend(place, job, (plan, corpus, seed), (folder, args.gpus, args.python_path), args.quiet);
+        return lend(place, token, job, (plan, corpus, seed), (folder, args.gpus, args.python_path), args.quiet);
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;

@@ -1,5 +1,7 @@
 //! Splits an engine's log into lines without colours and prefixes; it judges nothing.
 
+use crate::printable::printable;
+
 /// How loudly the engine said a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
@@ -37,7 +39,7 @@ fn line(raw: &str) -> Line {
         rest = after;
     }
     let (level, rest) = level_prefix(rest);
-    Line { engine, level, text: rest.trim_end().to_owned() }
+    Line { engine, level, text: printable(rest.trim_end()).into_owned() }
 }
 
 /// `(EngineCore_DP0 pid=7) ` of vLLM, or `[rank0]: ` of torch.
@@ -146,6 +148,10 @@ mod tests {
             said(true, Level::Calm, "Warning: x")
         );
         assert_eq!(read("[rank0]: RuntimeError: x"), said(true, Level::Unsaid, "RuntimeError: x"));
+        assert_eq!(
+            read("ERROR: \u{1b}]0;title\u{7} boom\0\u{9b}2J"),
+            said(false, Level::Error, "0;title\u{fffd} boom\u{fffd}\u{fffd}2J")
+        );
         assert_eq!(read("(1, 2) tuples are no prefix"), said(false, Level::Unsaid, "(1, 2) tuples are no prefix"));
         assert_eq!(lines("bar 1%\rbar 2%\rOSError: x\n").filter(|l| l.text.starts_with("OS")).count(), 1);
     }

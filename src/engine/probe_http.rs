@@ -9,7 +9,7 @@ use super::metrics::Page;
 use super::telemetry::EngineSample;
 use crate::access::{Access, AccessError, sentence};
 use crate::body::body;
-use crate::printable::printable;
+use crate::printable::{printable, read_json};
 
 /// No endpoint of a healthy engine takes longer; `/server_info` was seen to take 1.8 s on a busy CPU.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Endpoints {
     }
 
     async fn json(&self, path: &str) -> Option<Json> {
-        serde_json::from_str(&self.get(path).await.ok()?).ok()
+        read_json(self.get(path).await.ok()?.as_bytes()).ok()
     }
 
     /// The answer to a question in JSON, where the engine takes it.
@@ -69,22 +69,21 @@ impl Endpoints {
     /// # Errors
     /// Why there is none, in a sentence that names the endpoint.
     pub async fn model(&self) -> Result<String, String> {
-        let list: Json = serde_json::from_str(&self.get("/v1/models").await?).unwrap_or_default();
-        let name = list["data"][0]["id"].as_str().map(|name| printable(name).into_owned());
-        name.ok_or_else(|| "/v1/models lists no model".to_owned())
+        let list: Json = read_json(self.get("/v1/models").await?.as_bytes()).unwrap_or_default();
+        list["data"][0]["id"].as_str().map(str::to_owned).ok_or_else(|| "/v1/models lists no model".to_owned())
     }
 
     /// The configuration that the engine says it runs: its own log below its metrics below its server information.
     pub async fn effective(&self, log: &str) -> Effective {
         let mut effective = Effective::from_log(log);
         if let Ok(page) = self.get("/metrics").await {
-            effective = effective.merge(Effective::from_metrics(&Page::parse(&page)));
+            effective = effective.merge(Effective::from_metrics(&Page::parse(&printable(&page))));
         }
         if let Some(info) = self.json("/server_info?config_format=json").await {
             effective = effective.merge(Effective::from_server_info(&info));
         }
         let version = self.json("/version").await;
-        if let Some(version) = version.and_then(|v| Some(printable(v["version"].as_str()?).into_owned())) {
+        if let Some(version) = version.and_then(|v| Some(v["version"].as_str()?.to_owned())) {
             effective.version = Some(version);
         }
         effective

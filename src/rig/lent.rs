@@ -7,19 +7,22 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::protocol::{Answer, Greeting, SESSION, Task, WAIT, foreign, unreasonable};
+use super::protocol::{Answer, Greeting, SAME_TOKEN, SESSION, Task, WAIT, foreign, unreasonable};
 use super::{Rig, RigError};
 use crate::clock;
 use crate::serving::{Limits, Serving, respond};
 use crate::space::Space;
+use crate::token::Token;
 use crate::units::Seconds;
 
 /// How long an answer may still be read once the worker ends.
@@ -32,6 +35,8 @@ pub struct Terms {
     pub greeting: Greeting,
     /// The points that may be launched.
     pub space: Space,
+    /// What whoever leads must show; nothing where anybody who reaches the port may.
+    pub token: Option<Token>,
     /// After how long without a word of its leader it is free.
     pub silence: Duration,
 }
@@ -323,7 +328,19 @@ fn router(desk: Arc<Desk>) -> Router {
         .route("/tasks/{number}", put(begin).get(follow))
         .route("/kill", post(kill))
         .route("/end", post(end))
-        .with_state(desk)
+        .with_state(Arc::clone(&desk))
+        .layer(from_fn_with_state(desk, admit))
+}
+
+/// Lets in who shows the token, before anything else of a request is looked at.
+async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    if desk.terms.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.is(shown))) {
+        return next.run(request).await;
+    }
+    let mut refused = says(401, format!("this worker asks for the token of its run: {SAME_TOKEN}"));
+    refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    refused
 }
 
 fn session(headers: &HeaderMap) -> &str {

@@ -34,7 +34,7 @@ pub use cache::{CacheUse, SaidBy};
 pub use either::EitherRig;
 pub use lent::{Lent, LentError, Terms};
 pub(crate) use protocol::foreign;
-pub use protocol::{Greeting, JobMark, SILENCE};
+pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};

@@ -8,17 +8,20 @@
 //! | `POST /kill` | 202: every process of the engine is killed |
 //! | `POST /end` | 202: the engine is stopped, and the worker's process ends |
 //!
+//! Every request bears the run's token (`Authorization: Bearer`), where the worker has one: without it, the answer is 401 and nothing else of
+//! the request is looked at. It is compared in a time that tells nothing of it. The port speaks plain HTTP: whoever reads the network's
+//! traffic reads the token.
+//!
 //! Every request bears the leader's session in the header [`SESSION`]; the leader counts its tasks up from 1. Any request can be repeated
 //! where its answer was lost; answers may have any size. A later task ends an earlier one that is still at work.
 //!
 //! A worker belongs to the session that first gave it a task. Another session, such as that of a leader that was started again, takes over
 //! with its first task: the old engine is stopped, and the old session gets 409 from then on. A worker that hears nothing of its session
 //! for [`SILENCE`] stops its engine and is free. 404 says that the worker knows no such task, or runs no engine to be probed: it was
-//! started again, or had given the session up. 400 and 409 bear a sentence.
+//! started again, or had given the session up. 400, 401 and 409 bear a sentence.
 //!
 //! A task names values of parameters and never a command line: what is started stands in the worker's own space file, and a point with
-//! other parameters, or values, than that file has is refused, as are rates and windows beyond reason. There is no authentication: whoever
-//! reaches the port may start and stop that engine.
+//! other parameters, or values, than that file has is refused, as are rates and windows beyond reason.
 
 use std::time::Duration;
 
@@ -33,6 +36,8 @@ use crate::workload::{Corpus, Vocabulary};
 
 /// The header with the leader's session.
 pub const SESSION: &str = "autotune-session";
+/// What to do about a token that was refused, or that is missing.
+pub const SAME_TOKEN: &str = "give all processes of a run the same --token-file, or the same AUTOTUNE_TOKEN";
 /// How long a worker holds a question for an answer.
 pub const WAIT: Duration = Duration::from_secs(20);
 /// After how long without a word of its leader a worker is free.

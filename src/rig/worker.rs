@@ -9,7 +9,8 @@ use super::protocol::{Answer, Greeting, JobMark, SESSION, Task, WAIT};
 use crate::access::{Access, AccessError, sentence};
 use crate::body::{BodyError, body};
 use crate::clock;
-use crate::printable::printable;
+use crate::printable::{printable, read_json};
+use crate::token::Token;
 use crate::units::Seconds;
 
 /// How long a worker may be out of reach: a pod that is moved pulls its image first.
@@ -60,12 +61,19 @@ pub(super) enum Told {
 }
 
 impl Worker {
-    /// The worker of that rank, for a session of a leader; it may be out of reach for as long as `patience`.
+    /// The worker of that rank, for a session of a leader that shows that token; it may be out of reach for as long as `patience`.
     ///
     /// # Errors
     /// Where the HTTP library refuses its set-up.
-    pub fn new(rank: usize, address: Address, session: &str, patience: Duration) -> Result<Self, AccessError> {
-        let access = Access { headers: vec![(SESSION.to_owned(), session.to_owned())], ..Access::default() };
+    pub fn new(
+        rank: usize,
+        address: Address,
+        session: &str,
+        token: Option<&Token>,
+        patience: Duration,
+    ) -> Result<Self, AccessError> {
+        let headers = vec![(SESSION.to_owned(), session.to_owned())];
+        let access = Access { api_key: token.map(|token| token.as_str().to_owned()), headers, ..Access::default() };
         let http = access.builder(&address.to_string())?.build()?;
         Ok(Self { rank, address, patience, http })
     }
@@ -95,7 +103,10 @@ impl Worker {
         let request = || self.request(Method::GET, "hello").timeout(AT_ONCE);
         let (status, body) =
             self.persist(self.patience, LONGEST_GREETING, request, waiting).await.map_err(WorkerError::Away)?;
-        let greeting = serde_json::from_slice::<Greeting>(&body).ok().filter(|_| status == StatusCode::OK);
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(WorkerError::Unfit(self.refusal(status, &body)));
+        }
+        let greeting = read_json::<Greeting>(&body).ok().filter(|_| status == StatusCode::OK);
         let Some(greeting) = greeting else {
             return Err(WorkerError::Unfit(format!(
                 "{name} is no worker of autotune: it answered with status {status}"
@@ -128,17 +139,13 @@ impl Worker {
             match status {
                 StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {}
                 StatusCode::NOT_FOUND => return Told::Unknown,
-                StatusCode::OK => match serde_json::from_slice(&body) {
+                StatusCode::OK => match read_json(&body) {
                     Ok(answer) => return Told::Done(Box::new(answer)),
                     Err(error) => {
                         return Told::Nothing(format!("{} gave an answer that is none: {error}", self.name()));
                     }
                 },
-                _ => {
-                    let why = String::from_utf8_lossy(&body);
-                    let why = printable(why.trim());
-                    return Told::Nothing(format!("{} refused with status {status}: {why}", self.name()));
-                }
+                _ => return Told::Nothing(self.refusal(status, &body)),
             }
             reply = self.persist(patience, LONGEST_ANSWER, follow, |_| {}).await;
         }
@@ -157,6 +164,12 @@ impl Worker {
     /// Asks its process to end, if it can be reached: the job is done.
     pub async fn dismiss(&self) {
         drop(self.request(Method::POST, "end").timeout(FAREWELL).send().await);
+    }
+
+    /// What it said instead of an answer.
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> String {
+        let why = String::from_utf8_lossy(body);
+        format!("{} refused with status {status}: {}", self.name(), printable(why.trim()))
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

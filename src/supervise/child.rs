@@ -16,6 +16,7 @@ use super::scratch;
 use crate::clock;
 use crate::engine::diagnosis::Exit;
 use crate::settings::Secrets;
+use crate::token;
 use crate::units::Seconds;
 
 /// Beyond the engine's own grace, what a guardian may take to end everything before we do it ourselves.
@@ -102,6 +103,7 @@ impl Child {
             .args(["--grace-ms", &launch.grace.as_millis().to_string(), "--"])
             .args(&launch.command)
             .envs(&launch.env)
+            .env_remove(token::VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,9 +1,10 @@
 //! `autotune bench` as its user runs it, against the simulated engine.
 
 use std::io::BufReader;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -129,6 +130,21 @@ fn a_server_that_dies_on_the_way_up_leaves_the_levels_below() {
     assert!(String::from_utf8_lossy(&run.stdout).contains("10.0"), "what was measured is shown: {}", said(&run));
     assert!(folder.path().join("rate-10.json").exists() && folder.path().join("ladder.json").exists());
     assert!(said(&run).contains("failed to load"), "{}", said(&run));
+}
+
+/// Without a limit, a first request is waited for as long as any: a minute.
+#[test]
+fn a_timeout_covers_the_first_request_too() {
+    // Whoever connects waits for ever.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let begun = Instant::now();
+    let mut bench = Command::new(BINARY);
+    let run =
+        bench.args(["bench", "--url", &url, "--model", "m", "--rate", "1", "--timeout", "700ms"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(1), "{}", said(&run));
+    assert!(said(&run).contains("no answer to its first request within 700 ms"), "{}", said(&run));
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Engines that fail in every way they do: each is seen, recorded with its cause, and nothing of it is left.
 
+use std::process::Command;
+
 use autotune::engine::diagnosis::Cause;
 use autotune::journal::Record;
 
-use crate::workbench::{Workbench, said};
+use crate::workbench::{BINARY, Workbench, said};
 
 /// Runs a job whose engine has a fault, and returns its exit code and the recorded causes.
 ///
@@ -105,4 +107,29 @@ fn a_program_that_is_not_there_is_said_so() {
     let run = bench.run(&[]);
     assert_eq!(run.status.code(), Some(4), "{}", said(&run));
     assert!(said(&run).contains("no-such-engine"));
+}
+
+#[test]
+fn what_an_engine_says_moves_no_terminal_wherever_it_is_quoted() {
+    let script = r"printf 'ERROR: \\033]0;title\\007\\033[2J it broke \\000\\233\\n' >&2; exit 1";
+    let bench = Workbench::with_budget(&format!("command = [\"sh\", \"-c\", \"{script}\"]"), "", "4s");
+    let run = bench.run(&[]);
+    let outcome = std::fs::read_to_string(bench.path("out/outcome.json")).unwrap();
+    assert!(said(&run).contains("it broke") && outcome.contains("it broke"), "{}{outcome}", said(&run));
+    let moves = |text: &str| text.contains(|c: char| c.is_control() && c != '\n' && c != '\t');
+    assert!(!moves(&said(&run)), "{:?}", said(&run));
+    assert!(!outcome.contains("\\u00"), "{outcome}");
+}
+
+#[test]
+fn a_guardian_that_cannot_be_started_leaves_no_folder() {
+    let bench = Workbench::with_budget("", "", "4s");
+    // A program whose file is gone by the time that it starts itself again as a guardian.
+    let script = "cp \"$0\" tuner && exec 3<tuner && rm tuner && exec /proc/self/fd/3 \"$@\"";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", script, BINARY]);
+    let run = bench.through(shell, &[]).output().unwrap();
+    assert_eq!(run.status.code(), Some(1), "{}", said(&run));
+    assert!(said(&run).contains("failed to start the guardian process"), "{}", said(&run));
+    assert_eq!(std::fs::read_dir(bench.path("tmp")).unwrap().count(), 0);
 }

@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Child;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::workbench::{Workbench, said};
+use crate::workbench::{Workbench, half_sent, said};
 
 /// Head and body of an answer; none where nobody listens.
 fn get(address: &str, path: &str) -> Option<(String, String)> {
@@ -19,6 +21,15 @@ fn get(address: &str, path: &str) -> Option<(String, String)> {
     Some((head.to_owned(), body.to_owned()))
 }
 
+/// Where a session listens, and what else it says.
+fn listening(session: &mut Child) -> (String, JoinHandle<String>) {
+    let mut lines = BufReader::new(session.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address =
+        lines.find_map(|line| Some(line.strip_prefix("listening on http://")?.split(": ").next()?.to_owned()));
+    // A full pipe would stop the session.
+    (address.unwrap(), std::thread::spawn(move || lines.collect::<Vec<String>>().join("\n")))
+}
+
 /// The value of a metric without labels.
 fn metric(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -28,12 +39,7 @@ fn metric(page: &str, name: &str) -> Option<f64> {
 fn a_session_says_over_http_where_it_stands_until_it_ends() {
     let bench = Workbench::new("", "");
     let mut run = bench.command(&["--listen", "127.0.0.1:0"]).spawn().unwrap();
-    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let address =
-        lines.find_map(|line| Some(line.strip_prefix("listening on http://")?.split(": ").next()?.to_owned()));
-    let address = address.unwrap();
-    // A full pipe would stop the session.
-    let rest = std::thread::spawn(move || lines.collect::<Vec<String>>().join("\n"));
+    let (address, rest) = listening(&mut run);
 
     let (head, body) = get(&address, "/healthz").unwrap();
     assert!(head.starts_with("HTTP/1.1 200") && body == "ok\n", "{head}\n{body}");
@@ -92,4 +98,17 @@ fn an_address_that_cannot_be_had_is_said_before_anything_is_touched() {
         }
     }
     assert!(!bench.path("out").exists());
+}
+
+#[test]
+fn requests_that_come_to_no_end_take_no_file_from_a_session() {
+    let bench = Workbench::with_budget("", "candidates = 1", "4s");
+    let mut run = bench.command_of_few_files(&["--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let (address, rest) = listening(&mut run);
+    let half = half_sent(&address);
+    assert!(half.len() > 100, "{}", half.len());
+    let (code, words) = (run.wait().unwrap().code(), rest.join().unwrap());
+    assert!(matches!(code, Some(0 | 6)), "{code:?} {words}");
+    assert!(!bench.outcome().because.is_empty());
+    bench.assert_nothing_left();
 }

@@ -1,8 +1,13 @@
 //! A whole session, and what happens when it is asked for again.
 
-use autotune::journal::{FILE, Record, Status};
+use std::process::Command;
+use std::time::Duration;
 
-use crate::workbench::{Workbench, said};
+use autotune::journal::{FILE, Record, Status};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::workbench::{BINARY, Workbench, said};
 
 #[test]
 fn a_session_ends_with_an_answer_and_asking_again_costs_nothing() {
@@ -82,4 +87,24 @@ output_tokens = { distribution = "uniform", min = 16, max = 32 }
     assert_eq!(again.status.code(), first.status.code(), "{}", said(&again));
     assert_eq!((bench.outcome().best, bench.outcome().cost), (answer.best, answer.cost), "{}", said(&again));
     bench.assert_nothing_left();
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_a_session_unless_nohup_keeps_it() {
+    for (hangup, ends) in [("--default-signal=HUP", true), ("--ignore-signal=HUP", false)] {
+        let bench = Workbench::with_budget("", "candidates = 1", "3s");
+        let mut env = Command::new("env");
+        env.args([hangup, BINARY]);
+        let mut child = bench.through(env, &[]).spawn().unwrap();
+        while !bench.path("out").join(FILE).exists() || bench.journal().unstopped().is_empty() {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before an engine was started");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+        let run = child.wait_with_output().unwrap();
+        assert_eq!(run.status.code() == Some(5), ends, "{hangup}: {:?} {}", run.status, said(&run));
+        assert!(run.status.code().is_some(), "{hangup}: {:?}", run.status);
+        assert_eq!(said(&run).contains("interrupted") && said(&run).contains("--resume"), ends, "{}", said(&run));
+        bench.assert_nothing_left();
+    }
 }

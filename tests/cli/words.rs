@@ -1,5 +1,6 @@
 //! What people read: help, schema, errors, and the space files that teach the format.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::workbench::{BINARY, project, said};
@@ -96,4 +97,28 @@ fn usage_mistakes_have_their_own_exit_code() {
     assert_eq!(run(&["--space", "x.toml", "--budget", "45"]).status.code(), Some(2));
     assert_eq!(run(&["--space", "x.toml", "--resume", "--fresh"]).status.code(), Some(2));
     assert_eq!(run(&["--nonsense"]).status.code(), Some(2));
+}
+
+/// Whether a function of that name stands in a Rust file below that folder.
+fn is_a_function(name: &str, folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return is_a_function(name, &path);
+        }
+        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+        is_rust && std::fs::read_to_string(&path).unwrap().contains(&format!("fn {name}("))
+    })
+}
+
+#[test]
+fn the_tests_that_security_md_names_are_there() {
+    let text = std::fs::read_to_string(project().join("docs/security.md")).unwrap();
+    let cells = text.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit_once(" | ")).map(|(_, cell)| cell);
+    let named: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    assert!(named.len() > 40, "{named:?}");
+    for name in named {
+        let is_there = ["src", "tests"].iter().any(|folder| is_a_function(name, &project().join(folder)));
+        assert!(is_there, "{name}");
+    }
 }

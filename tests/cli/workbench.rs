@@ -1,5 +1,7 @@
 //! A temporary folder with a small job in it, and what is to be known of a run.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -63,7 +65,18 @@ gpu_time = "{budget}"
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
+        self.through(Command::new(BINARY), arguments)
+    }
+
+    /// [`Workbench::command`] where each process may have 128 files open.
+    pub fn command_of_few_files(&self, arguments: &[&str]) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 128 && exec \"$0\" \"$@\"", BINARY]);
+        self.through(shell, arguments)
+    }
+
+    /// [`Workbench::command`] by another program, which is given the words of ours.
+    pub fn through(&self, mut command: Command, arguments: &[&str]) -> Command {
         command
             .args(["--space", "space.toml", "--out", "out"])
             .args(arguments)
@@ -136,6 +149,18 @@ pub fn started_in(folder: &Path) -> Vec<i32> {
             String::from_utf8_lossy(&environment).split('\0').any(|word| word.starts_with(&folder))
         })
         .collect()
+}
+
+/// Requests that come to no end, so many that a port and its backlog have no room for them.
+pub fn half_sent(address: &str) -> Vec<TcpStream> {
+    let address = address.trim_start_matches("http://").parse().unwrap();
+    // Where there is no room, the connection is not made.
+    let connected = (0..200).filter_map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(20)).ok());
+    let begun = connected.map(|mut stream| {
+        stream.write_all(b"GET /hello HTTP/1.1\r\nHost:").unwrap();
+        stream
+    });
+    begun.collect()
 }
 
 /// What a run said, for assertions that fail.

@@ -53,7 +53,7 @@ while text[at:].strip():
     value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
     objects += value["items"] if value["kind"] == "List" else [value]
 [rules] = [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["name"] == "autotune"]
-assert len(rules) == 12, rules
+assert len(rules) == 14, rules
 rules = [r for i, r in enumerate(rules, 1) if i != int(sys.argv[1])]
 meta = {"name": "tuner", "namespace": "default"}
 print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [
@@ -66,7 +66,7 @@ PY
 as_tuner() { KUBECONFIG=$out/tuner.kubeconfig "$@"; }
 role 0
 tests/real/kube/run.sh sa-kubeconfig default tuner "$KUBE" > "$out/tuner.kubeconfig"
-for rule in 1 2 3 4 5 6 7 8 9 10 11 12; do
+for rule in $(seq 14); do
   role "$rule"; sleep 0.5
   workers=$((rule > 10 ? 2 : 1))
   code=0; as_tuner run --workers $workers > "$out/right.log" 2>&1 || code=$?

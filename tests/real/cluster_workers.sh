@@ -53,7 +53,7 @@ answered() { # the run ended with an answer, and nothing but that is left
   all_back
 }
 all_back() {
-  check "no pod and no Service of ours is left" until_true 30 is "" "kubectl get pods,services -l autotune/target -o name"
+  check "no pod, no Service and no Secret of ours is left" until_true 30 is "" "kubectl get pods,services,secrets -l autotune/target -o name"
   as_it_was
 }
 worker() { # INDEX [JSONPATH]: of the newest pod of that index
@@ -78,6 +78,7 @@ if part look "looking without touching"; then
   generation=$(kubectl get deployment chat -o jsonpath='{.metadata.generation}')
   check "a dry run prints the worker and the Service" bash -c "${job[*]} --dry-run > $out/dry.json 2> $out/dry.log"
   check "which the server takes" kubectl apply --dry-run=server --validate=strict -f "$out/dry.json"
+  check "and which holds no token" grep -q '"token": "\[redacted\]"' "$out/dry.json"
   check "it is a Job of two" is "Indexed 2 2 0" "kubectl apply --dry-run=client -f $out/dry.json -o json | python3 -c 'import json,sys; s=json.load(sys.stdin)[\"items\"][0][\"spec\"]; print(s[\"completionMode\"], s[\"completions\"], s[\"parallelism\"], s[\"successPolicy\"][\"rules\"][0][\"succeededIndexes\"])'"
   check "it says that a GPU must be free elsewhere" grep -q "2 workers tune at once.*gives the GPUs of 1, and the other needs free ones elsewhere" "$out/dry.log"
   check "and touches nothing" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
@@ -125,7 +126,10 @@ if part whole "the whole way"; then
     check "worker $i has its words" grep -q -e "--workers http://autotune-chat-0.autotune-chat:7787,http://autotune-chat-1.autotune-chat:7787 --rank $i'" <(words $i)
   done
   check "the Service selects the pods of this Job" is "$(kubectl get job autotune-chat -o jsonpath='{.metadata.uid}')" "kubectl get service autotune-chat -o jsonpath='{.spec.selector.batch\.kubernetes\.io/controller-uid}'"
-  check "and belongs to it" is "$(kubectl get job autotune-chat -o jsonpath='{.metadata.uid}')" "kubectl get service autotune-chat -o jsonpath='{.metadata.ownerReferences[0].uid}'"
+  for kind in service secret; do
+    check "the $kind belongs to it" is "$(kubectl get job autotune-chat -o jsonpath='{.metadata.uid}')" "kubectl get $kind autotune-chat -o jsonpath='{.metadata.ownerReferences[0].uid}'"
+  done
+  check "the token is in the Secret alone" bash -c "! { kubectl get job,pods,configmaps -o yaml; cat $out/whole.log; } | grep -q \"\$(kubectl get secret autotune-chat -o jsonpath='{.data.token}' | base64 -d)\""
   for i in 0 1; do kubectl logs -f "$(worker $i)" -c autotune > "$out/pod-$i" 2>&1 || true & done
   first=$(worker 0)
   ends whole
@@ -138,6 +142,7 @@ create configmaps autotune-chat-outcome
 create events *
 create jobs autotune-chat
 create leases autotune-chat
+create secrets autotune-chat
 create services autotune-chat
 delete configmaps autotune-chat
 delete configmaps autotune-chat-outcome

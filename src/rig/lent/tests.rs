@@ -77,7 +77,7 @@ impl Rig for Scripted {
         self.live = true;
         match trial.number {
             ENDLESS => pending().await,
-            BROKEN_MACHINE => Err(RigError::Machine("the disk is full".into())),
+            BROKEN_MACHINE => Err(RigError::Machine("the disk is full\u{7}".into())),
             BROKEN_ENGINE => Err(RigError::Engine(Box::new(failure()))),
             _ => self.rig.launch(trial, point, spawned).await,
         }
@@ -130,12 +130,13 @@ impl Bench {
         let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let (tell, done) = unbounded_channel();
         let rig = Scripted { rig: simulated(), live: false, done: tell };
-        let terms = Terms { greeting: Greeting { rank: 1, job: job() }, space: plan().space, silence };
+        let greeting = Greeting { rank: 1, job: job() };
+        let terms = Terms { greeting, space: plan().space, token: Some(token()), silence };
         Self { lent: Lent::start(listener, rig, terms, |_| {}).unwrap(), address, done }
     }
 
     fn worker(&self, session: &str) -> Worker {
-        Worker::new(1, self.address.clone(), session, LONG).unwrap()
+        Worker::new(1, self.address.clone(), session, Some(&token()), LONG).unwrap()
     }
 
     fn leader(&self, session: &str) -> RemoteRig {
@@ -154,7 +155,20 @@ impl Bench {
 
     /// Status and text of a request, sent once.
     async fn sent(&self, method: reqwest::Method, path: &str, session: &str, body: &str) -> (u16, String) {
-        let client = crate::access::Access::default().builder("http://x").unwrap().build().unwrap();
+        self.shown(Some(TOKEN), method, path, session, body).await
+    }
+
+    /// The same with another token.
+    async fn shown(
+        &self,
+        token: Option<&str>,
+        method: reqwest::Method,
+        path: &str,
+        session: &str,
+        body: &str,
+    ) -> (u16, String) {
+        let access = crate::access::Access { api_key: token.map(str::to_owned), ..Default::default() };
+        let client = access.builder("http://x").unwrap().build().unwrap();
         let request = client.request(method, format!("{}/{path}", self.address)).header(SESSION, session);
         let response = request.body(body.to_owned()).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
@@ -166,6 +180,12 @@ impl Bench {
         self.lent.ended().await.unwrap();
         self.lent.close().await;
     }
+}
+
+const TOKEN: &str = "0123456789-of-a-test";
+
+fn token() -> Token {
+    Token::parse(TOKEN).unwrap()
 }
 
 fn job() -> JobMark {
@@ -228,7 +248,7 @@ async fn a_remote_rig_answers_exactly_as_the_rig_behind_it() {
     assert_eq!(there.material().vocabulary, Vocabulary::default());
     assert_eq!(engine(launch(&mut there, BROKEN_ENGINE).await), failure());
     let says = machine(launch(&mut there, BROKEN_MACHINE).await);
-    assert_eq!(says, format!("worker 1 at {}: the disk is full", bench.address));
+    assert_eq!(says, format!("worker 1 at {}: the disk is full\u{fffd}", bench.address), "but for what rings a bell");
 }
 
 #[tokio::test]
@@ -333,7 +353,7 @@ async fn a_leader_that_waits_for_an_answer_is_not_silent() {
 async fn a_worker_for_another_job_is_refused_and_so_is_a_foreign_point() {
     let mut bench = Bench::new();
     let greet = async |rank, job: &JobMark| {
-        let worker = Worker::new(rank, bench.address.clone(), "a", LONG).unwrap();
+        let worker = Worker::new(rank, bench.address.clone(), "a", Some(&token()), LONG).unwrap();
         match worker.greet(job, |_| {}).await {
             Err(WorkerError::Unfit(says)) => says,
             other => panic!("{other:?}"),
@@ -355,12 +375,47 @@ async fn a_worker_for_another_job_is_refused_and_so_is_a_foreign_point() {
 }
 
 #[tokio::test]
+async fn without_the_token_no_route_does_anything() {
+    let mut bench = Bench::new();
+    let mut leader = bench.leader("a");
+    launch(&mut leader, 1).await.unwrap();
+    let task = serde_json::to_string(&Task::Launch { trial: trial(2), point: Point::default() }).unwrap();
+    let near = format!("{}?", &TOKEN[..TOKEN.len() - 1]);
+    for shown in [None, Some(""), Some(&TOKEN[1..]), Some(near.as_str())] {
+        for (method, path) in [
+            (reqwest::Method::GET, "hello"),
+            (reqwest::Method::PUT, "tasks/2"),
+            (reqwest::Method::GET, "tasks/1"),
+            (reqwest::Method::POST, "kill"),
+            (reqwest::Method::POST, "end"),
+            (reqwest::Method::DELETE, "hello"),
+            (reqwest::Method::GET, "nowhere"),
+        ] {
+            let (status, says) = bench.shown(shown, method, path, "b", &task).await;
+            assert!(status == 401 && says.contains("--token-file"), "{shown:?} {path}: {status} {says}");
+        }
+    }
+    leader.probe(&ask(Rate(40.0))).await.unwrap();
+    assert_eq!(bench.since(), ["launch", "probe"], "the engine is still its leader's");
+
+    let other = Token::parse("another-token-0123456789").unwrap();
+    for token in [None, Some(&other)] {
+        let stranger = Worker::new(1, bench.address.clone(), "b", token, LONG).unwrap();
+        let says = stranger.greet(&job(), |_| panic!("it answers at once")).await.unwrap_err().to_string();
+        assert!(says.contains("worker 1 at") && says.contains("--token-file"), "{says}");
+        let mut stranger = RemoteRig::new(stranger, job(), Corpus::default());
+        assert!(machine(launch(&mut stranger, 1).await).contains("--token-file"));
+    }
+    assert!(!format!("{:?}", bench.worker("a")).contains(TOKEN));
+}
+
+#[tokio::test]
 async fn a_worker_that_does_not_answer_is_waited_for_and_then_named() {
     let bench = Bench::new();
     let (socket, address) = (bench.address.to_string().replace("http://", ""), bench.address.clone());
     bench.end().await;
     let job = job();
-    let patient = |patience| Worker::new(1, address.clone(), "a", patience).unwrap();
+    let patient = |patience| Worker::new(1, address.clone(), "a", Some(&token()), patience).unwrap();
     let mut leader = RemoteRig::new(patient(Duration::from_millis(300)), job.clone(), Corpus::default());
     let says = machine(launch(&mut leader, 1).await);
     assert!(says.contains(&format!("worker 1 at {address} has not answered for")), "{says}");

@@ -35,7 +35,7 @@ until_true() { # SECONDS COMMAND...
 }
 replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
 # The outcome stays.
-ours() { kubectl get jobs,configmaps,leases,services -o name | grep autotune- | grep -v outcome || true; }
+ours() { kubectl get jobs,configmaps,leases,services,secrets -o name | grep autotune- | grep -v outcome || true; }
 note() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/original-replicas}'; }
 named() { kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/run}'; }
 arguments() { kubectl get deployment chat -o jsonpath='{.spec.template.spec.containers[0].args}'; }
