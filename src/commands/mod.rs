@@ -92,16 +92,11 @@ pub fn main() -> u8 {
         Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema) => print_schema(),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
-        Some(Command::Engine(args)) => {
-            let done = match args.guardian {
-                Some(guardian) => crate::supervise::guardian::keep(guardian, &args.command),
-                None => crate::supervise::guardian::become_engine(args.keeper, &args.command),
-            };
-            match done {
-                Ok(never) => match never {},
-                Err(error) => Err(Failed::own(format!("engine: {error}"))),
-            }
+        Some(Command::Engine(args)) => match args.guardian {
+            Some(guardian) => crate::supervise::guardian::keep(guardian, &args.command),
+            None => crate::supervise::guardian::become_engine(args.keeper, &args.command).map(|never| match never {}),
         }
+        .map_err(|e| Failed::own(format!("engine: {e}"))),
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)

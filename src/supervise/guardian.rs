@@ -105,7 +105,7 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
 ///
 /// # Errors
 /// Where the program cannot be run.
-pub fn keep(guardian: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
+pub fn keep(guardian: i32, command: &[String]) -> Result<u8, Box<dyn std::error::Error>> {
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::sys::prctl::set_name(c"engine-keeper")?;
     block_signals()?;
@@ -126,7 +126,7 @@ pub fn keep(guardian: i32, command: &[String]) -> Result<Infallible, Box<dyn std
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             // What else it leaves, the guardian inherits.
-            Ok(status) if status.pid() == Some(engine) => end_as(status),
+            Ok(status) if status.pid() == Some(engine) => return Ok(end_as(status)),
             Ok(WaitStatus::StillAlive) | Err(_) => std::thread::sleep(LOOK_EVERY),
             Ok(_) => {}
         }
@@ -148,21 +148,20 @@ fn end_all(litter: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Ends this process as that one ended.
-fn end_as(status: WaitStatus) -> ! {
-    let code = match status {
-        WaitStatus::Exited(_, code) => code,
+/// Dies of the signal of which that process died, or returns the code with which it ended.
+fn end_as(status: WaitStatus) -> u8 {
+    match status {
+        WaitStatus::Exited(_, code) => code as u8,
         WaitStatus::Signaled(_, signal, _) => {
             // The engine may have left a core; nobody needs ours.
             let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
             let _ = SigSet::all().thread_unblock();
             // The runtime takes the first of some signals for itself.
             let _ = (nix::sys::signal::raise(signal), nix::sys::signal::raise(signal));
-            128 + signal as i32
+            128 + signal as u8
         }
         _ => 1,
-    };
-    std::process::exit(code)
+    }
 }
 
 /// Becomes the engine, in the process that its keeper started for it: one that the kernel kills as soon as the keeper is gone.

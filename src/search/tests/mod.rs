@@ -55,16 +55,6 @@ struct Searched {
 }
 
 impl Searched {
-    /// The rates that a point was asked at, with the requests where they are counted.
-    fn rates(&self, point: &Point) -> Vec<(f64, u32)> {
-        let of = |query: &&Query| query.point == *point;
-        let sent = |query: &Query| match query.traffic {
-            Traffic::Window(rate) => (rate.0, 0),
-            Traffic::Requests { rate, count } => (rate.0, count),
-        };
-        self.asked.iter().filter(of).map(sent).collect()
-    }
-
     /// The points in the order in which they were first asked about.
     fn points(&self) -> Vec<Point> {
         let mut points: Vec<Point> = self.asked.iter().map(|query| query.point.clone()).collect();
