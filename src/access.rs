@@ -13,6 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
+use crate::settings::Secrets;
+
 /// vLLM's server drops a connection that idled for 5 s; we give it up before, so that no request meets a closing one.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(3);
 /// A server that is up accepts a connection at once; one that does not is not there.
@@ -29,6 +31,8 @@ pub struct Access {
     pub ca_file: Option<PathBuf>,
     /// Trust any certificate.
     pub insecure: bool,
+    /// What else must not be repeated where the server says it.
+    pub hidden: Secrets,
 }
 
 impl std::fmt::Debug for Access {
@@ -53,14 +57,9 @@ pub enum AccessError {
         /// What is wrong with it.
         why: String,
     },
-    /// The address is none.
-    #[error("failed to understand the address {url}: {why}; write it as http://HOST:PORT")]
-    Url {
-        /// As it was given.
-        url: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// The address is none. Its text is not repeated: it may hold a password.
+    #[error("failed to understand the address: {0}; write it as http://HOST:PORT")]
+    Url(String),
     /// The address holds a name or a password, which would stand in results and logs.
     #[error(
         "the address holds a user name or a password, which would stand in every result: give them as a header instead, such as --header 'Authorization: Basic ...'"
@@ -96,6 +95,12 @@ impl Access {
             map.append(name, value.parse().map_err(|_| wrong())?);
         }
         Ok(map)
+    }
+
+    /// What must not be repeated where the server says it.
+    pub fn secrets(&self) -> Secrets {
+        let values = self.headers.iter().map(|(_, value)| value);
+        Secrets::new(self.api_key.iter().chain(values).cloned()).and(self.hidden.clone())
     }
 
     /// How TLS is spoken to a server at that address; plain HTTP needs no certificate, and a container may have none.
@@ -153,9 +158,10 @@ impl Access {
 /// # Errors
 /// Of such an address, and of one that is none.
 pub fn plain_address(base_url: &str) -> Result<reqwest::Url, AccessError> {
-    let url =
-        reqwest::Url::parse(base_url).map_err(|e| AccessError::Url { url: base_url.to_owned(), why: e.to_string() })?;
-    if !url.username().is_empty() || url.password().is_some() {
+    let url = reqwest::Url::parse(base_url).map_err(|e| AccessError::Url(e.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        Err(AccessError::Url("it does not begin with http:// or https://".to_owned()))
+    } else if !url.username().is_empty() || url.password().is_some() {
         Err(AccessError::Userinfo)
     } else if url.query().is_some() || url.fragment().is_some() {
         Err(AccessError::Query)
@@ -223,7 +229,14 @@ mod tests {
 
     #[test]
     fn an_address_with_a_secret_is_refused_and_not_repeated() {
-        for address in ["http://me:hush@h:1", "http://hush@h:1/v1", "http://h:1/?api_key=hush", "http://h:1/#hush"] {
+        for address in [
+            "http://me:hush@h:1",
+            "http://me:hush@h h",
+            "me:hush@h:1",
+            "http://hush@h:1/v1",
+            "http://h:1/?api_key=hush",
+            "http://h:1/#hush",
+        ] {
             let error = plain_address(address).unwrap_err().to_string();
             assert!(!error.contains("hush"), "{error}");
         }

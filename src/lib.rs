@@ -13,6 +13,8 @@ pub mod commands;
 mod digest;
 pub mod engine;
 pub mod export;
+#[cfg(test)]
+mod fuzz;
 pub mod journal;
 mod live_words;
 pub mod load;

@@ -585,3 +585,27 @@ fn arguments_that_were_fixed_and_differ_are_named() {
     let there = runtime.split("maxModelLen: ").nth(1).unwrap().lines().next().unwrap();
     assert_eq!((length(there), length("17")), (0, 1));
 }
+
+#[test]
+fn what_is_appended_before_a_redirection_is_no_file_descriptor() {
+    let manifest = |script: &str| {
+        format!(
+            "kind: Pod\nmetadata:\n  name: chat\nspec:\n  containers:\n  - name: main\n    image: vllm/vllm-openai:v0.24.0\n    command: [sh, -c, '{script}']\n"
+        )
+    };
+    let done = exported(&manifest("vllm serve org/model>/tmp/log"), &wanted(&[])).unwrap();
+    assert!(done.text.contains("--max-num-seqs 96 >/tmp/log"), "{}", done.text);
+    // Where something would be understood differently the next time, nothing is written.
+    assert!(exported(&manifest("vllm serve org/model --max-num-seqs 2>&1"), &wanted(&[])).is_err());
+}
+
+#[test]
+fn fuzz_manifests() {
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let manifests = files.filter(|path| path.extension().is_some_and(|e| e == "yaml")).map(std::fs::read);
+    let valid: Vec<Vec<u8>> = manifests.map(Result::unwrap).collect();
+    crate::fuzz::fuzz(10, valid, |input, _| {
+        let before = String::from_utf8_lossy(input);
+        drop(exported(&before, &wanted(&[])));
+    });
+}

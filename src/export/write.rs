@@ -56,7 +56,14 @@ pub type Visit<'v> = &'v dyn Fn(Document<'_>, &Located<'_>) -> Vec<Problem>;
 /// # Errors
 /// Why nothing can be written, with the place and a remedy.
 pub fn export(name: &str, text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problems> {
-    write(text, wanted, flags, visit).map_err(|problem| Problems::new(name, text, vec![problem]))
+    let written = write(text, wanted, flags, visit).and_then(|done| {
+        // Read as the first time, it says what was wanted: a shell may understand words together that YAML keeps apart.
+        match write(&done.text, wanted, flags, &|_, _| Vec::new()) {
+            Ok(again) if again.text == done.text => Ok(done),
+            _ => Err(cannot_be_written(&(0..0))),
+        }
+    });
+    written.map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 
 fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {

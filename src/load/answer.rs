@@ -17,7 +17,7 @@ use crate::printable::printable;
 use crate::units::MOST_TOKENS;
 
 /// Characters of a server's words that are kept.
-const LONGEST_WHY: usize = 300;
+pub(super) const LONGEST_WHY: usize = 300;
 
 /// What one answer was, its times as clock readings.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Answer {
         if let Some(error) = chunk.error {
             self.error = Some(ErrorClass::InStream);
             let said = error["message"].as_str().map_or(error.to_string(), str::to_owned);
-            self.why.get_or_insert_with(|| printable(&said).chars().take(LONGEST_WHY).collect());
+            self.why.get_or_insert_with(|| printable(&said).into_owned());
         }
         if let Some(usage) = chunk.usage {
             self.tokens_in = Some(usage.prompt_tokens);
@@ -252,5 +252,40 @@ mod tests {
         assert_eq!(answer.error, None);
         let chunks = body.matches("\"text\"").count() as u32;
         assert!(answer.tokens_out.unwrap() > chunks, "several tokens share a chunk, usage counts them");
+    }
+
+    #[test]
+    fn fuzz_answers() {
+        use super::super::http1::Reader;
+        let events = [ROLE, EMPTY, WORD, USAGE, DONE].concat();
+        let chunked: String =
+            [ROLE, WORD, USAGE, DONE].iter().map(|part| format!("{:x}\r\n{part}\r\n", part.len())).collect();
+        let ok = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+        let valid = [
+            format!("{ok}connection: close\r\n\r\n{events}"),
+            format!("{ok}content-length: {}\r\n\r\n{events}", events.len()),
+            format!("{ok}transfer-encoding: chunked\r\n\r\n{chunked}0\r\nTrailer: t\r\n\r\n"),
+            "HTTP/1.1 429 Too Many\r\ncontent-length: 3\r\n\r\nno!".to_owned(),
+            format!("{ok}\r\n{}", include_str!("../../tests/data/vllm/sse_completions_spec_multitoken.txt")),
+            format!(
+                "{ok}\r\n{WORD}data: {{\"error\": {{\"message\": \"EngineCore encountered an issue.\", \"code\": 500}}}}\n\n"
+            ),
+        ];
+        crate::fuzz::fuzz(25, valid, |input, random| {
+            let (mut http, mut framer) = (Reader::default(), Framer::default());
+            let mut answer = Answer { keep_text: true, asked: 1_000, ..Answer::default() };
+            for piece in random.pieces(input) {
+                if http
+                    .push(piece, |body| {
+                        answer.read(&mut framer, body, clock::now());
+                    })
+                    .is_err()
+                    || http.is_over()
+                {
+                    break;
+                }
+            }
+            answer.conclude();
+        });
     }
 }

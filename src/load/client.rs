@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 
-use super::answer::Answer;
+use super::answer::{Answer, LONGEST_WHY};
 use super::connection::{Connection, Failed, Pool, Server};
 use super::health::Usage;
 use super::http1;
@@ -24,7 +24,7 @@ use super::record::ErrorClass;
 use super::sse::{Framer, LONGEST_EVENT};
 use super::threads::{Lane, Sending, readers};
 use crate::access::{Access, AccessError};
-use crate::settings::Endpoint;
+use crate::settings::{Endpoint, Secrets};
 use crate::units::MOST_TOKENS;
 use crate::workload::Prompt;
 
@@ -71,6 +71,8 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     target: Target,
     server: Server,
+    /// What is not repeated of what the server says.
+    secrets: Secrets,
     /// A request up to its length.
     head: String,
     pacer: Lane,
@@ -132,7 +134,8 @@ impl Client {
         let readers = (0..readers()).map(reader).collect::<Result<Vec<Reader>, ClientError>>()?;
         let pacer = Lane::punctual("load-pace").map_err(ClientError::Threads)?;
         let (next, lateness) = (AtomicUsize::new(0), Arc::default());
-        Ok(Self(Arc::new(Inner { target, server, head, pacer, readers, next, lateness })))
+        let secrets = target.access.secrets();
+        Ok(Self(Arc::new(Inner { target, server, secrets, head, pacer, readers, next, lateness })))
     }
 
     /// Where its requests go.
@@ -232,6 +235,9 @@ impl Client {
         }
         drop((request, sending));
         let reusable = read_answer(&mut connection, &mut answer, arrival).await;
+        // Shortened last: of a secret that was cut, the rest would not be known.
+        let shown = |why: String| self.0.secrets.redact(&why).chars().take(LONGEST_WHY).collect();
+        answer.why = answer.why.map(shown);
         if reusable {
             pool.give(connection);
         }
@@ -376,7 +382,7 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
             503 => ErrorClass::Unavailable,
             _ => ErrorClass::Status,
         };
-        let said: String = String::from_utf8_lossy(&refusal).chars().take(300).collect();
+        let said = String::from_utf8_lossy(&refusal);
         answer.fail(Failed::new(class, format!("HTTP {}: {}", head.status, said.trim())));
     }
     ended == Ok(true) && head.keep_alive

@@ -52,7 +52,7 @@ impl Server {
     /// # Errors
     /// Of a URL that is none, and of certificates.
     pub(super) fn new(base_url: &str, access: &Access) -> Result<Self, AccessError> {
-        let wrong = |why: &str| AccessError::Url { url: base_url.to_owned(), why: why.to_owned() };
+        let wrong = |why: &str| AccessError::Url(why.to_owned());
         let url = plain_address(base_url)?;
         let host = url.host_str().ok_or_else(|| wrong("it names no host"))?.to_owned();
         let port = url.port_or_known_default().ok_or_else(|| wrong("it names no port"))?;
@@ -65,8 +65,7 @@ impl Server {
                 let name = ServerName::try_from(host.clone()).map_err(|e| wrong(&e.to_string()))?;
                 Some((TlsConnector::from(Arc::new(access.tls(base_url)?)), name))
             }
-            "http" => None,
-            _ => return Err(wrong("it is neither http nor https")),
+            _ => None,
         };
         Ok(Self { host, port, authority, prefix, tls, addresses: OnceCell::new() })
     }

@@ -4,6 +4,8 @@
 
 /// The most bytes that a head may have; a server that sends more does not speak HTTP.
 const LONGEST_HEAD: usize = 64 << 10;
+/// A head up to this length is read with every piece that comes, so that what is no HTTP is known at once.
+const SHORT_HEAD: usize = 1 << 10;
 /// The most headers that are understood.
 const MOST_HEADERS: usize = 128;
 
@@ -123,6 +125,10 @@ impl Reader {
     fn head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotHttp> {
         let before = self.held.len();
         self.held.extend_from_slice(bytes);
+        // A head ends with a line: one that comes in small pieces is not read anew with each of them.
+        if self.held.len() > SHORT_HEAD && memchr::memchr(b'\n', bytes).is_none() {
+            return if self.held.len() > LONGEST_HEAD { Err(NotHttp) } else { Ok(&[]) };
+        }
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         match response.parse(&self.held).map_err(|_| NotHttp)? {
@@ -220,6 +226,18 @@ mod tests {
     const CHUNKED: &[u8] =
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n\
         5\r\nhello\r\nB;ext=1\r\n wide world\r\n0\r\nTrailer: t\r\n\r\n";
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_not_read_anew_each_time() {
+        let long = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &vec![b'x'; LONGEST_HEAD], b"\r\n\r\n"].concat();
+        let begun = crate::clock::now();
+        let (done, head, _, _) = read(&pieces(&long, &vec![1; long.len()]));
+        assert_eq!((done, head.is_none()), (Err(NotHttp), true));
+        // All 64 KiB read 64 Ki times would be minutes.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+        let whole = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &[b'x'; 5000], b"\r\ncontent-length: 2\r\n\r\nok"].concat();
+        assert_eq!(read(&pieces(&whole, &vec![1; whole.len()])).2, "ok");
+    }
 
     #[test]
     fn chunks_lengths_and_closings_frame_a_body() {

@@ -196,4 +196,16 @@ mod tests {
         assert_eq!(said(&format!("{header}0,0,1,2,999999999,5,\n")), "line 2: `tokens_in` cannot be `999999999`");
         assert_eq!(said(&format!("{header}0,0,1,2,5,5,odd\n")), "line 2: `error` cannot be `odd`");
     }
+
+    #[test]
+    fn fuzz_records() {
+        let whole = include_str!("../../tests/data/h200-8b-turns/conv_kv6000_r12_d40_s1.csv");
+        let lines: Vec<&str> = whole.lines().collect();
+        let valid = lines[1..].chunks(5).map(|some| format!("{}\n{}\n", lines[0], some.join("\n")));
+        crate::fuzz::fuzz(6, valid, |input, _| {
+            if let Ok(records) = read_records(input) {
+                write_records(&records, std::io::sink()).unwrap();
+            }
+        });
+    }
 }

@@ -308,4 +308,42 @@ mod tests {
         let more = text.replace("\"point\"", "\"command\":[\"sh\"],\"point\"");
         assert!(serde_json::from_str::<Task>(&more).unwrap_err().to_string().contains("command"));
     }
+
+    #[test]
+    fn fuzz_messages() {
+        let plan = quickstart();
+        let point = plan.space.baseline();
+        let greeting = Greeting { rank: 1, job: JobMark::of(&plan, "a.toml", 1, &Corpus::default()) };
+        let trial = Trial { number: 3, attempt: 1, warmed: None, on: None };
+        let probe = r#"{"probe": {"rate": 2.0, "window": {"from": 0.5, "to": 60.0}, "arrival_seed": 1, "content_seed": 2, "answer_time": 0.5,
+            "slack": 1.0, "awaited": "all"}}"#;
+        let mut valid = vec![serde_json::to_string(&greeting).unwrap(), probe.to_owned()];
+        valid.extend([Task::Launch { trial, point }, Task::Stop].map(|task| serde_json::to_string(&task).unwrap()));
+        let journal = crate::journal::read(include_bytes!("../../tests/data/h200-turns/journal.jsonl")).unwrap();
+        let engine = journal.entries.iter().find_map(|entry| match &entry.record {
+            crate::journal::Record::Ready { ready, .. } => Some(ready.clone()),
+            _ => None,
+        });
+        let words = journal.entries.iter().find_map(|entry| match &entry.record {
+            crate::journal::Record::Words(vocabulary) => Some((**vocabulary).clone()),
+            _ => None,
+        });
+        let answers = [
+            Answer::Stopped(Seconds(1.5)),
+            Answer::Machine("the disk is full".into()),
+            Answer::Ready { ready: engine.unwrap(), vocabulary: words.unwrap() },
+        ];
+        valid.extend(answers.map(|answer| serde_json::to_string(&answer).unwrap()));
+        crate::fuzz::fuzz(10, valid, |input, _| {
+            if let Ok(said) = serde_json::from_slice::<Greeting>(input) {
+                greeting.job.refuses(&said.job);
+            }
+            match serde_json::from_slice(input) {
+                Ok(Task::Launch { point, .. }) => drop(foreign(&point, &plan.space)),
+                Ok(Task::Probe(ask)) => drop(unreasonable(&ask)),
+                Ok(Task::Stop) | Err(_) => {}
+            }
+            drop(serde_json::from_slice::<Answer>(input));
+        });
+    }
 }

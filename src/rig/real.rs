@@ -116,6 +116,10 @@ impl RealRig {
         }
     }
 
+    fn access(&self) -> Access {
+        Access { api_key: api_key(&self.plan.engine), hidden: self.secrets.clone(), ..Access::default() }
+    }
+
     /// Where a launch writes.
     fn folder(&self, trial: Trial) -> PathBuf {
         self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt))
@@ -145,7 +149,7 @@ impl RealRig {
             model: model.clone(),
             endpoint: self.plan.workload.endpoint,
             ignore_eos: self.plan.workload.ignore_eos,
-            access: Access { api_key: api_key(&self.plan.engine), ..Access::default() },
+            access: self.access(),
             extra_body: serde_json::Map::new(),
         };
         let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
@@ -277,7 +281,7 @@ impl RealRig {
             Err(error) => return Err(RigError::Machine(error.to_string())),
         };
         spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
-        let access = Access { api_key: api_key(&self.plan.engine), ..Access::default() };
+        let access = self.access();
         let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
             .map_err(|e| RigError::Machine(e.to_string()))?;
         self.running = Some(Running { child, endpoints, port, live, serving: None });

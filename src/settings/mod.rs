@@ -56,7 +56,7 @@ pub fn parse(name: &str, text: &str) -> Result<Plan, Problems> {
     };
     match plan {
         Some(plan) if problems.is_empty() => Ok(plan),
-        _ => Err(Problems::new(name, text, problems)),
+        _ => Err(Problems::new(name, &secrets::masked(text), problems)),
     }
 }
 
@@ -83,7 +83,7 @@ pub fn traffic(name: &str, text: &str) -> Result<(WorkloadPlan, Vec<Limit>), Pro
     };
     match traffic {
         Some(traffic) if problems.is_empty() => Ok(traffic),
-        _ => Err(Problems::new(name, text, problems)),
+        _ => Err(Problems::new(name, &secrets::masked(text), problems)),
     }
 }
 

@@ -11,6 +11,7 @@ use super::engine::{OUR_FLAGS, flag_name};
 use super::format::{MOST_VALUES, PARAMETER};
 use super::reader::{self, Fields, Place};
 use super::reading;
+use super::secrets::holds_secret;
 use super::suggest;
 use crate::problems::Problem;
 use crate::space::{Parameter, Value};
@@ -125,6 +126,12 @@ fn parameter(
         let message = format!("the engine cannot take `{name}` {odd}");
         let hint = format!("write {takes}");
         problems.push(Problem::new(&span.unwrap_or_else(|| value.span()), message, "not a value of this flag", hint));
+        return None;
+    }
+    if values.iter().any(|value| matches!(value, Value::Text(text) if holds_secret(name, text))) {
+        let message = format!("`{name}` has a value with a secret, and an answer tells the values that it chose");
+        let hint = "fix it in engine.args, or give it to the engine in engine.env";
+        problems.push(Problem::new(key, message, "cannot be tuned", hint));
         return None;
     }
     if let (Some(word), [Value::Bool(_), ..]) = (name.strip_prefix("no-"), values.as_slice()) {

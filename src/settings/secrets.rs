@@ -45,9 +45,13 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Of these values; empty ones are none.
+    /// Of these values, and of their words: of `Bearer KEY` somebody may tell the key alone. Empty ones are none.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
+        let apart = |c: char| c.is_whitespace() || "\"',;&|".contains(c);
+        let words = values.iter().flat_map(|value| value.split(apart)).filter(|word| word.len() >= SHORTEST_IN_TEXT);
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        values.extend(words);
         // One may be the beginning of another.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         values.dedup();
@@ -119,6 +123,26 @@ pub fn redact_variable(name: &str, value: &str) -> String {
     value
 }
 
+/// Whether the value of a flag is a secret, or holds one.
+pub fn holds_secret(flag: &str, value: &str) -> bool {
+    !in_variable(flag, value).is_empty()
+}
+
+/// A person's file as an error may quote it: every byte where it was, those of secrets as asterisks.
+pub fn masked(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let mut from = 0;
+        for range in in_value(line) {
+            shown.push_str(&line[from..range.start]);
+            shown.push_str(&"*".repeat(range.len()));
+            from = range.end;
+        }
+        shown.push_str(&line[from..]);
+    }
+    shown
+}
+
 /// Where secrets stand in a variable's value, in order.
 fn in_variable(name: &str, value: &str) -> Vec<Range<usize>> {
     if is_secret(name) && !value.is_empty() { whole(value) } else { in_value(value) }
@@ -172,11 +196,14 @@ fn in_value(text: &str) -> Vec<Range<usize>> {
     let mut found = in_json(text);
     found.extend(in_addresses(text));
     found.extend(in_header(text));
+    found.extend(in_assignments(text));
+    found.extend(in_lists(text));
     let pieces = pieces(text);
     if pieces.len() > 1 {
         let words: Vec<&str> = pieces.iter().map(|piece| &text[piece.clone()]).collect();
+        let places = in_words(&words).into_iter();
         found.extend(
-            in_words(&words).into_iter().flat_map(|(at, range)| shifted(std::iter::once(range), pieces[at].start)),
+            places.map(|(at, range)| unquoted(text, pieces[at].start + range.start..pieces[at].start + range.end)),
         );
     }
     found.sort_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
@@ -194,6 +221,15 @@ fn shifted(ranges: impl IntoIterator<Item = Range<usize>>, by: usize) -> Vec<Ran
     ranges.into_iter().map(|range| range.start + by..range.end + by).collect()
 }
 
+/// What is between the quotes of a word, where it is in quotes.
+fn unquoted(text: &str, range: Range<usize>) -> Range<usize> {
+    let quoted = ['"', '\''].iter().any(|quote| {
+        let word = &text[range.clone()];
+        word.len() > 1 && word.starts_with(*quote) && word.ends_with(*quote)
+    });
+    if quoted { range.start + 1..range.end - 1 } else { range }
+}
+
 /// The words of a line as a shell takes them apart, quotes included.
 fn pieces(text: &str) -> Vec<Range<usize>> {
     let (mut found, mut start, mut quote) = (Vec::new(), None, None);
@@ -201,7 +237,9 @@ fn pieces(text: &str) -> Vec<Range<usize>> {
         match quote {
             Some(open) if c == open => quote = None,
             Some(_) => {}
-            None if c.is_whitespace() => found.extend(start.take().map(|start| start..at)),
+            None if c.is_whitespace() || matches!(c, ';' | '&' | '|') => {
+                found.extend(start.take().map(|start| start..at));
+            }
             None => {
                 start = start.or(Some(at));
                 quote = Some(c).filter(|c| matches!(c, '"' | '\''));
@@ -291,6 +329,46 @@ fn in_header(text: &str) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// The value that is assigned to a name like a secret's, as TOML and Python write it: `name = "value"`.
+fn in_assignments(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (sign, _) in text.match_indices('=') {
+        let name = text[..sign].trim_end().trim_end_matches(['"', '\'']);
+        let mut words = name.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+        let value = text[sign + 1..].trim_start();
+        if !words.next().is_some_and(is_secret) || value.starts_with(['=', '[', '{']) {
+            continue;
+        }
+        let inside = value.trim_start_matches(['"', '\'']);
+        let quoted = inside.len() < value.len();
+        let ends = |c: char| if quoted { value.starts_with(c) } else { c.is_whitespace() || ",}];&|".contains(c) };
+        let start = text.len() - inside.len();
+        found.push(start..start + inside.find(ends).unwrap_or(inside.len()));
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
+/// A command line that is written as a list of strings.
+fn in_lists(text: &str) -> Vec<Range<usize>> {
+    let (mut strings, mut rest) = (Vec::new(), 0);
+    while let Some(open) = text[rest..].find(['"', '\'']).map(|at| rest + at) {
+        let Some(length) = text[open + 1..].find(&text[open..=open]) else { break };
+        strings.push(open + 1..open + 1 + length);
+        rest = open + length + 2;
+    }
+    let neighbours = |a: &Range<usize>, b: &Range<usize>| {
+        text[a.end + 1..b.start - 1].chars().all(|c| c == ',' || c.is_whitespace())
+    };
+    let lists = strings.chunk_by(neighbours).filter(|list| list.len() > 1);
+    let found = lists.flat_map(|list| {
+        let words: Vec<&str> = list.iter().map(|string| &text[string.clone()]).collect();
+        let places = in_words(&words).into_iter();
+        places.flat_map(|(at, range)| shifted(std::iter::once(range), list[at].start)).collect::<Vec<_>>()
+    });
+    found.collect()
 }
 
 fn normal(name: &str) -> String {
@@ -386,10 +464,24 @@ mod tests {
     fn free_text_loses_what_is_long_enough() {
         let inherited =
             [("HF_TOKEN", "hf_abcdefgh"), ("AWS_SECRET_ACCESS_KEY", "hf_abcdefgh-and-more"), ("LANG", "C.UTF-8-long")];
+        let script = ["sh", "-c", "export A_TOKEN=hush-one; B_TOKEN=\"hush two\"&& vllm --api-key 'hush-six'"];
+        let words = in_words(&script).into_iter().map(|(at, range)| &script[at][range]).collect::<Vec<_>>();
+        assert_eq!(words, ["hush-one", "hush two", "hush-six"], "as the shell takes them");
         let secrets = Secrets::of_variables(inherited.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let said = secrets.redact("hf_abcdefgh, hf_abcdefgh-and-more and C.UTF-8-long");
         assert_eq!(said, "[redacted], [redacted] and C.UTF-8-long");
         assert!(!format!("{secrets:?}").contains("hf_"));
+    }
+
+    #[test]
+    fn a_file_is_quoted_without_its_secrets_and_every_place_stays() {
+        let text = "env = { HF_TOKEN = \"hush-one\", DB_PWD = 'hush', A = \"b\" }\nargs = [\"--api-key\", \"hush-one\", \"--seed\", \"4\"]\n";
+        let shown = masked(text);
+        assert_eq!(shown.len(), text.len());
+        assert!(!shown.contains("hush"), "{shown}");
+        for kept in ["env = { HF_TOKEN = \"", "A = \"b\" }", "\"--seed\", \"4\"]"] {
+            assert_eq!(shown.find(kept), text.find(kept), "{shown}");
+        }
     }
 
     proptest::proptest! {
@@ -397,6 +489,8 @@ mod tests {
         fn any_words_are_redacted_without_a_panic(words in proptest::collection::vec("[-a-z=:/@?&{}\\[\\]\"' é\\\\]{0,20}|--api-key|\"key\"", 0..6)) {
             let redacted = redact_words(&words);
             proptest::prop_assert_eq!(redacted.len(), words.len());
+            let text = words.join(" ");
+            proptest::prop_assert_eq!(masked(&text).len(), text.len());
         }
     }
 

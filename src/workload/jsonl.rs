@@ -199,4 +199,17 @@ mod tests {
             let _ = parse(bytes.as_slice(), Endpoint::Chat, true);
         }
     }
+
+    #[test]
+    fn fuzz_jsonl() {
+        let chat = r#"{"messages": [{"role": "user", "content": "what?"}], "output_tokens": 7}"#;
+        let valid = [
+            format!("{chat}\n{chat}\n"),
+            "{\"prompt\": \"a b\", \"output_tokens\": 3}\n{\"prompt\": [1, 2]}\n".to_owned(),
+        ];
+        crate::fuzz::fuzz(5, valid, |input, _| {
+            let _ = parse(input, Endpoint::Chat, true);
+            let _ = parse(input, Endpoint::Completions, false);
+        });
+    }
 }

@@ -154,4 +154,9 @@ mod tests {
             let _ = parse(damaged.as_slice(), Endpoint::Chat, true);
         }
     }
+
+    #[test]
+    fn fuzz_sharegpt() {
+        crate::fuzz::fuzz(5, [FILE], |input, _| drop(parse(input, Endpoint::Chat, true)));
+    }
 }

@@ -297,4 +297,16 @@ mod tests {
             let _ = parse(line.as_bytes(), Seconds(1e-3));
         }
     }
+
+    #[test]
+    fn fuzz_traces() {
+        crate::fuzz::fuzz(5, [FILE], |input, _| {
+            let Ok(corpus) = Corpus::parse(&trace(), input) else { return };
+            let _ = (corpus.span(), corpus.left_out());
+            if let super::super::corpus::Items::Steps(steps) = &corpus.items {
+                mean_output(steps);
+                recorded_times(Arc::clone(steps)).take(4).for_each(drop);
+            }
+        });
+    }
 }

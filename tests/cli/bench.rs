@@ -13,13 +13,13 @@ use crate::sim_engine::ready_at;
 use crate::workbench::{BINARY, said};
 
 /// The simulated engine on a free port; it ends with the test.
-struct Engine {
+pub struct Engine {
     process: Child,
     url: String,
 }
 
 impl Engine {
-    fn start(flags: &[&str]) -> Self {
+    pub fn start(flags: &[&str]) -> Self {
         let mut process = Command::new(BINARY)
             .args(["sim-engine", "tiny", "--port", "0", "--sim-start-seconds", "0.1"])
             .args(flags)
@@ -46,7 +46,7 @@ impl Engine {
         command
     }
 
-    fn measure(&self, arguments: &str) -> Output {
+    pub fn measure(&self, arguments: &str) -> Output {
         self.bench(arguments).output().unwrap()
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::workbench::{Workbench, said};
 
 /// Head and body of an answer; none where nobody listens.
-fn get(address: &str, path: &str) -> Option<(String, String)> {
+pub fn get(address: &str, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;

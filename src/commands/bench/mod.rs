@@ -17,6 +17,7 @@ use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
 use crate::rig::Server;
+use crate::settings::Secrets;
 use levels::{Levels, Ran};
 use results::Folder;
 use traffic::Traffic;
@@ -89,7 +90,8 @@ fn access(args: &BenchArgs) -> Result<Access, Failed> {
     };
     let headers = args.header.iter().map(header).collect::<Result<_, Failed>>()?;
     let (api_key, ca_file) = (args.api_key.clone(), args.ca_cert.clone());
-    Ok(Access { api_key, headers, ca_file, insecure: args.insecure })
+    let body = args.extra_body.clone().map(|body| (String::new(), body));
+    Ok(Access { api_key, headers, ca_file, insecure: args.insecure, hidden: Secrets::of_variables(body) })
 }
 
 /// Finds the model, learns the server's words and warms it up.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Failed;
 use crate::load::write_records;
-use crate::private::create_folder;
+use crate::private::{create_file, create_folder};
 use crate::report::bench::{Level, Offered, Summary, vllm_keys};
 use crate::report::replace;
 
@@ -36,11 +36,12 @@ impl Folder {
         let before = self.names.iter().filter(|other| **other == name).count();
         let name = if before > 1 { format!("{name}-again-{before}") } else { name };
         self.write(&format!("{name}.json"), format!("{:#}\n", vllm_keys(level, summary)).as_bytes())?;
-        let mut csv = Vec::new();
-        write_records(&level.records, &mut csv).map_err(Failed::own)?;
-        self.write(&format!("{name}.requests.csv"), &csv)
+        let csv = self.path.join(format!("{name}.requests.csv"));
+        let written = create_file(&csv).and_then(|file| write_records(&level.records, file));
+        written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", csv.display())))
     }
 
+    /// Writes a file that is made to be shared.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), Failed> {
         replace(&self.path.join(name), content).map_err(|e| Failed::own(format!("error: {e}")))
     }

@@ -113,6 +113,10 @@ impl<'m> Line<'m> {
                         }
                         pieces.push(Piece::Text(self.quoted(word, Encoding::Plain)?));
                     }
+                    // A number right before a redirection would be its file descriptor.
+                    if self.layer.text[at..].starts_with(['<', '>']) {
+                        pieces.push(Piece::Text(" ".to_owned()));
+                    }
                     edits.push(Edit { range: at..at, pieces });
                 }
             }
