@@ -220,15 +220,18 @@ impl<'a> Books<'a> {
 
     /// The engine, the model and the GPU must be those that the journal began with.
     pub(super) fn same_engine(&self, now: &Ready) -> Result<(), BenchError> {
-        let Some(before) = self.journal.entries.iter().find_map(|e| match &e.record {
-            Record::Ready { ready, .. } => Some(ready),
-            _ => None,
-        }) else {
-            return Ok(());
+        let readies = || {
+            self.journal.entries.iter().filter_map(|e| match &e.record {
+                Record::Ready { ready, .. } => Some(ready),
+                _ => None,
+            })
         };
-        let version = |r: &Ready| r.effective.version.clone().unwrap_or_default();
+        let Some(before) = readies().next() else { return Ok(()) };
+        // An engine that died as soon as it served did not tell its version.
+        let told = readies().find_map(|ready| ready.effective.version.clone()).zip(now.effective.version.clone());
+        let (before_version, now_version) = told.unwrap_or_default();
         let pairs = [
-            ("the engine's version", version(before), version(now)),
+            ("the engine's version", before_version, now_version),
             ("the served model", before.model.clone(), now.model.clone()),
             ("the GPU", before.gpus.join(", "), now.gpus.join(", ")),
         ];
@@ -326,5 +329,39 @@ impl<'a> Books<'a> {
         };
         let digest = write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
         Ok((name, Some(digest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+
+    #[test]
+    fn an_engine_that_did_not_tell_its_version_is_not_another_engine() {
+        let plan = crate::settings::parse("x.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let journal = crate::journal::read(include_bytes!("../../tests/data/h200-turns/journal.jsonl")).unwrap();
+        let ready = |entry: &Entry| match &entry.record {
+            Record::Ready { ready, .. } => Some((**ready).clone()),
+            _ => None,
+        };
+        let with = |version: Option<&str>| {
+            let mut ready = journal.entries.iter().find_map(ready).unwrap();
+            ready.effective.version = version.map(str::to_owned);
+            ready
+        };
+        let entry =
+            |version| Entry { at: 1.0, record: Record::Ready { trial: 1, attempt: 1, ready: Box::new(with(version)) } };
+        for (before, now, same) in [
+            (vec![Some("1")], Some("1"), true),
+            (vec![Some("1")], Some("2"), false),
+            (vec![Some("1")], None, true),
+            (vec![None], Some("2"), true),
+            (vec![None, Some("1")], Some("2"), false),
+        ] {
+            let journal = Journal { entries: before.iter().copied().map(entry).collect(), ..Journal::default() };
+            let books = Books::new(&plan, 1, &Silent, None, journal);
+            assert_eq!(books.same_engine(&with(now)).is_ok(), same, "{before:?} {now:?}");
+        }
     }
 }

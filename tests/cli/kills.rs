@@ -1,13 +1,13 @@
 //! The tuner dies at any moment: nothing is left, nothing is lost, nothing is paid twice.
 
 use std::process::{Child, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use autotune::journal::{Journal, Record};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::workbench::{BINARY, Workbench, said, started_in};
+use crate::workbench::{BINARY, Workbench, said, session_of, started_in};
 
 /// Numbers that differ from run to run: a kill shall hit another moment each time.
 fn moments(count: usize, longest_ms: u64) -> Vec<Duration> {
@@ -164,4 +164,116 @@ fn ten_kills_of_a_quickstart_give_the_answer_of_the_undisturbed_run() {
         // Measurement noise on a shared machine: both are readings of an engine whose best points lie within a tenth.
         assert!((disturbed / undisturbed).ln().abs() < 0.3, "{disturbed} against {undisturbed}");
     }
+}
+
+/// SplitMix64: the moments of a run of kills follow from its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// Who is killed: the tuner, the guardian, the engine's first process.
+const VICTIMS: [[bool; 3]; 6] = [
+    [true, false, false],
+    [false, true, false],
+    [false, false, true],
+    [true, true, false],
+    [true, false, true],
+    [false, true, true],
+];
+
+/// The guardian and the first process of the engine that the journal knows to run, if both live.
+fn engine_of(journal: &Journal) -> Option<(Pid, Pid)> {
+    let group = &journal.unstopped().last()?.group;
+    let stat = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let session = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(3)?.parse::<i32>().ok();
+    let lives = stat(group.guardian)?.contains("(engine-guardian)");
+    (lives && session(stat(group.engine)?)? == group.guardian)
+        .then(|| (Pid::from_raw(group.guardian), Pid::from_raw(group.engine)))
+}
+
+/// `KILLS=100 cargo test --test cli random_kills -- --ignored --nocapture`; `KILLS_SEED` repeats the moments of another run.
+#[test]
+#[ignore = "takes minutes; .ci/run runs ten"]
+fn random_kills_of_tuner_guardian_and_engine_alone_and_in_pairs_leave_no_process() {
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let seed = number("KILLS_SEED").unwrap_or_else(|| moments(1, u64::from(u32::MAX))[0].as_millis() as u64);
+    let kills = number("KILLS").unwrap_or(10) as usize;
+    println!("KILLS_SEED={seed}");
+    let mut random = Random(seed);
+    let (mut bench, mut running) = (Workbench::new("", ""), None::<Child>);
+    let (mut slowest, mut served, mut codes) = ([Duration::ZERO; VICTIMS.len()], [0; VICTIMS.len()], Vec::new());
+    let mut hits = [0; VICTIMS.len()];
+    // A session that ended by itself has a documented code, and its journal holds what was paid.
+    let mut ended = |bench: &Workbench, status: ExitStatus| {
+        assert!(matches!(status.code(), Some(0 | 3 | 4 | 6)), "{status:?}");
+        assert_nothing_paid_twice(&bench.journal());
+        bench.assert_nothing_left();
+        codes.push(status.code().unwrap());
+    };
+    while hits.iter().sum::<usize>() < kills {
+        let kind = hits.iter().sum::<usize>() % VICTIMS.len();
+        let [tuner, guardian, engine] = VICTIMS[kind];
+        let mut child = running.take().unwrap_or_else(|| bench.command(&["--resume", "--quiet"]).spawn().unwrap());
+        std::thread::sleep(Duration::from_millis(random.below(1500)));
+        if let Some(status) = child.try_wait().unwrap() {
+            ended(&bench, status);
+            bench = Workbench::new("", "");
+            continue;
+        }
+        let runs = engine_of(&bench.journal());
+        if !tuner && runs.is_none() {
+            // Nobody to kill at this moment; the next one is another.
+            running = Some(child);
+            continue;
+        }
+        hits[kind] += 1;
+        served[kind] += usize::from(runs.is_some());
+        let strike = |pid: Pid| kill(pid, Signal::SIGKILL).unwrap_or_default();
+        let begun = Instant::now();
+        if tuner {
+            signal(&child, Signal::SIGKILL);
+        }
+        if let Some((guardian_of, engine_of)) = runs {
+            [(guardian, guardian_of), (engine, engine_of)]
+                .iter()
+                .filter(|(dies, _)| *dies)
+                .for_each(|(_, pid)| strike(*pid));
+        }
+        if tuner {
+            child.wait().unwrap();
+        } else {
+            running = Some(child);
+        }
+        let left = || match runs {
+            _ if tuner => started_in(&bench.path("tmp")),
+            Some((guardian, _)) => session_of(guardian.as_raw()),
+            None => Vec::new(),
+        };
+        while !left().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?} of {:?} are left", left(), VICTIMS[kind]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        slowest[kind] = slowest[kind].max(begun.elapsed());
+        // Every line but a torn last one is whole, or this panics.
+        assert_nothing_paid_twice(&bench.journal());
+    }
+    let status = match running {
+        Some(mut child) => child.wait().unwrap(),
+        None => bench.run(&["--resume"]).status,
+    };
+    ended(&bench, status);
+    for (kind, [tuner, guardian, engine]) in VICTIMS.iter().enumerate() {
+        println!(
+            "tuner {tuner:5}, guardian {guardian:5}, engine {engine:5}: {} kills, {} of them with an engine; none left after {:?} at most",
+            hits[kind], served[kind], slowest[kind]
+        );
+    }
+    println!("exit codes of sessions that ended by themselves: {codes:?}");
 }

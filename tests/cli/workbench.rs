@@ -88,24 +88,12 @@ gpu_time = "{budget}"
     }
 
     /// Processes that live in a session of one of the journal's guardians.
-    pub fn living(&self) -> Vec<String> {
-        let journal = self.journal();
-        let sessions: Vec<String> = journal
-            .entries
-            .iter()
-            .filter_map(|e| match &e.record {
-                Record::Spawned { spawned, .. } => Some(spawned.group.guardian.to_string()),
-                _ => None,
-            })
-            .collect();
-        std::fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
-            .filter(|stat| {
-                let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-                fields[0] != "Z" && sessions.iter().any(|s| s == fields[3])
-            })
-            .collect()
+    pub fn living(&self) -> Vec<i32> {
+        let guardians = self.journal().entries.into_iter().filter_map(|e| match e.record {
+            Record::Spawned { spawned, .. } => Some(spawned.group.guardian),
+            _ => None,
+        });
+        guardians.flat_map(session_of).collect()
     }
 
     /// Waits for the guardians to do their work after the program was killed, and asserts that nothing is left.
@@ -124,6 +112,18 @@ gpu_time = "{budget}"
     fn scratch_folders(&self) -> usize {
         std::fs::read_dir(self.path("tmp")).unwrap().count()
     }
+}
+
+/// Living processes of a session.
+pub fn session_of(guardian: i32) -> Vec<i32> {
+    let stats =
+        std::fs::read_dir("/proc").unwrap().filter_map(|p| std::fs::read_to_string(p.ok()?.path().join("stat")).ok());
+    let inside = stats.filter_map(|stat| {
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let lives = fields[0] != "Z" && fields[3].parse() == Ok(guardian);
+        lives.then(|| stat.split(' ').next()?.parse().ok())?
+    });
+    inside.collect()
 }
 
 /// Living processes whose temporary files go to a folder or one in it.
