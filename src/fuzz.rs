@@ -5,12 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, setrlimit};
-
-use crate::clock;
+use nix::time::{ClockId, clock_gettime};
 
 /// Inputs of all readers together, where nobody asks for more.
 const INPUTS: usize = 20_000;
-/// No input may keep a reader for longer.
+/// No input may cost a reader more time of a core.
 const SLOWEST: Duration = Duration::from_secs(1);
 /// All memory of a long run.
 const MEMORY: u64 = 1 << 30;
@@ -53,7 +52,6 @@ const WORDS: [&str; 32] = [
 ];
 
 /// SplitMix64.
-#[derive(Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -121,6 +119,11 @@ fn mutant(random: &mut Random, valid: &[Vec<u8>]) -> Vec<u8> {
     input
 }
 
+/// What this thread has computed: whoever else is busy on the machine does not count.
+fn computed() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
 /// Reads mutants of the valid inputs; `share` of a hundred inputs are this reader's. A reader may refuse any, and must not panic, take longer than
 /// a second, or fill the memory.
 pub(crate) fn fuzz(share: usize, valid: impl IntoIterator<Item = impl AsRef<[u8]>>, read: impl Fn(&[u8], &mut Random)) {
@@ -140,18 +143,9 @@ pub(crate) fn fuzz(share: usize, valid: impl IntoIterator<Item = impl AsRef<[u8]
         }
         let mut random = Random(number as u64);
         let input = mutant(&mut random, &valid);
-        let reading = || {
-            let (begun, mut random) = (clock::now(), random.clone());
-            let done = catch_unwind(AssertUnwindSafe(|| read(&input, &mut random)));
-            (done.is_ok(), begun.elapsed())
-        };
-        let (sound, mut took) = reading();
-        // The machine may have been busy with something else.
-        for _ in 0..2 {
-            if took > SLOWEST {
-                took = took.min(reading().1);
-            }
-        }
+        let begun = computed();
+        let sound = catch_unwind(AssertUnwindSafe(|| read(&input, &mut random))).is_ok();
+        let took = computed().saturating_sub(begun);
         slowest = slowest.max(took);
         if !sound || took > SLOWEST {
             bad += 1;

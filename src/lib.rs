@@ -1,6 +1,6 @@
 //! `autotune` finds the arguments of an LLM inference server: the highest request rate that keeps the promised latencies.
 //!
-//! The folders of `src/` are the rooms of `README.md`'s map. Data flows one way: settings -> tune -> (search asks, the rig answers,
+//! The folders of `src/` are the rooms of the map in `docs/development.md`. Data flows one way: settings -> tune -> (search asks, the rig answers,
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;

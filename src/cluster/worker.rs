@@ -90,7 +90,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": order.deadline_seconds,
             "podFailurePolicy": {"rules": [
-                // Our own final words (see the exit codes of the README): trying again changes nothing.
+                // Our own final words (see the exit codes in `docs/output-files.md`): trying again changes nothing.
                 {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]},

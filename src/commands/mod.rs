@@ -27,7 +27,7 @@ use crate::twin::Profile;
 use crate::twin::server::DEFAULT_PROFILE;
 use crate::workload::Corpus;
 
-/// Exit codes, documented in the README because a Job's failure policy reads them.
+/// Exit codes, documented in `docs/output-files.md` because a Job's failure policy reads them.
 pub mod exit {
     /// A certified answer.
     pub const FOUND: u8 = 0;
