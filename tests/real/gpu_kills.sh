@@ -37,8 +37,8 @@ printf '%-22s %14s %12s %18s %17s\n' killed "memory held" processes "processes l
 for victims in "tuner and guardian" guardian engine; do
   out=$work/${victims// /-}
   TMPDIR=$work/t "$program" --space "$space" --out "$out" --quiet > "$out.log" 2>&1 & tuner=$!
-  if ! within 45 holds || ended; then
-    echo "$victims: no engine held GPU memory within 45 s"; tail -n 20 "$out.log"; cat "$out"/trials/*/engine.log 2> /dev/null | tail -n 20; exit 2
+  if ! within 120 holds || ended; then
+    echo "$victims: no engine held GPU memory within 120 s"; tail -n 20 "$out.log"; cat "$out"/trials/*/engine.log 2> /dev/null | tail -n 20; exit 2
   fi
   sleep 1
   group=$(grep -o '"group":{[^}]*}' "$out/journal.jsonl" | tail -n 1)

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Drives the chosen point and the defaults of a finished run at shares of their certified rates, each on an engine of its own.
+
+    tests/real/truth.py RUN-FOLDER SPACE.toml [SECONDS=75] [SHARES=0.95,1.0,1.05,1.1]
+
+AUTOTUNE names the program (default target/release/autotune), ROUNDS how often each engine is driven (default 1; with 2 in the order
+A B B A), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`. The engine is the space file's. The rate where
+the p99 that comes nearest to its promise crosses it is read from a straight line through log p99 over log rate.
+"""
+import json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
+
+run, space_file = sys.argv[1:3]
+seconds = sys.argv[3] if len(sys.argv) > 3 else "75"
+shares = [float(share) for share in (sys.argv[4] if len(sys.argv) > 4 else "0.95,1.0,1.05,1.1").split(",")]
+program = os.environ.get("AUTOTUNE", "target/release/autotune")
+outcome = json.load(open(f"{run}/outcome.json"))
+space = tomllib.load(open(space_file, "rb"))
+out = os.environ.get("OUT") or tempfile.mkdtemp(prefix="truth.")
+os.makedirs(out, exist_ok=True)
+limits = outcome["limits"]
+environment = os.environ | {name: str(value) for name, value in space["engine"].get("env", {}).items()}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def serve(point, log):
+    port = free_port()
+    command = space["engine"].get("command") or [program, "sim-engine", "any"]
+    command = [*command, *space["engine"].get("args", []), *point["arguments"], "--port", str(port)]
+    engine = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    url = f"http://127.0.0.1:{port}"
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=2).read()
+            return engine, url
+        except OSError:
+            if engine.poll() is not None:
+                sys.exit(f"the engine ended with code {engine.returncode}; see {log.name}")
+            time.sleep(0.5)
+
+
+def end(engine):
+    os.killpg(engine.pid, signal.SIGTERM)
+    try:
+        engine.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(engine.pid, signal.SIGKILL)
+        engine.wait()
+
+
+def drive(name, point, seed):
+    folder = f"{out}/{name}-{seed}"
+    os.makedirs(folder, exist_ok=True)
+    rates = [f"{point['certified_rate'] * share:.4g}" for share in shares]
+    with open(f"{folder}/engine.log", "w") as log:
+        engine, url = serve(point, log)
+        try:
+            # A short load first: the first requests of an engine compile kernels.
+            warm = ["bench", "--url", url, "--workload", space_file, "--quiet"]
+            subprocess.run([program, *warm, "--rate", rates[0], "--duration", "10s", "--seed", "99"], stdout=subprocess.DEVNULL)
+            subprocess.run([program, *warm, "--rates", ",".join(rates), "--duration", f"{seconds}s", "--seed", str(seed), "--out", folder],
+                           stdout=subprocess.DEVNULL)
+        finally:
+            end(engine)
+    levels = []
+    for rate in rates:
+        (found,) = [f"{folder}/{file}" for file in os.listdir(folder) if file.endswith(".json") and file != "ladder.json"
+                    and abs(json.load(open(f"{folder}/{file}"))["request_rate"] - float(rate)) < 1e-6 * float(rate)]
+        level = json.load(open(found))
+        levels.append({"asked": float(rate), "requests": level["completed"], "failed": level["failed"],
+                       **{f"{metric}_p99": level[f"p99_{metric}_ms"] / 1e3 for metric in ("ttft", "tpot")}})
+    return levels
+
+
+def crossing(levels):
+    """The lowest rate at which some p99 crosses its promise."""
+    crossed = {}
+    for promise, limit in limits.items():
+        if not all(level.get(promise) for level in levels):
+            continue
+        x = [math.log(level["asked"]) for level in levels]
+        y = [math.log(level[promise] / limit) for level in levels]
+        mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+        slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
+        crossed[promise] = math.exp(mean_x - mean_y / slope) if slope > 0 else math.inf
+    return min(crossed.items(), key=lambda item: item[1])
+
+
+sides = {"best": outcome["best"], "defaults": outcome["baseline"]}
+sides = {name: point for name, point in sides.items() if point and point.get("certified_rate")}
+rounds = [list(sides), list(sides)[::-1]][: int(os.environ.get("ROUNDS", "1"))]
+driven = {name: [] for name in sides}
+for seed, order in enumerate(rounds, 1):
+    for name in order:
+        driven[name] += drive(name, sides[name], seed)
+result = {}
+print(f"{'side':9} {'asked':>7} {'of certified':>12} {'requests':>8} {'failed':>6}  " + "  ".join(f"{promise} (limit)" for promise in limits))
+for name, levels in driven.items():
+    for level in levels:
+        told = "  ".join(f"{1e3 * level[promise]:7.1f} ({1e3 * limit:.0f})" for promise, limit in limits.items() if promise in level)
+        print(f"{name:9} {level['asked']:7.2f} {level['asked'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
+    promise, limit = crossing(levels)
+    certified = sides[name]["certified_rate"]
+    result[name] = {"certified": certified, "limit": limit, "binding": promise, "certified_of_limit": certified / limit, "levels": levels}
+    print(f"{name}: certified {certified:.2f} req/s, limit about {limit:.2f} req/s by {promise}: certified / limit = {certified / limit:.3f}")
+if len(result) == 2:
+    print(f"gain: {result['best']['limit'] / result['defaults']['limit'] - 1:+.1%} driven, {outcome['gain']:+.1%} stated")
+json.dump(result, open(f"{out}/truth.json", "w"), indent=1)
