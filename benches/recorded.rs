@@ -10,10 +10,11 @@
     reason = "a benchmark prints, and ends at the first thing that is wrong"
 )]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use autotune::load::read_records;
+use autotune::load::{RequestRecord, read_records};
 use autotune::tune::recorded::{RecordedRun, Replayed};
 use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
@@ -47,6 +48,10 @@ fn window(text: &str) -> Result<Window, String> {
     Ok(Window { from: seconds(from)?, to: seconds(to)? })
 }
 
+fn requests(file: &Path) -> Vec<RequestRecord> {
+    read_records(std::fs::File::open(file).unwrap()).unwrap()
+}
+
 /// The rows of the table, and how many are broken.
 #[derive(Default)]
 struct Table {
@@ -65,7 +70,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut run = RecordedRun::read(&root.join("tests/data/h200-phase1")).unwrap();
     if let Some(file) = &arguments.held_out {
-        run.add("held-out", file, COLD[0], arguments.window).unwrap();
+        run.add("held-out", requests(file), COLD[0], arguments.window).unwrap();
     }
     let mut table = Table::default();
     println!("70B FP8 shape, multi-turn, one H200 (tests/data/h200-phase1)\n");
@@ -88,6 +93,8 @@ fn main() -> ExitCode {
     small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
     println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
     seen_steps(&RecordedRun::read(&root.join("tests/data/h200-8b-steps")).unwrap(), &mut table);
+    println!("\n8B bf16, single-turn, one H200, driven after its session (results/h200-8b)\n");
+    driven(&root.join("results/h200-8b"), arguments.verbose, &mut table);
     println!();
     if table.broken == 0 {
         return ExitCode::SUCCESS;
@@ -253,8 +260,7 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
 fn small_cache(folder: &Path, table: &mut Table) {
     let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(96_000) };
     let [learnt, held_out, busy] = ["r12_d40_s1", "r12_d40_s2", "r18_d40_s3"].map(|name| {
-        let file = std::fs::File::open(folder.join(format!("conv_kv6000_{name}.csv"))).unwrap();
-        let records = read_records(file).unwrap();
+        let records = requests(&folder.join(format!("conv_kv6000_{name}.csv")));
         Probe::served(&records, &Served::of(&records, None, Some(DEFAULT_BLOCK)), bounds)
     });
     let fit = autotune::twin::fit(&[learnt, busy.clone()], Effort::FULL).unwrap();
@@ -289,6 +295,55 @@ fn seen_steps(run: &RecordedRun, table: &mut Table) {
         let what = format!("t001-p02: {metric} p99, by conversation");
         table.row(&what, said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
     }
+}
+
+/// What was driven after a session: by a fit to what the session saw before its proof, and by one to the streams of 30 s of the lowest rate.
+fn driven(folder: &Path, verbose: bool, table: &mut Table) {
+    let mut run = RecordedRun::read(folder).unwrap();
+    let levels = ["rate-14.14", "rate-14.88", "rate-15.62", "rate-16.37"];
+    let of = |name: &str| requests(&folder.join(format!("truth/{name}.requests.csv")));
+    let window = Window { from: Seconds(6.0), to: Seconds(66.0) };
+    for name in levels {
+        run.add(name, of(name), "t002-p02", window).unwrap();
+    }
+    let gaps = gaps(&folder.join("truth/rate-14.14.gaps.txt"));
+    let with_gaps = |r: RequestRecord| Some(RequestRecord { gaps: gaps.get(&r.id)?.clone(), ..r });
+    run.add("streams", of(levels[0]).into_iter().filter_map(with_gaps).collect(), "t002-p02", window).unwrap();
+    // The cells of the session's journal were made before a step got back what its neighbours took for it.
+    for (by, learnt, bound) in
+        [("session", &["t001-p01", "t001-p02", "t002-p01"][..], 0.1), ("streams", &["streams"][..], 0.07)]
+    {
+        let fit = run.fit(learnt, Effort::SESSION).unwrap();
+        for name in levels {
+            if verbose {
+                explain(&run, name, &fit);
+            }
+            let replayed = run.replay(name, &fit.costs, false).unwrap();
+            for (metric, pairs, bound) in [("TTFT", &replayed.ttft, 0.15), ("TPOT", &replayed.tpot, bound)] {
+                let (measured, twin) = Replayed::quantile(pairs, 0.99);
+                let off = twin / measured - 1.0;
+                let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+                let bounded = format!("within {:.0} %", bound * 100.0);
+                table.row(&format!("{name} by {by}: {metric} p99"), said, &bounded, off.abs() <= bound);
+            }
+        }
+        // Where the TPOT p99 of the four levels crosses its promise.
+        const DRIVEN: f64 = 15.79;
+        let off = run.limit("t002-p02", None, &fit.costs).unwrap().0 / DRIVEN - 1.0;
+        let said = format!("{:.2}, {:+.1} %", DRIVEN * (1.0 + off), off * 100.0);
+        table.row(&format!("limit by {by}, req/s, for {DRIVEN} driven"), said, "within 5 %", off.abs() <= 0.05);
+    }
+}
+
+/// The seconds between the tokens of requests, by their number: `ID,GAP GAP ...` with gaps in tenths of a millisecond.
+fn gaps(file: &Path) -> BTreeMap<u32, Vec<f32>> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = |line: &str| {
+        let (id, gaps) = line.split_once(',').unwrap();
+        let seconds = |gap: &str| gap.parse::<f32>().unwrap() * 1e-4;
+        (id.parse().unwrap(), gaps.split_whitespace().map(seconds).collect())
+    };
+    text.lines().map(line).collect()
 }
 
 /// Rates above the limit, by a twin that has not seen the probe.

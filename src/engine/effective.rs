@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::log_lines;
 use super::metrics::Page;
 use crate::settings::Secrets;
-use crate::space::{Point, Value};
+use crate::space::{Point, Space, Value};
 
 /// What the engine says it runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,14 @@ const STARTED_WITH: &[&str] = &[
 ];
 
 impl Effective {
+    /// A point with the values in force of those parameters that it leaves to the engine.
+    pub fn complete(&self, space: &Space, point: Point) -> Point {
+        space.parameters.iter().fold(point, |point, parameter| match self.values.get(&parameter.name) {
+            Some(value) if point.get(&parameter.name).is_none() => point.with(&parameter.name, value.clone()),
+            _ => point,
+        })
+    }
+
     /// Reads the log of a start. What the engine resolved counts for more than what it was given.
     pub fn from_log(log: &str) -> Self {
         let mut given = BTreeMap::new();

@@ -61,8 +61,9 @@ impl LiveLimits {
     }
 }
 
-/// The point to launch an engine with that shall later take the limits of others: this one, with limits as large as the space has them. None
-/// where no limit is tuned, one is left to the engine or refused by it, or the engine's arguments make it another one.
+/// The point to launch an engine with that shall later take the limits of others: this one, with limits as large as the space has them, or as
+/// it stands where a limit is left to the engine, which then tells its own. None where no limit is tuned, or the engine's arguments make it
+/// another one.
 pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
     let stays =
         |word: &String| STAY.iter().any(|stay| word.trim_start_matches('-').replace('_', "-").starts_with(stay));
@@ -71,6 +72,10 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
         return None;
     }
     let tuned = plan.space.parameters.iter().filter(|p| is_limit(&p.name));
+    let is_choice = tuned.clone().any(|p| p.values.len() > 1);
+    if tuned.clone().any(|p| point.get(&p.name).is_none()) {
+        return is_choice.then(|| point.clone());
+    }
     let mut widest = point.clone();
     for parameter in tuned.clone() {
         let (Some(Value::Int(_)), Some(largest @ Value::Int(_))) =
@@ -80,7 +85,6 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
         };
         widest = widest.with(&parameter.name, largest.clone());
     }
-    let is_choice = tuned.clone().any(|p| p.values.len() > 1);
     let widest = if plan.space.admits(&widest) { widest } else { point.clone() };
     (is_choice && serves(&widest, point)).then_some(widest)
 }
@@ -153,7 +157,8 @@ mod tests {
         for stay in ["--speculative-config", "--data-parallel-size=2", "--scheduler_cls", "--enable-expert-parallel"] {
             assert_eq!(widest(&plan(&format!("\"{stay}\", ")), &asked), None, "{stay}");
         }
-        assert_eq!(widest(&plan(""), &Point::default()), None, "what the engine chooses is not known yet");
+        let chosen = Point::default();
+        assert_eq!(widest(&plan(""), &chosen), Some(chosen), "what the engine chooses bounds what it takes later");
         assert_eq!(
             widest(&plan(""), &point(0.9, 1024, 512)),
             None,

@@ -1,6 +1,6 @@
 //! YAML as a tree that knows where each node stands, down to the byte.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, StructureStyle};
@@ -250,6 +250,14 @@ struct Open {
     node: Node,
     /// A key that waits for its value.
     key: Option<Node>,
+    /// The names of a mapping so far.
+    names: HashSet<String>,
+}
+
+impl Open {
+    fn new(node: Node) -> Self {
+        Self { node, key: None, names: HashSet::new() }
+    }
 }
 
 impl Builder<'_> {
@@ -281,12 +289,12 @@ impl Builder<'_> {
             }
             Event::SequenceStart(style, anchor, tag) => {
                 let kind = Kind::Sequence { items: Vec::new(), flow: flow(style) };
-                self.open.push(Open { node: node(kind, anchor, tag.map(|t| t.original())), key: None });
+                self.open.push(Open::new(node(kind, anchor, tag.map(|t| t.original()))));
                 Ok(())
             }
             Event::MappingStart(style, anchor, tag) => {
                 let kind = Kind::Mapping { entries: Vec::new(), flow: flow(style) };
-                self.open.push(Open { node: node(kind, anchor, tag.map(|t| t.original())), key: None });
+                self.open.push(Open::new(node(kind, anchor, tag.map(|t| t.original()))));
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
@@ -316,7 +324,7 @@ impl Builder<'_> {
             (Kind::Sequence { items, .. }, _) => items.push(done),
             (Kind::Mapping { entries, .. }, Some(key)) => {
                 if let Some(name) = key.text()
-                    && entries.iter().any(|(known, _)| known.text() == Some(name))
+                    && !open.names.insert(name.to_owned())
                 {
                     return Err(NotYaml { at: key.span.start, says: format!("the key `{name}` stands twice") });
                 }

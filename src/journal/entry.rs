@@ -189,6 +189,11 @@ impl Purpose {
         matches!(self, Self::Certify | Self::CertifyBaseline)
     }
 
+    /// Whether its engine is one with exactly the arguments that are going to be deployed, launched for it.
+    pub fn launches_plainly(self) -> bool {
+        self == Self::Certify
+    }
+
     /// As a person says it.
     pub fn name(self) -> &'static str {
         match self {

@@ -182,7 +182,8 @@ impl RealRig {
             return Err(unmoved());
         }
         let effective = running.endpoints.effective(&running.child.output().text()).await.without(&self.secrets);
-        let widest = running.live.as_ref().map(|live| live.widest.clone());
+        let space = &self.plan.space;
+        let widest = running.live.as_ref().map(|live| effective.complete(space, live.widest.clone()));
         let ready = Ready {
             took: begun.elapsed().into(),
             effective: if widest.is_some() { with_limits(effective, point) } else { effective },
@@ -195,6 +196,7 @@ impl RealRig {
             process: Process { altered: false, widest, stays: self.stays.clone().filter(|_| trial.on.is_some()) },
         };
         if let Some(running) = &mut self.running {
+            running.live.iter_mut().zip(&ready.process.widest).for_each(|(live, told)| live.widest.clone_from(told));
             running.serving = Some((server, ready.clone()));
         }
         Ok(ready)

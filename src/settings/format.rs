@@ -171,7 +171,7 @@ pub static ENGINE: Table = Table {
     ],
 };
 
-const LIVE: &str = "Whether the search changes the limits of a running engine instead of launching it for each point; what is certified is launched.";
+const LIVE: &str = "Whether the search changes the limits of a running engine instead of launching it for each point; the best point is launched for its proof.";
 const ENDPOINT: Kind = Kind::Word(&["completions", "chat"]);
 const ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant"]);
 const RECORDED_ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant", "recorded"]);

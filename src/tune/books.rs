@@ -139,10 +139,10 @@ impl<'a> Books<'a> {
         Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
     }
 
-    /// Whether an engine for this may be one that alters its limits: what certifies is launched plainly, and so is everything once an engine
-    /// was found unable to.
+    /// Whether an engine for this may be one that alters its limits: what is going to be deployed is launched plainly, and so is everything
+    /// once an engine was found unable to.
     pub(super) fn may_alter(&self, wanted: &Wanted) -> bool {
-        !wanted.purpose.certifies() && widest(self.plan, &wanted.point).is_some() && !self.stays()
+        !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.stays()
     }
 
     /// Whether some engine was found unable to alter its limits.

@@ -1,4 +1,5 @@
-//! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough.
+//! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough. The defaults,
+//! which nobody is going to deploy by it, are proved on an engine that runs already, where one can take their limits.
 //!
 //! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
 //! launches that are slower than this one (`launches`).
@@ -127,7 +128,7 @@ impl<R: Rig> Session<'_, R> {
         Ok(placed)
     }
 
-    /// Drives cold engines, each on a worker of its own, with the same fresh arrivals near their estimates until their limits are known to the
+    /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates until their limits are known to the
     /// precision asked for, or the budget ends but for so many certifications that come after. Beside a `rival`, whose limit is known with
     /// that error, it is also enough to be surely below it; for a baseline that is the best point beside it. What could not be proved is
     /// among what was left out.
@@ -138,8 +139,10 @@ impl<R: Rig> Session<'_, R> {
         certifications: u32,
     ) -> Result<(), BenchError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
-        let (price, mut committed) = (self.prices().launch + self.prices().certify, Seconds(0.0));
+        let (prices, mut committed) = (self.prices(), Seconds(0.0));
         proving.retain(|one| {
+            let wanted = Wanted { purpose: one.purpose, point: one.point.clone(), anew: false };
+            let price = prices.certify + prices.preparing(self.bench.before(one.worker, &wanted));
             let affords = self.affords(committed + price, certifications);
             if affords {
                 committed += price;

@@ -83,12 +83,16 @@ impl Prices {
 
     /// What a probe takes that sends for so long, with what has to be done before.
     pub(super) fn probe(&self, sends: Seconds, before: Before) -> Seconds {
-        let before = match before {
+        sends + self.drain + self.preparing(before)
+    }
+
+    /// What has to be done before a point can be probed takes so long.
+    pub(super) fn preparing(&self, before: Before) -> Seconds {
+        match before {
             Before::Nothing => Seconds(0.0),
             Before::Altering => self.alter,
             Before::Launching => self.launch,
-        };
-        sends + self.drain + before
+        }
     }
 
     /// What is reserved for one certification.

@@ -141,10 +141,8 @@ impl RecordedRun {
     /// Adds a probe that another program recorded, under the limits of a probe of this run.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub fn add(&mut self, name: &str, file: &Path, like: &str, window: Window) -> Result<(), String> {
-        let bytes = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let records = read_records(&bytes[..]).map_err(|e| format!("{}: {e}", file.display()))?;
+    /// No probe has that name.
+    pub fn add(&mut self, name: &str, records: Vec<RequestRecord>, like: &str, window: Window) -> Result<(), String> {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };

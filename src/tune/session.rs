@@ -6,7 +6,6 @@ use super::cost::{Before, Prices, forecast};
 use super::foresight::Foresight;
 use super::worker::{Asking, Wanted};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::engine::effective::Effective;
 use crate::journal::{Conclusion, Placed, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
@@ -42,6 +41,8 @@ pub struct Session<'a, R> {
     pub(super) lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub(super) bound: Vec<Point>,
+    /// The defaults, once they started.
+    defaults: Option<Point>,
 }
 
 /// A question of the strategy on its way to a worker.
@@ -66,6 +67,7 @@ impl<'a, R: Rig> Session<'a, R> {
             nearest: None,
             lacks_cache: false,
             bound: Vec::new(),
+            defaults: None,
         }
     }
 
@@ -114,6 +116,12 @@ impl<'a, R: Rig> Session<'a, R> {
         let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
         let mut best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point.clone()) };
         let (mut later, mut beside_proved) = (beside, None);
+        if self.bench.workers() == 1
+            && let Some(beside) = later.take_if(|_| self.serves_defaults())
+        {
+            // Before the engine that serves them makes room for that of the best point: it saves a launch.
+            beside_proved = Some(self.certify(Purpose::CertifyBaseline, beside, None, 1).await?);
+        }
         match later.take_if(|_| self.bench.workers() > 1) {
             Some(beside) => {
                 let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, beside)];
@@ -151,8 +159,9 @@ impl<'a, R: Rig> Session<'a, R> {
         match self.bench.launch(Purpose::Baseline, &point).await? {
             Ok(ready) => {
                 self.started = true;
-                let point = complete(self.plan, point, &ready.effective);
+                let point = ready.effective.complete(&self.plan.space, point);
                 self.bench.known_as(&point);
+                self.defaults = Some(point.clone());
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
                 let mut strategy = search::strategy(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
@@ -324,8 +333,17 @@ impl<'a, R: Rig> Session<'a, R> {
 
     /// Whether a step fits before the budget ends, with `certifications` still to come.
     pub(super) fn affords(&self, price: Seconds, certifications: u32) -> bool {
-        let reserve = self.prices().certification() * f64::from(certifications);
+        let prices = self.prices();
+        // The last is that of the best point, which is always launched.
+        let saved = if certifications > 1 && self.serves_defaults() { prices.launch } else { Seconds(0.0) };
+        let reserve = prices.certification() * f64::from(certifications) - saved;
         self.bench.spent().0 + price.0 + reserve.0 <= self.budget().0
+    }
+
+    /// Whether the first worker's engine can be that of the defaults without a launch.
+    fn serves_defaults(&self) -> bool {
+        let wanted = |point: &Point| Wanted { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
+        self.defaults.as_ref().is_some_and(|point| self.bench.before(0, &wanted(point)) == Before::Altering)
     }
 
     /// Says what was spent, and how much is wanted for what is left to do.
@@ -368,10 +386,3 @@ fn traffic_of(ask: &ProbeAsk) -> Traffic {
     }
 }
 
-/// A point with the defaults that the engine itself tells for parameters without one.
-fn complete(plan: &Plan, point: Point, effective: &Effective) -> Point {
-    plan.space.parameters.iter().fold(point, |point, parameter| match effective.values.get(&parameter.name) {
-        Some(value) if point.get(&parameter.name).is_none() => point.with(&parameter.name, value.clone()),
-        _ => point,
-    })
-}

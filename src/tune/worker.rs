@@ -64,7 +64,7 @@ impl Current {
     /// Whether its process serves what is wanted, without another launch.
     pub(super) fn serves(&self, wanted: &Wanted) -> bool {
         let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
-        !wanted.purpose.certifies() && self.widest.as_ref().is_some_and(fits)
+        !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 
     /// The same trial once more.

@@ -4,8 +4,8 @@
     tests/real/truth.py RUN-FOLDER SPACE.toml [SECONDS=75] [SHARES=0.95,1.0,1.05,1.1]
 
 AUTOTUNE names the program (default target/release/autotune), ROUNDS how often each engine is driven (default 1; with 2 in the order
-A B B A), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`. The engine is the space file's. The rate where
-the p99 that comes nearest to its promise crosses it is read from a straight line through log p99 over log rate.
+A B B A), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`. The engine is the space file's. The limit is
+the rate, of those that arrived, where a straight line through log p99 over log rate crosses a promise; the lowest over all promises.
 """
 import json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
@@ -71,7 +71,7 @@ def drive(name, point, seed):
         (found,) = [f"{folder}/{file}" for file in os.listdir(folder) if file.endswith(".json") and file != "ladder.json"
                     and abs(json.load(open(f"{folder}/{file}"))["request_rate"] - float(rate)) < 1e-6 * float(rate)]
         level = json.load(open(found))
-        levels.append({"asked": float(rate), "requests": level["completed"], "failed": level["failed"],
+        levels.append({"asked": float(rate), "arrived": level["num_prompts"] / level["duration"], "requests": level["completed"], "failed": level["failed"],
                        **{f"{metric}_p99": level[f"p99_{metric}_ms"] / 1e3 for metric in ("ttft", "tpot")}})
     return levels
 
@@ -82,7 +82,7 @@ def crossing(levels):
     for promise, limit in limits.items():
         if not all(level.get(promise) for level in levels):
             continue
-        x = [math.log(level["asked"]) for level in levels]
+        x = [math.log(level["arrived"]) for level in levels]
         y = [math.log(level[promise] / limit) for level in levels]
         mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
         slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
@@ -92,17 +92,19 @@ def crossing(levels):
 
 sides = {"best": outcome["best"], "defaults": outcome["baseline"]}
 sides = {name: point for name, point in sides.items() if point and point.get("certified_rate")}
+if outcome["best"] and outcome["baseline"] and outcome["best"]["parameters"] == outcome["baseline"]["parameters"]:
+    sides.pop("defaults", None)
 rounds = [list(sides), list(sides)[::-1]][: int(os.environ.get("ROUNDS", "1"))]
 driven = {name: [] for name in sides}
 for seed, order in enumerate(rounds, 1):
     for name in order:
         driven[name] += drive(name, sides[name], seed)
 result = {}
-print(f"{'side':9} {'asked':>7} {'of certified':>12} {'requests':>8} {'failed':>6}  " + "  ".join(f"{promise} (limit)" for promise in limits))
+print(f"{'side':9} {'asked':>7} {'arrived':>7} {'of certified':>12} {'requests':>8} {'failed':>6}  " + "  ".join(f"{promise} (limit)" for promise in limits))
 for name, levels in driven.items():
     for level in levels:
         told = "  ".join(f"{1e3 * level[promise]:7.1f} ({1e3 * limit:.0f})" for promise, limit in limits.items() if promise in level)
-        print(f"{name:9} {level['asked']:7.2f} {level['asked'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
+        print(f"{name:9} {level['asked']:7.2f} {level['arrived']:7.2f} {level['arrived'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
     promise, limit = crossing(levels)
     certified = sides[name]["certified_rate"]
     result[name] = {"certified": certified, "limit": limit, "binding": promise, "certified_of_limit": certified / limit, "levels": levels}

@@ -1,5 +1,6 @@
 //! Arguments in one text: the engine's command in a shell script, or an environment variable that a script splits into words.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::{Words, Written};
@@ -79,8 +80,9 @@ impl<'m> Line<'m> {
         let written = |gap: &Range<usize>| &self.file[self.layer.outer(gap)];
         let on_lines: Vec<&Range<usize>> = gaps.iter().filter(|gap| written(gap).contains('\n')).collect();
         let gaps: Vec<&Range<usize>> = if on_lines.is_empty() { gaps.iter().collect() } else { on_lines };
-        let alike = |gap: &Range<usize>| gaps.iter().filter(|other| written(other) == written(gap)).count();
-        let best = gaps.iter().rev().max_by_key(|gap| alike(gap));
+        let mut alike: HashMap<&str, usize> = HashMap::new();
+        gaps.iter().for_each(|gap| *alike.entry(written(gap)).or_default() += 1);
+        let best = gaps.iter().rev().max_by_key(|gap| alike[written(gap)]);
         best.map_or_else(|| Piece::Text(" ".to_owned()), |gap| Piece::Copy((*gap).clone()))
     }
 

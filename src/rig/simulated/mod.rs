@@ -136,8 +136,8 @@ impl SimulatedRig {
         Ok(Some(Ready { took, process, ..self.ready(&engine, warmed) }))
     }
 
-    /// What an engine says of itself.
-    fn ready(&self, Engine { flags, limits, .. }: &Engine, warmed: Warmed) -> Ready {
+    /// What an engine says that it runs.
+    fn effective(Engine { flags, limits, .. }: &Engine) -> Effective {
         let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
         effective.values.extend([
             ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
@@ -146,10 +146,15 @@ impl SimulatedRig {
             ("max-model-len".to_owned(), Value::Int(i64::from(flags.max_model_len))),
             ("enable-prefix-caching".to_owned(), Value::Bool(flags.prefix_caching)),
         ]);
+        effective
+    }
+
+    /// What an engine says of itself.
+    fn ready(&self, engine: &Engine, warmed: Warmed) -> Ready {
         Ready {
             took: Seconds(0.0),
             warm_up: None,
-            effective,
+            effective: Self::effective(engine),
             model: format!("simulated {}", self.profile.name),
             gpus: Vec::new(),
             shared: self.profile.shared,
@@ -239,6 +244,7 @@ impl Rig for SimulatedRig {
         if let Some((on, widest)) = widest {
             match self.engine(&widest, launch) {
                 Ok(engine) => {
+                    let widest = Self::effective(&engine).complete(&self.plan.space, widest);
                     process.widest = Some(widest.clone());
                     wide = Some((engine, (on, widest)));
                 }

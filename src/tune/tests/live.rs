@@ -26,7 +26,7 @@ fn starts(entries: &[Entry]) -> Vec<(Purpose, Process)> {
 }
 
 #[tokio::test]
-async fn one_launch_serves_the_search_and_each_proof_has_its_own() {
+async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_own_arguments() {
     let mut plan = alive(small());
     // Whoever is cut pays for a launch once more: the budget must not end for that.
     plan.budget.gpu_time *= 2;
@@ -37,7 +37,7 @@ async fn one_launch_serves_the_search_and_each_proof_has_its_own() {
     let shares = |purpose: Purpose| purpose == Purpose::Search;
     assert!(starts.iter().filter(|(purpose, _)| shares(*purpose)).count() > 3, "{starts:?}");
     for (purpose, process) in &starts[1..] {
-        assert!(!purpose.certifies() || *process == Process::default(), "{purpose:?} {process:?}");
+        assert!(!purpose.launches_plainly() || *process == Process::default(), "{purpose:?} {process:?}");
     }
     // What the memory holds is known at the launch: the first point with another share is launched, and the others run on that.
     let launched = starts.iter().filter(|(purpose, process)| shares(*purpose) && !process.altered).count();
@@ -46,4 +46,21 @@ async fn one_launch_serves_the_search_and_each_proof_has_its_own() {
     let failed = entries.iter().filter(|e| matches!(e.record, Record::NotReady { .. })).count() as u32;
     assert_eq!(Cost::of(&entries).launches, counted + failed);
     resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
+}
+
+#[tokio::test]
+async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_another_launch() {
+    let mut plan = alive(small());
+    plan.space.parameters.iter_mut().for_each(|parameter| parameter.default = None);
+    // A memory share of their own would need a launch.
+    plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
+    let Run { answer, entries, .. } = run_again(&plan, 3, Vec::new(), Uneventful, &Memory::default()).await;
+    let answer = answer.unwrap();
+    let starts = starts(&entries);
+    let (_, first) = &starts[0];
+    assert!(first.widest.as_ref().is_some_and(|told| told.get("max-num-seqs").is_some()), "{first:?}");
+    assert!(answer.best.is_some_and(|best| Some(best.point) != answer.baseline.map(|baseline| baseline.point)));
+    let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
+    let [(Purpose::CertifyBaseline, defaults), (Purpose::Certify, best)] = proofs[..] else { panic!("{proofs:?}") };
+    assert!(defaults.altered && *best == Process::default(), "{proofs:?}");
 }
