@@ -385,4 +385,3 @@ fn traffic_of(ask: &ProbeAsk) -> Traffic {
         Traffic::Window(ask.rate)
     }
 }
-
