@@ -144,7 +144,8 @@ impl<R: Rig> Session<'_, R> {
             if affords {
                 committed += price;
             } else {
-                self.left_out(format!("{}: the budget ended", one.what()));
+                let ended = self.budget_ended(committed + price, certifications);
+                self.left_out(format!("{}: {ended}", one.what()));
             }
             affords
         });
@@ -327,8 +328,8 @@ impl<R: Rig> Session<'_, R> {
         let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
         let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(Some(ceiling));
-        self.note(&format!(
-            "nothing above {ceiling} is certified: a burst may come from which the engine does not recover"
+        self.detail(&format!(
+            "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
         ));
     }
 
