@@ -75,7 +75,7 @@ impl Lines {
                 let log = (!alters).then(|| format!("trials/t{trial:03}-{attempt}/engine.log"));
                 self.trials.insert(*trial, Trial { purpose: *purpose, log });
                 let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-                let how = if *alters { "running engine takes" } else { "starting with" };
+                let how = if *alters { "altering the running engine to" } else { "starting with" };
                 format!("trial {trial}, {}{again}: {how} {}", purpose.name(), self.beside_defaults(point))
             }
             Event::Ready { trial, ready, mismatches } => {
@@ -89,7 +89,7 @@ impl Lines {
                 };
                 said.extend(mismatches.iter().map(differs));
                 said.extend(ready.process.stays.as_ref().map(|why| {
-                    format!("the running engine takes no other limits, so every point is launched ({why})")
+                    format!("it cannot alter its limits while it runs, so every point is launched ({why})")
                 }));
                 if said.is_empty() {
                     return None;

@@ -29,8 +29,8 @@ impl Terminal {
     /// With the reasons of each decision where they are asked for.
     pub fn new(verbose: bool) -> Self {
         let bar = ProgressBar::new(1000);
-        // The last part is cut where the terminal is narrow.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:12}] {elapsed:>3} {wide_msg}") {
+        // The last part is cut where the terminal is narrow. With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:12}] {elapsed:>3} {wide_msg}\r") {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(Duration::from_millis(120));

@@ -29,6 +29,10 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     for what in &outcome.left_out {
         text += &wrapped(&format!("Left out: {what}"), "  ");
     }
+    if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
+        let interval = interval(gain.from, gain.to);
+        text += &wrapped(&format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0), "  ");
+    }
     let cost = &outcome.cost;
     let together = match (outcome.workers, outcome.elapsed) {
         (Some(workers @ 2..), Some(elapsed)) => format!(" of {workers} workers in {elapsed}"),
@@ -83,33 +87,29 @@ fn source(outcome: &Outcome) -> String {
 
 /// The answer in a sentence.
 fn headline(outcome: &Outcome) -> String {
-    let because = |what: &str| format!("{what}: {}.", outcome.because.trim_end_matches('.'));
-    let Some(best) = &outcome.best else {
-        return because(match outcome.status {
-            Status::NotReachable => "The promises cannot be kept",
-            Status::NeverStarted => "The engine never started",
-            Status::Interrupted => "Interrupted",
-            Status::Certified | Status::Uncertified => "No answer",
-        });
-    };
-    match (best.certified_rate, outcome.gain) {
-        _ if outcome.status == Status::Interrupted => because("Interrupted"),
-        (Some(_), _) if defaults_win(outcome) => "The defaults are the best point found. Change nothing.".to_owned(),
-        (Some(_), Some(gain)) => {
-            let [gain, from, to] =
-                [gain, outcome.gain_interval.map_or(0.0, |i| i[0]), outcome.gain_interval.map_or(0.0, |i| i[1])]
-                    .map(|share| share * 100.0);
-            let interval = match outcome.gain_interval {
-                Some(_) => format!(" (90 % interval: {from:+.0} to {to:+.0} %)"),
-                None => String::new(),
-            };
+    let best = outcome.best.as_ref().filter(|_| outcome.status != Status::Interrupted);
+    let certified = best.map(|best| best.certified_rate.is_some());
+    match (certified, outcome.gain) {
+        (None, _) => {
+            let (first, rest) = outcome.because.split_at(outcome.because.chars().next().map_or(0, char::len_utf8));
+            format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
+        }
+        (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
+        (Some(true), _) if defaults_win(outcome) => {
+            "The defaults are the best point found: keep your arguments.".to_owned()
+        }
+        (Some(true), None) => "The tuned arguments are certified, the defaults are not.".to_owned(),
+        (Some(true), Some(gain)) => {
+            let interval = outcome.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
             let unsure =
                 if outcome.gain_interval.is_some_and(|[from, _]| from <= 0.0) { " It may be no gain." } else { "" };
-            format!("The tuned arguments serve {gain:.0} % more than the defaults{interval}.{unsure}")
+            format!("The tuned arguments serve {:.0} % more than the defaults{interval}.{unsure}", gain * 100.0)
         }
-        (Some(_), None) => "The tuned arguments are certified, the defaults are not.".to_owned(),
-        (None, _) => "Not certified: the rates below are estimates of the search.".to_owned(),
     }
+}
+
+fn interval(from: f64, to: f64) -> String {
+    format!(" (90 %: {:+.0} to {:+.0} %)", from * 100.0, to * 100.0)
 }
 
 fn defaults_win(outcome: &Outcome) -> bool {
@@ -224,7 +224,7 @@ fn next(outcome: &Outcome, folder: &Path) -> String {
         Status::NeverStarted => ("correct the space file or the machine, then", format!("{again} --fresh")),
         Status::Interrupted => ("continue", format!("{again} --resume")),
     };
-    format!("Next: {what}:\n  {command}\n")
+    format!("Next: {what}\n  {command}\n")
 }
 
 /// The text in lines of [`WIDTH`] columns, those behind the first one indented; a word that is longer has a line of its own.
@@ -260,7 +260,29 @@ mod tests {
 
     #[test]
     fn the_answer_is_a_sentence_a_table_and_a_command() {
-        insta::assert_snapshot!(said(&stored()), @"");
+        insta::assert_snapshot!(said(&stored()), @"
+
+        Simulated engine: no number is a measurement.
+
+        The tuned arguments serve 22 % more than the defaults (90 %: +16 to +30 %).
+
+                                       defaults        tuned
+          certified rate             65.9 req/s   80.7 req/s
+            confidence                     95 %         95 %
+          breaks first                 ttft_p99     tpot_p99
+          measured at                67.9 req/s   84.9 req/s
+            requests                        399          510
+            tpot_p99, limit 7.0 ms       4.9 ms       7.0 ms
+            ttft_p99, limit 150 ms      83.5 ms      90.1 ms
+
+          gpu-memory-utilization   0.85 -> 0.94
+          max-num-batched-tokens   2048 -> 256
+          max-num-seqs             128 -> 16
+
+        Cost: 8 launches, 12 probes, 39.5 s of engine time
+        Next: put the arguments into your manifest
+          autotune export --outcome autotune-out/quickstart --manifest deployment.yaml --form diff
+        ");
     }
 
     #[test]
@@ -268,7 +290,29 @@ mod tests {
         let mut outcome = stored();
         outcome.best.clone_from(&outcome.baseline);
         outcome.left_out = vec!["12 of the candidates: the budget ended; 20 min are expected to be enough".to_owned()];
-        insta::assert_snapshot!(said(&outcome), @"");
+        insta::assert_snapshot!(said(&outcome), @"
+
+        Simulated engine: no number is a measurement.
+
+        The defaults are the best point found: keep your arguments.
+
+                                       defaults
+          certified rate             65.9 req/s
+            confidence                     95 %
+          breaks first                 ttft_p99
+          measured at                67.9 req/s
+            requests                        399
+            tpot_p99, limit 7.0 ms       4.9 ms
+            ttft_p99, limit 150 ms      83.5 ms
+
+          gpu-memory-utilization   0.85
+          max-num-batched-tokens   2048
+          max-num-seqs             128
+
+        Left out: 12 of the candidates: the budget ended; 20 min are expected to be
+          enough
+        Cost: 8 launches, 12 probes, 39.5 s of engine time
+        ");
     }
 
     #[test]
