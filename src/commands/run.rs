@@ -7,8 +7,7 @@ use super::lead::{Crew, rigs, token};
 use super::lend::lend;
 use super::stop::{PATIENCE, Stop};
 use super::{
-    Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
-    simulated_profile, sink,
+    Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
 use crate::cli::{RunArgs, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
@@ -18,6 +17,7 @@ use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
 use crate::settings::redact_plan;
 use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Bench, BenchError, Folder, Session};
+use crate::twin::Profile;
 
 /// Runs, resumes or shows a session, and returns its exit code.
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
@@ -61,7 +61,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         finish(&out, &opened.journal, &args)?;
         return Ok(code);
     }
-    let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
+    let simulates =
+        |profile: &Profile| format!("simulated engine (profile {}): no number is a measurement", profile.name);
+    let said = [simulated.as_ref().map(simulates), corpus_says(&plan.workload, &corpus)];
     said.iter().flatten().filter(|_| !args.quiet).for_each(|says| complain(says));
     let about = About {
         autotune: env!("CARGO_PKG_VERSION"),

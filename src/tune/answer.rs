@@ -113,9 +113,9 @@ impl<R: Rig> Session<'_, R> {
         match best {
             Some((change, there)) => {
                 let value = Seconds(limit.at_most.0 * there.exp());
-                format!("; {change} moves it most, to about {value} as the twin sees it")
+                format!("; {change} moves it most, to about {value} by the simulation")
             }
-            None => "; no single parameter moves it by more than 1 %, as the twin sees it".to_owned(),
+            None => "; no single parameter moves it by more than 1 %, by the simulation".to_owned(),
         }
     }
 }
