@@ -98,7 +98,7 @@ impl Lines {
             }
             Event::Failed { trial, diagnosis, again } => self.failed(*trial, diagnosis, *again),
             Event::Probing { trial, rate, length } if self.verbose => match *rate {
-                ALL_AT_ONCE => format!("trial {trial}: sending {} requests at once", (length.0 * rate.0).round()),
+                ALL_AT_ONCE => format!("trial {trial}: sending requests at once"),
                 rate => format!("trial {trial}: probing {rate} for {length}"),
             },
             Event::Probed { trial, rate, verdict } => format!("trial {trial}: {}", self.probed(*trial, *rate, verdict)),
@@ -180,21 +180,22 @@ impl Lines {
     }
 
     fn probed(&self, trial: u32, rate: Rate, verdict: &Verdict) -> String {
-        let certifies = self.trials.get(&trial).is_some_and(|trial| trial.purpose.certifies());
+        let purpose = self.trials.get(&trial).map(|trial| trial.purpose);
         let limits: Vec<String> = verdict.limits.iter().map(LimitResult::beside_its_limit).collect();
         let limits = limits.join(", ");
         let said = if rate == ALL_AT_ONCE {
             // Answers that were not awaited are cut.
             let failed: u64 = verdict.errors.iter().filter(|(class, _)| *class != "cut").map(|(_, count)| count).sum();
             let failed = if failed > 0 { format!("{failed} failed") } else { "no error".to_owned() };
-            format!("{} requests at once, to see the largest batch: {failed}", verdict.counted)
+            let why = if purpose == Some(Purpose::Memory) { "check the memory" } else { "see the largest batch" };
+            format!("{} requests at once, to {why}: {failed}", verdict.counted)
         } else if verdict.outcome == Outcome::Void {
             format!("{rate} says nothing: {}", verdict.because)
         } else if verdict.saturated {
             format!("{rate} is too much, the queue grows: {limits}")
         } else if !verdict.complete && verdict.outcome == Outcome::Fail {
             format!("{rate} is too much, stopped early: {}", verdict.because)
-        } else if certifies || verdict.outcome == Outcome::Unresolved {
+        } else if purpose.is_some_and(Purpose::certifies) || verdict.outcome == Outcome::Unresolved {
             format!("{rate}, {:.0} % sure: {limits}", (verdict.confidence * 100.0).floor())
         } else if verdict.outcome == Outcome::Pass {
             format!("{rate} holds: {limits}")

@@ -95,6 +95,9 @@ fn headline(outcome: &Outcome) -> String {
             format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
         }
         (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
+        (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
+            "The defaults are the best point found before the budget ended.".to_owned()
+        }
         (Some(true), _) if defaults_win(outcome) => {
             "The defaults are the best point found: keep your arguments.".to_owned()
         }
@@ -110,6 +113,11 @@ fn headline(outcome: &Outcome) -> String {
 
 fn interval(from: f64, to: f64) -> String {
     format!(" (90 %: {:+.0} to {:+.0} %)", from * 100.0, to * 100.0)
+}
+
+/// Whether points or proofs were left out for want of a budget.
+fn ended_early(outcome: &Outcome) -> bool {
+    outcome.left_out.iter().any(|what| what.contains("the budget ended"))
 }
 
 fn defaults_win(outcome: &Outcome) -> bool {
@@ -212,12 +220,15 @@ fn next(outcome: &Outcome, folder: &Path) -> String {
     let export = format!("autotune export --outcome {folder} --manifest deployment.yaml --form diff");
     let again = format!("autotune --space {} --out {folder}", shell_quoted(&outcome.space_file));
     let (what, command) = match outcome.status {
+        Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
+            ("try what was left out, with a larger budget", format!("{again} --fresh --budget TIME"))
+        }
         Status::Certified if defaults_win(outcome) => return String::new(),
         Status::Certified => ("put the arguments into your manifest", export),
         Status::Uncertified if outcome.best.is_some() => {
             ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
         }
-        Status::Uncertified => ("run it again with a larger --budget", format!("{again} --fresh")),
+        Status::Uncertified => ("run it again with a larger budget", format!("{again} --fresh --budget TIME")),
         Status::NotReachable => {
             ("raise the limits in [slo] or search other parameters, then", format!("{again} --fresh"))
         }
@@ -289,12 +300,13 @@ mod tests {
     fn the_defaults_that_win_are_printed_once() {
         let mut outcome = stored();
         outcome.best.clone_from(&outcome.baseline);
-        outcome.left_out = vec!["12 of the candidates: the budget ended; 20 min are expected to be enough".to_owned()];
+        outcome.left_out =
+            vec!["12 of the candidates: the budget ended; --budget 20m is expected to be enough".to_owned()];
         insta::assert_snapshot!(said(&outcome), @"
 
         Simulated engine: no number is a measurement.
 
-        The defaults are the best point found: keep your arguments.
+        The defaults are the best point found before the budget ended.
 
                                        defaults
           certified rate             65.9 req/s
@@ -309,9 +321,11 @@ mod tests {
           max-num-batched-tokens   2048
           max-num-seqs             128
 
-        Left out: 12 of the candidates: the budget ended; 20 min are expected to be
-          enough
+        Left out: 12 of the candidates: the budget ended; --budget 20m is expected to
+          be enough
         Cost: 8 launches, 12 probes, 39.5 s of engine time
+        Next: try what was left out, with a larger budget
+          autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget TIME
         ");
     }
 

@@ -213,7 +213,7 @@ impl<R: Rig> Session<'_, R> {
             let again = attempt > 0 && one.certifier.wants_launches();
             let price = self.prices().certify + if again { self.prices().launch } else { Seconds(0.0) };
             if attempt > 0 && !self.affords(committed + price, certifications) {
-                one.ended = Some("the budget".to_owned());
+                one.ended = Some(self.budget_ended(committed + price, certifications));
                 continue;
             }
             committed += price;

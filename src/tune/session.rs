@@ -358,8 +358,10 @@ impl<'a, R: Rig> Session<'a, R> {
     /// That the budget ended, and which one would have held this price with `certifications` behind it; a tenth more for what nobody foresees.
     pub(super) fn budget_ended(&self, price: Seconds, certifications: u32) -> String {
         let reserve = self.prices().certification() * f64::from(certifications);
-        let enough = (self.bench.spent() + price + reserve) * 1.1;
-        format!("the budget ended; {} are expected to be enough", Seconds(enough.0.max(self.budget().0)))
+        let enough = f64::max((self.bench.spent() + price + reserve).0 * 1.1, self.budget().0);
+        let time =
+            if enough < 100.0 { format!("{:.0}s", enough.ceil()) } else { format!("{:.0}m", (enough / 60.0).ceil()) };
+        format!("the budget ended; --budget {time} is expected to be enough")
     }
 
     pub(super) fn left_out(&mut self, what: String) {
