@@ -321,8 +321,8 @@ mod tests {
           max-num-batched-tokens   2048
           max-num-seqs             128
 
-        Left out: 12 of the candidates: the budget ended; --budget 20m is expected to
-          be enough
+        Left out: 12 of the candidates: the budget ended; --budget 20m is expected to be
+          enough
         Cost: 8 launches, 12 probes, 39.5 s of engine time
         Next: try what was left out, with a larger budget
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget TIME
