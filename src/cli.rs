@@ -379,6 +379,9 @@ pub struct RunArgs {
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
+    /// Say why: the fit of the twin, the estimate of each promise with its error, the limits behind the certified rates
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
     /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
@@ -387,6 +390,11 @@ pub struct RunArgs {
 /// The token of a run in our own environment.
 pub fn token_variable() -> Option<String> {
     std::env::var_os(crate::token::VARIABLE).map(|text| text.to_string_lossy().into_owned())
+}
+
+/// Whether the terminal, by its name, can move its cursor.
+pub fn moves_its_cursor() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// The secrets of our own environment: whatever we start inherits it.

@@ -79,7 +79,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
         .flat_map(|(surface, arm)| seeds.clone().map(move |seed| (surface, arm, seed)))
         .collect();
     let one = |(surface, arm, seed): &(&'a Surface, Arm, u64)| {
-        let (plan, material) = (surface.plan(arm), Material::default());
+        let (plan, material, plain) = (surface.plan(arm), Material::default(), Plain::new(true));
         let Surface { profile, quirks, .. } = surface;
         let job = Job {
             plan: &plan,
@@ -89,7 +89,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
             workers: arm.workers,
             truth_requests: 0,
             progress: &|_, _, _| (),
-            sink: if steps { &Plain } else { &Silent },
+            sink: if steps { &plain } else { &Silent },
         };
         let begun = Instant::now();
         let rehearsed = session(&job, *seed).unwrap_or_else(|e| panic!("{} with {}: {e}", surface.name, arm.name));

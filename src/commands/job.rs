@@ -248,7 +248,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     };
     std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
-    if let Err(unprinted) = print(&summary(outcome, out)) {
+    if let Err(unprinted) = print(&summary(outcome, out, false)) {
         complain(&unprinted.message);
     }
     match arguments {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, JobCommand};
+use crate::cli::{Cli, Command, JobCommand, moves_its_cursor};
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
@@ -138,12 +138,12 @@ fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Who shows progress: nobody, a live line in a terminal, plain lines elsewhere.
-fn sink(quiet: bool) -> Box<dyn Sink> {
-    match (quiet, std::io::stderr().is_terminal()) {
+/// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere.
+fn sink(quiet: bool, verbose: bool) -> Box<dyn Sink> {
+    match (quiet, std::io::stderr().is_terminal() && moves_its_cursor()) {
         (true, _) => Box::new(Silent),
-        (false, true) => Box::new(Terminal::default()),
-        (false, false) => Box::new(Plain),
+        (false, true) => Box::new(Terminal::new(verbose)),
+        (false, false) => Box::new(Plain::new(verbose)),
     }
 }
 

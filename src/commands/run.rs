@@ -7,8 +7,7 @@ use super::lead::{Crew, rigs, token};
 use super::lend::lend;
 use super::stop::{PATIENCE, Stop};
 use super::{
-    Failed, code_of, complain, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime,
-    simulated_profile, sink,
+    Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
 use crate::cli::{RunArgs, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
@@ -18,6 +17,7 @@ use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
 use crate::settings::redact_plan;
 use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Bench, BenchError, Folder, Session};
+use crate::twin::Profile;
 
 /// Runs, resumes or shows a session, and returns its exit code.
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
@@ -58,10 +58,12 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         }
         let code = code_of(conclusion.status);
         runtime()?.block_on(crew.dismiss());
-        finish(&out, &opened.journal, args.termination_log.as_deref())?;
+        finish(&out, &opened.journal, &args)?;
         return Ok(code);
     }
-    let said = [simulated.as_ref().map(profile_says), corpus_says(&plan.workload, &corpus)];
+    let simulates =
+        |profile: &Profile| format!("simulated engine (profile {}): no number is a measurement", profile.name);
+    let said = [simulated.as_ref().map(simulates), corpus_says(&plan.workload, &corpus)];
     said.iter().flatten().filter(|_| !args.quiet).for_each(|says| complain(says));
     let about = About {
         autotune: env!("CARGO_PKG_VERSION"),
@@ -70,7 +72,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         simulated: simulated.is_some(),
     };
-    let (sink, listening) = audience(bound, about, args.quiet);
+    let (sink, listening) = audience(bound, about, (args.quiet, args.verbose));
     let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
@@ -104,7 +106,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
         let mut session = Session::new(bench, &plan, &*sink);
-        let ended = until_stopped(&mut session, &mut stop).await;
+        let ended = until_stopped(&mut session, &mut stop, &*sink).await;
         last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {
             crew.dismiss().await;
@@ -115,7 +117,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     drop((sink, listening));
     match ended {
         Ended::Concluded(conclusion) => {
-            finish(&out, &journal, args.termination_log.as_deref())?;
+            finish(&out, &journal, &args)?;
             Ok(code_of(conclusion.status))
         }
         Ended::Interrupted => {
@@ -142,8 +144,8 @@ fn unopened(error: JournalError) -> Failed {
 }
 
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
-fn audience(bound: Option<Bound>, about: About, quiet: bool) -> (Box<dyn Sink>, Option<Listening>) {
-    let Some(bound) = bound else { return (sink(quiet), None) };
+fn audience(bound: Option<Bound>, about: About, (quiet, verbose): (bool, bool)) -> (Box<dyn Sink>, Option<Listening>) {
+    let Some(bound) = bound else { return (sink(quiet, verbose), None) };
     // Before a terminal has a live line that this would tear.
     if !quiet {
         complain(&format!("listening on http://{}: /status, /metrics, /healthz", bound.address()));
@@ -152,7 +154,7 @@ fn audience(bound: Option<Bound>, about: About, quiet: bool) -> (Box<dyn Sink>, 
     // Whoever asks is not worth the session.
     let listening =
         Listening::start(bound, Arc::clone(&board)).inspect_err(|e| complain(&format!("warning: {e}"))).ok();
-    (Box::new(Both(board, sink(quiet))), listening)
+    (Box::new(Both(board, sink(quiet, verbose))), listening)
 }
 
 enum Ended {
@@ -163,7 +165,7 @@ enum Ended {
 
 /// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
 /// second one kills everything at once.
-async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop) -> Ended {
+async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop, sink: &dyn Sink) -> Ended {
     tokio::select! {
         ended = session.run() => match ended {
             Ok(conclusion) => return Ended::Concluded(Box::new(conclusion)),
@@ -174,7 +176,8 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop) ->
         },
         () = stop.told() => {}
     }
-    complain("stopping the engine (interrupt again to kill it)");
+    // Through the sink: a live line would be torn.
+    sink.take(&Event::Note("stopping the engine (interrupt again to kill it)"));
     let second = tokio::select! {
         stopped = session.bench().interrupt() => match stopped {
             Ok(()) => return Ended::Interrupted,
@@ -212,15 +215,16 @@ async fn clean_up(journal: &Journal) -> usize {
     swept
 }
 
-fn finish(out: &Path, journal: &Journal, termination_log: Option<&Path>) -> Result<(), Failed> {
+fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
     let outcome = report::outcome(journal);
-    if let Some(log) = termination_log {
+    if let Some(log) = &args.termination_log {
         std::fs::write(log, report::last_words(&outcome))
             .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
     }
     // The files are the product: an answer that cannot be printed is an answer all the same.
-    if let Err(unprinted) = print(&report::summary(&outcome, out)) {
+    if let Err(unprinted) = print(&(report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out)))
+    {
         complain(&unprinted.message);
     }
     Ok(())

@@ -235,7 +235,7 @@ pub struct Placed {
     pub confidence: Option<f64>,
     /// The promise that binds there.
     pub binding: Option<String>,
-    /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
+    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
     #[serde(default)]
     pub windows_that_hold: Option<f64>,
     /// The limit in rate as certification knows it best; the certified rate lies below it.
@@ -300,9 +300,20 @@ impl Gain {
             weights += error.powi(-2);
             sum += log * error.powi(-2);
         }
-        let (log, width) = (sum / weights, 1.645 / weights.sqrt());
+        Some(Self::around(sum / weights, 1.0 / weights.sqrt()))
+    }
+
+    /// The ratio of the two certified rates, minus one. Each lies below its limit by a known factor, so the standard errors of the limits are
+    /// those of the rates.
+    pub fn certified(baseline: &Placed, best: &Placed) -> Option<Self> {
+        let log = (best.certified_rate?.0 / baseline.certified_rate?.0).ln();
+        Some(Self::around(log, best.limit_error?.hypot(baseline.limit_error?)))
+    }
+
+    /// By the logarithm of the ratio and its standard error.
+    fn around(log: f64, error: f64) -> Self {
         let of = |log: f64| log.exp() - 1.0;
-        Some(Self { gain: of(log), from: of(log - width), to: of(log + width) })
+        Self { gain: of(log), from: of(log - 1.645 * error), to: of(log + 1.645 * error) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::plain::line;
+use super::plain::Lines;
 use super::{Event, Sink};
 use crate::clock;
 use crate::journal::{Cost, Forecast, Purpose};
@@ -155,6 +155,7 @@ pub struct Board(Mutex<Kept>);
 
 struct Kept {
     standing: Standing,
+    lines: Lines,
     said: Instant,
 }
 
@@ -182,7 +183,7 @@ impl Board {
             time_left: None,
             begun: clock::unix_seconds(),
         };
-        Self(Mutex::new(Kept { standing, said: clock::now() }))
+        Self(Mutex::new(Kept { standing, lines: Lines::new(true), said: clock::now() }))
     }
 
     /// Where the session stands.
@@ -200,10 +201,16 @@ impl Sink for Board {
     fn take(&self, event: &Event<'_>) {
         let mut kept = self.lock();
         kept.standing.take(event);
+        let line = match event {
+            Event::Ended(conclusion) => Some(conclusion.because.clone()),
+            event => kept.lines.line(event),
+        };
         // The others are about what was learnt, not about what is done.
-        if !matches!(event, Event::Standing { .. } | Event::Improved(_) | Event::Fitted(_) | Event::Note(_))
-            && let Some(line) = line(event)
-        {
+        let learnt = matches!(
+            event,
+            Event::Standing { .. } | Event::Improved(_) | Event::Fitted(_) | Event::Note(_) | Event::Detail(_)
+        );
+        if let Some(line) = line.filter(|_| !learnt) {
             (kept.standing.now, kept.said) = (line, clock::now());
         }
     }
@@ -258,7 +265,7 @@ impl Standing {
                     certified_rate: best.certified_rate,
                 });
             }
-            Event::Fitted(_) | Event::Note(_) | Event::Loading { .. } => {}
+            Event::Fitted(_) | Event::Note(_) | Event::Detail(_) | Event::Loading { .. } => {}
         }
     }
 }

@@ -93,6 +93,8 @@ pub enum Event<'a> {
     Improved(&'a Incumbent),
     /// A sentence about a decision.
     Note(&'a str),
+    /// A sentence about the reasons of one, for those who ask for it.
+    Detail(&'a str),
     /// Where the session stands, after each step.
     Standing {
         /// Engine time spent.

@@ -1,4 +1,4 @@
-//! A live line for a terminal: what runs now, the incumbent, the budget, the time left; what ended scrolls above it.
+//! A live line for a terminal: what runs now and for how long, the best point, the budget, the time left; what ended scrolls above it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plain::{begins, line};
+use super::plain::{Lines, time};
 use super::{Event, Sink};
 use crate::printable::printable;
+use crate::search::ALL_AT_ONCE;
 
 /// Draws on standard error.
 pub struct Terminal {
@@ -16,23 +17,25 @@ pub struct Terminal {
     shown: Mutex<Shown>,
 }
 
-#[derive(Default)]
 struct Shown {
+    lines: Lines,
     /// What each trial does at this moment, by its number; several where several workers do something.
     now: BTreeMap<u32, String>,
     load: String,
-    best: String,
     left: String,
 }
 
-impl Default for Terminal {
-    fn default() -> Self {
+impl Terminal {
+    /// With the reasons of each decision where they are asked for.
+    pub fn new(verbose: bool) -> Self {
         let bar = ProgressBar::new(1000);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:24}] {msg}") {
+        // The last part is cut where the terminal is narrow. With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:12}] {elapsed:>3} {wide_msg}\r") {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self { bar, shown: Mutex::new(Shown::default()) }
+        let lines = Lines::new(verbose);
+        Self { bar, shown: Mutex::new(Shown { lines, now: BTreeMap::new(), load: String::new(), left: String::new() }) }
     }
 }
 
@@ -46,15 +49,9 @@ impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Launching { trial, point, alters, .. } => {
-                shown.now.insert(*trial, format!("trial {trial}: {} {point}", begins(*alters)));
-            }
-            Event::Probing { rate, length, trial } => {
-                shown.now.insert(*trial, format!("trial {trial}: {rate} for {length}"));
-            }
             Event::Standing { spent, left, budget } => {
                 self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
-                shown.left = format!("{spent} of {budget}, about {left} left");
+                shown.left = time(*spent, *left, *budget);
             }
             Event::Loading { level, elapsed, length, answered, failed, open } => {
                 self.bar.set_position((1000.0 * (elapsed.0 / length.0.max(1e-9)).min(1.0)) as u64);
@@ -63,20 +60,33 @@ impl Sink for Terminal {
             }
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {
+                if let Some(line) = shown.lines.line(event) {
+                    self.bar.println(printable(&line));
+                }
                 match event {
-                    Event::Improved(incumbent) => shown.best = format!("best {}", incumbent.rate),
+                    Event::Launching { trial, alters, .. } => {
+                        let waits = if *alters { "the engine takes new limits" } else { "the engine starts" };
+                        shown.now.insert(*trial, format!("trial {trial}: {waits}"));
+                        self.bar.reset_elapsed();
+                    }
+                    Event::Probing { rate, length, trial } => {
+                        let what = match *rate {
+                            ALL_AT_ONCE => "requests at once".to_owned(),
+                            rate => format!("{rate} for {length}"),
+                        };
+                        shown.now.insert(*trial, format!("trial {trial}: {what}"));
+                        self.bar.reset_elapsed();
+                    }
                     Event::Ready { trial, .. } | Event::Probed { trial, .. } | Event::Failed { trial, .. } => {
                         shown.now.remove(trial);
                     }
                     _ => {}
                 }
-                if let Some(line) = line(event) {
-                    self.bar.println(printable(&line));
-                }
             }
         }
-        let Shown { now, load, best, left } = &*shown;
-        let parts = now.values().chain([load, best, left]).map(String::as_str);
+        let best = shown.lines.best_so_far().unwrap_or_default();
+        let parts =
+            shown.now.values().map(String::as_str).chain([&*shown.load, &*shown.left, best.trim_end_matches(',')]);
         let message = parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | ");
         self.bar.set_message(printable(&message).into_owned());
     }

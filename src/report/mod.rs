@@ -18,7 +18,7 @@ use crate::journal::Journal;
 pub use calibration::calibration;
 pub use outcome::{Answer, Outcome, VERSION, last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
-pub use summary::summary;
+pub use summary::{failed_start, summary};
 pub use summary_calibration::summary_calibration;
 
 /// Why a report could not be written.

@@ -1,11 +1,12 @@
 //! `outcome.json`: the answer for scripts, version 1 of a public format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::journal::{Cost, DirectlySeen, Entry, Forecast, Gain, Journal, Placed, Record, Status};
+use crate::search::ALL_AT_ONCE;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -55,6 +56,9 @@ pub struct Outcome {
     pub best: Option<Answer>,
     /// Certified rate of the best point over that of the baseline, minus one; none where one of them is not certified.
     pub gain: Option<f64>,
+    /// The interval of `gain` with a confidence of 90 %, by the errors of the two limits.
+    #[serde(default)]
+    pub gain_interval: Option<[f64; 2]>,
     /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %: both were driven with
     /// the same arrivals.
     #[serde(default)]
@@ -89,7 +93,7 @@ pub struct Answer {
     pub confidence: Option<f64>,
     /// The promise that binds.
     pub binding: Option<String>,
-    /// The share of five-minute windows at the certified rate, 0 to 1, that keep every promise; none without a twin.
+    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise; none without a twin.
     #[serde(default)]
     pub windows_that_hold: Option<f64>,
     /// The limit in requests per second as certification knows it best; the certified rate lies below it.
@@ -101,6 +105,9 @@ pub struct Answer {
     /// What the certifying probe nearest to the certified rate measured in its window.
     #[serde(default)]
     pub seen: Option<DirectlySeen>,
+    /// How many probes drove it at a rate; none where a file of an earlier version does not tell.
+    #[serde(default)]
+    pub probes: Option<u32>,
 }
 
 /// The most that Kubernetes keeps of a container's termination log, in bytes.
@@ -139,6 +146,22 @@ fn elapsed(entries: &[Entry]) -> Option<Seconds> {
     (entries.len() > 1).then(|| Seconds(entries.windows(2).map(ran).sum()))
 }
 
+/// How many probes drove a point at a rate; a burst has none. A point that the engine completed is one of those that it was launched with.
+fn probes(entries: &[Entry], point: &Point) -> u32 {
+    let mut trials = BTreeSet::new();
+    let mut count = 0;
+    for entry in entries {
+        match &entry.record {
+            Record::Launching { trial, point: launched, .. } if point.holding(launched) == *point => {
+                trials.insert(*trial);
+            }
+            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && ask.rate != ALL_AT_ONCE),
+            _ => {}
+        }
+    }
+    count
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();
@@ -160,6 +183,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         limit: placed.limit,
         limit_error: placed.limit_error,
         seen: placed.seen.clone(),
+        probes: Some(probes(&journal.entries, &placed.point)),
     };
     let conclusion = journal.conclusion();
     let baseline = conclusion.and_then(|c| c.baseline.as_ref()).map(answer);
@@ -181,6 +205,9 @@ pub fn outcome(journal: &Journal) -> Outcome {
         space_file: header.map_or(String::new(), |h| h.space_file.clone()),
         seed: header.map_or(0, |h| h.seed),
         gain: certified(&baseline).zip(certified(&best)).map(|(b, w)| w.0 / b.0 - 1.0),
+        gain_interval: conclusion
+            .and_then(|c| Gain::certified(c.baseline.as_ref()?, c.best.as_ref()?))
+            .map(|gain| [gain.from, gain.to]),
         paired_gain: conclusion.and_then(|c| c.gain),
         forecast: conclusion.and_then(|c| c.forecast),
         baseline,

@@ -1,90 +1,385 @@
-//! The few lines that a session ends with.
+//! What a session ends with, in 80 columns: the gain, both points side by side, what to change and what to do next.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::outcome::{Answer, Outcome};
-use crate::journal::Status;
+use super::shell_quoted;
+use crate::journal::{Journal, Record, Status};
+use crate::printable::printable;
+use crate::space::Value;
 use crate::units::Seconds;
 
-/// What a person wants to know at the end.
-pub fn summary(outcome: &Outcome, folder: &Path) -> String {
-    let mut text = String::new();
-    let headline = match outcome.status {
-        Status::Certified => "certified",
-        Status::Uncertified if outcome.best.is_none() => "nothing measured",
-        Status::Uncertified => "found, NOT certified",
-        Status::NotReachable => "the promises cannot be kept",
-        Status::NeverStarted => "the engine never started",
-        Status::Interrupted => "interrupted",
-    };
-    let simulated = if outcome.simulated { " [simulated engine: not a measurement]" } else { "" };
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "\n{headline}{simulated}: {}", outcome.because);
-    for (name, answer) in [("defaults", &outcome.baseline), ("best", &outcome.best)] {
-        if let Some(answer) = answer {
-            let _ = writeln!(text, "  {name:9} {}", line(answer));
-            if let Some(seen) = seen(answer) {
-                let _ = writeln!(text, "            {seen}");
-            }
+/// So many columns are filled; only commands and paths are longer.
+const WIDTH: usize = 80;
+/// So many lines of a log are shown.
+const LAST_LINES: usize = 10;
+
+/// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
+pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
+    let mut text = format!("\n{}\n{}", wrapped(&source(outcome), ""), wrapped(&headline(outcome), ""));
+    let columns = columns(outcome);
+    for part in [table(outcome, &columns, verbose), parameters(outcome)] {
+        if !part.is_empty() {
+            text += "\n";
+            text += &part;
         }
     }
+    text += "\n";
     for what in &outcome.left_out {
-        let _ = writeln!(text, "  left out: {what}");
+        text += &wrapped(&format!("Left out: {what}"), "  ");
+    }
+    if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
+        let interval = interval(gain.from, gain.to);
+        text += &wrapped(&format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0), "  ");
     }
     let cost = &outcome.cost;
     let together = match (outcome.workers, outcome.elapsed) {
         (Some(workers @ 2..), Some(elapsed)) => format!(" of {workers} workers in {elapsed}"),
         _ => String::new(),
     };
-    let _ = writeln!(
-        text,
-        "  cost      {} launches, {} probes, {} of engine time{together}",
-        cost.launches, cost.probes, cost.engine_seconds
-    );
-    if let Some(forecast) = &outcome.forecast {
+    let forecast = outcome.forecast.filter(|_| verbose).map_or(String::new(), |forecast| {
         let (launches, probes, seconds) = (forecast.launches, forecast.probes, forecast.engine_seconds);
-        let _ = writeln!(text, "  forecast  {launches} launches, {probes} probes, {seconds}");
-    }
+        format!("; expected: {launches} launches, {probes} probes, {seconds}")
+    });
+    let (launches, probes, seconds) = (cost.launches, cost.probes, cost.engine_seconds);
+    text += &wrapped(
+        &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
+        "  ",
+    );
+    text += &next(outcome, folder);
     // Of a run in a cluster, only the outcome comes back.
-    let files = ["outcome.json", "trials.csv", "journal.jsonl", "requests/"];
+    let files = ["args.txt", "report.html", "outcome.json", "trials.csv", "journal.jsonl", "requests/", "trials/"];
     let there: Vec<&str> = files.into_iter().filter(|file| folder.join(file).exists()).collect();
-    let _ = writeln!(text, "  files     {}: {}", folder.display(), there.join(", "));
-    let paste = folder.join("args.txt");
-    if outcome.best.is_some() && paste.exists() {
-        let _ = writeln!(text, "  paste     {}", paste.display());
+    if !there.is_empty() {
+        text += &wrapped(&format!("Files in {}: {}", folder.display(), there.join(", ")), "  ");
     }
     text
 }
 
-fn line(answer: &Answer) -> String {
-    let rate = match (answer.certified_rate, answer.estimated_rate) {
-        (Some(rate), _) => {
-            format!("{rate} certified ({:.0} % sure)", (answer.confidence.unwrap_or(0.0) * 100.0).floor())
-        }
-        (None, Some(rate)) => format!("about {rate}, not certified"),
-        (None, None) => "keeps the promises at no rate".to_owned(),
-    };
-    let binding = answer.binding.as_ref().map_or(String::new(), |b| format!(", {b} binds"));
-    let windows = answer.windows_that_hold.map_or(String::new(), |share| {
-        format!(", {:.0} % of five-minute windows keep the promises", (share * 100.0).floor())
-    });
-    format!("{rate}{binding}{windows}: {}", answer.parameters)
+/// The log of the last failed start with its last lines, where no engine ever served; empty where one did, or where the log is elsewhere.
+pub fn failed_start(journal: &Journal, folder: &Path) -> String {
+    let conclusion = journal.conclusion().filter(|conclusion| conclusion.status == Status::NeverStarted);
+    let last = conclusion.and(journal.entries.iter().rev().find_map(|entry| match entry.record {
+        Record::NotReady { trial, attempt, .. } => Some((trial, attempt)),
+        _ => None,
+    }));
+    let Some((trial, attempt)) = last else { return String::new() };
+    let log = folder.join(format!("trials/t{trial:03}-{attempt}/engine.log"));
+    let Ok(bytes) = std::fs::read(&log) else { return String::new() };
+    let words = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = words.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last: String =
+        lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| format!("  {line}\n")).collect();
+    format!("The last lines of {}:\n{}", log.display(), printable(&last))
 }
 
-/// The limit behind a certified rate, and what its proof saw with its own eyes.
-fn seen(answer: &Answer) -> Option<String> {
-    let (limit, error, seen) = (answer.limit?, answer.limit_error?, answer.seen.as_ref()?);
-    let quantile = |(key, value): (&String, &Option<Seconds>)| match value {
-        Some(value) => format!("{key} {value}"),
-        None => format!("{key} without an answer"),
+/// Whether anything was measured, and on what.
+fn source(outcome: &Outcome) -> String {
+    if outcome.simulated {
+        return "Simulated engine: no number is a measurement.".to_owned();
+    }
+    let Some(model) = &outcome.model else { return "No engine served.".to_owned() };
+    let version = outcome.engine_version.as_ref().map_or(String::new(), |version| format!(", engine {version}"));
+    let gpus = if outcome.gpus.is_empty() { String::new() } else { format!(", {}", outcome.gpus.join(", ")) };
+    format!("Measured: {model}{version}{gpus}.")
+}
+
+/// The answer in a sentence.
+fn headline(outcome: &Outcome) -> String {
+    let best = outcome.best.as_ref().filter(|_| outcome.status != Status::Interrupted);
+    let certified = best.map(|best| best.certified_rate.is_some());
+    match (certified, outcome.gain) {
+        (None, _) => {
+            let (first, rest) = outcome.because.split_at(outcome.because.chars().next().map_or(0, char::len_utf8));
+            format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
+        }
+        (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
+        (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
+            "The defaults are the best point found before the budget ended.".to_owned()
+        }
+        (Some(true), _) if defaults_win(outcome) => {
+            "The defaults are the best point found: keep your arguments.".to_owned()
+        }
+        (Some(true), None) => "The tuned arguments are certified, the defaults are not.".to_owned(),
+        (Some(true), Some(gain)) => {
+            let interval = outcome.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
+            let unsure =
+                if outcome.gain_interval.is_some_and(|[from, _]| from <= 0.0) { " It may be no gain." } else { "" };
+            format!("The tuned arguments serve {:.0} % more than the defaults{interval}.{unsure}", gain * 100.0)
+        }
+    }
+}
+
+fn interval(from: f64, to: f64) -> String {
+    format!(" (90 %: {:+.0} to {:+.0} %)", from * 100.0, to * 100.0)
+}
+
+/// Whether points or proofs were left out for want of a budget.
+fn ended_early(outcome: &Outcome) -> bool {
+    outcome.left_out.iter().any(|what| what.contains("the budget ended"))
+}
+
+fn defaults_win(outcome: &Outcome) -> bool {
+    let parameters = |answer: &Option<Answer>| answer.as_ref().map(|answer| answer.parameters.clone());
+    outcome.best.is_some() && parameters(&outcome.best) == parameters(&outcome.baseline)
+}
+
+/// The points to show; one where the defaults win.
+fn columns(outcome: &Outcome) -> Vec<(&'static str, &Answer)> {
+    let tuned = outcome.best.as_ref().filter(|_| !defaults_win(outcome));
+    let columns = [("defaults", outcome.baseline.as_ref()), ("tuned", tuned)];
+    columns.into_iter().filter_map(|(name, answer)| Some((name, answer?))).collect()
+}
+
+/// Rates, and beside each limit what the probe nearest to the certified rate measured.
+fn table(outcome: &Outcome, columns: &[(&'static str, &Answer)], verbose: bool) -> String {
+    let percent = |share: f64| format!("{:.0} %", (share * 100.0).floor());
+    let mut rows: Vec<(String, Vec<Option<String>>)> = Vec::new();
+    let mut row = |label: &str, cell: &dyn Fn(&Answer) -> Option<String>| {
+        rows.push((label.to_owned(), columns.iter().map(|(_, answer)| cell(answer)).collect()));
     };
-    let measured: Vec<String> = seen.measured.iter().map(quantile).collect();
-    Some(format!(
-        "limit {limit} +-{:.1} %; seen at {} over {} requests: {}",
-        error * 100.0,
-        seen.rate,
-        seen.requests,
-        measured.join(", ")
-    ))
+    row("certified rate", &|a| a.certified_rate.map(|rate| rate.to_string()));
+    row("  confidence", &|a| a.certified_rate.and(a.confidence).map(percent));
+    // An estimate beside a certified rate would be another number for the same thing.
+    let certified = columns.iter().all(|(_, answer)| answer.certified_rate.is_some());
+    if verbose || !certified {
+        row("estimated rate", &|a| {
+            Some(a.estimated_rate.map_or_else(|| unknown(outcome, a), |rate| format!("about {rate}")))
+        });
+    }
+    if verbose {
+        row("limit in rate", &|a| Some(format!("{} +-{:.1} %", a.limit?, a.limit_error? * 100.0)));
+    }
+    row("breaks first", &|a| a.binding.clone());
+    row("measured at", &|a| a.seen.as_ref().map(|seen| seen.rate.to_string()));
+    row("  requests", &|a| a.seen.as_ref().map(|seen| seen.requests.to_string()));
+    for (key, limit) in &outcome.limits {
+        let there = |a: &Answer| a.seen.as_ref()?.measured.get(key).map(|measured| beyond(*measured, *limit));
+        row(&format!("  {key}, limit {limit}"), &there);
+    }
+    if verbose {
+        row("  5-minute windows that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
+    }
+    rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    if rows.is_empty() {
+        return String::new();
+    }
+    rows.insert(0, (String::new(), columns.iter().map(|(name, _)| Some((*name).to_owned())).collect()));
+    let wide = |cells: &mut dyn Iterator<Item = usize>| cells.max().unwrap_or(0);
+    let first = wide(&mut rows.iter().map(|(label, _)| label.len()));
+    let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "none".to_owned());
+    let others: Vec<usize> =
+        (0..columns.len()).map(|c| wide(&mut rows.iter().map(|(_, cells)| cell(&cells[c]).len()))).collect();
+    let mut text = String::new();
+    for (label, cells) in &rows {
+        let cells: String = cells.iter().zip(&others).map(|(one, width)| format!("   {:>width$}", cell(one))).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {label:first$}{cells}");
+    }
+    text
+}
+
+/// A quantile; where it lies among requests without an answer, it is beyond the limit.
+fn beyond(measured: Option<Seconds>, limit: Seconds) -> String {
+    measured.map_or_else(|| format!("above {limit}"), |measured| measured.to_string())
+}
+
+/// Why there is no rate.
+fn unknown(outcome: &Outcome, answer: &Answer) -> String {
+    match answer.probes {
+        Some(0) => "not measured",
+        Some(_) => "none that was tried",
+        None if outcome.status == Status::NotReachable => "none that was tried",
+        None => "unknown",
+    }
+    .to_owned()
+}
+
+/// Each parameter, with its change.
+fn parameters(outcome: &Outcome) -> String {
+    let Some(best) = &outcome.best else { return String::new() };
+    let names = best.parameters.0.keys();
+    let wide = names.clone().map(String::len).max().unwrap_or(0);
+    let before = |name: &str| outcome.baseline.as_ref().and_then(|baseline| baseline.parameters.get(name));
+    let change = |name: &String| {
+        let now = best.parameters.get(name).map_or(String::new(), Value::to_string);
+        let change = match before(name).map(Value::to_string) {
+            Some(before) if before == now => now,
+            Some(before) => format!("{before} -> {now}"),
+            None => format!("the engine's own -> {now}"),
+        };
+        format!("  {name:wide$}   {change}\n")
+    };
+    names.map(change).collect()
+}
+
+/// What to do with the answer.
+fn next(outcome: &Outcome, folder: &Path) -> String {
+    let folder = shell_quoted(&folder.display().to_string());
+    let export = format!("autotune export --outcome {folder} --manifest deployment.yaml --form diff");
+    let again = format!("autotune --space {} --out {folder}", shell_quoted(&outcome.space_file));
+    let (what, command) = match outcome.status {
+        Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
+            ("try what was left out, with a larger budget", format!("{again} --fresh --budget TIME"))
+        }
+        Status::Certified if defaults_win(outcome) => return String::new(),
+        Status::Certified => ("put the arguments into your manifest", export),
+        Status::Uncertified if outcome.best.is_some() => {
+            ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
+        }
+        Status::Uncertified => ("run it again with a larger budget", format!("{again} --fresh --budget TIME")),
+        Status::NotReachable => {
+            ("raise the limits in [slo] or search other parameters, then", format!("{again} --fresh"))
+        }
+        Status::NeverStarted => ("correct the space file or the machine, then", format!("{again} --fresh")),
+        Status::Interrupted => ("continue", format!("{again} --resume")),
+    };
+    format!("Next: {what}\n  {command}\n")
+}
+
+/// The text in lines of [`WIDTH`] columns, those behind the first one indented; a word that is longer has a line of its own.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().map_or(0, |line| line.chars().count());
+        if line > indent.len() && line + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("{indent}{word}"));
+        } else if let Some(last) = lines.last_mut() {
+            *last += if line == 0 { "" } else { " " };
+            *last += word;
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    fn stored() -> Outcome {
+        serde_json::from_str(include_str!("../../tests/data/outcome.json")).unwrap()
+    }
+
+    fn said(outcome: &Outcome) -> String {
+        let text = summary(outcome, Path::new("autotune-out/quickstart"), false);
+        let long = text.lines().find(|line| line.chars().count() > WIDTH && !line.starts_with("  autotune "));
+        assert_eq!(long, None);
+        text
+    }
+
+    #[test]
+    fn the_answer_is_a_sentence_a_table_and_a_command() {
+        insta::assert_snapshot!(said(&stored()), @"
+
+        Simulated engine: no number is a measurement.
+
+        The tuned arguments serve 22 % more than the defaults (90 %: +16 to +30 %).
+
+                                       defaults        tuned
+          certified rate             65.9 req/s   80.7 req/s
+            confidence                     95 %         95 %
+          breaks first                 ttft_p99     tpot_p99
+          measured at                67.9 req/s   84.9 req/s
+            requests                        399          510
+            tpot_p99, limit 7.0 ms       4.9 ms       7.0 ms
+            ttft_p99, limit 150 ms      83.5 ms      90.1 ms
+
+          gpu-memory-utilization   0.85 -> 0.94
+          max-num-batched-tokens   2048 -> 256
+          max-num-seqs             128 -> 16
+
+        Cost: 8 launches, 12 probes, 39.5 s of engine time
+        Next: put the arguments into your manifest
+          autotune export --outcome autotune-out/quickstart --manifest deployment.yaml --form diff
+        ");
+    }
+
+    #[test]
+    fn the_defaults_that_win_are_printed_once() {
+        let mut outcome = stored();
+        outcome.best.clone_from(&outcome.baseline);
+        outcome.left_out =
+            vec!["12 of the candidates: the budget ended; --budget 20m is expected to be enough".to_owned()];
+        insta::assert_snapshot!(said(&outcome), @"
+
+        Simulated engine: no number is a measurement.
+
+        The defaults are the best point found before the budget ended.
+
+                                       defaults
+          certified rate             65.9 req/s
+            confidence                     95 %
+          breaks first                 ttft_p99
+          measured at                67.9 req/s
+            requests                        399
+            tpot_p99, limit 7.0 ms       4.9 ms
+            ttft_p99, limit 150 ms      83.5 ms
+
+          gpu-memory-utilization   0.85
+          max-num-batched-tokens   2048
+          max-num-seqs             128
+
+        Left out: 12 of the candidates: the budget ended; --budget 20m is expected to be
+          enough
+        Cost: 8 launches, 12 probes, 39.5 s of engine time
+        Next: try what was left out, with a larger budget
+          autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget TIME
+        ");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_what_no_rate_holds() {
+        let mut outcome = stored();
+        outcome.status = Status::Uncertified;
+        for answer in outcome.best.iter_mut().chain(&mut outcome.baseline) {
+            (answer.certified_rate, answer.estimated_rate, answer.seen) = (None, None, None);
+        }
+        for (probes, expected) in [(0, "not measured"), (3, "none that was tried")] {
+            outcome.baseline.as_mut().unwrap().probes = Some(probes);
+            outcome.best.as_mut().unwrap().estimated_rate = Some(Rate(86.2));
+            let text = said(&outcome);
+            assert!(
+                text.contains(expected) && text.contains("about 86.2 req/s") && text.contains("--uncertified"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_gain_is_the_ratio_of_the_two_rates_that_stand_below_it() {
+        let text = said(&stored());
+        let mut rates = text.lines().find(|line| line.contains("certified rate")).unwrap().split_whitespace();
+        let mut rate = || rates.find_map(|word| word.parse::<f64>().ok()).unwrap();
+        let (defaults, tuned) = (rate(), rate());
+        assert!(text.contains(&format!("serve {:.0} % more", (tuned / defaults - 1.0) * 100.0)), "{text}");
+    }
+
+    #[test]
+    fn a_failed_start_shows_the_end_of_its_log_without_what_moves_a_cursor() {
+        use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+        use crate::journal::{Conclusion, Entry};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("trials/t001-2")).unwrap();
+        let log: String = (0..40).map(|n| format!("line {n}\x1b[2J\n")).collect();
+        std::fs::write(folder.path().join("trials/t001-2/engine.log"), log).unwrap();
+        let diagnosis =
+            Diagnosis { cause: Cause::Crashed, line: None, says: "it broke".into(), consequence: Consequence::Abort };
+        let failure = crate::rig::Failure { diagnosis, took: Seconds(1.0) };
+        let conclusion = Conclusion {
+            status: Status::NeverStarted,
+            because: String::new(),
+            baseline: None,
+            best: None,
+            left_out: Vec::new(),
+            gain: None,
+            forecast: None,
+        };
+        let records = [Record::NotReady { trial: 1, attempt: 2, failure }, Record::Concluded(Box::new(conclusion))];
+        let entries = records.into_iter().map(|record| Entry { at: 0.0, record }).collect();
+        let text = failed_start(&Journal { entries, ..Journal::default() }, folder.path());
+        assert!(text.contains("t001-2/engine.log") && text.contains("line 39") && !text.contains("line 29"), "{text}");
+        assert!(!text.contains('\x1b') && text.lines().count() == 1 + LAST_LINES, "{text}");
+    }
 }

@@ -6,11 +6,12 @@ use crate::journal::{Conclusion, Gain, Placed, Record, Status};
 use crate::rig::Rig;
 use crate::search::Expectation;
 use crate::units::{Rate, Seconds};
-use crate::verdict::Verdict;
+use crate::verdict::{LimitResult, Verdict};
 
 /// The answer where a best point was found; the baseline where its limit is as high, by the proofs of both and by what the search has `seen`
-/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. What is said of the
-/// gain is `stated`, where one twin had to see both limits, and what the proofs say otherwise.
+/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. The baseline is also
+/// the answer where its certified rate is as high. The gain in the limits is `stated`, where one twin had to see both, and what the proofs
+/// say otherwise.
 pub(super) fn answer(
     baseline: Placed,
     best: Placed,
@@ -20,16 +21,15 @@ pub(super) fn answer(
 ) -> Conclusion {
     let between =
         Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
-    let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0);
+    let certified = Gain::certified(&baseline, &best);
+    let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0)
+        || certified.is_some_and(|gain| gain.gain <= 0.0);
     let best = if baseline.certified_rate.is_some() && worse { baseline.clone() } else { best };
     let gain = stated.or(between).filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
-            (
-                Status::Certified,
-                format!("{rate} certified{sure} with {}{}", best.point, compared(&baseline, &best, gain)),
-            )
+            (Status::Certified, format!("{rate} certified{sure} with {}{}", best.point, compared(&baseline, &best)))
         }
         (None, Some(rate)) => {
             (Status::Uncertified, format!("about {rate} with {}, not certified: {}", best.point, left_out.join("; ")))
@@ -39,18 +39,15 @@ pub(super) fn answer(
     Conclusion { status, because, baseline: Some(baseline), best: Some(best), left_out, gain, forecast: None }
 }
 
-fn compared(baseline: &Placed, best: &Placed, gain: Option<Gain>) -> String {
+/// The certified rate of the defaults, and the gain over it by the two certified rates.
+fn compared(baseline: &Placed, best: &Placed) -> String {
     if baseline.point == best.point {
         return "; the defaults are the best point found".to_owned();
     }
-    let Some((rate, Gain { gain, from, to })) = baseline.certified_rate.zip(gain) else { return String::new() };
-    let percent = |share: f64| share * 100.0;
-    format!(
-        "; the defaults keep {rate}: {:+.0} % (90 % sure: {:+.0} to {:+.0} %)",
-        percent(gain),
-        percent(from),
-        percent(to)
-    )
+    let certified = baseline.certified_rate.zip(Gain::certified(baseline, best));
+    let Some((rate, Gain { gain, from, to })) = certified else { return String::new() };
+    let [gain, from, to] = [gain, from, to].map(|share| share * 100.0);
+    format!("; defaults {rate}: {gain:+.0} % (90 % interval: {from:+.0} to {to:+.0} %)")
 }
 
 /// The answer where no engine can start.
@@ -71,10 +68,10 @@ impl<R: Rig> Session<'_, R> {
             (Some((rate, verdict)), _) => {
                 let moves = self.what_moves(&baseline, rate, &verdict);
                 let near = infeasible_sentence(rate, &verdict);
-                (Status::NotReachable, format!("no point keeps the promises at any rate that was tried: {near}{moves}"))
+                (Status::NotReachable, format!("no point keeps the promises at any rate that was tried; {near}{moves}"))
             }
             // Nothing was measured, so nothing is known of the promises.
-            (None, true) => (Status::Uncertified, format!("no probe was possible: {}", self.left_out.join("; "))),
+            (None, true) => (Status::Uncertified, format!("nothing was measured: {}", self.left_out.join("; "))),
             (None, false) => (Status::NeverStarted, self.never_started()),
         };
         without_answer(status, because, Some(baseline), self.left_out.clone())
@@ -116,23 +113,18 @@ impl<R: Rig> Session<'_, R> {
         match best {
             Some((change, there)) => {
                 let value = Seconds(limit.at_most.0 * there.exp());
-                format!("; {change} moves it most, to about {value} as the twin sees it")
+                format!("; {change} moves it most, to about {value} by the simulation")
             }
-            None => "; no single parameter moves it by more than 1 %, as the twin sees it".to_owned(),
+            None => "; no single parameter moves it by more than 1 %, by the simulation".to_owned(),
         }
     }
 }
 
-/// How near the lowest rate came, and which limits could be met there.
+/// What the lowest rate showed of each promise.
 fn infeasible_sentence(rate: Rate, verdict: &Verdict) -> String {
-    let there = |l: &crate::verdict::LimitResult| match (l.decided_by_pair(), l.measured) {
-        (Some(paired), _) => format!("{} = {}", l.key, paired.estimate),
-        (None, Some(measured)) => format!("{} = {measured}", l.key),
-        (None, None) => format!("{} = ?", l.key),
-    };
-    let limits: Vec<String> = verdict.limits.iter().map(there).collect();
-    let binding = verdict.binding.as_deref().unwrap_or("none");
-    format!("even at {rate}, {}; there {} could be met, and {binding} binds", verdict.because, limits.join(", "))
+    let limits: Vec<String> = verdict.limits.iter().map(LimitResult::beside_its_limit).collect();
+    let binds = verdict.binding.as_ref().map_or(String::new(), |binding| format!("; {binding} binds"));
+    format!("at {rate}, the lowest, {}{binds}", limits.join(", "))
 }
 
 #[cfg(test)]
@@ -153,8 +145,9 @@ mod tests {
             (conclusion.best.unwrap().point == proved(16, limit).point, conclusion.gain)
         };
         let search = Some((0.08, 0.03));
-        assert!(!chosen(9.9, None).0 && chosen(9.9, search).0 && chosen(10.3, None).0);
-        assert!(!chosen(8.0, search).0, "a fifth below is below");
+        assert!(!chosen(9.9, None).0 && chosen(10.3, None).0);
+        assert!(!chosen(9.9, search).0, "its certified rate is the lower one");
+        assert!(!chosen(10.1, Some((-0.08, 0.01))).0, "the search saw the contrary");
         let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
         let unproved = Placed { certified_rate: None, ..proved(16, 12.0) };

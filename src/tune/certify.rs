@@ -147,7 +147,8 @@ impl<R: Rig> Session<'_, R> {
             if affords {
                 committed += price;
             } else {
-                self.left_out(format!("{}: the budget ended", one.what()));
+                let ended = self.budget_ended(committed + price, certifications);
+                self.left_out(format!("{}: {ended}", one.what()));
             }
             affords
         });
@@ -215,7 +216,7 @@ impl<R: Rig> Session<'_, R> {
             let again = attempt > 0 && one.certifier.wants_launches();
             let price = self.prices().certify + if again { self.prices().launch } else { Seconds(0.0) };
             if attempt > 0 && !self.affords(committed + price, certifications) {
-                one.ended = Some("the budget".to_owned());
+                one.ended = Some(self.budget_ended(committed + price, certifications));
                 continue;
             }
             committed += price;
@@ -330,8 +331,8 @@ impl<R: Rig> Session<'_, R> {
         let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
         let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(Some(ceiling));
-        self.note(&format!(
-            "nothing above {ceiling} is certified: a burst may come from which the engine does not recover"
+        self.detail(&format!(
+            "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
         ));
     }
 

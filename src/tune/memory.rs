@@ -40,8 +40,10 @@ impl<'a, R: Rig> Session<'a, R> {
             if values.is_empty() {
                 break;
             }
-            if !self.affords(self.prices().launch * values.len() as f64, 2) {
-                self.left_out("a larger memory share: the budget ended".into());
+            let price = self.prices().launch * values.len() as f64;
+            if !self.affords(price, 2) {
+                let ended = self.budget_ended(price, 2);
+                self.left_out(format!("a larger memory share: {ended}"));
                 break;
             }
             let points = values.iter().map(|value| corner.with(MEMORY_KNOB, value.clone()));
@@ -77,7 +79,7 @@ impl<'a, R: Rig> Session<'a, R> {
             (None, _) => default,
         };
         if let Some(best) = &best {
-            self.note(&format!("memory: {MEMORY_KNOB} {best} is held from here on"));
+            self.note(&format!("memory: {MEMORY_KNOB} {best} is kept in all further trials"));
         }
         Ok(hold(best))
     }

@@ -211,8 +211,20 @@ impl<'a, R: Rig> Session<'a, R> {
             if round.is_empty() {
                 if spent {
                     self.left_out(match purpose {
-                        Purpose::Baseline => "the rest of the baseline's rate search: the budget ended".into(),
-                        _ => format!("{} of the candidates: the budget ended", strategy.points_left()),
+                        Purpose::Baseline => {
+                            format!(
+                                "the rest of the baseline's rate search: {}",
+                                self.budget_ended(price, certifications)
+                            )
+                        }
+                        _ => {
+                            let more = self.prices().candidates(strategy.points_expected().max(1));
+                            format!(
+                                "{} of the candidates: {}",
+                                strategy.points_left(),
+                                self.budget_ended(more, certifications)
+                            )
+                        }
                     });
                 }
                 return Ok(());
@@ -355,6 +367,19 @@ impl<'a, R: Rig> Session<'a, R> {
 
     pub(super) fn note(&self, text: &str) {
         self.sink.take(&Event::Note(text));
+    }
+
+    pub(super) fn detail(&self, text: &str) {
+        self.sink.take(&Event::Detail(text));
+    }
+
+    /// That the budget ended, and which one would have held this price with `certifications` behind it; a tenth more for what nobody foresees.
+    pub(super) fn budget_ended(&self, price: Seconds, certifications: u32) -> String {
+        let reserve = self.prices().certification() * f64::from(certifications);
+        let enough = f64::max((self.bench.spent() + price + reserve).0 * 1.1, self.budget().0);
+        let time =
+            if enough < 100.0 { format!("{:.0}s", enough.ceil()) } else { format!("{:.0}m", (enough / 60.0).ceil()) };
+        format!("the budget ended; --budget {time} is expected to be enough")
     }
 
     pub(super) fn left_out(&mut self, what: String) {

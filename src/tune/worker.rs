@@ -324,9 +324,9 @@ impl<R: Rig> Worker<R> {
                 })?;
                 books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
                 if let Some(served) = served.filter(|_| ask.rate != ALL_AT_ONCE) {
-                    books.sink.take(&Event::Note(&format!("trial {trial}: {served}")));
+                    books.sink.take(&Event::Detail(&format!("trial {trial}: {served}")));
                     if let Some(likeness) = lesson.as_ref().and_then(|lesson| books.pairing.likeness(lesson)) {
-                        books.sink.take(&Event::Note(&format!("trial {trial}: {likeness}")));
+                        books.sink.take(&Event::Detail(&format!("trial {trial}: {likeness}")));
                     }
                 }
                 Ok(Ok(Told { probe, ask, verdict, took, lesson }))

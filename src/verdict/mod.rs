@@ -108,6 +108,15 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
     }
 
+    /// What decides beside its limit: `ttft_p99 182 ms of 150 ms`. Of a probe that was cut, only what is broken is known.
+    pub fn beside_its_limit(&self) -> String {
+        match self.decided_by_pair().map(|paired| paired.estimate).or(self.measured) {
+            Some(there) => format!("{} {there} of {}", self.key, self.at_most),
+            None if self.broken() => format!("{} above {}", self.key, self.at_most),
+            None => format!("{} not measured", self.key),
+        }
+    }
+
     /// The standard error of that margin. Where the count decides and the twin, however little it explains, sees a queue that grows over hours,
     /// the margin of one window is as uncertain as it is large.
     pub fn deciding_error(&self) -> Option<f64> {

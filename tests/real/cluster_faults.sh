@@ -135,7 +135,7 @@ metadata: {name: results}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 Y
   begin evicted --results results; works evicted || failed=1
-  until_true 60 bash -c "[ \$(kubectl logs $(worker_pod) -c autotune | grep -c ': probing ') -ge 3 ]" || failed=1
+  until_true 60 bash -c "[ \$(kubectl logs $(worker_pod) -c autotune | grep -cE '^trial [0-9]+: [0-9.]+ req') -ge 3 ]" || failed=1
   first=$(worker_pod); folder=$out/gpu-node/$(kubectl get pod "$first" -o jsonpath='{.metadata.uid}')
   kubectl create --raw "/api/v1/namespaces/default/pods/$first/eviction" -f - > /dev/null <<< \
     "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$first\",\"namespace\":\"default\"}}"

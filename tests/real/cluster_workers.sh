@@ -168,7 +168,7 @@ done
 if part leader "the pod that leads is evicted in mid-run, with its journal on a claim"; then
   begin leader "${long[@]}"; works leader || failed=1
   former=$(worker 0)
-  until_true 60 bash -c "[ \$(kubectl logs $former -c autotune | grep -c ': probing ') -ge 2 ]" || failed=1
+  until_true 60 bash -c "[ \$(kubectl logs $former -c autotune | grep -cE '^trial [0-9]+: [0-9.]+ req') -ge 2 ]" || failed=1
   evict "$former"
   check "another one comes in its place" until_true 60 another 0 "$former"
   check "and resumes" until_true 60 bash -c "kubectl logs $(worker 0) -c autotune | grep '^resumed: [1-9]'"
