@@ -111,7 +111,7 @@ PY
 }
 start() { alone "$@" > "$out/session.log" 2>&1 & session=$!; }
 until_said() { local n; for n in $(seq 300); do if grep -q "$1" "$out/session.log"; then return; fi; sleep 0.1; done; cat "$out/session.log"; return 1; }
-start --verbose --space /space.toml --out /work/stopped
+start --space /space.toml --out /work/stopped --verbose
 until_said "trial 1: ready"
 one=$(living "$session" | awk '$3 == "/autotune" && $4 == "--space" {print $1}')
 kill -KILL "$(living "$one" | awk '$4 == "guardian" {print $1; exit}')"
