@@ -321,7 +321,7 @@ if part lease "somebody else takes the Lease over"; then
   untouched
 fi
 if part lease-late "somebody else takes the Lease over while the coordinator sleeps and the worker ends"; then
-  begin lease --budget 8s; works lease || failed=1
+  begin lease --budget 8s; says 60 lease "^trial 1" || failed=1
   kill -STOP "$pid"
   until_true 60 bash -c "kubectl get job autotune-chat -o jsonpath='{.status.conditions[*].type}' | grep -E 'Complete|Failed'" || failed=1
   take_lease || failed=1
@@ -345,7 +345,7 @@ if part asleep "a coordinator falls asleep, and restore takes over"; then
 fi
 
 if part interrupted "a coordinator that is interrupted while the target's pods come back"; then
-  begin interrupted --budget 8s; works interrupted || failed=1
+  begin interrupted --budget 8s; says 60 interrupted "^trial 1" || failed=1
   kubectl cordon gpu-node > /dev/null
   says 90 interrupted "0 of 1 pods of Deployment chat are ready" || failed=1
   kill -TERM "$pid"
