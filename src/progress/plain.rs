@@ -187,8 +187,8 @@ impl Lines {
             // Answers that were not awaited are cut.
             let failed: u64 = verdict.errors.iter().filter(|(class, _)| *class != "cut").map(|(_, count)| count).sum();
             let failed = if failed > 0 { format!("{failed} failed") } else { "no error".to_owned() };
-            let why = if purpose == Some(Purpose::Memory) { "check the memory" } else { "see the largest batch" };
-            format!("{} requests at once, to {why}: {failed}", verdict.counted)
+            let why = if purpose == Some(Purpose::Memory) { "to check the memory" } else { "to see the largest batch" };
+            format!("{} requests at once, {why}: {failed}", verdict.counted)
         } else if verdict.outcome == Outcome::Void {
             format!("{rate} says nothing: {}", verdict.because)
         } else if verdict.saturated {

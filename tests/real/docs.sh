@@ -23,34 +23,7 @@ ln -s "$AUTOTUNE" "$work/bin/autotune"
 cd "$work/clone"
 
 echo "== links, messages, generated pages"
-[ "$(wc -l < README.md)" -le 150 ] || { echo "README.md has more than 150 lines" >&2; exit 1; }
-python3 docs/space-file.py --check
-python3 - << 'EOF'
-import pathlib, re, sys
-wrong = []
-pages = {page.resolve(): page.read_text() for page in [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").glob("*.md")]}
-prose = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in pages.items()}
-anchor = lambda title: re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
-anchors = {page: {anchor(t) for t in re.findall(r"^#+ (.*)$", text, re.M)} for page, text in prose.items()}
-for page, text in prose.items():
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if link.startswith("http"):
-            continue
-        file, _, name = link.partition("#")
-        there = (page.parent / file).resolve() if file else page
-        if not there.exists() or (name and name not in anchors.get(there, {name})):
-            wrong.append(f"{page.name}: the link {link} leads nowhere")
-# The program's own words, without what stands between: placeholders, numbers, and where one message quotes another.
-source = "".join(file.read_text() for file in pathlib.Path("src").rglob("*.rs"))
-source = re.sub(r"\s+", " ", re.sub(r"\\\n\s*", "", source)).replace("`", "")
-table = [line for line in pages[pathlib.Path("docs/troubleshooting.md").resolve()].splitlines() if line.startswith("| ")]
-for line in table:
-    for message in re.findall(r"`([^`]*)`", line.split(" | ")[0]):
-        for words in re.split(r"…|\d+ ?%?|[:;] ", message):
-            if len(words.strip(" .,()")) >= 16 and words.strip(" .,()") not in source:
-                wrong.append(f"troubleshooting.md: the program does not say: {words.strip()}")
-sys.exit("\n".join(wrong) or 0)
-EOF
+python3 docs/check.py
 
 # One file a block: its number, what it needs behind a dash, and where it stands.
 awk -v to="$work/blocks" '
