@@ -21,7 +21,7 @@ use autotune::twin::{
 };
 use autotune::units::Seconds;
 use autotune::verdict::Window;
-use autotune::verdict::paired::{Long, Measured, Paired, estimate};
+use autotune::verdict::paired::{LongRunReplay, Measured, Paired, estimate};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, LogNormal, Normal};
@@ -219,7 +219,8 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
         let fresh = [probe(*level, 10 + 2 * l as u64), probe(*level, 11 + 2 * l as u64)];
         let measured = [0, 1].map(|i: usize| Measured { probe: &fresh[i], window: WINDOW });
         let rate = engine.rate * level;
-        let long = Long::replay(&found.costs, Bounds::from(LIMITS), traffic(rate, 100_000.0 / rate, seed * 100 + 50));
+        let long =
+            LongRunReplay::replay(&found.costs, Bounds::from(LIMITS), traffic(rate, 100_000.0 / rate, seed * 100 + 50));
         estimate(&measured, &found, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
     });
     let levels = levels.collect();

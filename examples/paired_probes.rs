@@ -25,7 +25,7 @@ use autotune::settings::{Limit, Metric, WorkloadPlan, traffic};
 use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::Window;
-use autotune::verdict::paired::{Long, Measured, Paired, estimate};
+use autotune::verdict::paired::{LongRunReplay, Measured, Paired, estimate};
 use autotune::workload::{Demand, Material, Pace, outline};
 
 /// What the H200's engine said that it ran with.
@@ -74,8 +74,8 @@ fn read(path: &Path, bounds: Bounds) -> File {
     File { name, probe: Probe::of_records(&records, bounds) }
 }
 
-/// Hours of the traffic that the probes were drawn from.
-fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> Long {
+/// LongRunTraffic of the traffic that the probes were drawn from.
+fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> LongRunReplay {
     let pace = Pace {
         demand: Demand::Open(Rate(rate)),
         horizon: Seconds(f64::MAX),
@@ -87,7 +87,7 @@ fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> Long {
     let drawn = outline(&traffic.workload, &Material::default(), pace, 100_000, |_| Seconds(0.0));
     let sent =
         drawn.iter().map(|o| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() });
-    Long::replay(&fit.costs, traffic.bounds, sent)
+    LongRunReplay::replay(&fit.costs, traffic.bounds, sent)
 }
 
 fn spread(logs: &[f64]) -> f64 {
@@ -104,7 +104,7 @@ fn limits() -> Vec<Limit> {
     vec![limit(Metric::Ttft, 0.3), limit(Metric::Tpot, 0.02)]
 }
 
-fn paired(files: &[&File], fit: &Fit, long: &Long) -> Vec<Paired> {
+fn paired(files: &[&File], fit: &Fit, long: &LongRunReplay) -> Vec<Paired> {
     let measured: Vec<Measured> = files.iter().map(|f| Measured { probe: &f.probe, window: WINDOW }).collect();
     estimate(&measured, fit, long, &limits())
 }

@@ -29,7 +29,6 @@ pub struct Access {
     pub headers: Vec<(String, String)>,
     /// A file of certificates in PEM form that are trusted instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Trust any certificate.
     pub insecure: bool,
     /// What else must not be repeated where the server says it.
     pub hidden: Secrets,
@@ -52,7 +51,6 @@ pub enum AccessError {
     /// The certificates could not be read.
     #[error("failed to read certificates from {path}: {why}")]
     Certificates {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,

@@ -15,12 +15,10 @@ pub(crate) enum BodyError {
         /// The limit in bytes.
         at_most: usize,
     },
-    /// It broke off.
     #[error("{path} broke off: {why}")]
     Broken {
         /// The path that was asked.
         path: String,
-        /// Why.
         why: String,
     },
 }

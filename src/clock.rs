@@ -22,7 +22,6 @@ pub fn since_epoch() -> std::time::Duration {
 /// A moment in UTC, for time stamps that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utc {
-    /// The year.
     pub year: i64,
     /// The month, 1 to 12.
     pub month: i64,

@@ -13,7 +13,6 @@ const INPUTS: usize = 20_000;
 const SLOWEST: Duration = Duration::from_secs(1);
 /// All memory of a long run.
 const MEMORY: u64 = 1 << 30;
-/// The longest input.
 const LONGEST: usize = 1 << 18;
 /// What breaks readers of any format: numbers at the ends of their ranges, marks without their partners.
 const WORDS: [&str; 32] = [

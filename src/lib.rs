@@ -16,14 +16,14 @@ pub mod export;
 #[cfg(test)]
 mod fuzz;
 pub mod journal;
-mod live_words;
+mod live_file;
 pub mod load;
-mod order;
 pub mod parallel;
 mod printable;
 mod private;
 pub mod problems;
 pub mod progress;
+mod quantiles;
 pub mod rehearsal;
 #[cfg(test)]
 mod repeatable;

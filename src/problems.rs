@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
 
-/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is, in bytes of the file.
@@ -14,7 +13,6 @@ pub struct Problem {
     pub message: String,
     /// What stands beside the caret.
     pub label: String,
-    /// A concrete remedy.
     pub hint: String,
 }
 

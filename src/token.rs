@@ -53,7 +53,6 @@ impl Token {
         Ok(Self(drawn.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// What is sent.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use autotune::journal::{Gain, Placed, Status};
+use autotune::journal::{Gain, PointResult, Status};
 use autotune::parallel;
 use autotune::progress::{Plain, Silent};
 use autotune::rehearsal::{Job, Rehearsed, Spending, session};
@@ -121,7 +121,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
     let Run { surface, arm, rehearsed, millis } = run;
     let best_rate = truths.best(surface.name).map(|(_, rate)| rate);
     let quality = |point: &Point| best_rate.map_or(0.0, |best| truths.rate(surface.name, point) / best);
-    let said = |placed: &Placed| {
+    let said = |placed: &PointResult| {
         let truth = truths.rate(surface.name, &placed.point);
         let of_truth = placed.certified_rate?.0 / truth;
         let limit = placed.limit.zip(placed.limit_error).map(|(limit, error)| (limit.0 / truth, error));
@@ -145,7 +145,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         best: best.as_ref().and_then(said),
         baseline: other.and_then(said),
         gain: stated.zip(best.as_ref().zip(baseline.as_ref())).map(|(stated, (best, baseline))| {
-            let truth = |placed: &Placed| truths.rate(surface.name, &placed.point);
+            let truth = |placed: &PointResult| truths.rate(surface.name, &placed.point);
             Gained { stated, truth: truth(best) / truth(baseline) - 1.0 }
         }),
         launches: cost.launches,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use autotune::parallel;
-use autotune::rehearsal::{Capacity, Hours, Job};
+use autotune::rehearsal::{Capacity, Job, LongRunTraffic};
 use autotune::settings::Plan;
 use autotune::space::{Point, candidates};
 use autotune::twin::Profile;
@@ -118,7 +118,7 @@ impl Truths {
         if missing.is_empty() {
             return;
         }
-        let hours = Hours::new(job, COARSE).unwrap();
+        let hours = LongRunTraffic::new(job, COARSE).unwrap();
         let coarse = |point: &Point| {
             let long = hours.long(point)?;
             Some(long.coarse(if long.is_fast(Rate(1e-3)) { COARSE } else { SLOW_COARSE }))
@@ -137,7 +137,7 @@ impl Truths {
         if rough.is_empty() {
             return;
         }
-        let hours = Hours::new(job, FINE).unwrap();
+        let hours = LongRunTraffic::new(job, FINE).unwrap();
         let short = mean_output_tokens(&job.plan.workload, job.material) < SHORT_ANSWER;
         let near = if short { NEAR } else { SLOW_NEAR };
         rough.retain(|(point, coarse)| {

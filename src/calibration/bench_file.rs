@@ -35,7 +35,6 @@ struct Detailed {
 /// What a result holds of its requests.
 enum Held {
     Requests(Box<Detailed>),
-    /// Too little, in words.
     Lacking(&'static str),
 }
 

@@ -12,9 +12,7 @@ pub struct Summary {
     pub rate: Option<Rate>,
     /// The shape of the gamma distribution of the gaps between requests; 1 for Poisson arrivals.
     pub burstiness: f64,
-    /// Requests that were sent.
     pub prompts: u32,
-    /// Those that were answered.
     pub completed: u32,
     /// Tokens of a prompt, the mean over what was answered.
     pub input_tokens: f64,

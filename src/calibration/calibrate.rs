@@ -8,9 +8,9 @@ use super::compared::Compared;
 use super::configuration::ConfigurationError;
 use super::drawn::DrawError;
 use super::memory::CacheSize;
-use super::sayings::{Sayings, assume, say_assumed};
 use super::source::{Evidence, Launched, Recorded};
-use crate::order::median;
+use super::warnings::{Sayings, assume, say_assumed};
+use crate::quantiles::median;
 use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, SummaryFitError, fit};
 use crate::units::Seconds;
 
@@ -49,7 +49,6 @@ pub struct Calibration {
     pub notes: Vec<String>,
 }
 
-/// What a start takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Start {
     /// From the start of the process until it serves, and its stop.
@@ -63,23 +62,13 @@ pub struct Start {
 pub enum CalibrationError {
     /// The limits of a probe are not known.
     #[error("{probe}: {source}")]
-    Configuration {
-        /// Which.
-        probe: String,
-        /// Why.
-        source: ConfigurationError,
-    },
+    Configuration { probe: String, source: ConfigurationError },
     /// The probes say too little.
     #[error("{0}\nhint: give more probes, or longer ones; two rates of some hundred requests each are a good begin")]
     Fit(#[from] FitError),
     /// A run that only its summary is left of cannot be drawn anew.
     #[error("{run}: {source}")]
-    Draw {
-        /// Which.
-        run: String,
-        /// Why.
-        source: DrawError,
-    },
+    Draw { run: String, source: DrawError },
     /// The summaries say too little.
     #[error("{0}")]
     Summaries(#[from] SummaryFitError),
@@ -209,7 +198,6 @@ mod tests {
     const ENGINE: StepCosts =
         StepCosts { base: 5e-3, per_decode: 2e-5, per_prefill_token: 3e-5, overhead: 3e-3, ..NO_COSTS };
 
-    /// Poisson arrivals that repeat.
     fn evidence(name: &str, requests: u32, rate: f64) -> Evidence {
         let mut uniform = uniform(11);
         let mut at = 0.0;

@@ -2,16 +2,14 @@
 
 use serde::Serialize;
 
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::twin::{Answered, Bounds, FastReplay, Observed, Probe, StepCosts};
 use crate::units::{Rate, Seconds};
 
 /// A latency's quantile, measured and predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Beside {
-    /// As it was.
     pub measured: Seconds,
-    /// As the twin says.
     pub predicted: Seconds,
 }
 
@@ -25,7 +23,6 @@ impl Beside {
 /// A probe, measured and predicted. Latencies are of the requests with a whole answer, from the intended send; none where there are none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// The probe.
     pub name: String,
     /// Whether the fit did not see it.
     pub held_out: bool,
@@ -33,7 +30,6 @@ pub struct Compared {
     pub summary: bool,
     /// Requests sent, per second.
     pub rate: Rate,
-    /// Requests sent.
     pub requests: usize,
     /// Those without a whole answer.
     pub failures: usize,

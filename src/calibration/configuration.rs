@@ -23,10 +23,7 @@ pub struct Configuration {
 pub enum ConfigurationError {
     /// Not of the form `FLAG=VALUE`.
     #[error("`{text}` is not FLAG=VALUE")]
-    NoSetting {
-        /// What it is.
-        text: String,
-    },
+    NoSetting { text: String },
     /// The twin knows no such flag.
     #[error("`{name}` changes nothing that is replayed; what does: {}, {KV_TOKENS}", EngineFlags::KNOWN.join(", "))]
     Unknown {
@@ -41,17 +38,13 @@ pub enum ConfigurationError {
         /// What it was to be.
         value: String,
     },
-    /// The engine says otherwise.
     #[error("`{name}` was {said}, as the engine itself said, and not {given}")]
     Contradicted {
         /// The flag without its dashes.
         name: String,
-        /// The engine's value.
         said: String,
-        /// The given value.
         given: String,
     },
-    /// Nothing tells a limit.
     #[error(
         "nothing tells `{name}`\nhint: --set {name}=N, FILE,{name}=N, or --base with a profile whose default it was"
     )]
@@ -69,7 +62,6 @@ pub enum ConfigurationError {
 /// The limits of a probe, and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The limits.
     pub bounds: Bounds,
     /// Whether blocks of common prefixes are reused.
     pub prefix_caching: bool,
@@ -114,7 +106,6 @@ impl Configuration {
         Ok(())
     }
 
-    /// This with these values.
     #[must_use]
     pub fn with(mut self, values: &BTreeMap<String, Value>) -> Self {
         for (name, value) in values {

@@ -52,12 +52,7 @@ pub enum DrawError {
     },
     /// The engine did not answer.
     #[error("{completed} of {prompts} requests were answered, and what became of the others is not told")]
-    Failures {
-        /// Requests with an answer.
-        completed: u32,
-        /// Requests that were sent.
-        prompts: u32,
-    },
+    Failures { completed: u32, prompts: u32 },
 }
 
 impl Asked {

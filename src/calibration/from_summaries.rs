@@ -6,10 +6,10 @@ use super::bench_summary::Summary;
 use super::calibrate::{CalibrationError, names_of, probes_of};
 use super::compared::Compared;
 use super::drawn::{Asked, DRAWS};
-use super::outset::{ORDER, Outset, outset, value};
+use super::first_guess::{ORDER, Outset, outset, value};
 use super::redrawn::{draw, luck};
-use super::sayings::Sayings;
 use super::source::Evidence;
+use super::warnings::Sayings;
 use crate::twin::{History, Profile, StepCosts, SummaryFit, SummaryTerms, fit_summaries};
 
 /// Replays of the fit; some seconds for a few summaries of some hundred requests.
@@ -39,7 +39,6 @@ pub struct SummaryCalibration {
 /// A coefficient; summaries tell no error of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimated {
-    /// Its name.
     pub name: &'static str,
     /// Its value: seconds, or a part of one.
     pub value: f64,

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::configuration::Configuration;
 use super::source::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
 use crate::journal::{FILE, Record, read as read_journal, whole};
-use crate::rig::Process;
+use crate::rig::EngineProcess;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::verdict::Outcome;
@@ -43,7 +43,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
             Record::Ready { trial, ready, .. } => {
                 let point = asked.get(trial).map_or_else(Point::default, |point| (*point).clone());
                 let configuration = Configuration::of_engine(&ready.effective, &point);
-                let Process { altered, widest, .. } = &ready.process;
+                let EngineProcess { altered, widest, .. } = &ready.process;
                 if !altered {
                     // What its KV cache holds was left over by the limits that it was launched with.
                     let configuration =

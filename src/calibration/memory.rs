@@ -8,7 +8,6 @@ use crate::twin::{EngineFlags, Profile};
 /// More than this share apart, the base's memory is not that of the engine.
 const TOLERANCE: f64 = 0.01;
 
-/// One configuration's KV cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheSize {
     /// Fraction of the accelerator's memory that the engine planned with.

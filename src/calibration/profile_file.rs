@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::calibrate::Calibration;
+use super::coefficient_words::{MEANINGS, Unit};
 use super::from_summaries::SummaryCalibration;
-use super::meaning::{MEANINGS, Unit};
 use crate::twin::{Noise, Profile, Start};
 
 /// Sources that the profile's line names; more are counted.

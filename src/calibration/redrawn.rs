@@ -5,9 +5,9 @@ use super::calibrate::CalibrationError;
 use super::compared::{Beside, Compared};
 use super::configuration::{ConfigurationError, KV_TOKENS, Resolved};
 use super::drawn::Asked;
-use super::sayings::{Sayings, assume, say_assumed};
 use super::source::{Evidence, Summarized};
-use crate::order::median;
+use super::warnings::{Sayings, assume, say_assumed};
+use crate::quantiles::median;
 use crate::twin::{Aggregate, Aggregates, Bounds, DEFAULT_BLOCK, History, HistoryRun, Limits, Profile, StepCosts};
 use crate::units::{Rate, Seconds};
 
@@ -17,7 +17,6 @@ pub(super) struct Drawn<'a> {
     /// What is told of it.
     pub(super) summary: &'a Summary,
     bounds: Bounds,
-    /// One for each draw.
     pub(super) histories: Vec<History>,
 }
 

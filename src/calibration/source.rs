@@ -21,16 +21,13 @@ pub struct Source {
     pub given: Configuration,
 }
 
-/// What a source holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// The file or the folder, without the path to it.
     pub name: String,
-    /// The probes that count.
     pub probes: Vec<Recorded>,
     /// Runs of which no requests are told.
     pub summaries: Vec<Summarized>,
-    /// The engines that started.
     pub launches: Vec<Launched>,
     /// The engine, where the source tells.
     pub engine: Option<String>,
@@ -45,9 +42,7 @@ pub struct Evidence {
 /// A probe as its source tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// For people.
     pub name: String,
-    /// Its requests.
     pub requests: Vec<Observed>,
     /// What is known of the engine.
     pub configuration: Configuration,
@@ -56,9 +51,7 @@ pub struct Recorded {
 /// A run of which its source tells no requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summarized {
-    /// For people.
     pub name: String,
-    /// What is told.
     pub summary: Summary,
     /// What is known of the engine.
     pub configuration: Configuration,
@@ -66,7 +59,6 @@ pub struct Summarized {
     pub refusal: String,
 }
 
-/// An engine that started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
     /// What it said it runs.
@@ -82,36 +74,20 @@ pub struct Launched {
 pub enum SourceError {
     /// The disk does not give it.
     #[error("failed to read {path}: {source}")]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// It is no request file.
     #[error("{path}: {source}")]
-    Records {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: RecordsError,
-    },
+    Records { path: PathBuf, source: RecordsError },
     /// It is none of the forms, or lacks what a replay needs.
     #[error("{path}: {why}")]
     Unusable {
-        /// Which.
         path: PathBuf,
         /// Why, and where there is one, a hint in a line of its own.
         why: String,
     },
     /// What was said of it is not so.
     #[error("{path}: {source}")]
-    Configuration {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: ConfigurationError,
-    },
+    Configuration { path: PathBuf, source: ConfigurationError },
 }
 
 impl Source {

@@ -27,24 +27,11 @@ pub enum ClusterError {
     /// No way to find or trust the cluster.
     #[error("no cluster: {0}; is KUBECONFIG set, or does this run in a pod with a service account?")]
     NoCluster(String),
-    /// The server said no.
     #[error("{what}: the API server says: {message} ({code})")]
-    Refused {
-        /// The status code.
-        code: u16,
-        /// What was asked.
-        what: String,
-        /// Its words.
-        message: String,
-    },
+    Refused { code: u16, what: String, message: String },
     /// The server was away for longer than the patience.
     #[error("{what}: the API server is away: {why}")]
-    Away {
-        /// What was asked.
-        what: String,
-        /// What went wrong last.
-        why: String,
-    },
+    Away { what: String, why: String },
     /// What is there is not as it must be; the sentence says what to do.
     #[error("{0}")]
     Wrong(String),
@@ -69,7 +56,6 @@ pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
-    /// The namespace.
     pub namespace: String,
     patience: Duration,
     tell: Tell,
@@ -149,7 +135,6 @@ impl Cluster {
         Self { patience: PATIENCE, ..self.clone() }
     }
 
-    /// Says what happens.
     pub fn tell(&self, says: &str) {
         (self.tell)(says);
     }

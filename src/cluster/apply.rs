@@ -24,7 +24,6 @@ const OF_OWNER: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 /// The annotation in which `kubectl apply` keeps the whole object a second time.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// A change of arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The fields that change, with what identifies them: what server-side apply takes.

@@ -12,7 +12,6 @@ use super::worker::LABEL;
 use crate::clock;
 use crate::units::Seconds;
 
-/// The API of Jobs.
 pub(super) const BATCH: &str = "apis/batch/v1";
 /// The API of ConfigMaps, pods and events.
 pub(super) const CORE: &str = "api/v1";

@@ -34,7 +34,6 @@ const SLOWER: f64 = 4.0;
 
 /// What a run is asked for.
 pub struct Request {
-    /// The target.
     pub which: Which,
     /// The files of the ConfigMap: the space file, and the workload's.
     pub files: BTreeMap<String, String>,
@@ -77,7 +76,6 @@ pub enum Arguments {
     RolledBack(String),
 }
 
-/// How a run ended.
 pub struct Done {
     /// What the worker found; none where it did not come to say so.
     pub ended: Ended,

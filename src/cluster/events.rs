@@ -9,15 +9,11 @@ use super::target::Target;
 /// A step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The GPU was taken.
     Borrowed,
-    /// The worker tunes.
     Tuning,
     /// Somebody else changed the target meanwhile.
     Disturbed,
-    /// The worker ended.
     Tuned,
-    /// The arguments were changed.
     Applied,
     /// The arguments are what they were.
     RolledBack,

@@ -29,7 +29,6 @@ const DOUBTFUL: [&str; 5] =
 /// How long that is waited for.
 const MENDS: Duration = Duration::from_secs(90);
 
-/// How the worker ended.
 pub struct Ended {
     /// What it found; none where it did not come to say so.
     pub outcome: Option<Outcome>,

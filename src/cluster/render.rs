@@ -22,7 +22,6 @@ const RETRIES: u64 = 6;
 pub struct Rendered {
     /// The namespace; that of whoever applies them, if none.
     pub namespace: Option<String>,
-    /// The target.
     pub which: Which,
     /// An image that holds our program as `/autotune`.
     pub image: String,
@@ -34,7 +33,6 @@ pub struct Rendered {
     pub words: Vec<String>,
     /// Whether the target gets new arguments at the end.
     pub applies: bool,
-    /// How many pods work.
     pub workers: u8,
     /// The port at which the worker says where it stands.
     pub listen: Option<u16>,

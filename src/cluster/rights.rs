@@ -10,7 +10,6 @@ use super::target::{Target, Which};
 /// One right: who may do what to which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// The verb.
     pub verb: &'static str,
     /// The API group; empty for the core.
     pub group: &'static str,

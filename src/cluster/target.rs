@@ -19,7 +19,6 @@ pub const RUN: &str = "autotune/run";
 pub struct Borrowed {
     /// How many pods it had asked for.
     pub original: u64,
-    /// How many it keeps.
     pub kept: u64,
     /// The run: when it began, and the name of its journal's folder.
     pub run: String,
@@ -36,12 +35,9 @@ pub(super) fn condition<'o>(object: &'o Value, name: &str) -> Option<&'o Value> 
     all.iter().find(|condition| condition["type"] == name && condition["status"] == "True")
 }
 
-/// Which target.
 #[derive(Clone, Debug)]
 pub struct Which {
-    /// Its kind.
     pub kind: &'static Kind,
-    /// Its name.
     pub name: String,
     /// Which part of it, where it has several.
     pub part: Option<String>,
@@ -50,9 +46,7 @@ pub struct Which {
 /// A target as it stands in the cluster.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its kind.
     pub kind: &'static Kind,
-    /// Its name.
     pub name: String,
     /// The part of it that is meant, where its kind has parts.
     pub part: Option<String>,
@@ -60,7 +54,6 @@ pub struct Target {
     pub replicas: u64,
     /// What an earlier run that did not end noted on it.
     pub borrowed: Option<Borrowed>,
-    /// The whole object.
     pub object: Value,
 }
 

@@ -9,7 +9,6 @@ use crate::settings::redact_plan;
 use crate::space;
 use crate::tune::forecast;
 
-/// Parses, validates and forecasts.
 pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let plan = read_plan(path)?;
     let corpus = read_corpus(&plan, path)?;

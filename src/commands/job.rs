@@ -158,7 +158,6 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
     })
 }
 
-/// Says what will happen.
 fn announce(cluster: &Cluster, plan: &coordinate::Plan, request: &Request, budget: Seconds) {
     let (title, original) = (plan.target.title(), plan.borrowed.original);
     let (many, given) = (plan.job.as_ref().map_or(1, workers), original.saturating_sub(plan.borrowed.kept));
@@ -286,7 +285,6 @@ pub(super) fn restore(args: &TargetArgs) -> Result<u8, Failed> {
     })
 }
 
-/// Copies this very program.
 pub(super) fn install(to: &Path) -> Result<u8, Failed> {
     let copy = || -> std::io::Result<()> {
         std::fs::copy(std::env::current_exe()?, to)?;

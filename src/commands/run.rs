@@ -16,7 +16,7 @@ use crate::report;
 use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
 use crate::settings::redact_plan;
 use crate::supervise::{remove_scratch, sweep};
-use crate::tune::{Bench, BenchError, Folder, Session};
+use crate::tune::{Folder, RunnerError, Session, TrialRunner};
 use crate::twin::Profile;
 
 /// Runs, resumes or shows a session, and returns its exit code.
@@ -101,7 +101,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
             () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
         };
-        let mut bench = Bench::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
+        let mut bench = TrialRunner::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
             bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
@@ -111,7 +111,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         if matches!(ended, Ended::Concluded(_)) {
             crew.dismiss().await;
         }
-        Ok((ended, session.bench().journal().clone()))
+        Ok((ended, session.trial_runner().journal().clone()))
     });
     let (ended, journal) = ended?;
     drop((sink, listening));
@@ -160,7 +160,7 @@ fn audience(bound: Option<Bound>, about: About, (quiet, verbose): (bool, bool)) 
 enum Ended {
     Concluded(Box<Conclusion>),
     Interrupted,
-    Failed(BenchError),
+    Failed(RunnerError),
 }
 
 /// Runs the session until it ends or a signal asks it to. The first SIGINT or SIGTERM stops the engine and syncs the journal; a
@@ -170,8 +170,8 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop, si
         ended = session.run() => match ended {
             Ok(conclusion) => return Ended::Concluded(Box::new(conclusion)),
             Err(error) => {
-                let stopped = session.bench().interrupt().await;
-                return Ended::Failed(stopped.err().map_or(error, |_| BenchError::Machine("the engine could not be stopped cleanly".into())));
+                let stopped = session.trial_runner().interrupt().await;
+                return Ended::Failed(stopped.err().map_or(error, |_| RunnerError::Machine("the engine could not be stopped cleanly".into())));
             }
         },
         () = stop.told() => {}
@@ -179,14 +179,14 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop, si
     // Through the sink: a live line would be torn.
     sink.take(&Event::Note("stopping the engine (interrupt again to kill it)"));
     let second = tokio::select! {
-        stopped = session.bench().interrupt() => match stopped {
+        stopped = session.trial_runner().interrupt() => match stopped {
             Ok(()) => return Ended::Interrupted,
             Err(error) => return Ended::Failed(error),
         },
         () = stop.told() => true,
     };
     if second {
-        session.bench().kill().await;
+        session.trial_runner().kill().await;
     }
     Ended::Interrupted
 }

@@ -23,7 +23,6 @@ pub(super) enum Weight {
 pub(super) struct Complaint {
     /// Whether an engine core or a worker said it.
     pub(super) engine: bool,
-    /// How much it tells.
     pub(super) weight: Weight,
     /// The message, without prefixes and without the dump of the arguments.
     pub(super) text: String,

@@ -10,19 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::complaints::{self, Complaint, Weight};
 use super::symptoms::{Effect, Symptom};
 
-/// How the engine ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
     /// It left with an exit code; 0 is a failure like any other here.
     Code(i32),
-    /// A signal ended it.
     Signal(i32),
     /// It still ran when the time was up, and had not become ready.
     StillRunning,
 }
 
-/// Why it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -80,7 +77,6 @@ pub enum Consequence {
     },
     /// No evidence against the point: try it once more.
     Retry,
-    /// No point can start.
     Abort,
     /// This point alone is removed.
     PointOnly,
@@ -89,7 +85,6 @@ pub enum Consequence {
 /// Why an engine failed and what follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// Why it failed.
     pub cause: Cause,
     /// The line of the log that matters, without prefix and colours, at most [`LINE_LIMIT`] characters.
     pub line: Option<String>,

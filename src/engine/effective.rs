@@ -18,7 +18,6 @@ pub struct Effective {
     pub values: BTreeMap<String, Value>,
     /// How many tokens the KV cache holds.
     pub kv_cache_tokens: Option<u64>,
-    /// The engine's version.
     pub version: Option<String>,
 }
 

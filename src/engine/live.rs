@@ -19,7 +19,6 @@ pub const LIVE_SCHEDULER: &str = "autotune_live.Scheduler";
 /// The variable with the path of the file of limits.
 pub const LIVE_FILE: &str = "AUTOTUNE_LIVE_LIMITS";
 
-/// The cap on sequences.
 const SEQUENCES: &str = "max-num-seqs";
 /// The budget of tokens.
 const TOKENS: &str = "max-num-batched-tokens";
@@ -44,7 +43,6 @@ pub struct LiveLimits {
 }
 
 impl LiveLimits {
-    /// Those of a point.
     pub fn of(point: &Point) -> Self {
         let limit = |name| match point.get(name) {
             Some(Value::Int(limit)) => Some(*limit),

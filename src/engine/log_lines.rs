@@ -7,7 +7,6 @@ use crate::printable::printable;
 pub(super) enum Level {
     /// Debug, info or warning: an engine that lives says such things too.
     Calm,
-    /// An error.
     Error,
     /// No level was given, as in tracebacks and in the output of libraries.
     Unsaid,
@@ -18,7 +17,6 @@ pub(super) enum Level {
 pub(super) struct Line {
     /// Whether an engine core or a worker said it, and not the API server.
     pub(super) engine: bool,
-    /// Its level.
     pub(super) level: Level,
     /// What was said. Indentation is kept, because it tells a traceback's code from its error.
     pub(super) text: String,
@@ -107,7 +105,6 @@ fn without_place(text: &str) -> &str {
     }
 }
 
-/// Removes terminal escape sequences.
 fn without_colours(raw: &str) -> String {
     let mut plain = String::with_capacity(raw.len());
     let mut characters = raw.chars();

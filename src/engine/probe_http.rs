@@ -28,7 +28,6 @@ async fn whole(request: reqwest::RequestBuilder) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// An engine's HTTP endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
     http: reqwest::Client,

@@ -14,7 +14,6 @@ pub(super) enum Effect {
     NeedsMoreMemory,
     /// Chance, or somebody else, is to blame.
     Retry,
-    /// No point will start.
     Abort,
     /// These flags are to blame, and every flag that the message names: whichever of them is tuned.
     Blames(&'static [&'static str]),
@@ -24,9 +23,7 @@ pub(super) enum Effect {
 pub(super) struct Symptom {
     /// Every one of these must be in the line; lower case.
     pub(super) words: &'static [&'static str],
-    /// The cause.
     pub(super) cause: Cause,
-    /// The consequence.
     pub(super) effect: Effect,
     /// What happened and the remedy.
     pub(super) says: &'static str,

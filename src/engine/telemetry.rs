@@ -9,11 +9,9 @@ use super::metrics::Page;
 pub struct EngineSample {
     /// Requests in the running batch.
     pub running: Option<f64>,
-    /// Requests in the queue.
     pub waiting: Option<f64>,
     /// The used share of the KV cache, 0 to 1; of the fullest engine where one server runs several.
     pub kv_usage: Option<f64>,
-    /// Preemptions since the start.
     pub preemptions: Option<f64>,
     /// Tokens looked up in the prefix cache since the start.
     pub prefix_queries: Option<f64>,

@@ -11,7 +11,6 @@ use crate::units::Seconds;
 
 /// What to compare a manifest with.
 pub struct Measured<'o> {
-    /// The outcome.
     pub outcome: &'o Outcome,
 }
 

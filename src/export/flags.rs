@@ -10,7 +10,6 @@ use crate::space::Value;
 pub struct Setting {
     /// The flag's full name, words joined by `-`.
     pub name: String,
-    /// Its value.
     pub value: Value,
 }
 
@@ -109,7 +108,6 @@ impl Flags {
 /// A word, as far as the plan needs to know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'w> {
-    /// What it says.
     pub text: &'w str,
     /// Whether something else will stand there when the engine starts: a placeholder, a variable.
     pub placeholder: bool,
@@ -131,9 +129,7 @@ pub enum Change {
 pub struct Refused {
     /// The word that is in the way.
     pub word: usize,
-    /// What is wrong.
     pub says: String,
-    /// The remedy.
     pub hint: String,
 }
 

@@ -5,18 +5,16 @@ use super::homes::Words;
 use super::homes::line::Line;
 use super::homes::list::List;
 use super::shapes::{Engine, Seat};
+use super::shell_lexer::{Command, commands, split};
 use super::source::Source;
-use super::words::{Command, commands, split};
 use super::yaml::{Meaning, Node, Path};
 use crate::problems::Problem;
 
 /// An engine in a manifest.
 pub struct Located<'m> {
-    /// The seat.
     pub seat: Seat,
     /// Which document it is in.
     pub document: usize,
-    /// Which engine it is.
     pub engine: Engine,
     /// Where arguments may stand. New ones go to the first.
     pub homes: Vec<Box<dyn Words + 'm>>,
@@ -29,16 +27,13 @@ pub struct Located<'m> {
 /// A document of a manifest.
 #[derive(Clone, Copy)]
 pub struct Document<'m> {
-    /// The file.
     pub source: &'m Source,
     /// Its place among the documents.
     pub index: usize,
-    /// What it means.
     pub meaning: &'m Meaning,
 }
 
 impl<'m> Document<'m> {
-    /// Its root.
     pub fn root(&self) -> &'m Node {
         &self.source.documents[self.index]
     }
@@ -310,7 +305,7 @@ impl<'m> Finder<'m, '_> {
     /// Where a script ends in `exec "$@"`, and the words behind it start the engine.
     fn in_positional(&self, seat: &Seat, started: &[Started], script: usize, parsed: &[Command]) -> Option<Found<'m>> {
         let runs = |command: &Command| {
-            let texts: Vec<&str> = command.words.iter().map(super::words::Word::text).collect();
+            let texts: Vec<&str> = command.words.iter().map(super::shell_lexer::Word::text).collect();
             matches!(texts[..], ["$@" | "${@}"] | ["exec", "$@" | "${@}"])
         };
         parsed.iter().any(runs).then_some(())?;

@@ -12,10 +12,10 @@ pub mod locate;
 pub mod provenance;
 pub mod render;
 pub mod shapes;
+pub mod shell_lexer;
 pub mod source;
 pub mod text;
 pub mod winner;
-pub mod words;
 pub mod write;
 pub mod yaml;
 

@@ -6,9 +6,7 @@ use super::render::{Entry, insert_entry, scalar};
 use super::text::Edit;
 use super::yaml::{Kind, Meaning, Path, Style};
 
-/// Where annotations stand.
 pub const ANNOTATIONS: &str = "metadata.annotations";
-/// Every annotation's prefix.
 pub const PREFIX: &str = "autotune/";
 
 /// Writes annotations into an object's metadata; those that are there already are replaced. None if it has no metadata.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::text::{Encoding, Layer};
 use super::yaml::{Kind, Node, NotYaml, Style, parse};
 
-/// A manifest.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Every byte.
@@ -144,7 +143,6 @@ fn reads_as(layer: &Layer, text: &str, style: Style) -> bool {
     }
 }
 
-/// The escapes of '…'.
 fn doubled_quote(rest: &str) -> Option<(Option<char>, usize)> {
     rest.starts_with("''").then_some((Some('\''), 2))
 }

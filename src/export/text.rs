@@ -19,7 +19,6 @@ pub enum Piece {
 pub struct Edit {
     /// In bytes of the text.
     pub range: Range<usize>,
-    /// The new text.
     pub pieces: Vec<Piece>,
 }
 
@@ -29,7 +28,6 @@ impl Edit {
         Self { range, pieces: vec![Piece::Text(text.into())] }
     }
 
-    /// Inserts a text.
     pub fn insert(at: usize, text: impl Into<String>) -> Self {
         Self::replace(at..at, text)
     }
@@ -58,7 +56,6 @@ pub fn splice(text: &str, edits: &[Edit]) -> Option<String> {
 /// How new text is written where a layer came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// As it is.
     Plain,
     /// Within '…' of YAML: a quote is doubled.
     SingleQuoted,
@@ -96,7 +93,6 @@ impl Encoding {
 /// A text decoded from a range of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// The decoded text.
     pub text: String,
     /// For each byte of it the bytes of the outer text that it came from, in ascending order.
     origin: Vec<Range<usize>>,

@@ -9,7 +9,6 @@ use crate::report::{Answer, Outcome};
 /// Why an outcome holds nothing to export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoWinner {
-    /// Nothing was found.
     #[error("the outcome has no best point: {0}")]
     Nothing(String),
     /// The best point was not proved.

@@ -13,7 +13,6 @@ use crate::problems::{Problem, Problems, list};
 /// What to write, and where.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The arguments.
     pub settings: Vec<Setting>,
     /// Annotations of the object, in their order; none writes none.
     pub annotations: Vec<(String, String)>,
@@ -28,17 +27,14 @@ pub struct Wanted {
 pub struct Changed {
     /// The document, from 0.
     pub document: usize,
-    /// The place in it.
     pub path: Path,
     /// What stood there; none where nothing did.
     pub before: Option<Meaning>,
-    /// What stands there now.
     pub after: Meaning,
 }
 
 /// A manifest with its new arguments.
 pub struct Exported {
-    /// The whole file.
     pub text: String,
     /// Every value that differs, and no other does.
     pub changed: Vec<Changed>,
@@ -283,7 +279,6 @@ fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result
     }
 }
 
-/// What sets an engine.
 fn settle(
     documents: &[Document<'_>],
     engine: &Located<'_>,

@@ -10,7 +10,6 @@ use granit_parser::{Event, Parser, ScalarStyle, StructureStyle};
 pub struct Node {
     /// In bytes of the file. Quotes and brackets belong to it; of a block scalar, only the lines of its text.
     pub span: Range<usize>,
-    /// What it is.
     pub kind: Kind,
     /// The number of its anchor, if it has one.
     pub anchor: Option<usize>,
@@ -18,17 +17,14 @@ pub struct Node {
     pub tag: Option<String>,
 }
 
-/// What a node is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Text, a number, a truth value or nothing.
     Scalar {
         /// What it says, escapes and folds resolved; empty where nothing is written.
         text: String,
-        /// How it is written.
         style: Style,
     },
-    /// A list.
     Sequence {
         /// Its items.
         items: Vec<Node>,
@@ -37,7 +33,6 @@ pub enum Kind {
     },
     /// Keys and values, in the order of the file.
     Mapping {
-        /// Its entries.
         entries: Vec<(Node, Node)>,
         /// Whether it is written `{a: b}`.
         flow: bool,
@@ -51,13 +46,9 @@ pub enum Kind {
 pub enum Style {
     /// Without quotes: YAML decides whether it is a number.
     Plain,
-    /// 'text'
     Single,
-    /// "text"
     Double,
-    /// `|`
     Literal,
-    /// `>`
     Folded,
 }
 
@@ -85,7 +76,6 @@ impl Path {
         self.then(Step::Key(key.to_owned()))
     }
 
-    /// One more item.
     pub fn item(&self, index: usize) -> Self {
         self.then(Step::Item(index))
     }
@@ -175,7 +165,6 @@ impl Node {
         }
     }
 
-    /// What a scalar says.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar { text, .. } => Some(text),
@@ -213,7 +202,6 @@ impl Node {
 pub struct NotYaml {
     /// In bytes of the file.
     pub at: usize,
-    /// What is wrong there.
     pub says: String,
 }
 
@@ -370,23 +358,18 @@ fn last_byte(node: &Node) -> Option<usize> {
 /// What a node means, with aliases resolved: two texts with the same meaning are the same manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
-    /// A scalar.
     Scalar {
-        /// What it says.
         text: String,
         /// Whether it is written without quotes or tag, so that `64` is a number.
         plain: bool,
-        /// Its tag.
         tag: Option<String>,
     },
-    /// A list.
     List(Vec<Meaning>),
     /// A mapping, in the order of the file, which tools keep.
     Map(Vec<(Meaning, Meaning)>),
 }
 
 impl Meaning {
-    /// A text in quotes.
     pub fn quoted(text: impl Into<String>) -> Self {
         Self::Scalar { text: text.into(), plain: false, tag: None }
     }
@@ -396,7 +379,6 @@ impl Meaning {
         Self::Scalar { text: text.into(), plain: true, tag: None }
     }
 
-    /// What a scalar says.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Scalar { text, .. } => Some(text),

@@ -18,12 +18,10 @@ pub const FORMAT: u32 = 1;
 /// The version of the request files' format, see [`crate::load::COLUMNS`].
 pub const RECORDS_FORMAT: u32 = 2;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Seconds since the Unix epoch, for people; nothing is decided by it.
     pub at: f64,
-    /// The step.
     pub record: Record,
 }
 
@@ -44,42 +42,28 @@ pub enum Record {
         /// Its point; parameters that are absent are left to the engine.
         point: Point,
     },
-    /// There is a process.
     Spawned {
-        /// The trial.
         trial: u32,
-        /// Its group and folder.
         spawned: Spawned,
     },
-    /// The engine serves.
     Ready {
-        /// The trial.
         trial: u32,
-        /// The attempt.
         attempt: u32,
-        /// What it is.
         ready: Box<Ready>,
     },
     /// The words of prompts that the first engine told, by which all later traffic is measured out.
     Words(Box<Vocabulary>),
     /// The engine did not come to serve.
     NotReady {
-        /// The trial.
         trial: u32,
-        /// The attempt.
         attempt: u32,
-        /// Why.
         failure: Failure,
     },
-    /// A probe was measured.
     Probed {
-        /// The trial.
         trial: u32,
         /// The probe in it, from 1.
         probe: u32,
-        /// What it did.
         ask: ProbeAsk,
-        /// What it showed.
         verdict: Box<Verdict>,
         /// What the engine's counters showed.
         telemetry: Telemetry,
@@ -89,7 +73,6 @@ pub enum Record {
         /// The engine's steps as the client saw them; none where answers did not come token by token.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<SeenSteps>,
-        /// The client's own health.
         client: ClientHealth,
         /// Time of the engine it took.
         took: Seconds,
@@ -101,41 +84,30 @@ pub enum Record {
     },
     /// The twin was fitted to the probes so far, this one the last.
     Fitted {
-        /// The trial.
         trial: u32,
-        /// The probe in it.
         probe: u32,
-        /// What was found.
         fit: Box<Fit>,
         /// What that makes of the trial's probes so far, by their number: the first of them had no twin yet, or one that knew less.
         verdicts: BTreeMap<u32, Verdict>,
     },
     /// The engine failed in a probe.
     Broken {
-        /// The trial.
         trial: u32,
-        /// The probe in it.
         probe: u32,
         /// What it was to do.
         ask: ProbeAsk,
-        /// Why.
         failure: Failure,
     },
     /// The engine was stopped and the machine is clean.
     Stopped {
-        /// The trial.
         trial: u32,
-        /// What stopping took.
         took: Seconds,
     },
     /// The run was asked to stop before its end.
     Interrupted,
-    /// Another run took over.
     Resumed {
-        /// Its budget.
         gpu_time: Seconds,
     },
-    /// The end: the answer.
     Concluded(Box<Conclusion>),
 }
 
@@ -148,7 +120,6 @@ pub struct Header {
     pub records_format: u32,
     /// The version of the program.
     pub autotune: String,
-    /// The space file's name.
     pub space_file: String,
     /// The seed of every draw.
     pub seed: u64,
@@ -171,9 +142,7 @@ fn alone() -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// The defaults.
     Baseline,
-    /// The memory knob's bisection.
     Memory,
     /// A candidate of the search.
     Search,
@@ -206,7 +175,6 @@ impl Purpose {
     }
 }
 
-/// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -216,7 +184,6 @@ pub enum Status {
     Uncertified,
     /// No point keeps the promises at any useful rate.
     NotReachable,
-    /// No engine ever started.
     NeverStarted,
     /// Stopped before the end; resumable.
     Interrupted,
@@ -224,7 +191,7 @@ pub enum Status {
 
 /// A point with the rates it was seen to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Placed {
+pub struct PointResult {
     /// The point, completed by what the engine says it runs.
     pub point: Point,
     /// The search's estimate: the highest rate that was kept and closed from above.
@@ -246,10 +213,10 @@ pub struct Placed {
     pub limit_error: Option<f64>,
     /// What the certifying probe nearest to the certified rate measured, whatever hours of traffic would show.
     #[serde(default)]
-    pub seen: Option<DirectlySeen>,
+    pub seen: Option<MeasuredAtRate>,
 }
 
-impl Placed {
+impl PointResult {
     /// A point of which nothing is known yet.
     pub fn new(point: Point) -> Self {
         Self {
@@ -268,10 +235,9 @@ impl Placed {
 
 /// What one probe measured in its window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DirectlySeen {
+pub struct MeasuredAtRate {
     /// Requests per second that were offered.
     pub rate: Rate,
-    /// Requests that count.
     pub requests: u64,
     /// The quantile of each promise, by its key; none where it lies among requests without an answer.
     pub measured: BTreeMap<String, Option<Seconds>>,
@@ -291,7 +257,7 @@ pub struct Gain {
 
 impl Gain {
     /// Of two points that were both certified; `seen` is the logarithm of the ratio of their limits by the search, with its standard error.
-    pub fn between(baseline: &Placed, best: &Placed, seen: Option<(f64, f64)>) -> Option<Self> {
+    pub fn between(baseline: &PointResult, best: &PointResult, seen: Option<(f64, f64)>) -> Option<Self> {
         let proved =
             ((best.limit?.0 / baseline.limit?.0).ln(), best.limit_error?.hypot(baseline.limit_error?).max(1e-6));
         let evidence = [Some(proved), seen.filter(|(_, error)| *error > 0.0 && error.is_finite())];
@@ -305,7 +271,7 @@ impl Gain {
 
     /// The ratio of the two certified rates, minus one. Each lies below its limit by a known factor, so the standard errors of the limits are
     /// those of the rates.
-    pub fn certified(baseline: &Placed, best: &Placed) -> Option<Self> {
+    pub fn certified(baseline: &PointResult, best: &PointResult) -> Option<Self> {
         let log = (best.certified_rate?.0 / baseline.certified_rate?.0).ln();
         Some(Self::around(log, best.limit_error?.hypot(baseline.limit_error?)))
     }
@@ -317,18 +283,13 @@ impl Gain {
     }
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// How it ended.
     pub status: Status,
-    /// One sentence.
     pub because: String,
-    /// The defaults.
-    pub baseline: Option<Placed>,
+    pub baseline: Option<PointResult>,
     /// The answer; the baseline itself where nothing beats it.
-    pub best: Option<Placed>,
-    /// What was left out.
+    pub best: Option<PointResult>,
     pub left_out: Vec<String>,
     /// How much the best point gains over the defaults, where both were certified and differ.
     #[serde(default)]
@@ -341,10 +302,7 @@ pub struct Conclusion {
 /// What a session is expected to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// Starts of an engine.
     pub launches: u32,
-    /// Probes.
     pub probes: u32,
-    /// Engine time.
     pub engine_seconds: Seconds,
 }

@@ -7,7 +7,6 @@ use crate::units::Seconds;
 /// A journal as it was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    /// Every whole line.
     pub entries: Vec<Entry>,
     /// Bytes of whole lines; what lies behind is torn.
     pub whole_bytes: u64,
@@ -21,15 +20,12 @@ pub enum ReadError {
     Damaged {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         what: String,
     },
     /// It was written in a format that this program does not know.
     #[error("its {what} is {found}, and this program knows {known}; use the version of autotune that wrote it")]
     Format {
-        /// Which format.
         what: &'static str,
-        /// The version found.
         found: u64,
         /// The highest version that is known.
         known: u32,
@@ -75,7 +71,6 @@ pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
 }
 
 impl Journal {
-    /// The first line.
     pub fn header(&self) -> Option<&Header> {
         match &self.entries.first()?.record {
             Record::Header(header) => Some(header),
@@ -139,12 +134,9 @@ impl Cost {
     }
 }
 
-/// What a session cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cost {
-    /// Starts of an engine.
     pub launches: u32,
-    /// Probes.
     pub probes: u32,
     /// Seconds that engines were up.
     pub engine_seconds: Seconds,

@@ -15,29 +15,15 @@ use crate::settings::redact_plan;
 /// Why there is no journal to write to.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk.
     #[error("failed to write {path}: {source}")]
-    Disk {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Another run holds it.
+    Disk { path: PathBuf, source: std::io::Error },
     #[error("{0} is in use by another run of autotune; wait for it, or use another --out")]
     Locked(PathBuf),
     /// It cannot be read.
     #[error("failed to read {path}: {source}; restore it from a copy, or start again with --fresh")]
-    Unread {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: ReadError,
-    },
-    /// Another job began it.
+    Unread { path: PathBuf, source: ReadError },
     #[error("{path} belongs to another job: {difference}; use another --out, or --fresh to put it aside")]
     OtherJob {
-        /// Where.
         path: PathBuf,
         /// The first things that differ.
         difference: String,
@@ -46,23 +32,17 @@ pub enum JournalError {
     #[error(
         "{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again"
     )]
-    Unfinished {
-        /// Where.
-        path: PathBuf,
-    },
+    Unfinished { path: PathBuf },
 }
 
-/// An open journal.
 pub struct Writer {
     file: File,
     path: PathBuf,
 }
 
-/// What opening found.
 pub struct Opened {
     /// For the records to come.
     pub writer: Writer,
-    /// What there is already.
     pub journal: Journal,
 }
 

@@ -41,9 +41,7 @@ thread_local! {
 pub struct Target {
     /// Scheme, host and port, perhaps with the beginning of a path, such as `http://127.0.0.1:8000`.
     pub base_url: String,
-    /// The served model's name.
     pub model: String,
-    /// Completions or chat.
     pub endpoint: Endpoint,
     /// Ask for exactly the drawn number of tokens.
     pub ignore_eos: bool,
@@ -138,7 +136,6 @@ impl Client {
         Ok(Self(Arc::new(Inner { target, server, secrets, head, pacer, readers, next, lateness })))
     }
 
-    /// Where its requests go.
     pub fn target(&self) -> &Target {
         &self.0.target
     }
@@ -268,7 +265,6 @@ impl Client {
 /// A request without a whole answer.
 #[derive(Clone, Debug)]
 pub struct Unanswered {
-    /// Its class.
     pub class: ErrorClass,
     /// What the server or the system said of it.
     pub why: Option<String>,

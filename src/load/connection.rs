@@ -33,7 +33,6 @@ impl Failed {
     }
 }
 
-/// Where connections lead.
 pub(super) struct Server {
     host: String,
     port: u16,

@@ -49,7 +49,6 @@ pub struct Open {
 
 /// Who decides when a probe is over.
 pub trait Watch: Send {
-    /// A request ended.
     fn ended(&mut self, record: &RequestRecord);
 
     /// Called many times a second with what is unanswered.
@@ -66,10 +65,8 @@ impl Watch for ToTheEnd {
     }
 }
 
-/// What a watch says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tick {
-    /// Go on.
     Continue,
     /// What is still unanswered can tell nothing more: a drain may end.
     Settled,
@@ -80,13 +77,11 @@ pub enum Tick {
 /// Why a probe ended before its last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The watch was certain.
     Decided,
     /// No token arrived for the stall timeout while requests waited.
     Hung,
 }
 
-/// What was driven.
 #[derive(Debug, Default)]
 pub struct Driven {
     /// Every request that was due, in the order of their times; those unanswered at the end have the error `cut`.

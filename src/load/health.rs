@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::RequestRecord;
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::units::Seconds;
 
 /// The client's own health in a probe.
@@ -12,7 +12,6 @@ use crate::units::Seconds;
 pub struct ClientHealth {
     /// The 99th percentile of actual minus intended send.
     pub lag_p99: Seconds,
-    /// The largest of them.
     pub lag_max: Seconds,
     /// How long bytes that had arrived waited until we read them, the 99th percentile; none where the kernel does not tell.
     pub backlog_p99: Option<Seconds>,

@@ -17,7 +17,6 @@ pub(super) struct NotHttp;
 /// What an answer's head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The status.
     pub(super) status: u16,
     /// Whether the connection may be used again after the body.
     pub(super) keep_alive: bool,

@@ -27,7 +27,6 @@ impl Lateness {
         self.0[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts now.
     pub(super) fn counts(&self) -> Vec<u64> {
         self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect()
     }

@@ -55,7 +55,6 @@ pub struct RequestRecord {
     pub shared_in: u32,
     /// What went wrong, if anything did.
     pub error: Option<ErrorClass>,
-    /// Conversation and turn.
     pub turn: Option<(u32, u32)>,
     /// What the server or the system said of the failure; for people, not in files.
     pub why: Option<String>,
@@ -117,7 +116,6 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// Every class.
     pub const ALL: [Self; 12] = [
         Self::Dns,
         Self::RefusedConnection,
@@ -138,7 +136,6 @@ impl ErrorClass {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// The word in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dns => "dns",

@@ -24,14 +24,11 @@ pub enum RecordsError {
     Value {
         /// The line, from 1.
         line: u64,
-        /// The column.
         column: &'static str,
-        /// The field.
         value: String,
     },
 }
 
-/// Where the columns stand.
 struct Columns {
     header: StringRecord,
 }

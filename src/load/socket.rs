@@ -25,7 +25,6 @@ const CONTROL: usize = cmsg_space::<TimeSpec>();
 /// No read comes later than this after its bytes; a larger difference is a clock that was set.
 const LATEST: Duration = Duration::from_secs(60);
 
-/// The connection.
 pub(super) struct Socket {
     tcp: TcpStream,
     arrived: Instant,

@@ -119,7 +119,6 @@ impl Lane {
         Ok(Self { handle, thread_id, thread: running.thread().clone(), hurry: Arc::default(), _open: open })
     }
 
-    /// Where tasks are spawned.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -21,7 +21,6 @@ pub const VERSION: u32 = 1;
 pub struct About {
     /// The version of this program.
     pub autotune: &'static str,
-    /// The space file.
     pub space_file: String,
     /// The folder with journal and results.
     pub out: String,
@@ -35,12 +34,9 @@ pub struct About {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Nothing was launched yet.
     #[default]
     Starting,
-    /// The defaults.
     Baseline,
-    /// The memory knob's bisection.
     Memory,
     /// A candidate of the search.
     Search,
@@ -48,7 +44,6 @@ pub enum Phase {
     Certify,
     /// The baseline, cold, on the same fresh traffic.
     CertifyBaseline,
-    /// There is an answer.
     Ended,
 }
 
@@ -86,7 +81,6 @@ impl From<Purpose> for Phase {
 /// The best point so far.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// The tuned parameters.
     pub parameters: Point,
     /// Requests per second that it is estimated to keep.
     pub estimated_rate: Option<Rate>,
@@ -94,14 +88,11 @@ pub struct Best {
     pub certified_rate: Option<Rate>,
 }
 
-/// A probe that ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LastProbe {
-    /// Its trial.
     pub trial: u32,
     /// Its rate in requests per second.
     pub rate: Rate,
-    /// What it showed.
     pub outcome: Outcome,
     /// One sentence that says why.
     pub because: String,
@@ -118,7 +109,6 @@ pub struct Standing {
     pub model: Option<String>,
     /// The engine's version, once one served.
     pub engine_version: Option<String>,
-    /// The GPUs.
     pub gpus: Vec<String>,
     /// What the current trial is for.
     pub phase: Phase,
@@ -186,7 +176,6 @@ impl Board {
         Self(Mutex::new(Kept { standing, lines: Lines::new(true), said: clock::now() }))
     }
 
-    /// Where the session stands.
     pub fn standing(&self) -> Standing {
         let kept = self.lock();
         Standing { since: kept.said.elapsed().into(), ..kept.standing.clone() }

@@ -30,7 +30,6 @@ impl Page {
         self.family(name, "gauge", help, samples);
     }
 
-    /// The whole page.
     pub(super) fn text(self) -> String {
         self.0
     }

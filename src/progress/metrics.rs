@@ -4,7 +4,6 @@ use super::board::{Phase, Standing};
 use super::exposition::{Labels, Page};
 use crate::units::{Rate, Seconds};
 
-/// The page of `/metrics`.
 pub(super) fn page(standing: &Standing) -> String {
     let mut page = Page::default();
     let Standing { about, cost, .. } = standing;

@@ -24,11 +24,9 @@ pub use terminal::Terminal;
 /// What happens in a session.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// It begins.
     Begun {
         /// What it is expected to cost.
         forecast: Forecast,
-        /// Its budget.
         budget: Seconds,
     },
     /// Records of an earlier run are used.
@@ -38,53 +36,35 @@ pub enum Event<'a> {
         /// Processes of the earlier run that were still there and were ended.
         swept: usize,
     },
-    /// An engine starts.
     Launching {
-        /// The trial.
         trial: u32,
-        /// Its attempt.
         attempt: u32,
-        /// What for.
         purpose: Purpose,
-        /// With what.
         point: &'a Point,
         /// Whether it is one that runs and takes other limits.
         alters: bool,
     },
-    /// It serves.
     Ready {
-        /// The trial.
         trial: u32,
-        /// What it is.
         ready: &'a Ready,
         /// Parameters that it runs with another value than asked: name, asked, effective.
         mismatches: &'a [(String, crate::space::Value, crate::space::Value)],
     },
     /// It failed, at its start or under load.
     Failed {
-        /// The trial.
         trial: u32,
-        /// Why.
         diagnosis: &'a Diagnosis,
         /// Whether it is tried once more.
         again: bool,
     },
-    /// A probe starts.
     Probing {
-        /// The trial.
         trial: u32,
-        /// The rate.
         rate: Rate,
-        /// Ramp and window.
         length: Seconds,
     },
-    /// A probe ended.
     Probed {
-        /// The trial.
         trial: u32,
-        /// The rate.
         rate: Rate,
-        /// What it showed.
         verdict: &'a Verdict,
     },
     /// The twin was fitted to the probes so far.
@@ -97,39 +77,30 @@ pub enum Event<'a> {
     Detail(&'a str),
     /// Where the session stands, after each step.
     Standing {
-        /// Engine time spent.
         spent: Seconds,
         /// Engine time that is expected to be needed still.
         left: Seconds,
-        /// The budget.
         budget: Seconds,
     },
     /// A level of load is under way; told once a second.
     Loading {
-        /// The level.
         level: &'a str,
-        /// Since its traffic began.
         elapsed: Seconds,
-        /// Until its last arrival.
         length: Seconds,
         /// Requests with a whole answer.
         answered: u64,
-        /// Requests that failed.
         failed: u64,
         /// Requests that wait for the rest of their answer.
         open: u64,
     },
-    /// It ended.
     Ended(&'a Conclusion),
 }
 
 /// Whoever listens. A sink changes nothing.
 pub trait Sink: Send + Sync {
-    /// Takes one event.
     fn take(&self, event: &Event<'_>);
 }
 
-/// Nobody listens.
 pub struct Silent;
 
 impl Sink for Silent {

@@ -17,7 +17,6 @@ use crate::verdict::{LimitResult, Outcome, Verdict};
 /// Another rate of the best point is said where it differs by this share.
 const ANOTHER_RATE: f64 = 0.02;
 
-/// Prints to standard error.
 pub struct Plain(Mutex<Lines>);
 
 impl Plain {
@@ -88,7 +87,7 @@ impl Lines {
                     format!("WARNING: {name} is {runs} in the engine, {asked} was asked for")
                 };
                 said.extend(mismatches.iter().map(differs));
-                said.extend(ready.process.stays.as_ref().map(|why| {
+                said.extend(ready.process.live_unsupported_reason.as_ref().map(|why| {
                     format!("it cannot alter its limits while it runs, so every point is launched ({why})")
                 }));
                 if said.is_empty() {

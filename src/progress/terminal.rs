@@ -11,7 +11,6 @@ use super::{Event, Sink};
 use crate::printable::printable;
 use crate::search::ALL_AT_ONCE;
 
-/// Draws on standard error.
 pub struct Terminal {
     bar: ProgressBar,
     shown: Mutex<Shown>,

@@ -53,8 +53,8 @@ pub struct Capacity {
     pub requests: u32,
 }
 
-/// Hours of a job's traffic, for every point of it.
-pub struct Hours<'a> {
+/// LongRunTraffic of a job's traffic, for every point of it.
+pub struct LongRunTraffic<'a> {
     job: Job<'a>,
     /// The promises, and that queues end.
     slo: Vec<Limit>,
@@ -62,7 +62,7 @@ pub struct Hours<'a> {
     drawn: Option<Vec<Sent>>,
 }
 
-impl<'a> Hours<'a> {
+impl<'a> LongRunTraffic<'a> {
     /// For runs of at most so many requests.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl<'a> Hours<'a> {
     }
 
     /// The engine of a point under this traffic; none where it does not start.
-    pub fn long(&'a self, point: &Point) -> Option<Long<'a>> {
+    pub fn long(&'a self, point: &Point) -> Option<LongRunReplay<'a>> {
         let Job { plan, profile, material, quirks, .. } = self.job;
         let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).misses(quirks.misses);
         let engine = Engine { age: LONG_AGO, ..rig.engine(point, Launch::MEDIAN).ok()? };
@@ -89,18 +89,18 @@ impl<'a> Hours<'a> {
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
         let by_formula = engine.kernels.is_none() && engine.noise.is_none_or(|noise| noise.keeps_speed());
         let drawn = self.drawn.as_deref().filter(|drawn| by_formula && drawn.iter().all(fits));
-        Some(Long { hours: self, engine, drawn })
+        Some(LongRunReplay { hours: self, engine, drawn })
     }
 }
 
 /// A point's engine under long traffic.
-pub struct Long<'a> {
-    hours: &'a Hours<'a>,
+pub struct LongRunReplay<'a> {
+    hours: &'a LongRunTraffic<'a>,
     engine: Engine,
     drawn: Option<&'a [Sent]>,
 }
 
-impl Long<'_> {
+impl LongRunReplay<'_> {
     /// The worst log(quantile / limit) over so many requests at that rate: above zero, a promise is broken. Infinite where the engine dies.
     pub fn margin(&self, rate: Rate, requests: u32) -> f64 {
         let by_sums = self.by_sums(rate, requests);
@@ -118,7 +118,7 @@ impl Long<'_> {
     }
 
     fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {
-        let Hours { job: Job { plan, material, .. }, slo, .. } = self.hours;
+        let LongRunTraffic { job: Job { plan, material, .. }, slo, .. } = self.hours;
         let traffic = Traffic::new(&plan.workload, material, pace(rate)).first(requests);
         let mut tally = Tally::new(slo, requests);
         match self.engine.serve(traffic, &mut tally, SEED) {
@@ -316,7 +316,7 @@ mod tests {
         let (profile, material) = (Profile::quickstart(), Material::default());
         let job = job(&plan, &profile, &material, Quirks::default());
         let replayed = Truth::of(job).unwrap().limit(&keep).unwrap().0;
-        let hours = Hours::new(job, 20_000).unwrap();
+        let hours = LongRunTraffic::new(job, 20_000).unwrap();
         let long = hours.long(&keep).unwrap();
         let fine = long.fine(long.coarse(20_000), 20_000);
         assert!((fine.rate.0 / replayed - 1.0).abs() < 0.01, "{fine:?} against {replayed}");
@@ -327,9 +327,9 @@ mod tests {
         let (plan, material) = (plan(), Material::default());
         let noise = Noise { step_to_step: 0.05, ..Noise::default() };
         let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
-        let hours = Hours::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
+        let hours = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
         let fast = hours.long(&plan.space.baseline()).unwrap();
-        let slow = Long { drawn: None, ..hours.long(&plan.space.baseline()).unwrap() };
+        let slow = LongRunReplay { drawn: None, ..hours.long(&plan.space.baseline()).unwrap() };
         for rate in [20.0, 40.0] {
             let (fast, slow) = (fast.margin(Rate(rate), 3_000), slow.margin(Rate(rate), 3_000));
             assert!((fast - slow).abs() < 1e-6, "{fast} against {slow} at {rate}");
@@ -344,12 +344,14 @@ mod tests {
         let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
         let aged = Profile { noise: Some(aged), ..steady.clone() };
         let limit = |profile: &Profile| {
-            let hours = Hours::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
+            let hours = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
             hours.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
         };
         let plain = limit(&steady);
         assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
         let none = plan.space.baseline().with("gpu-memory-utilization", crate::space::Value::Real(0.98));
-        assert!(Hours::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none());
+        assert!(
+            LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none()
+        );
     }
 }

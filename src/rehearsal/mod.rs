@@ -12,18 +12,18 @@ mod truth;
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use crate::journal::{Conclusion, Cost, Gain, Journal, Placed, Status};
+use crate::journal::{Conclusion, Cost, Gain, Journal, PointResult, Status};
 use crate::parallel;
 use crate::progress::Sink;
 use crate::rig::SimulatedRig;
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::tune::{Bench, BenchError, Session};
+use crate::tune::{RunnerError, Session, TrialRunner};
 use crate::twin::Profile;
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
-pub use capacity::{Capacity, Hours, Long};
+pub use capacity::{Capacity, LongRunReplay, LongRunTraffic};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
 use trace::Ear;
@@ -63,14 +63,10 @@ pub struct Job<'a> {
     pub sink: &'a dyn Sink,
 }
 
-/// How one session ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rehearsed {
-    /// Its seed.
     pub seed: u64,
-    /// How it ended.
     pub status: Status,
-    /// In a sentence.
     pub because: String,
     /// What it would have cost.
     pub cost: Cost,
@@ -80,15 +76,12 @@ pub struct Rehearsed {
     pub spending: Spending,
     /// Its best points so far, one after the other.
     pub improved: Vec<Improvement>,
-    /// The defaults.
-    pub baseline: Option<Placed>,
-    /// The chosen point.
-    pub best: Option<Placed>,
+    pub baseline: Option<PointResult>,
+    pub best: Option<PointResult>,
     /// The limit of the chosen point over that of the defaults, minus one: as stated where both were certified, by estimates otherwise.
     pub gain: Option<f64>,
     /// The gain as it was stated, with its interval; none where the defaults were chosen.
     pub stated: Option<Gain>,
-    /// Whether both were certified.
     pub gain_certified: bool,
     /// What did not fit.
     pub left_out: Vec<String>,
@@ -101,11 +94,9 @@ pub struct AgainstTruth {
     pub points: usize,
     /// Those of them that do not start.
     pub not_starting: usize,
-    /// Requests of each replay.
     pub requests: usize,
     /// The point with the highest true limit.
     pub best: Point,
-    /// That limit.
     pub best_rate: Rate,
     /// The true limit of the defaults, where the space file gives them all.
     pub baseline_rate: Option<Rate>,
@@ -124,7 +115,6 @@ pub struct AgainstTruth {
 /// A point that sessions chose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chosen {
-    /// The point.
     pub point: Point,
     /// How many sessions chose it.
     pub sessions: usize,
@@ -147,7 +137,6 @@ pub struct Rehearsal {
     pub budget: Seconds,
     /// How often sessions ended how.
     pub statuses: Vec<(Status, usize)>,
-    /// Launches of a session.
     pub launches: Option<Spread>,
     /// Engines that run at the same time.
     pub workers: usize,
@@ -165,7 +154,6 @@ pub struct Rehearsal {
     pub truth: Option<AgainstTruth>,
     /// Why there is no truth beside them.
     pub no_truth: Option<String>,
-    /// Every session.
     pub sessions: Vec<Rehearsed>,
 }
 
@@ -177,12 +165,7 @@ pub enum RehearsalError {
     Scope(#[from] ScopeError),
     /// A session could not go on.
     #[error("the session with seed {seed} could not go on: {why}")]
-    Session {
-        /// Its seed.
-        seed: u64,
-        /// Why.
-        why: BenchError,
-    },
+    Session { seed: u64, why: RunnerError },
 }
 
 /// Rehearses the job with each of the seeds, and compares the answers with the truth of the model where that is computed in time.
@@ -232,13 +215,13 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
     let ear = Ear::new(job.sink);
-    let bench = Bench::new(rigs, job.plan, seed, &ear, None, Journal::default());
+    let bench = TrialRunner::new(rigs, job.plan, seed, &ear, None, Journal::default());
     let mut session = Session::new(bench, job.plan, &ear);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
-    let stuck = || Err(BenchError::Machine("the simulated rig waits for something".into()));
+    let stuck = || Err(RunnerError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
-    let (entries, elapsed) = (session.bench().journal().entries.clone(), session.bench().elapsed());
+    let (entries, elapsed) = (session.trial_runner().journal().entries.clone(), session.trial_runner().elapsed());
     drop(session);
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), ear.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));

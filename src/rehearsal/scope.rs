@@ -15,12 +15,7 @@ pub enum ScopeError {
     Parameters(Vec<String>),
     /// A value that the engine would refuse.
     #[error("{place}: {error}")]
-    Value {
-        /// Where it stands.
-        place: &'static str,
-        /// What is wrong.
-        error: FlagError,
-    },
+    Value { place: &'static str, error: FlagError },
 }
 
 /// The fixed arguments that the simulation leaves out of account.

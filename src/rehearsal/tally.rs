@@ -1,7 +1,7 @@
 //! What very many requests say of the promises, without a record of each token.
 
-use crate::order::quantile_of_sorted;
-use crate::rig::Books;
+use crate::quantiles::quantile_of_sorted;
+use crate::rig::ServeObserver;
 use crate::settings::{Limit, Metric};
 use crate::twin::Answered;
 use crate::workload::Planned;
@@ -63,7 +63,6 @@ impl<'a> Tally<'a> {
         self.slo.iter().zip(&mut self.latencies).map(margin).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Counts an answer.
     pub(super) fn answered(&mut self, id: u32, due: f64, answer: Answered, output: u32) {
         self.count(id, |metric| match metric {
             Metric::Ttft => Some(answer.first - due),
@@ -87,7 +86,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Books for Tally<'_> {
+impl ServeObserver for Tally<'_> {
     const EVERY_TOKEN: bool = false;
 
     fn sent(&mut self, planned: &Planned, _tokens: u32) {

@@ -17,7 +17,6 @@ use crate::units::{Rate, Seconds};
 pub struct Improvement {
     /// Seconds of the engine spent by then.
     pub spent: Seconds,
-    /// The point.
     pub point: Point,
     /// The rate that it was thought to keep.
     pub rate: Rate,
@@ -78,7 +77,6 @@ impl<'a> Ear<'a> {
 pub struct Spending {
     /// Starts and stops of the engines that were searched, those of the defaults and of the memory among them.
     pub launches: Seconds,
-    /// Probes of these.
     pub probes: Seconds,
     /// Everything at once, to see what a large batch does to them.
     pub bursts: Seconds,
@@ -91,7 +89,6 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// What these records say.
     pub(super) fn of(entries: &[Entry]) -> Self {
         let (mut spent, mut purposes) = (Self::default(), BTreeMap::new());
         for entry in entries {

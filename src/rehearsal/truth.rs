@@ -27,7 +27,6 @@ const SEED: u64 = 77;
 /// Why the truth was not computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTruth {
-    /// Requests follow from answers.
     #[error(
         "the turns of conversations follow their answers, so a replay at fixed times does not tell the true limits"
     )]
@@ -40,10 +39,7 @@ pub enum NoTruth {
     Gaps,
     /// It would take too long.
     #[error("the true limits of {points} points would take too long to compute")]
-    TooLong {
-        /// How many.
-        points: usize,
-    },
+    TooLong { points: usize },
     /// The workload gives no requests.
     #[error("the workload gives no requests")]
     NoRequests,
@@ -88,7 +84,7 @@ impl Truth {
                 costs: profile.costs,
                 kernels: profile.kernels(),
                 limits,
-                borne: profile.sequences_borne(&flags),
+                borne: profile.max_seqs_before_oom(&flags),
                 max_model_len: flags.max_model_len,
                 prefix_caching: flags.prefix_caching,
             };

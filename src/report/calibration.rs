@@ -3,10 +3,9 @@
 use std::fmt::Write;
 
 use crate::calibration::{Beside, Calibration, Compared, MEANINGS};
-use crate::order::median;
+use crate::quantiles::median;
 use crate::twin::Bounds;
 
-/// A calibration for people.
 pub fn calibration(calibration: &Calibration) -> String {
     let mut text = String::new();
     let mut line = |what: &str| {

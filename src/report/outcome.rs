@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
-use crate::journal::{Cost, DirectlySeen, Entry, Forecast, Gain, Journal, Placed, Record, Status};
+use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
 use crate::search::ALL_AT_ONCE;
 use crate::settings::EngineKind;
 use crate::space::Point;
@@ -14,22 +14,17 @@ use crate::units::{Rate, Seconds};
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// [`VERSION`].
     pub version: u32,
-    /// How the session ended.
     pub status: Status,
-    /// One sentence for people.
     pub because: String,
     /// Whether the engine was the simulated one: then nothing here is a measurement of a real engine.
     pub simulated: bool,
     /// The model that was served.
     pub model: Option<String>,
-    /// The engine's version.
     pub engine_version: Option<String>,
-    /// The GPUs.
     pub gpus: Vec<String>,
     /// The largest latency of each promise, by its key.
     #[serde(default)]
@@ -46,13 +41,10 @@ pub struct Outcome {
     /// Arguments that were the same in every trial.
     #[serde(default)]
     pub fixed_arguments: Vec<String>,
-    /// The space file.
     pub space_file: String,
     /// The seed of every draw.
     pub seed: u64,
-    /// The defaults.
     pub baseline: Option<Answer>,
-    /// The best point.
     pub best: Option<Answer>,
     /// Certified rate of the best point over that of the baseline, minus one; none where one of them is not certified.
     pub gain: Option<f64>,
@@ -81,7 +73,6 @@ pub struct Outcome {
 /// A point as an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The tuned parameters.
     pub parameters: Point,
     /// Every argument behind the engine's command, fixed ones included.
     pub arguments: Vec<String>,
@@ -91,7 +82,6 @@ pub struct Answer {
     pub certified_rate: Option<Rate>,
     /// One-sided confidence in the certified rate.
     pub confidence: Option<f64>,
-    /// The promise that binds.
     pub binding: Option<String>,
     /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise; none without a twin.
     #[serde(default)]
@@ -104,7 +94,7 @@ pub struct Answer {
     pub limit_error: Option<f64>,
     /// What the certifying probe nearest to the certified rate measured in its window.
     #[serde(default)]
-    pub seen: Option<DirectlySeen>,
+    pub seen: Option<MeasuredAtRate>,
     /// How many probes drove it at a rate; none where a file of an earlier version does not tell.
     #[serde(default)]
     pub probes: Option<u32>,
@@ -172,7 +162,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         })
     };
     let ready = ready_ones().next();
-    let answer = |placed: &Placed| Answer {
+    let answer = |placed: &PointResult| Answer {
         parameters: placed.point.clone(),
         arguments: arguments(journal, &placed.point),
         estimated_rate: placed.estimated_rate,

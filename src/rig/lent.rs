@@ -74,7 +74,7 @@ impl Lent {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (orders, received) = unbounded_channel();
-        let books = Books { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
+        let books = WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
         let say = Box::new(say);
         let desk = Arc::new(Desk { terms, books: Mutex::new(books), orders, killed: Notify::new(), say });
         Ok(Self {
@@ -104,7 +104,6 @@ impl Lent {
         ended.map_err(|e| LentError::Rig(e.to_string()))?.map_err(|e| LentError::Rig(e.to_string()))
     }
 
-    /// Leaves the port.
     pub async fn close(self) {
         self.listening.abort();
         self.serving.end(GRACE).await;
@@ -114,14 +113,14 @@ impl Lent {
 /// Where requests come in and the rig's orders go out.
 struct Desk {
     terms: Terms,
-    books: Mutex<Books>,
+    books: Mutex<WorkerState>,
     orders: UnboundedSender<Order>,
     killed: Notify,
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Desk {
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, WorkerState> {
         // Every change of the books is whole.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,7 +136,7 @@ impl Desk {
 }
 
 /// Whom the rig works for, and on what.
-struct Books {
+struct WorkerState {
     session: Option<String>,
     /// Sessions that others took the rig from: they are not let in again, or two leaders would take it from each other for ever.
     deposed: Vec<String>,
@@ -156,7 +155,7 @@ enum Standing {
     Stranger,
 }
 
-impl Books {
+impl WorkerState {
     /// Hears a word of a session.
     fn hear(&mut self, session: &str) -> Standing {
         if self.session.as_deref() == Some(session) {
@@ -174,7 +173,6 @@ impl Books {
         (self.task, self.engine, self.heard) = (None, false, clock::now());
     }
 
-    /// Belongs to nobody.
     fn free(&mut self) {
         (self.session, self.task, self.engine) = (None, None, false);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LIVE_SCHEDULER, LiveLimits};
-use crate::live_words::{LiveWords, TOLD, WORDS};
+use crate::live_file::{LiveWords, TOLD, WORDS};
 
 /// The file, and the folder with the module that reads it.
 pub(super) struct LiveFile {

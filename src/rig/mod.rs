@@ -38,7 +38,7 @@ pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};
-pub(crate) use simulated::{Books, Engine, Traffic};
+pub(crate) use simulated::{Engine, ServeObserver, Traffic};
 pub use simulated::{SimulatedRig, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
@@ -70,9 +70,7 @@ pub trait Rig: Send {
 /// Which launch this is: its trial, and the attempt at it, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The trial's number.
     pub number: u32,
-    /// The attempt.
     pub attempt: u32,
     /// What the warm-up of an earlier launch showed, where there was one: then this one needs no whole answers.
     #[serde(default)]
@@ -86,20 +84,16 @@ pub struct Trial {
 /// A process that was just started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spawned {
-    /// Its group.
     pub group: Group,
-    /// Its private temporary folder.
     pub scratch: std::path::PathBuf,
 }
 
-/// An engine that serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// From the start of the process to the end of the warm-up.
     pub took: Seconds,
     /// What it says it runs.
     pub effective: Effective,
-    /// The model it serves.
     pub model: String,
     /// The GPUs of the machine.
     pub gpus: Vec<String>,
@@ -117,19 +111,20 @@ pub struct Ready {
     pub host_memory: Option<u64>,
     /// What the trial runs on.
     #[serde(default)]
-    pub process: Process,
+    pub process: EngineProcess,
 }
 
 /// The process that a trial runs on; by default one that was launched plainly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Process {
+pub struct EngineProcess {
     /// Whether it ran already, and took the limits of the trial's point.
     pub altered: bool,
     /// The values that it was launched with, where it takes any smaller limits while it runs.
     pub widest: Option<Point>,
     /// Why it cannot, where that was tried.
-    pub stays: Option<String>,
+    #[serde(alias = "stays")]
+    pub live_unsupported_reason: Option<String>,
 }
 
 impl Ready {
@@ -147,9 +142,7 @@ pub struct ProbeAsk {
     pub rate: Rate,
     /// The part that counts; the ramp lies before it.
     pub window: Window,
-    /// Decides arrivals and lengths.
     pub arrival_seed: u64,
-    /// Decides what prompts say.
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
@@ -165,10 +158,8 @@ fn no_slack() -> f64 {
     1.0
 }
 
-/// What a probe measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// Every request.
     #[serde(with = "protocol::as_file")]
     pub records: Vec<RequestRecord>,
     /// When the last answer came or the probe was cut, from the start of its traffic.
@@ -196,10 +187,8 @@ pub enum RigError {
     Machine(String),
 }
 
-/// An engine's failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Why.
     pub diagnosis: Diagnosis,
     /// Time of the engine it took.
     pub took: Seconds,

@@ -43,11 +43,9 @@ pub const WAIT: Duration = Duration::from_secs(20);
 /// After how long without a word of its leader a worker is free.
 pub const SILENCE: Duration = Duration::from_secs(120);
 
-/// Who answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Greeting {
-    /// Its rank.
     pub rank: usize,
     /// What it was started for.
     pub job: JobMark,
@@ -57,7 +55,6 @@ pub struct Greeting {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobMark {
-    /// The program's version.
     pub autotune: String,
     /// The space file's name, for people.
     pub space_file: String,
@@ -112,12 +109,7 @@ impl JobMark {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Task {
     /// [`Rig::launch`](super::Rig::launch).
-    Launch {
-        /// Which launch.
-        trial: Trial,
-        /// With what.
-        point: Point,
-    },
+    Launch { trial: Trial, point: Point },
     /// [`Rig::probe`](super::Rig::probe).
     Probe(ProbeAsk),
     /// [`Rig::stop`](super::Rig::stop).
@@ -128,18 +120,14 @@ pub enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// The engine serves.
     Ready {
-        /// What it is.
         ready: Box<Ready>,
         /// Its words, from which traffic is made.
         vocabulary: Vocabulary,
     },
-    /// A probe was measured.
     Measured(Box<Measured>),
     /// The engine is stopped and the machine clean; what that took.
     Stopped(Seconds),
-    /// The engine failed.
     Failed(Box<Failure>),
     /// The worker's machine or our own part there failed.
     Machine(String),

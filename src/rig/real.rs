@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::live::LiveFile;
 use super::server::ASK_EVERY;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Process, Ready, Rig, RigError, Server, Spawned, Trial};
+use super::{CacheUse, EngineProcess, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
@@ -58,7 +58,7 @@ pub struct RealRig {
     gpu_names: Vec<String>,
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
-    stays: Option<String>,
+    live_unsupported_reason: Option<String>,
     /// Whether engines are asked to tell the cached tokens of each request; not once one did not know how.
     asks_cached: bool,
     running: Option<Running>,
@@ -110,7 +110,7 @@ impl RealRig {
             gpu_before: None,
             gpu_names: Vec::new(),
             looked: false,
-            stays: None,
+            live_unsupported_reason: None,
             asks_cached,
             running: None,
         }
@@ -120,7 +120,6 @@ impl RealRig {
         Access { api_key: api_key(&self.plan.engine), hidden: self.secrets.clone(), ..Access::default() }
     }
 
-    /// Where a launch writes.
     fn folder(&self, trial: Trial) -> PathBuf {
         self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt))
     }
@@ -193,7 +192,11 @@ impl RealRig {
             warm_up: Some(begun.elapsed().saturating_sub(served).into()),
             warmed,
             host_memory: peak_memory(&running.child.group),
-            process: Process { altered: false, widest, stays: self.stays.clone().filter(|_| trial.on.is_some()) },
+            process: EngineProcess {
+                altered: false,
+                widest,
+                live_unsupported_reason: self.live_unsupported_reason.clone().filter(|_| trial.on.is_some()),
+            },
         };
         if let Some(running) = &mut self.running {
             running.live.iter_mut().zip(&ready.process.widest).for_each(|(live, told)| live.widest.clone_from(told));
@@ -221,7 +224,7 @@ impl RealRig {
             altered = altered => altered?,
             _ = child.exited() => return None,
         }
-        let process = Process { altered: true, ..launched.process.clone() };
+        let process = EngineProcess { altered: true, ..launched.process.clone() };
         let effective = with_limits(launched.effective.clone(), point);
         let warmed = trial.warmed.unwrap_or(launched.warmed);
         Some(Ready { effective, process, warmed, warm_up: None, ..launched.clone() })
@@ -412,12 +415,15 @@ impl Rig for RealRig {
         if !self.looked {
             (self.gpu_before, self.gpu_names, self.looked) = (self.gpus.memory().await, self.gpus.names().await, true);
         }
-        let live = trial.on.filter(|_| self.stays.is_none()).and_then(|on| Some((on, widest(&self.plan, point)?)));
+        let live = trial
+            .on
+            .filter(|_| self.live_unsupported_reason.is_none())
+            .and_then(|on| Some((on, widest(&self.plan, point)?)));
         if let Some((on, widest)) = live {
             match self.launch_one(trial, point, Some((on, widest.clone())), spawned).await {
                 Err(RigError::Engine(failure)) if may_start_plainly(&failure.diagnosis, &widest, point) => {
                     let Diagnosis { says, line, .. } = failure.diagnosis;
-                    self.stays = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));
+                    self.live_unsupported_reason = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));
                     let log = self.folder(trial).join("engine.log");
                     drop(std::fs::rename(&log, log.with_file_name("engine-live.log")));
                 }
@@ -428,7 +434,7 @@ impl Rig for RealRig {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),
             Err(RigError::Engine(failure)) => {
                 // It was not for the limits, then.
-                self.stays = self.stays.take().filter(|_| trial.on.is_none());
+                self.live_unsupported_reason = self.live_unsupported_reason.take().filter(|_| trial.on.is_none());
                 Err(RigError::Engine(Box::new(Failure { took: begun.elapsed().into(), ..*failure })))
             }
             Err(error) => Err(error),
@@ -459,7 +465,7 @@ impl Rig for RealRig {
             }
         };
         if !running.holds_its_limits() {
-            self.stays = Some(unmoved().says);
+            self.live_unsupported_reason = Some(unmoved().says);
         }
         self.stop().await?;
         Err(RigError::Engine(Box::new(Failure { diagnosis: broken, took: begun.elapsed().into() })))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::protocol::{Answer, JobMark, SILENCE, Task};
-use super::worker::Told;
+use super::worker::TaskReply;
 use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Worker};
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
@@ -43,7 +43,7 @@ impl RemoteRig {
         Self { worker, job, material, tasks: 0, used: false, life }
     }
 
-    async fn tell(&mut self, task: Task) -> Told {
+    async fn tell(&mut self, task: Task) -> TaskReply {
         self.tasks += 1;
         self.worker.ask(self.tasks, &task).await
     }
@@ -52,18 +52,18 @@ impl RemoteRig {
     async fn ask(&mut self, task: Task) -> Result<Answer, RigError> {
         let begun = clock::now();
         match self.tell(task).await {
-            Told::Done(answer) => match *answer {
+            TaskReply::Done(answer) => match *answer {
                 Answer::Failed(failure) => Err(RigError::Engine(failure)),
                 Answer::Machine(what) => Err(self.machine(&what)),
                 answer => Ok(answer),
             },
-            Told::Unknown => {
+            TaskReply::Unknown => {
                 let says = format!("{} was replaced or had lost touch: its engine is gone", self.worker.name());
                 let diagnosis =
                     Diagnosis { cause: Cause::Environment, line: None, says, consequence: Consequence::Retry };
                 Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
             }
-            Told::Nothing(why) => Err(RigError::Machine(why)),
+            TaskReply::Nothing(why) => Err(RigError::Machine(why)),
         }
     }
 
@@ -119,12 +119,12 @@ impl Rig for RemoteRig {
         let told = self.tell(Task::Stop).await;
         self.used = false;
         match told {
-            Told::Done(answer) => match *answer {
+            TaskReply::Done(answer) => match *answer {
                 Answer::Stopped(took) => Ok(took),
                 Answer::Machine(what) => Err(self.machine(&what)),
                 _ => Err(self.mismatch()),
             },
-            Told::Unknown | Told::Nothing(_) => Ok(begun.elapsed().into()),
+            TaskReply::Unknown | TaskReply::Nothing(_) => Ok(begun.elapsed().into()),
         }
     }
 

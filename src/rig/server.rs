@@ -10,7 +10,7 @@ use crate::clock;
 use crate::engine::Endpoints;
 use crate::engine::telemetry::EngineSample;
 use crate::load::{Client, Driven, RequestRecord, Schedule, Target, ToTheEnd, Watch, drive};
-use crate::order::median;
+use crate::quantiles::median;
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 use crate::workload::{self, Corpus, Demand, Material, Message, Pace, Planned, Prompt, Source, Vocabulary};
@@ -116,7 +116,6 @@ impl Server {
         Self { endpoints, client, workload, material, shared_seed, stall_timeout }
     }
 
-    /// Where its requests go.
     pub fn target(&self) -> &Target {
         self.client.target()
     }

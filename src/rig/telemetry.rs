@@ -7,13 +7,10 @@ use crate::engine::telemetry::EngineSample;
 /// Peaks of the gauges and differences of the counters over one probe; none where the engine does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Telemetry {
-    /// Most requests seen running.
     pub peak_running: Option<f64>,
-    /// Most requests seen waiting.
     pub peak_waiting: Option<f64>,
     /// Largest share of the KV cache seen in use, 0 to 1.
     pub peak_kv_usage: Option<f64>,
-    /// Preemptions.
     pub preemptions: Option<f64>,
     /// Share of prompt tokens that the prefix cache held, 0 to 1.
     pub prefix_hit_rate: Option<f64>,

@@ -51,8 +51,7 @@ pub enum WorkerError {
 }
 
 /// What became of a task.
-pub(super) enum Told {
-    /// It is done.
+pub(super) enum TaskReply {
     Done(Box<Answer>),
     /// The worker does not know it: it was started again, or had given the session up.
     Unknown,
@@ -125,7 +124,7 @@ impl Worker {
     }
 
     /// Gives it a task and waits for what comes of it.
-    pub(super) async fn ask(&self, number: u64, task: &Task) -> Told {
+    pub(super) async fn ask(&self, number: u64, task: &Task) -> TaskReply {
         let patience = if *task == Task::Stop { self.patience.min(STOP_PATIENCE) } else { self.patience };
         let path = format!("tasks/{number}");
         let begin = || self.request(Method::PUT, &path).json(task).timeout(AT_ONCE);
@@ -134,18 +133,18 @@ impl Worker {
         loop {
             let (status, body) = match reply {
                 Ok(reply) => reply,
-                Err(away) => return Told::Nothing(away),
+                Err(away) => return TaskReply::Nothing(away),
             };
             match status {
                 StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {}
-                StatusCode::NOT_FOUND => return Told::Unknown,
+                StatusCode::NOT_FOUND => return TaskReply::Unknown,
                 StatusCode::OK => match read_json(&body) {
-                    Ok(answer) => return Told::Done(Box::new(answer)),
+                    Ok(answer) => return TaskReply::Done(Box::new(answer)),
                     Err(error) => {
-                        return Told::Nothing(format!("{} gave an answer that is none: {error}", self.name()));
+                        return TaskReply::Nothing(format!("{} gave an answer that is none: {error}", self.name()));
                     }
                 },
-                _ => return Told::Nothing(self.refusal(status, &body)),
+                _ => return TaskReply::Nothing(self.refusal(status, &body)),
             }
             reply = self.persist(patience, LONGEST_ANSWER, follow, |_| {}).await;
         }

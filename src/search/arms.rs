@@ -10,9 +10,7 @@ use crate::units::Rate;
 /// What an arm starts from.
 #[derive(Clone, Copy)]
 pub struct Arms<'a> {
-    /// The plan.
     pub plan: &'a Plan,
-    /// What decides every draw.
     pub seed: u64,
     /// The point of the running engine.
     pub baseline: &'a Point,
@@ -35,14 +33,12 @@ impl Arms<'_> {
         Sweep::new(self.baseline, orders, rules)
     }
 
-    /// Random points, each bisected.
     pub fn random(self) -> Sweep {
         let (space, wanted, seed) = (self.plan.space.clone(), self.wanted(), self.seed);
         let orders = order(move |held| Random::new(&space, held, wanted, seed));
         Sweep::new(self.baseline, orders, self.whole_searches())
     }
 
-    /// Every point, each bisected.
     pub fn grid(self) -> Sweep {
         let space = self.plan.space.clone();
         Sweep::new(self.baseline, order(move |held| Grid::new(&space, held)), self.whole_searches())

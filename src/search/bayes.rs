@@ -48,7 +48,6 @@ const LEAST_ERROR: f64 = 0.02;
 /// Rates that differ by less than this share of the best are ties, which headroom decides.
 const TIE: f64 = 0.003;
 
-/// The strategy.
 #[derive(Clone)]
 pub struct Bayes {
     space: Space,
@@ -101,7 +100,6 @@ struct Offer {
 }
 
 impl Bayes {
-    /// Over the plan's space.
     pub fn new(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         Self {
             space: plan.space.clone(),

@@ -6,7 +6,6 @@ use crate::units::Rate;
 /// The rule. It sees all probes of its point in their order, and remembers nothing besides.
 #[derive(Clone, Copy, Debug)]
 pub struct Bisect {
-    /// The first rate.
     pub start: Rate,
     /// The bracket is closed when its ends differ by less than this fraction.
     pub precision: f64,

@@ -21,10 +21,8 @@ pub struct Curve {
     knots: Vec<(f64, f64)>,
 }
 
-/// A limit in rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Root {
-    /// The median.
     pub rate: Rate,
     /// The standard deviation of its logarithm.
     pub error: f64,

@@ -5,7 +5,7 @@
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-use super::process::{Belief, Datum, Prior, Process, Scale};
+use super::gaussian_process::{Belief, Datum, GaussianProcess, Prior, Scale};
 use super::{Expectation, Observation};
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -31,11 +31,8 @@ const GROWTH: f64 = 1.25;
 /// A probe of some point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sight {
-    /// Where.
     pub point: Point,
-    /// At which rate.
     pub rate: Rate,
-    /// What it showed.
     pub seen: Observation,
 }
 
@@ -50,7 +47,7 @@ pub struct Margins {
 
 #[derive(Clone, Debug)]
 struct Limited {
-    process: Process,
+    process: GaussianProcess,
     with_twin: bool,
     /// Observations when the hyper-parameters were found.
     found_with: usize,
@@ -105,7 +102,7 @@ impl Margins {
         let few = before.filter(|b| (data.len() as f64) < GROWTH * b.found_with as f64);
         let (process, found_with) = match few {
             Some(before) => (before.process.with(data.clone()), before.found_with),
-            None => (Process::fit(&self.prior(with_twin), data.clone()), data.len()),
+            None => (GaussianProcess::fit(&self.prior(with_twin), data.clone()), data.len()),
         };
         // A bound is the value that is expected of it, given what else is known (Hutter, Hoos and Leyton-Brown 2011, on censored runs).
         let imputed: Vec<Datum> = bounds.into_iter().filter_map(|(at, bound)| beyond(&process, at, bound)).collect();
@@ -164,7 +161,7 @@ impl Margins {
 }
 
 /// The expected value of a residual that is known to be at least `bound`; none where that was expected anyway.
-fn beyond(process: &Process, at: Vec<f64>, bound: f64) -> Option<Datum> {
+fn beyond(process: &GaussianProcess, at: Vec<f64>, bound: f64) -> Option<Datum> {
     let (mean, variance) = process.predict(&at);
     let sd = variance.sqrt();
     let normal = Normal::new(0.0, 1.0).ok()?;

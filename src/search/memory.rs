@@ -15,7 +15,6 @@ pub struct HighestThatStarts {
 }
 
 impl HighestThatStarts {
-    /// Over ascending values.
     pub fn new(values: Vec<Value>) -> Self {
         let fails = values.len();
         Self { values, starts: None, floor: 0, fails }
@@ -32,7 +31,6 @@ impl HighestThatStarts {
         (1..parts).filter_map(|part| self.values.get(from + part * (open + 1) / parts - 1)).cloned().collect()
     }
 
-    /// Whether that value started.
     pub fn tell(&mut self, value: &Value, started: bool) {
         let Some(index) = self.values.iter().position(|v| v.same(value)) else { return };
         if started {

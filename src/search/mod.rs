@@ -8,10 +8,10 @@ mod bayes;
 mod bisect;
 mod curve;
 mod feasible;
+mod gaussian_process;
 mod margins;
 mod memory;
 mod orders;
-mod process;
 mod rate;
 mod sweep;
 #[cfg(test)]
@@ -37,9 +37,7 @@ pub use sweep::Sweep;
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Incumbent {
-    /// The point.
     pub point: Point,
-    /// The rate.
     pub rate: Rate,
 }
 
@@ -49,12 +47,7 @@ pub enum Traffic {
     /// The plan's ramp and window at this rate; cut once it has failed for certain.
     Window(Rate),
     /// About so many requests at this rate, to the last answer and without a ramp: how published rules ask.
-    Requests {
-        /// Their rate.
-        rate: Rate,
-        /// How many.
-        count: u32,
-    },
+    Requests { rate: Rate, count: u32 },
 }
 
 /// A rate at which requests come all at once, for any engine that answers a tenth of that: the benchmarks' `--request-rate inf`. At 10,000
@@ -73,16 +66,13 @@ impl Traffic {
 /// A probe that a strategy asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// Where.
     pub point: Point,
-    /// What is sent.
     pub traffic: Traffic,
 }
 
 /// What a strategy wants to know next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// This probe.
     Probe(Query),
     /// Nothing more is worth its cost.
     Done,
@@ -91,9 +81,7 @@ pub enum Ask {
 /// A probe that was measured, and the latest word on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
-    /// What was sent.
     pub traffic: Traffic,
-    /// What it showed.
     pub seen: Observation,
 }
 
@@ -127,7 +115,6 @@ pub struct Observation {
 pub struct Seen {
     /// log(p / limit) by whoever decides: over hours of traffic by the pair, or as counted. None where the probe was cut.
     pub margin: Option<f64>,
-    /// Its standard error.
     pub error: f64,
     /// log(p / limit) of the window itself, whoever decides.
     pub measured: Option<f64>,
@@ -206,7 +193,6 @@ pub trait Strategy: Send {
     /// The points that keep some rate, the best first.
     fn ranking(&self) -> Vec<Incumbent>;
 
-    /// The best so far.
     fn incumbent(&self) -> Option<Incumbent> {
         self.ranking().into_iter().next()
     }

@@ -17,10 +17,8 @@ pub struct RateSearch {
     broken: Option<(f64, Option<f64>)>,
 }
 
-/// What to try next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NextRate {
-    /// Probe this rate.
     Try(Rate),
     /// The bracket is closed: this rate was kept, and the one above it within the precision was not.
     Found(Rate),
@@ -57,7 +55,6 @@ impl RateSearch {
         self.kept.map(|(rate, _)| Rate(rate))
     }
 
-    /// What to try next.
     pub fn next(&self) -> NextRate {
         match (self.kept, self.broken) {
             (None, None) => NextRate::Try(Rate(self.first)),

@@ -11,7 +11,6 @@ pub(super) type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
 /// Makes the rule for a point's rate, given the incumbent's.
 pub(super) type Rules = Box<dyn Fn(Option<Rate>) -> Bisect + Send>;
 
-/// The strategy.
 pub struct Sweep {
     orders: Orders,
     rules: Rules,
@@ -30,7 +29,6 @@ struct Current {
 }
 
 impl Sweep {
-    /// Begins with the baseline.
     pub(super) fn new(baseline: &Point, orders: Orders, rules: Rules) -> Self {
         let mut sweep = Self { orders, rules, order: None, past: Past::default(), current: None };
         sweep.begin(baseline.clone());
@@ -100,7 +98,6 @@ impl Strategy for Sweep {
         }
     }
 
-    /// Of equals the first.
     fn ranking(&self) -> Vec<Incumbent> {
         let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
         let mut kept: Vec<(&Point, Rate)> = kept.collect();

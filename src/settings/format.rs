@@ -13,13 +13,11 @@ pub struct Section {
     pub doc: &'static str,
     /// Whether a file without it is incomplete.
     pub required: bool,
-    /// What stands in it.
     pub content: Content,
 }
 
 /// What stands in a section.
 pub enum Content {
-    /// Keys known beforehand.
     Keys(&'static Table),
     /// Latency limits, such as `ttft_p99`.
     Limits,
@@ -37,13 +35,11 @@ pub struct Table {
 
 /// What decides which keys of a table apply.
 pub enum Variant {
-    /// All of them do.
     None,
     /// The word that this key holds.
     Word(&'static str),
     /// The variant `with` where this key is present, and `without` where it is not.
     Presence {
-        /// The key.
         key: &'static str,
         /// The variant where it is present.
         with: &'static str,
@@ -52,11 +48,8 @@ pub enum Variant {
     },
 }
 
-/// One knob.
 pub struct Key {
-    /// Its name.
     pub name: &'static str,
-    /// The values it takes.
     pub kind: Kind,
     /// Whether it must be given.
     pub need: Need,
@@ -68,7 +61,6 @@ pub struct Key {
 
 /// Whether a key must be given.
 pub enum Need {
-    /// It must.
     Required,
     /// It need not; the default is written as a user would write it, in TOML.
     Default(&'static str),
@@ -78,54 +70,41 @@ pub enum Need {
 
 /// The values that a key takes.
 pub enum Kind {
-    /// One of these words.
     Word(&'static [&'static str]),
     /// One string that is not empty, such as the path of a file.
     Text,
     /// A list of strings with at least this many elements.
     Texts {
-        /// The fewest elements.
         at_least: usize,
     },
-    /// A table of strings.
     TextTable,
-    /// `true` or `false`.
     Switch,
     /// An integer within bounds, both included.
     Integer {
-        /// The smallest.
         min: i64,
-        /// The largest.
         max: i64,
     },
     /// A list of integers within bounds, both included.
     Integers {
-        /// The smallest.
         min: i64,
-        /// The largest.
         max: i64,
     },
     /// A finite number greater than zero.
     Positive,
     /// A percentage such as `"3%"` or a fraction such as `0.03`, within bounds, both included.
     Share {
-        /// The smallest fraction.
         min: f64,
-        /// The largest fraction.
         max: f64,
     },
     /// A duration such as `"10s"`.
     Time {
-        /// Whether zero makes sense.
         zero: bool,
     },
     /// Token counts: an integer or a distribution, see [`LENGTHS`].
     Lengths,
-    /// A finite number.
     Number,
     /// One value of a parameter.
     Value,
-    /// Values of a parameter.
     Values,
 }
 
@@ -150,7 +129,6 @@ pub static SECTIONS: &[Section] = &[
     Section { name: "budget", required: false, content: Content::Keys(&BUDGET), doc: "What the search may cost." },
 ];
 
-/// `[engine]`.
 #[rustfmt::skip]
 pub static ENGINE: Table = Table {
     variant: Variant::Word("kind"),
@@ -176,7 +154,6 @@ const ENDPOINT: Kind = Kind::Word(&["completions", "chat"]);
 const ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant"]);
 const RECORDED_ARRIVALS: Kind = Kind::Word(&["poisson", "gamma", "constant", "recorded"]);
 
-/// `[workload]`.
 #[rustfmt::skip]
 pub static WORKLOAD: Table = Table {
     variant: Variant::Word("kind"),
@@ -240,7 +217,6 @@ pub static PARAMETER: Table = Table {
 /// The words of [`super::StrategyKind`].
 const STRATEGIES: &[&str] = &["bayes", "bisect", "random", "grid"];
 
-/// `[search]`.
 #[rustfmt::skip]
 pub static SEARCH: Table = Table {
     variant: Variant::None,
@@ -255,7 +231,6 @@ pub static SEARCH: Table = Table {
     ],
 };
 
-/// `[probe]`.
 #[rustfmt::skip]
 pub static PROBE: Table = Table {
     variant: Variant::None,
@@ -267,7 +242,6 @@ pub static PROBE: Table = Table {
     ],
 };
 
-/// `[budget]`.
 #[rustfmt::skip]
 pub static BUDGET: Table = Table {
     variant: Variant::None,

@@ -31,7 +31,6 @@ pub struct Parameters {
     pub nameless: bool,
 }
 
-/// Reads every parameter.
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Parameters {
     let mut parameters = Parameters::default();
     for (key, span, value) in reader::in_order(table) {

@@ -22,7 +22,6 @@ pub struct Plan {
     pub workload: WorkloadPlan,
     /// The parameters and their constraints.
     pub space: Space,
-    /// Lengths of a probe.
     pub probe: ProbePlan,
     /// How the space is searched.
     pub search: SearchPlan,
@@ -40,7 +39,6 @@ impl Plan {
 /// One promise: the quantile of a latency metric stays at or below a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Which latency.
     pub metric: Metric,
     /// The quantile in (0, 1), such as 0.99.
     pub quantile: f64,
@@ -85,11 +83,9 @@ impl Metric {
     }
 }
 
-/// Which engine is tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
-    /// vLLM's OpenAI-compatible server.
     Vllm,
     /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
     Simulated,
@@ -131,7 +127,6 @@ pub struct WorkloadPlan {
     /// How requests arrive at a rate. Journals from before there was a choice hold none.
     #[serde(default)]
     pub arrivals: ArrivalProcess,
-    /// Which kind of traffic.
     pub kind: WorkloadKind,
 }
 
@@ -149,15 +144,12 @@ pub enum Endpoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArrivalProcess {
-    /// Exponential gaps: independent users.
     #[default]
     Poisson,
-    /// Gamma-distributed gaps.
     Gamma {
         /// Their shape: 1 is Poisson, lower is burstier.
         burstiness: f64,
     },
-    /// Equal gaps.
     Constant,
     /// Those of the trace's file.
     Recorded,
@@ -211,7 +203,6 @@ pub struct ConversationsPlan {
     pub starters: u32,
     /// Tokens of a starter.
     pub starter_tokens: Lengths,
-    /// Turns of every conversation.
     pub turns: u32,
     /// Tokens of what the user adds in each turn.
     pub question_tokens: Lengths,
@@ -253,11 +244,9 @@ pub struct TracePlan {
 /// A distribution of token counts. Draws are rounded and held within `min` and `max`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lengths {
-    /// The shape.
     pub shape: LengthShape,
     /// The smallest count, at least 1.
     pub min: u32,
-    /// The largest count.
     pub max: u32,
 }
 
@@ -269,7 +258,6 @@ pub enum LengthShape {
     Fixed,
     /// Uniform between `min` and `max`.
     Uniform,
-    /// Normal.
     Normal {
         /// Mean in tokens.
         mean: f64,
@@ -292,7 +280,6 @@ pub enum LengthShape {
     },
 }
 
-/// Lengths of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbePlan {
     /// Traffic at the probe's rate before anything counts.
@@ -313,7 +300,6 @@ fn yes() -> bool {
 /// How the space is searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchPlan {
-    /// Which strategy proposes points.
     pub strategy: StrategyKind,
     /// The bracket of a rate is closed when its ends differ by less than this fraction.
     pub precision: f64,
@@ -335,9 +321,7 @@ pub enum StrategyKind {
     Bayes,
     /// Quasi-random points, each raced at the incumbent's rate and bisected where it wins.
     Bisect,
-    /// Random points, each bisected.
     Random,
-    /// Every point, each bisected.
     Grid,
 }
 

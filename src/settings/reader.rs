@@ -19,7 +19,6 @@ use crate::space::Value;
 /// Where a table stands: its dotted path, such as `engine`, and the bytes to point at where something is missing from
 /// it.
 pub struct Place<'p> {
-    /// The dotted path.
     pub path: &'p str,
     /// The name of the table in the file.
     pub span: Range<usize>,
@@ -47,7 +46,6 @@ impl Fields {
         W::deserialize(deserializer).ok()
     }
 
-    /// A string.
     pub fn text(&self, name: &str) -> Option<&str> {
         if let Reading::Text(text) = self.reading(name)? { Some(text) } else { None }
     }
@@ -57,12 +55,10 @@ impl Fields {
         if let Reading::Texts(texts) = self.reading(name)? { Some(texts) } else { None }
     }
 
-    /// A table of strings.
     pub fn text_table(&self, name: &str) -> Option<BTreeMap<String, String>> {
         if let Reading::TextTable(table) = self.reading(name)? { Some(table.clone()) } else { None }
     }
 
-    /// `true` or `false`.
     pub fn switch(&self, name: &str) -> Option<bool> {
         if let Reading::Switch(on) = self.reading(name)? { Some(*on) } else { None }
     }
@@ -83,7 +79,6 @@ impl Fields {
         if let Reading::Real(real) = self.reading(name)? { Some(*real) } else { None }
     }
 
-    /// A duration.
     pub fn time(&self, name: &str) -> Option<Duration> {
         if let Reading::Time(time) = self.reading(name)? { Some(*time) } else { None }
     }

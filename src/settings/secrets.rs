@@ -38,7 +38,6 @@ const SHORTEST_IN_TEXT: usize = 8;
 pub struct Secrets(Vec<String>);
 
 impl std::fmt::Debug for Secrets {
-    /// How many there are.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} secrets", self.0.len())
     }
@@ -77,7 +76,6 @@ impl Secrets {
         Self::new(found)
     }
 
-    /// These and others.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         Self::new(self.0.into_iter().chain(others.0))
@@ -158,7 +156,6 @@ fn whole(text: &str) -> Vec<Range<usize>> {
 enum Behind {
     Nothing,
     One,
-    /// vLLM's `--api-key` takes several.
     All,
 }
 

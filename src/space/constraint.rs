@@ -10,11 +10,8 @@ use super::Point;
 /// `left <comparison> right`, where each side is a parameter, a number, or a parameter times a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constraint {
-    /// The left side.
     pub left: Term,
-    /// How the sides compare.
     pub comparison: Comparison,
-    /// The right side.
     pub right: Term,
 }
 
@@ -27,20 +24,13 @@ pub struct Term {
     pub factor: f64,
 }
 
-/// How two sides compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
-    /// `<`
     Less,
-    /// `<=`
     AtMost,
-    /// `>=`
     AtLeast,
-    /// `>`
     Greater,
-    /// `==`
     Equal,
-    /// `!=`
     NotEqual,
 }
 
@@ -94,7 +84,6 @@ impl Constraint {
         }
     }
 
-    /// The parameters it names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         [&self.left, &self.right].into_iter().filter_map(|t| t.parameter.as_deref())
     }

@@ -17,7 +17,6 @@ pub use encode::{candidates, coordinate, is_choice, snap};
 pub use grid::Grid;
 pub use value::Value;
 
-/// One tuned parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// The engine's flag without its dashes, words joined by `-`, such as `max-num-seqs`.

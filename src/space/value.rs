@@ -11,11 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Value {
     /// A switch: `--flag` or `--no-flag`.
     Bool(bool),
-    /// An integer.
     Int(i64),
-    /// A real number.
     Real(f64),
-    /// A word.
     Text(String),
 }
 

@@ -22,7 +22,6 @@ use crate::units::Seconds;
 /// Beyond the engine's own grace, what a guardian may take to end everything before we do it ourselves.
 const GUARDIAN_GRACE: Duration = Duration::from_secs(10);
 
-/// What to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// Our own binary, which knows `guardian`.
@@ -37,7 +36,6 @@ pub struct Launch {
     pub grace: Duration,
 }
 
-/// A running engine.
 pub struct Child {
     /// The process group, for the journal.
     pub group: Group,
@@ -56,12 +54,10 @@ struct State {
     empty: bool,
 }
 
-/// How a stop went.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stopped {
     /// How the engine's first process ended, where that is known.
     pub exit: Option<Exit>,
-    /// What it took.
     pub took: Seconds,
     /// Processes that the guardian had left and that were swept by group.
     pub swept: usize,
@@ -70,14 +66,8 @@ pub struct Stopped {
 /// Why an engine could not be supervised.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// Our own part failed.
     #[error("failed to start the guardian process {program}: {source}")]
-    Guardian {
-        /// The binary.
-        program: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Guardian { program: PathBuf, source: std::io::Error },
     /// The folder or the log could not be made.
     #[error("failed to prepare the trial's files: {0}")]
     Files(#[source] std::io::Error),
@@ -142,7 +132,6 @@ impl Child {
         self.state.borrow().exit
     }
 
-    /// Its output.
     pub fn output(&self) -> &Output {
         &self.output
     }

@@ -21,7 +21,6 @@ pub enum Unclean {
         "{now} MiB of GPU memory are still in use, {before} MiB before the first launch; see what `nvidia-smi` lists"
     )]
     GpuMemory {
-        /// In use now.
         now: u64,
         /// In use before the first launch.
         before: u64,

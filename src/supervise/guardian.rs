@@ -35,7 +35,6 @@ const FAMILY_GRACE: Duration = Duration::from_secs(2);
 /// Shared memory by these names is made by Python's multiprocessing and stays behind when its owner is killed.
 const SHARED_MEMORY_PREFIXES: [&str; 2] = ["psm_", "sem.mp-"];
 
-/// What a guardian says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
@@ -45,7 +44,6 @@ pub enum Report {
     NotSpawned(String),
     /// The engine's first process ended.
     Exited(Exit),
-    /// No process is left.
     Empty,
 }
 

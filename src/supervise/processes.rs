@@ -18,13 +18,11 @@ pub struct Group {
     pub guardian: i32,
     /// The guardian's start time in clock ticks since boot.
     pub guardian_started: u64,
-    /// The engine's process group.
     pub engine: i32,
     /// The boot in which these numbers mean anything.
     pub boot: String,
 }
 
-/// One line of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) pid: i32,
@@ -57,7 +55,6 @@ fn every() -> impl Iterator<Item = Stat> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(stat)
 }
 
-/// Every process that lives.
 fn all() -> Vec<Stat> {
     every().filter(|s| s.state != 'Z').collect()
 }

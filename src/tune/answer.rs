@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Gain, Placed, Record, Status};
+use crate::journal::{Conclusion, Gain, PointResult, Record, Status};
 use crate::rig::Rig;
 use crate::search::Expectation;
 use crate::units::{Rate, Seconds};
@@ -13,8 +13,8 @@ use crate::verdict::{LimitResult, Verdict};
 /// the answer where its certified rate is as high. The gain in the limits is `stated`, where one twin had to see both, and what the proofs
 /// say otherwise.
 pub(super) fn answer(
-    baseline: Placed,
-    best: Placed,
+    baseline: PointResult,
+    best: PointResult,
     stated: Option<Gain>,
     seen: Option<(f64, f64)>,
     left_out: Vec<String>,
@@ -40,7 +40,7 @@ pub(super) fn answer(
 }
 
 /// The certified rate of the defaults, and the gain over it by the two certified rates.
-fn compared(baseline: &Placed, best: &Placed) -> String {
+fn compared(baseline: &PointResult, best: &PointResult) -> String {
     if baseline.point == best.point {
         return "; the defaults are the best point found".to_owned();
     }
@@ -57,13 +57,13 @@ pub(super) fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     without_answer(Status::NeverStarted, because, None, Vec::new())
 }
 
-fn without_answer(status: Status, because: String, baseline: Option<Placed>, left_out: Vec<String>) -> Conclusion {
+fn without_answer(status: Status, because: String, baseline: Option<PointResult>, left_out: Vec<String>) -> Conclusion {
     Conclusion { status, because, baseline, best: None, left_out, gain: None, forecast: None }
 }
 
 impl<R: Rig> Session<'_, R> {
     /// The answer where no point keeps the promises.
-    pub(super) fn nothing_found(&mut self, baseline: Placed) -> Conclusion {
+    pub(super) fn nothing_found(&mut self, baseline: PointResult) -> Conclusion {
         let (status, because) = match (self.nearest.clone(), self.started) {
             (Some((rate, verdict)), _) => {
                 let moves = self.what_moves(&baseline, rate, &verdict);
@@ -79,7 +79,7 @@ impl<R: Rig> Session<'_, R> {
 
     /// Why no engine started, in the words of the last attempt: its log may be gone with the pod that held it.
     fn never_started(&self) -> String {
-        let entries = self.bench.journal().entries.iter().rev();
+        let entries = self.trial_runner.journal().entries.iter().rev();
         let why = entries.filter_map(|entry| match &entry.record {
             Record::NotReady { failure, .. } => Some(&failure.diagnosis),
             _ => None,
@@ -92,13 +92,13 @@ impl<R: Rig> Session<'_, R> {
     }
 
     /// Which single parameter brings the binding promise nearest to its limit, as the twin sees it.
-    fn what_moves(&mut self, baseline: &Placed, rate: Rate, verdict: &Verdict) -> String {
+    fn what_moves(&mut self, baseline: &PointResult, rate: Rate, verdict: &Verdict) -> String {
         let Some(bound) = verdict.limits.iter().position(|l| Some(&l.key) == verdict.binding.as_ref()) else {
             return String::new();
         };
         let (space, limit) = (self.plan.space.clone(), &verdict.limits[bound]);
-        let mut foresight = self.foresight(0);
-        let mut margin = |point: &_| foresight.margins(point, rate).get(bound).copied().flatten();
+        let mut predictor = self.predictor(0);
+        let mut margin = |point: &_| predictor.margins(point, rate).get(bound).copied().flatten();
         let Some(now) = margin(&baseline.point) else { return String::new() };
         let changes = space.parameters.iter().flat_map(|p| p.values.iter().map(|v| (&p.name, v)));
         let mut best: Option<(String, f64)> = None;
@@ -132,10 +132,10 @@ mod tests {
     use super::*;
     use crate::space::{Point, Value};
 
-    fn proved(seqs: i64, limit: f64) -> Placed {
+    fn proved(seqs: i64, limit: f64) -> PointResult {
         let point = Point::default().with("max-num-seqs", Value::Int(seqs));
         let (rate, limit) = (Some(Rate(limit * 0.95)), Some(Rate(limit)));
-        Placed { certified_rate: rate, limit, limit_error: Some(0.03), ..Placed::new(point) }
+        PointResult { certified_rate: rate, limit, limit_error: Some(0.03), ..PointResult::new(point) }
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         assert!(!chosen(10.1, Some((-0.08, 0.01))).0, "the search saw the contrary");
         let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
-        let unproved = Placed { certified_rate: None, ..proved(16, 12.0) };
+        let unproved = PointResult { certified_rate: None, ..proved(16, 12.0) };
         assert_eq!(answer(proved(64, 10.0), unproved, None, search, Vec::new()).best, Some(proved(64, 10.0)));
     }
 

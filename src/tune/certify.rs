@@ -4,15 +4,15 @@
 //! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
 //! launches that are slower than this one (`launches`).
 
-use super::bench::{BenchError, Step};
-use super::certifier::{Certifier, Curve, Proof};
 use super::cost::{Prices, certifying};
-use super::endurance::LOWEST;
 use super::memory::survived;
-use super::pairing::Hindsight;
+use super::proof::{Certifier, Curve, Proof};
 use super::session::{CONTENT, Session};
-use super::worker::{Asking, Wanted};
-use crate::journal::{DirectlySeen, Gain, Placed, Purpose};
+use super::session_twin::Hindsight;
+use super::stress::LOWEST;
+use super::trial_runner::{RunnerError, Step};
+use super::worker::{Asking, TrialRequest};
+use crate::journal::{Gain, MeasuredAtRate, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::space::Point;
@@ -22,7 +22,7 @@ use crate::workload::mix;
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
-/// Where the engine does not endure that, certification begins so many times above what it does: what the ceiling is uncertain by.
+/// Where the engine does not stress_replay that, certification begins so many times above what it does: what the ceiling is uncertain by.
 const ABOVE: f64 = 1.03;
 /// So many probes at most.
 const TRIES: u64 = 5;
@@ -46,14 +46,13 @@ struct Proving {
     estimate: Rate,
     certifier: Certifier,
     heard: Vec<(Rate, Verdict)>,
-    /// What is driven next.
     rate: Rate,
     /// Why no more is driven.
     ended: Option<String>,
 }
 
 impl Proving {
-    fn of((worker, (purpose, placed)): (usize, &(Purpose, Placed))) -> Option<Self> {
+    fn of((worker, (purpose, placed)): (usize, &(Purpose, PointResult))) -> Option<Self> {
         let estimate = placed.estimated_rate?;
         let (certifier, heard, ended) = (Certifier::default(), Vec::new(), None);
         Some(Self {
@@ -87,11 +86,10 @@ impl Proving {
         self.certifier.proof().map(|proof| (proof.limit, proof.error))
     }
 
-    /// What it came to.
-    fn proved(self, proof: &Proof, placed: &Placed) -> Placed {
+    fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
         let nearest = self.heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
-        Placed {
+        PointResult {
             certified_rate: Some(proof.rate),
             confidence: Some(proof.confidence),
             limit: Some(proof.limit),
@@ -117,10 +115,10 @@ impl<R: Rig> Session<'_, R> {
     pub(super) async fn certify(
         &mut self,
         purpose: Purpose,
-        placed: Placed,
-        beside: Option<&Placed>,
+        placed: PointResult,
+        beside: Option<&PointResult>,
         certifications: u32,
-    ) -> Result<Placed, BenchError> {
+    ) -> Result<PointResult, RunnerError> {
         let rival = beside.and_then(|rival| rival.certified_rate.and(rival.limit).zip(rival.limit_error));
         let mut alone = [(purpose, placed)];
         self.certify_each(&mut alone, rival, certifications).await?;
@@ -134,15 +132,15 @@ impl<R: Rig> Session<'_, R> {
     /// among what was left out.
     pub(super) async fn certify_each(
         &mut self,
-        asked: &mut [(Purpose, Placed)],
+        asked: &mut [(Purpose, PointResult)],
         rival: Option<(Rate, f64)>,
         certifications: u32,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         proving.retain(|one| {
-            let wanted = Wanted { purpose: one.purpose, point: one.point.clone(), anew: false };
-            let price = prices.certify + prices.preparing(self.bench.before(one.worker, &wanted));
+            let wanted = TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: false };
+            let price = prices.certify + prices.preparing(self.trial_runner.before(one.worker, &wanted));
             let affords = self.affords(committed + price, certifications);
             if affords {
                 committed += price;
@@ -155,9 +153,9 @@ impl<R: Rig> Session<'_, R> {
         if proving.is_empty() {
             return Ok(());
         }
-        self.bench.dismiss_witnesses();
+        self.trial_runner.dismiss_witnesses();
         let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
-        let ready = self.bench.launch_each(launches).await?;
+        let ready = self.trial_runner.launch_each(launches).await?;
         let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
         if self.tuned_memory().is_some() {
@@ -175,7 +173,7 @@ impl<R: Rig> Session<'_, R> {
         let dies = "the engine does not survive the batches that hours of this traffic come to";
         let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
         let mut proving = self.kept(proving, says);
-        self.bench.fit_well();
+        self.trial_runner.fit_well();
         for one in &mut proving {
             one.rate = self.begin(one);
         }
@@ -210,7 +208,7 @@ impl<R: Rig> Session<'_, R> {
         attempt: u64,
         rival: Option<(Rate, f64)>,
         certifications: u32,
-    ) -> Result<bool, BenchError> {
+    ) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             let again = attempt > 0 && one.certifier.wants_launches();
@@ -222,7 +220,7 @@ impl<R: Rig> Session<'_, R> {
             committed += price;
             steps.push(Step {
                 worker: one.worker,
-                launch: again.then(|| Wanted { purpose: one.purpose, point: one.point.clone(), anew: true }),
+                launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
                 asking: self.fresh(one, attempt),
                 certainty: Certainty::CERTIFIED,
             });
@@ -230,7 +228,7 @@ impl<R: Rig> Session<'_, R> {
         if steps.is_empty() {
             return Ok(false);
         }
-        let answers = self.bench.round(steps).await?;
+        let answers = self.trial_runner.round(steps).await?;
         let (prices, search) = (self.prices(), &self.plan.search);
         let winner = proving.iter().find(|one| one.is_best());
         let mut best = rival.or_else(|| winner.and_then(Proving::limit));
@@ -241,7 +239,7 @@ impl<R: Rig> Session<'_, R> {
                     let rate = rate_heard(one.rate, &verdict);
                     one.certifier.hear(rate, &verdict, self.curves(one));
                     one.heard.push((rate, verdict));
-                    self.doubt(one);
+                    self.apply_stress_ceiling(one);
                 }
                 Err(diagnosis) => {
                     one.ended = Some(diagnosis.says);
@@ -267,7 +265,7 @@ impl<R: Rig> Session<'_, R> {
     }
 
     /// What is proved of a point, or what was left out.
-    fn concluded(&mut self, one: Proving, placed: &Placed) -> Placed {
+    fn concluded(&mut self, one: Proving, placed: &PointResult) -> PointResult {
         let what = one.what();
         let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));
         let Some(proof) = one.certifier.proof() else {
@@ -288,17 +286,17 @@ impl<R: Rig> Session<'_, R> {
     /// and two of those differ by more than like engines do. Doubt goes against the gain. `seen` is what the search saw of both.
     pub(super) fn gain_by_one_twin(
         &mut self,
-        baseline: &Placed,
-        best: &Placed,
+        baseline: &PointResult,
+        best: &PointResult,
         seen: Option<(f64, f64)>,
     ) -> Option<Gain> {
-        let bound = |placed: &Placed| self.bound.contains(&placed.point);
+        let bound = |placed: &PointResult| self.bound.contains(&placed.point);
         let of_baseline = bound(baseline);
         if baseline.point == best.point || !(of_baseline || bound(best)) {
             return None;
         }
         let (limit, best_limit) = (baseline.limit?, best.limit?);
-        let costs = self.bench.steps_in_hindsight()?;
+        let costs = self.trial_runner.steps_in_hindsight()?;
         let highest = Rate(limit.0.max(best_limit.0));
         let mut endured = |point: &Point| self.ceiling(point, &costs, highest).map_or(highest.0, |ceiling| ceiling.0);
         let (low, high) = (endured(&baseline.point), endured(&best.point));
@@ -307,23 +305,23 @@ impl<R: Rig> Session<'_, R> {
             return None;
         }
         let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
-        let limited = |placed: &Placed, limit: f64| Placed { limit: Some(Rate(limit)), ..placed.clone() };
+        let limited = |placed: &PointResult, limit: f64| PointResult { limit: Some(Rate(limit)), ..placed.clone() };
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
-    /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the
+    /// The first rate: just below the estimate, and where the engine does not stress_replay that, just above what it does stress_replay, so that the
     /// highest rate that can be certified was driven.
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
-        let costs = self.bench.steps_in_hindsight();
+        let costs = self.trial_runner.steps_in_hindsight();
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin)).filter(|c| *c > begin * LOWEST);
         ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))).rounded()
     }
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
     /// come back from a burst.
-    fn doubt(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
-        let Some(Hindsight { costs, launches }) = self.bench.in_hindsight(*worker) else { return };
+    fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
+        let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
         certifier.launched(launches);
         certifier.bound(None);
         let Some(proof) = certifier.proof() else { return };
@@ -355,11 +353,11 @@ impl<R: Rig> Session<'_, R> {
 
     /// What the twin expects of each margin around the rate that was driven; nothing where it does not know one of them.
     fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<Curve> {
-        let mut foresight = self.foresight(*worker);
+        let mut predictor = self.predictor(*worker);
         let mut curves: Vec<Curve> = Vec::new();
         for step in -AROUND..=AROUND {
             let there = Rate(rate.0 * STEP.powi(step));
-            let margins = foresight.margins(point, there);
+            let margins = predictor.margins(point, there);
             curves.resize(margins.len().max(curves.len()), Vec::new());
             for (curve, margin) in curves.iter_mut().zip(margins) {
                 curve.extend(margin.map(|margin| (there.0.ln(), margin)));
@@ -369,7 +367,7 @@ impl<R: Rig> Session<'_, R> {
     }
 }
 
-fn seen(rate: Rate, verdict: &Verdict) -> DirectlySeen {
+fn seen(rate: Rate, verdict: &Verdict) -> MeasuredAtRate {
     let measured = verdict.limits.iter().map(|l| (l.key.clone(), l.measured)).collect();
-    DirectlySeen { rate, requests: verdict.counted, measured }
+    MeasuredAtRate { rate, requests: verdict.counted, measured }
 }

@@ -1,7 +1,7 @@
 //! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
 
-use super::bench::BenchError;
 use super::session::Session;
+use super::trial_runner::RunnerError;
 use super::worker::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{DEMANDING, MEMORY_KNOB};
@@ -22,7 +22,7 @@ const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
 
 impl<'a, R: Rig> Session<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
-    pub(super) async fn memory(&mut self, baseline: &Point) -> Result<Point, BenchError> {
+    pub(super) async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let default = baseline.get(MEMORY_KNOB).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
@@ -36,7 +36,7 @@ impl<'a, R: Rig> Session<'a, R> {
         let mut search = HighestThatStarts::new(knob.values.clone());
         let mut stuck = None;
         while stuck.is_none() {
-            let values = search.next(self.bench.workers());
+            let values = search.next(self.trial_runner.workers());
             if values.is_empty() {
                 break;
             }
@@ -48,7 +48,7 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             let points = values.iter().map(|value| corner.with(MEMORY_KNOB, value.clone()));
             let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
-            let started = self.bench.launch_each(launches).await?;
+            let started = self.trial_runner.launch_each(launches).await?;
             let soak =
                 |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
             let soaked = self.show(started.iter().enumerate().map(soak).collect()).await?;
@@ -102,7 +102,7 @@ impl<'a, R: Rig> Session<'a, R> {
     /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
     /// sequences lost their blocks.
     fn fullest(&self) -> Option<f64> {
-        let probed = self.bench.passed().iter().filter_map(|e| match &e.record {
+        let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
             // What everything at once fills, no traffic does.
             Record::Probed { ask, .. } if ask.rate == ALL_AT_ONCE => None,
             Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
@@ -120,7 +120,7 @@ impl<'a, R: Rig> Session<'a, R> {
     /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
     pub(super) fn soak(&self, point: &Point) -> Asking {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
-        let burst = self.bench.passed().iter().rev().find_map(|e| match &e.record {
+        let burst = self.trial_runner.passed().iter().rev().find_map(|e| match &e.record {
             Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
             _ => None,
         });

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::endurance::{REQUESTS, endure};
-use super::hours::Hours;
-pub use super::likeness::Likeness;
-use super::pairing::{Engine, Lesson, Pairing};
+use super::long_run::LongRunTraffic;
+use super::session_twin::{Engine, FitProbe, SessionTwin};
+use super::stress::{REQUESTS, stress_replay};
+pub use super::twin_fidelity::Likeness;
 use crate::journal::{Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
 use crate::settings::Plan;
 use crate::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSteps, StepCosts, fit};
@@ -26,17 +26,14 @@ pub struct RecordedProbe {
     pub ask: ProbeAsk,
     /// What the engine's counters said.
     pub telemetry: Telemetry,
-    /// Its requests.
     pub records: Vec<RequestRecord>,
     course: Course,
     client: ClientHealth,
     engine: Engine,
-    lesson: Lesson,
+    lesson: FitProbe,
 }
 
-/// A recorded run.
 pub struct RecordedRun {
-    /// Its plan.
     pub plan: Plan,
     material: Material,
     seed: u64,
@@ -84,7 +81,7 @@ impl Replayed {
 
     /// The median magnitude of the logarithm of measured over replayed.
     pub fn typical_error(pairs: &[(f64, f64)]) -> f64 {
-        crate::order::median(pairs.iter().map(|p| (p.0 / p.1).ln().abs())).unwrap_or(f64::NAN)
+        crate::quantiles::median(pairs.iter().map(|p| (p.0 / p.1).ln().abs())).unwrap_or(f64::NAN)
     }
 
     /// A quantile of both: measured, replayed.
@@ -129,7 +126,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: Lesson::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()),
+                lesson: FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()),
                 records,
                 engine,
             };
@@ -146,7 +143,7 @@ impl RecordedRun {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
-        let lesson = Lesson::of(engine, ask, &records, (&CacheUse::default(), &Telemetry::default()));
+        let lesson = FitProbe::of(engine, ask, &records, (&CacheUse::default(), &Telemetry::default()));
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
         let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
         self.probes.insert(name.to_owned(), added);
@@ -209,7 +206,7 @@ impl RecordedRun {
     /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent.
     pub fn limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
         let engine = self.probes.get(name)?.engine;
-        let (material, mut hours) = (self.material(resent), Hours::default());
+        let (material, mut hours) = (self.material(resent), LongRunTraffic::default());
         Some(highest(|rate| {
             let (long, _) = hours.through(&engine, costs, &self.plan, (&material, self.seed), rate);
             let holds = |metric, q, at_most: Seconds| long.log_of(metric, q).is_none_or(|log| log <= at_most.0.ln());
@@ -222,7 +219,7 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            endure(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS))
+            stress_replay(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS))
                 .is_none_or(|reach| reach.endures)
         }))
     }
@@ -237,25 +234,25 @@ impl RecordedRun {
     ) -> Option<Vec<(String, f64)>> {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
-        let (long, _) = Hours::default().through(&engine, costs, &self.plan, (&material, self.seed), rate);
+        let (long, _) = LongRunTraffic::default().through(&engine, costs, &self.plan, (&material, self.seed), rate);
         let of = |l: &crate::settings::Limit| Some((l.key(), long.log_of(l.metric, l.quantile)?.exp()));
         self.plan.slo.iter().map(of).collect()
     }
 
     /// What is said of a probe by a session that was taught these others, in this order.
     pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
-        let mut pairing = Pairing::default();
+        let mut session_twin = SessionTwin::default();
         for (trial, lesson) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.lesson))) {
-            pairing.note(lesson);
-            if pairing.learn(trial, lesson) {
-                pairing.fit();
+            session_twin.note(lesson);
+            if session_twin.learn(trial, lesson) {
+                session_twin.fit();
             }
         }
         let recorded = self.probes.get(name)?;
         let RecordedProbe { records, course, client, lesson, .. } = recorded;
         let certainty = Certainty::SEARCH;
         let plain = judge(records, &self.plan.slo, *course, client, certainty);
-        Some(pairing.weigh(plain, lesson, &self.plan, (&self.material, self.seed), certainty))
+        Some(session_twin.weigh(plain, lesson, &self.plan, (&self.material, self.seed), certainty))
     }
 }
 

@@ -1,12 +1,12 @@
 //! The order of a session, and the decisions between its steps.
 
 use super::answer::{answer, never_started};
-use super::bench::{Bench, BenchError, Step};
 use super::cost::{Before, Prices, forecast};
-use super::foresight::Foresight;
-use super::worker::{Asking, Wanted};
+use super::predictor::Predictor;
+use super::trial_runner::{RunnerError, Step, TrialRunner};
+use super::worker::{Asking, TrialRequest};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::journal::{Conclusion, Placed, Purpose};
+use crate::journal::{Conclusion, PointResult, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::{self, ALL_AT_ONCE, Ask, Heard, Observation, Query, Strategy, Tell, Traffic};
@@ -23,21 +23,20 @@ const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.
 const MOST_STRETCH: f64 = 3.0;
 
-/// Labels of independent seeds.
 const ARRIVALS: u64 = 1;
 pub(super) const CONTENT: u64 = 2;
 const ORDER: u64 = 4;
 
 /// One run of a plan on a rig.
 pub struct Session<'a, R> {
-    pub(super) bench: Bench<'a, R>,
+    pub(super) trial_runner: TrialRunner<'a, R>,
     pub(super) plan: &'a Plan,
     sink: &'a dyn Sink,
     pub(super) seed: u64,
     pub(super) left_out: Vec<String>,
     pub(super) started: bool,
     pub(super) nearest: Option<(Rate, Verdict)>,
-    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    /// Whether the defaults do not stress_replay what they keep for minutes, and would with a larger KV cache.
     pub(super) lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub(super) bound: Vec<Point>,
@@ -46,19 +45,19 @@ pub struct Session<'a, R> {
 }
 
 /// A question of the strategy on its way to a worker.
-struct Asked {
+struct PendingProbe {
     worker: usize,
     query: Query,
     /// The trial that it begins, where its engine is not the one that runs.
-    wanted: Option<Wanted>,
+    wanted: Option<TrialRequest>,
 }
 
 impl<'a, R: Rig> Session<'a, R> {
-    /// A session on a bench.
-    pub fn new(bench: Bench<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
-        let seed = bench.seed();
+    /// A session on a trial_runner.
+    pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
+        let seed = trial_runner.seed();
         Self {
-            bench,
+            trial_runner,
             plan,
             sink,
             seed,
@@ -71,32 +70,32 @@ impl<'a, R: Rig> Session<'a, R> {
         }
     }
 
-    /// The bench, for whoever has to stop it.
-    pub fn bench(&mut self) -> &mut Bench<'a, R> {
-        &mut self.bench
+    /// The trial_runner, for whoever has to stop it.
+    pub fn trial_runner(&mut self) -> &mut TrialRunner<'a, R> {
+        &mut self.trial_runner
     }
 
     /// Runs to the answer and records it.
     ///
     /// # Errors
     /// What keeps a session from going on; a failing engine does not.
-    pub async fn run(&mut self) -> Result<Conclusion, BenchError> {
+    pub async fn run(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.plan);
         self.sink.take(&Event::Begun { forecast, budget: self.budget() });
         let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };
-        self.bench.stop().await?;
-        self.bench.conclude(&conclusion)?;
+        self.trial_runner.stop().await?;
+        self.trial_runner.conclude(&conclusion)?;
         self.sink.take(&Event::Ended(&conclusion));
         Ok(conclusion)
     }
 
-    async fn decide(&mut self) -> Result<Conclusion, BenchError> {
+    async fn decide(&mut self) -> Result<Conclusion, RunnerError> {
         // 1. The defaults: what the user would deploy without us.
         let (point, mut strategy) = match self.baseline().await? {
             Ok(found) => found,
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
-        let binding = self.bench.told(0).last().and_then(|(_, verdict, _)| verdict.binding.clone());
+        let binding = self.trial_runner.told(0).last().and_then(|(_, verdict, _)| verdict.binding.clone());
         if self.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }
@@ -106,7 +105,7 @@ impl<'a, R: Rig> Session<'a, R> {
         // 3. The other parameters, at that memory.
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
-        let baseline = Placed { estimated_rate: strategy.estimate(&point), binding, ..Placed::new(point) };
+        let baseline = PointResult { estimated_rate: strategy.estimate(&point), binding, ..PointResult::new(point) };
         let ranking = strategy.ranking();
         let Some(winner) = ranking.first().cloned() else {
             return Ok(self.nothing_found(baseline));
@@ -114,15 +113,15 @@ impl<'a, R: Rig> Session<'a, R> {
         // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals, at the same time where there
         //    is another worker.
         let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
-        let mut best = Placed { estimated_rate: Some(winner.rate), ..Placed::new(winner.point.clone()) };
+        let mut best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point.clone()) };
         let (mut later, mut beside_proved) = (beside, None);
-        if self.bench.workers() == 1
+        if self.trial_runner.workers() == 1
             && let Some(beside) = later.take_if(|_| self.serves_defaults())
         {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
             beside_proved = Some(self.certify(Purpose::CertifyBaseline, beside, None, 1).await?);
         }
-        match later.take_if(|_| self.bench.workers() > 1) {
+        match later.take_if(|_| self.trial_runner.workers() > 1) {
             Some(beside) => {
                 let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, beside)];
                 self.certify_each(&mut both, None, 0).await?;
@@ -138,7 +137,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 break;
             }
             self.note(&format!("nothing was proved of {}: {} is proved instead", best.point, next.point));
-            let runner_up = Placed { estimated_rate: Some(next.rate), ..Placed::new(next.point) };
+            let runner_up = PointResult { estimated_rate: Some(next.rate), ..PointResult::new(next.point) };
             best = self.certify(Purpose::Certify, runner_up, None, u32::from(later.is_some())).await?;
         }
         let baseline = match (beside_proved, later) {
@@ -153,14 +152,14 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
-    async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, BenchError> {
+    async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
         let point = self.plan.space.baseline();
         let seed = mix(self.seed, &[ORDER]);
-        match self.bench.launch(Purpose::Baseline, &point).await? {
+        match self.trial_runner.launch(Purpose::Baseline, &point).await? {
             Ok(ready) => {
                 self.started = true;
                 let point = ready.effective.complete(&self.plan.space, point);
-                self.bench.known_as(&point);
+                self.trial_runner.known_as(&point);
                 self.defaults = Some(point.clone());
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
                 let mut strategy = search::strategy(self.plan, seed, &point, first_rate);
@@ -171,7 +170,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
                 let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(None));
-                let asked = strategy.ask(&mut self.foresight(0), &[]);
+                let asked = strategy.ask(&mut self.predictor(0), &[]);
                 if let Ask::Probe(query) = asked {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
@@ -182,15 +181,16 @@ impl<'a, R: Rig> Session<'a, R> {
 
     /// Does what the strategy asks until it is done or the budget ends: round by round a question for each worker, and for the first alone
     /// where the defaults are looked at.
-    async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), BenchError> {
-        let (workers, certifications) = if purpose == Purpose::Baseline { (1, 1) } else { (self.bench.workers(), 2) };
+    async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
+        let (workers, certifications) =
+            if purpose == Purpose::Baseline { (1, 1) } else { (self.trial_runner.workers(), 2) };
         let mut before = strategy.incumbent();
         loop {
-            let (mut round, mut price): (Vec<Asked>, Seconds) = (Vec::new(), Seconds(0.0));
+            let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
             let mut spent = false;
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
-                let asked = strategy.ask(&mut self.foresight(worker), &in_flight);
+                let asked = strategy.ask(&mut self.predictor(worker), &in_flight);
                 // A winner is settled when the next question is asked.
                 let incumbent = strategy.incumbent();
                 if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
@@ -198,15 +198,15 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
                 before = incumbent;
                 let Ask::Probe(query) = asked else { continue };
-                let fresh = self.bench.point(worker) != Some(&query.point);
-                let wanted = fresh.then(|| Wanted { purpose, point: query.point.clone(), anew: false });
-                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.bench.before(worker, wanted));
+                let fresh = self.trial_runner.point(worker) != Some(&query.point);
+                let wanted = fresh.then(|| TrialRequest { purpose, point: query.point.clone(), anew: false });
+                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(self.length(&query.traffic), before);
                 spent = !self.affords(price, certifications);
                 if spent {
                     break;
                 }
-                round.push(Asked { worker, query, wanted });
+                round.push(PendingProbe { worker, query, wanted });
             }
             if round.is_empty() {
                 if spent {
@@ -238,8 +238,8 @@ impl<'a, R: Rig> Session<'a, R> {
         }
     }
 
-    async fn try_out(&mut self, purpose: Purpose, round: &[Asked]) -> Result<Vec<Tell>, BenchError> {
-        let step = |Asked { worker, query, wanted }: &Asked| Step {
+    async fn try_out(&mut self, purpose: Purpose, round: &[PendingProbe]) -> Result<Vec<Tell>, RunnerError> {
+        let step = |PendingProbe { worker, query, wanted }: &PendingProbe| Step {
             worker: *worker,
             launch: wanted.clone(),
             asking: self.asking(query.traffic),
@@ -247,9 +247,9 @@ impl<'a, R: Rig> Session<'a, R> {
         };
         let steps = round.iter().map(step).collect();
         let mut told = Vec::new();
-        for (Asked { worker, query, .. }, answer) in round.iter().zip(self.bench.round(steps).await?) {
+        for (PendingProbe { worker, query, .. }, answer) in round.iter().zip(self.trial_runner.round(steps).await?) {
             // Where no engine of its trial runs, the launch itself has failed.
-            self.started |= self.bench.point(*worker).is_some();
+            self.started |= self.trial_runner.point(*worker).is_some();
             told.push(match answer {
                 Ok(verdict) => {
                     self.look_at(query.traffic.rate(), verdict);
@@ -276,26 +276,26 @@ impl<'a, R: Rig> Session<'a, R> {
             seen: Observation::of(verdict, took),
         };
         let own = |ask: &ProbeAsk| self.shows_batches() && ask.rate == ALL_AT_ONCE;
-        self.bench.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
+        self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
     }
 
     /// Shows the engines of workers, at the same time, what is meant for each, where there is something; what became of it.
     pub(super) async fn show(
         &mut self,
         asked: Vec<(usize, Option<Asking>)>,
-    ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, BenchError> {
+    ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
         let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
         let step =
             |(worker, asking)| Some(Step { worker, launch: None, asking: asking?, certainty: Certainty::SEARCH });
         let steps = asked.into_iter().filter_map(step).collect();
-        let mut answers = self.bench.round(steps).await?.into_iter();
+        let mut answers = self.trial_runner.round(steps).await?.into_iter();
         Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())
     }
 
     /// What the strategy may ask about a worker's engine, from what was learnt so far.
-    pub(super) fn foresight(&mut self, worker: usize) -> Foresight<'_> {
+    pub(super) fn predictor(&mut self, worker: usize) -> Predictor<'_> {
         let (prices, crowded) = (self.prices(), self.is_crowded());
-        self.bench.foresight(worker, prices, crowded)
+        self.trial_runner.predictor(worker, prices, crowded)
     }
 
     /// A probe of the search: common arrivals for every point, fresh prompts in every probe.
@@ -340,7 +340,7 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     pub(super) fn prices(&self) -> Prices {
-        Prices::new(self.plan, self.bench.passed())
+        Prices::new(self.plan, self.trial_runner.passed())
     }
 
     /// Whether a step fits before the budget ends, with `certifications` still to come.
@@ -349,18 +349,19 @@ impl<'a, R: Rig> Session<'a, R> {
         // The last is that of the best point, which is always launched.
         let saved = if certifications > 1 && self.serves_defaults() { prices.launch } else { Seconds(0.0) };
         let reserve = prices.certification() * f64::from(certifications) - saved;
-        self.bench.spent().0 + price.0 + reserve.0 <= self.budget().0
+        self.trial_runner.spent().0 + price.0 + reserve.0 <= self.budget().0
     }
 
     /// Whether the first worker's engine can be that of the defaults without a launch.
     fn serves_defaults(&self) -> bool {
-        let wanted = |point: &Point| Wanted { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
-        self.defaults.as_ref().is_some_and(|point| self.bench.before(0, &wanted(point)) == Before::Altering)
+        let wanted =
+            |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
+        self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
     }
 
     /// Says what was spent, and how much is wanted for what is left to do.
     pub(super) fn standing(&self, wanted: Seconds) {
-        let spent = self.bench.spent();
+        let spent = self.trial_runner.spent();
         let left = Seconds(wanted.0.min((self.budget() - spent).0).max(0.0));
         self.sink.take(&Event::Standing { spent, left, budget: self.budget() });
     }
@@ -376,7 +377,7 @@ impl<'a, R: Rig> Session<'a, R> {
     /// That the budget ended, and which one would have held this price with `certifications` behind it; a tenth more for what nobody foresees.
     pub(super) fn budget_ended(&self, price: Seconds, certifications: u32) -> String {
         let reserve = self.prices().certification() * f64::from(certifications);
-        let enough = f64::max((self.bench.spent() + price + reserve).0 * 1.1, self.budget().0);
+        let enough = f64::max((self.trial_runner.spent() + price + reserve).0 * 1.1, self.budget().0);
         let time =
             if enough < 100.0 { format!("{:.0}s", enough.ceil()) } else { format!("{:.0}m", (enough / 60.0).ceil()) };
         format!("the budget ended; --budget {time} is expected to be enough")

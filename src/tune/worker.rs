@@ -1,11 +1,11 @@
-//! A worker of the bench: one rig with the trial that it is at, whose every question goes to the journal first.
+//! A worker of the trial_runner: one rig with the trial that it is at, whose every question goes to the journal first.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::books::{BenchError, Books};
 use super::cost::Before;
-use super::meant;
-use super::pairing::{Engine, Lesson};
+use super::served_as_meant;
+use super::session_log::{RunnerError, SessionLog};
+use super::session_twin::{Engine, FitProbe};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::live::serves;
 use crate::journal::{Purpose, Record};
@@ -25,8 +25,8 @@ const VOID_REPEATS: u32 = 2;
 /// What a probe of a trial shall do, by the trial's number, the probe's number in it, and the time that one answer takes.
 pub(super) type Asking = Box<dyn Fn(u32, u32, Seconds) -> ProbeAsk>;
 
-/// The books while workers work side by side: each looks into them for a moment, and none while it waits.
-pub(super) type Shared<'s, 'a> = Mutex<&'s mut Books<'a>>;
+/// The session_log while workers work side by side: each looks into them for a moment, and none while it waits.
+pub(super) type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
 /// A rig, and its trial.
 pub(super) struct Worker<R> {
@@ -39,7 +39,6 @@ pub(super) struct Worker<R> {
 /// A trial that was launched.
 pub(super) struct Current {
     pub(super) trial: u32,
-    /// As it was launched.
     pub(super) point: Point,
     /// With what the engine chose for parameters that were left to it.
     pub(super) known_as: Point,
@@ -57,42 +56,42 @@ pub(super) struct Current {
     /// Whether others may have a part of its machine.
     pub(super) shared: bool,
     /// The probes that say something, with the latest word on them.
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<ProbeResult>,
 }
 
 impl Current {
     /// Whether its process serves what is wanted, without another launch.
-    pub(super) fn serves(&self, wanted: &Wanted) -> bool {
+    pub(super) fn serves(&self, wanted: &TrialRequest) -> bool {
         let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 
     /// The same trial once more.
-    fn again(&self) -> Wanted {
-        Wanted { purpose: self.purpose, point: self.point.clone(), anew: false }
+    fn again(&self) -> TrialRequest {
+        TrialRequest { purpose: self.purpose, point: self.point.clone(), anew: false }
     }
 }
 
 /// A probe with its verdict, and what the twin needs to judge it again.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct ProbeResult {
     pub(super) probe: u32,
     pub(super) ask: ProbeAsk,
     pub(super) verdict: Verdict,
     pub(super) took: Seconds,
-    pub(super) lesson: Option<Lesson>,
+    pub(super) lesson: Option<FitProbe>,
 }
 
 /// A trial that is wanted: what it is for, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct TrialRequest {
     pub(super) purpose: Purpose,
     pub(super) point: Point,
     /// Whether a process that runs already will not do.
     pub(super) anew: bool,
 }
 
-impl Wanted {
+impl TrialRequest {
     /// A point that the search wants to know.
     pub(super) fn search(point: &Point) -> Self {
         Self { purpose: Purpose::Search, point: point.clone(), anew: false }
@@ -110,15 +109,15 @@ impl Wanted {
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) trial: u32,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: TrialRequest,
     /// What the warm-up of an earlier launch showed.
     pub(super) warmed: Option<Warmed>,
     /// Whether its engine may be one that alters its limits.
     pub(super) live: bool,
 }
 
-fn look<'g, 's, 'a>(books: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut Books<'a>> {
-    books.lock().unwrap_or_else(PoisonError::into_inner)
+fn look<'g, 's, 'a>(session_log: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut SessionLog<'a>> {
+    session_log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<R: Rig> Worker<R> {
@@ -129,28 +128,28 @@ impl<R: Rig> Worker<R> {
     /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
     pub(super) async fn launch(
         &mut self,
-        books: &Shared<'_, '_>,
+        session_log: &Shared<'_, '_>,
         launch: &Launch,
-    ) -> Result<Result<Ready, Diagnosis>, BenchError> {
-        let Launch { trial, wanted: Wanted { purpose, point, .. }, .. } = launch;
+    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+        let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
             Some(before) => Some(before.on),
             None => {
-                self.stop(books).await?;
+                self.stop(session_log).await?;
                 launch.live.then_some(*trial)
             }
         };
         let mut attempt = 1;
         loop {
-            let recorded = look(books).recorded_launch(*trial, attempt, point)?;
+            let recorded = look(session_log).recorded_launch(*trial, attempt, point)?;
             let live = recorded.is_none();
             let answer = match recorded {
                 Some(answer) => answer,
-                None => self.start(books, launch, on, attempt).await?,
+                None => self.start(session_log, launch, on, attempt).await?,
             };
             match answer {
                 Ok(ready) => {
-                    let engine = Engine::of(look(books).plan, point, &ready);
+                    let engine = Engine::of(look(session_log).plan, point, &ready);
                     self.current = Some(Current {
                         trial: *trial,
                         point: point.clone(),
@@ -176,42 +175,42 @@ impl<R: Rig> Worker<R> {
     /// Launches for real and records it.
     async fn start(
         &mut self,
-        books: &Shared<'_, '_>,
-        Launch { trial, wanted: Wanted { purpose, point, .. }, warmed, .. }: &Launch,
+        session_log: &Shared<'_, '_>,
+        Launch { trial, wanted: TrialRequest { purpose, point, .. }, warmed, .. }: &Launch,
         on: Option<u32>,
         attempt: u32,
-    ) -> Result<Result<Ready, Failure>, BenchError> {
+    ) -> Result<Result<Ready, Failure>, RunnerError> {
         let (trial, purpose) = (*trial, *purpose);
         {
-            let mut books = look(books);
+            let mut session_log = look(session_log);
             let alters = on.is_some_and(|on| on != trial);
-            books.sink.take(&Event::Launching { trial, attempt, purpose, point, alters });
-            books.record(Record::Launching { trial, attempt, purpose, point: point.clone() })?;
+            session_log.sink.take(&Event::Launching { trial, attempt, purpose, point, alters });
+            session_log.record(Record::Launching { trial, attempt, purpose, point: point.clone() })?;
         }
         let mut written = Ok(());
-        let mut spawned = |spawned: &crate::rig::Spawned| written = look(books).spawned(trial, spawned);
+        let mut spawned = |spawned: &crate::rig::Spawned| written = look(session_log).spawned(trial, spawned);
         let launch = Trial { number: trial, attempt, warmed: *warmed, on };
         let answer = self.rig.launch(launch, point, &mut spawned).await;
         written?;
-        let mut books = look(books);
+        let mut session_log = look(session_log);
         match answer {
             Ok(ready) => {
                 self.busy += ready.took;
-                books.same_engine(&ready)?;
-                books.record(Record::Ready { trial, attempt, ready: Box::new(ready.clone()) })?;
-                books.learn_words(&self.rig.material().vocabulary)?;
+                session_log.same_engine(&ready)?;
+                session_log.record(Record::Ready { trial, attempt, ready: Box::new(ready.clone()) })?;
+                session_log.learn_words(&self.rig.material().vocabulary)?;
                 let mismatches = ready.effective.mismatches(point);
-                books.sink.take(&Event::Ready { trial, ready: &ready, mismatches: &mismatches });
+                session_log.sink.take(&Event::Ready { trial, ready: &ready, mismatches: &mismatches });
                 Ok(Ok(ready))
             }
             Err(RigError::Engine(failure)) => {
                 self.busy += failure.took;
                 let again = failure.diagnosis.consequence == Consequence::Retry && attempt == 1;
-                books.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
-                books.record(Record::NotReady { trial, attempt, failure: (*failure).clone() })?;
+                session_log.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
+                session_log.record(Record::NotReady { trial, attempt, failure: (*failure).clone() })?;
                 Ok(Err(*failure))
             }
-            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+            Err(RigError::Machine(what)) => Err(RunnerError::Machine(what)),
         }
     }
 
@@ -219,35 +218,36 @@ impl<R: Rig> Worker<R> {
     /// its failure says that this would be in vain.
     pub(super) async fn probe(
         &mut self,
-        books: &Shared<'_, '_>,
+        session_log: &Shared<'_, '_>,
         ask: &Asking,
         certainty: Certainty,
-    ) -> Result<Result<Told, Diagnosis>, BenchError> {
+    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
         let (mut failures, mut voids) = (0, 0);
         loop {
             let Some(current) = &mut self.current else {
-                return Err(BenchError::Machine("a probe was asked of no trial".into()));
+                return Err(RunnerError::Machine("a probe was asked of no trial".into()));
             };
             current.probes += 1;
             let (trial, probe, engine) = (current.trial, current.probes, current.engine);
             let idle = current.answer_time;
             let asked = ask(trial, probe, idle);
             let recorded = {
-                let mut books = look(books);
-                let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
-                let steady = engine
-                    .filter(|_| asked.rate != ALL_AT_ONCE)
-                    .and_then(|engine| books.pairing.answer_time(&engine, plan, (&material, seed), asked.rate, idle));
+                let mut session_log = look(session_log);
+                let (plan, seed, material) =
+                    (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
+                let steady = engine.filter(|_| asked.rate != ALL_AT_ONCE).and_then(|engine| {
+                    session_log.session_twin.answer_time(&engine, plan, (&material, seed), asked.rate, idle)
+                });
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.
-                let slack = if engine.is_some() && books.pairing.has_a_say() { SLACK } else { 1.0 };
+                let slack = if engine.is_some() && session_log.session_twin.has_a_say() { SLACK } else { 1.0 };
                 let ask = ProbeAsk { slack: asked.slack.max(slack), ..asked };
-                (ask, books.recorded_probe(trial, probe, &ask, engine)?)
+                (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
             let answer = match recorded {
-                (ask, Some((Ok((verdict, took)), lesson))) => Ok(Told { probe, ask, verdict, took, lesson }),
+                (ask, Some((Ok((verdict, took)), lesson))) => Ok(ProbeResult { probe, ask, verdict, took, lesson }),
                 (_, Some((Err(failure), _))) => Err(failure.diagnosis),
-                (ask, None) => self.measure(books, (trial, probe), ask, certainty).await?,
+                (ask, None) => self.measure(session_log, (trial, probe), ask, certainty).await?,
             };
             match answer {
                 Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
@@ -265,51 +265,52 @@ impl<R: Rig> Worker<R> {
     /// Probes for real and records it; launches the trial's engine first where it does not run.
     async fn measure(
         &mut self,
-        books: &Shared<'_, '_>,
+        session_log: &Shared<'_, '_>,
         (trial, probe): (u32, u32),
         ask: ProbeAsk,
         certainty: Certainty,
-    ) -> Result<Result<Told, Diagnosis>, BenchError> {
+    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
         let again = |c: &&Current| !c.live;
         let again = self.current.as_ref().filter(again).map(|c| (c.again(), c.on));
         if let Some((wanted, on)) = again {
-            let attempt = 1 + look(books).attempts(trial);
-            let warmed = look(books).warmed();
-            let live = look(books).may_alter(&wanted);
+            let attempt = 1 + look(session_log).attempts(trial);
+            let warmed = look(session_log).warmed();
+            let live = look(session_log).may_alter(&wanted);
             let launch = Launch { trial, wanted, warmed, live };
-            match self.start(books, &launch, live.then_some(on), attempt).await? {
+            match self.start(session_log, &launch, live.then_some(on), attempt).await? {
                 Ok(_) => self.set_live(true),
                 Err(failure) => {
                     // It is the answer of this probe; what it took stands with the start.
                     let failure = Failure { took: Seconds(0.0), ..failure };
                     let diagnosis = failure.diagnosis.clone();
-                    look(books).record(Record::Broken { trial, probe, ask, failure })?;
+                    look(session_log).record(Record::Broken { trial, probe, ask, failure })?;
                     return Ok(Err(diagnosis));
                 }
             }
         }
         let rate = ask.rate;
         let engine = self.current.as_ref().and_then(|c| c.engine);
-        look(books).sink.take(&Event::Probing { trial, rate, length: ask.window.to });
+        look(session_log).sink.take(&Event::Probing { trial, rate, length: ask.window.to });
         let answer = self.rig.probe(&ask).await;
-        let mut books = look(books);
+        let mut session_log = look(session_log);
         match answer {
             Ok(measured) => {
                 self.busy += measured.took;
                 let Measured { records, ended, complete, client, took, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
-                let mut verdict = judge(records, &books.plan.slo, course, client, certainty);
+                let mut verdict = judge(records, &session_log.plan.slo, course, client, certainty);
                 let lesson =
-                    engine.map(|engine| Lesson::of(engine, ask, records, (&measured.cache, &measured.telemetry)));
+                    engine.map(|engine| FitProbe::of(engine, ask, records, (&measured.cache, &measured.telemetry)));
                 if let Some(lesson) = &lesson {
-                    let (plan, seed, material) = (books.plan, books.seed, books.material(self.rig.material()));
-                    verdict = books.pairing.weigh(verdict, lesson, plan, (&material, seed), certainty);
+                    let (plan, seed, material) =
+                        (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
+                    verdict = session_log.session_twin.weigh(verdict, lesson, plan, (&material, seed), certainty);
                 }
-                let resent = lesson.as_ref().and_then(Lesson::resent);
-                let served = meant::against_served(records, &ask, &measured.cache, resent);
-                let (requests, requests_sha256) = books.keep(trial, probe, &measured)?;
+                let resent = lesson.as_ref().and_then(FitProbe::resent);
+                let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
+                let (requests, requests_sha256) = session_log.keep(trial, probe, &measured)?;
                 let took = *took;
-                books.record(Record::Probed {
+                session_log.record(Record::Probed {
                     trial,
                     probe,
                     ask,
@@ -322,24 +323,25 @@ impl<R: Rig> Worker<R> {
                     requests,
                     requests_sha256,
                 })?;
-                books.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
+                session_log.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
                 if let Some(served) = served.filter(|_| ask.rate != ALL_AT_ONCE) {
-                    books.sink.take(&Event::Detail(&format!("trial {trial}: {served}")));
-                    if let Some(likeness) = lesson.as_ref().and_then(|lesson| books.pairing.likeness(lesson)) {
-                        books.sink.take(&Event::Detail(&format!("trial {trial}: {likeness}")));
+                    session_log.sink.take(&Event::Detail(&format!("trial {trial}: {served}")));
+                    if let Some(likeness) = lesson.as_ref().and_then(|lesson| session_log.session_twin.likeness(lesson))
+                    {
+                        session_log.sink.take(&Event::Detail(&format!("trial {trial}: {likeness}")));
                     }
                 }
-                Ok(Ok(Told { probe, ask, verdict, took, lesson }))
+                Ok(Ok(ProbeResult { probe, ask, verdict, took, lesson }))
             }
             Err(RigError::Engine(failure)) => {
                 self.busy += failure.took;
                 self.set_live(false);
-                books.record(Record::Broken { trial, probe, ask, failure: (*failure).clone() })?;
+                session_log.record(Record::Broken { trial, probe, ask, failure: (*failure).clone() })?;
                 let again = worth_another_try(&failure.diagnosis);
-                books.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
+                session_log.sink.take(&Event::Failed { trial, diagnosis: &failure.diagnosis, again });
                 Ok(Err(failure.diagnosis))
             }
-            Err(RigError::Machine(what)) => Err(BenchError::Machine(what)),
+            Err(RigError::Machine(what)) => Err(RunnerError::Machine(what)),
         }
     }
 
@@ -350,25 +352,25 @@ impl<R: Rig> Worker<R> {
     }
 
     /// Ends the current trial and stops its engine, if one runs.
-    pub(super) async fn stop(&mut self, books: &Shared<'_, '_>) -> Result<(), BenchError> {
+    pub(super) async fn stop(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         if let Some(current) = self.current.take()
             && current.live
         {
-            let took = self.rig.stop().await.map_err(|e| BenchError::Machine(e.to_string()))?;
+            let took = self.rig.stop().await.map_err(|e| RunnerError::Machine(e.to_string()))?;
             self.busy += took;
-            look(books).record(Record::Stopped { trial: current.trial, took })?;
+            look(session_log).record(Record::Stopped { trial: current.trial, took })?;
         }
         Ok(())
     }
 
     /// Stops whatever runs, also in the middle of a launch or probe.
-    pub(super) async fn interrupt(&mut self, books: &Shared<'_, '_>) -> Result<(), BenchError> {
+    pub(super) async fn interrupt(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         let stopped = self.rig.stop().await;
         if let Some(current) = self.current.take() {
             let took = *stopped.as_ref().unwrap_or(&Seconds(0.0));
-            look(books).record(Record::Stopped { trial: current.trial, took })?;
+            look(session_log).record(Record::Stopped { trial: current.trial, took })?;
         }
-        stopped.map(drop).map_err(|e| BenchError::Machine(e.to_string()))
+        stopped.map(drop).map_err(|e| RunnerError::Machine(e.to_string()))
     }
 }
 

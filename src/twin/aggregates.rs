@@ -5,9 +5,7 @@ use super::replay::Replayed;
 /// The mean and some quantiles of a latency, in seconds; none where a file does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aggregate {
-    /// The mean.
     pub mean: Option<f64>,
-    /// The median.
     pub p50: Option<f64>,
     /// The 95th percentile.
     pub p95: Option<f64>,

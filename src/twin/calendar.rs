@@ -3,12 +3,10 @@
 //! Steps are whole numbers and answers have a longest, so a request is noted and taken out again without comparing it with others. Days lie
 //! in a ring; a bit for each tells whether anybody ends there, so that the next such day is found quickly.
 
-/// No request.
 const NONE: u32 = u32::MAX;
 /// Days whose bits are in one word.
 const WORD: usize = u64::BITS as usize;
 
-/// The calendar.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calendar {
     /// By day, the last request that was noted there.

@@ -32,17 +32,13 @@ const TERMS: [Term; COUNT] = [
     Term { name: "fall", of: |c| &mut c.fall },
 ];
 
-/// How many there are.
 pub(super) const COUNT: usize = 17;
-/// Which one is `overhead`.
 pub(super) const OVERHEAD: usize = 4;
-/// Which one is `ahead`.
 pub(super) const AHEAD: usize = 15;
 /// Those that change steps of more than so many tokens alone.
 const ABOVE: [(usize, u64); 5] = [(7, 16), (8, 64), (9, 128), (10, 256), (16, 128)];
 /// Which ones are `delivery` and `per_delivery`.
 const DELIVERY: [usize; 2] = [11, 12];
-/// Which one is `per_prefill_pair`.
 const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
 const SHARES: usize = 14;

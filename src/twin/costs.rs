@@ -67,10 +67,8 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
-/// What a step computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepWork {
-    /// Sequences that decode.
     pub decoding: u64,
     /// Tokens of context that they attend to, together.
     pub context: u64,

@@ -91,7 +91,6 @@ impl Ends for Vec<Left> {
     }
 }
 
-/// Notes when they arrive.
 struct Client<'a> {
     costs: &'a StepCosts,
     answers: &'a mut [Answered],
@@ -172,7 +171,6 @@ impl Arrivals {
         }
     }
 
-    /// Removes the next one.
     fn take(&mut self, requests: &[Sent]) {
         let first = requests.get(self.next).map_or(f64::INFINITY, |r| r.at);
         if self.later.peek().is_some_and(|Reverse((due, _))| due.0 < first || self.next >= requests.len()) {
@@ -230,7 +228,7 @@ impl From<Limits> for Bounds {
 
 /// How near a replay came to what it models crudely.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Strain {
+pub struct Pressure {
     /// Sequences that lost their blocks and were computed again.
     pub preemptions: u64,
     /// Steps in which a waiting request was held back by the KV cache.
@@ -251,7 +249,7 @@ pub struct Strain {
     pub steps: u64,
 }
 
-impl Strain {
+impl Pressure {
     /// Whether the KV cache was the limit at some time.
     pub fn by_cache(&self) -> bool {
         self.preemptions > 0 || self.kv_full > 0
@@ -336,14 +334,20 @@ pub struct FastReplay {
     context: u64,
     /// Sequences that ended in the last step and still take their places.
     lingering: usize,
-    strain: Strain,
+    strain: Pressure,
     /// Whether a replay ends at the first strain by the KV cache.
     gives_up: bool,
 }
 
 impl FastReplay {
     /// Serves the requests, sorted by their time, and tells when each was answered, in their order.
-    pub fn run(&mut self, costs: &StepCosts, bounds: Bounds, requests: &[Sent], answers: &mut Vec<Answered>) -> Strain {
+    pub fn run(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        answers: &mut Vec<Answered>,
+    ) -> Pressure {
         self.run_as(costs, bounds, requests, answers, |seconds, _| seconds)
     }
 
@@ -356,7 +360,7 @@ impl FastReplay {
         requests: &[Sent],
         answers: &mut Vec<Answered>,
         takes: impl FnMut(f64, u64) -> f64,
-    ) -> Strain {
+    ) -> Pressure {
         answers.clear();
         let never = f64::INFINITY;
         answers.extend(requests.iter().map(|r| Answered { at: r.at, first: never, last: never }));
@@ -376,7 +380,7 @@ impl FastReplay {
         bounds: Bounds,
         requests: &[Sent],
         answers: &mut Vec<Answered>,
-    ) -> Strain {
+    ) -> Pressure {
         self.gives_up = true;
         let strain = self.run(costs, bounds, requests, answers);
         self.gives_up = false;
@@ -390,7 +394,7 @@ impl FastReplay {
         bounds: Bounds,
         requests: &[Sent],
         left: &mut Vec<Left>,
-    ) -> Strain {
+    ) -> Pressure {
         left.clear();
         left.resize(requests.len(), Left { first: NEVER, last: NEVER });
         self.serve(costs, bounds, requests, |seconds, _| seconds, left)
@@ -403,13 +407,13 @@ impl FastReplay {
         requests: &[Sent],
         mut takes: impl FnMut(f64, u64) -> f64,
         ends: &mut impl Ends,
-    ) -> Strain {
+    ) -> Pressure {
         self.ends.clear(requests.len(), requests.iter().map(|r| r.output).max().unwrap_or(0));
         self.again.clear();
         self.documents.0.clear();
         (self.partial, self.held, self.context, self.lingering) = (None, 0, 0, 0);
         self.arrivals.begin(requests);
-        self.strain = Strain::default();
+        self.strain = Pressure::default();
         let kv = bounds.kv_tokens.unwrap_or(u64::MAX);
         let start = requests.first().map_or(0.0, |r| r.at);
         let (mut now, mut last, mut step) = (start, 0.0, 0_u64);
@@ -634,7 +638,6 @@ mod tests {
         per_delivery: 1e-4,
     };
 
-    /// Poisson arrivals that repeat.
     fn requests(n: usize, rate: f64) -> Vec<Sent> {
         let mut uniform = uniform(11);
         let mut at = 0.0;
@@ -646,7 +649,7 @@ mod tests {
         (0..n).map(|_| one()).collect()
     }
 
-    fn both(limits: Limits, requests: &[Sent]) -> (Vec<Answered>, Vec<Answered>, Strain) {
+    fn both(limits: Limits, requests: &[Sent]) -> (Vec<Answered>, Vec<Answered>, Pressure) {
         let mut fast = Vec::new();
         let strain = FastReplay::default().run(&COSTS, limits.into(), requests, &mut fast);
         let arrivals = requests.iter().enumerate().map(|(id, r)| Arrival {

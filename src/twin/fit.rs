@@ -56,7 +56,6 @@ impl Effort {
     pub(crate) const LEAST: Self = Self { steps: 2, hops: 0, polish: 0.0 };
 }
 
-/// One fitted coefficient.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Coefficient {
     /// The field of [`StepCosts`].
@@ -72,7 +71,6 @@ pub struct Coefficient {
 /// What probes say about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// The engine's steps.
     pub costs: StepCosts,
     /// Each coefficient with its error, from the spread over blocks of time.
     pub coefficients: Vec<Coefficient>,
@@ -104,10 +102,7 @@ impl Fit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FitError {
     /// The probes hold too few whole answers.
-    TooFewAnswers {
-        /// How many there are.
-        answers: usize,
-    },
+    TooFewAnswers { answers: usize },
 }
 
 impl fmt::Display for FitError {

@@ -21,7 +21,6 @@ pub struct HistoryRun {
 /// A server and what it was sent since its start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
-    /// What bounds its scheduler.
     pub limits: Limits,
     /// The runs in their order; each waits until the one before it is answered.
     pub runs: Vec<HistoryRun>,
@@ -32,11 +31,9 @@ pub struct History {
 pub struct ReplayedRun {
     /// Its requests, in the order of the arrivals.
     pub requests: Vec<Replayed>,
-    /// Their aggregates.
     pub aggregates: Aggregates,
     /// The part of the prompt tokens that the prefix cache saved, 0 to 1.
     pub hit_rate: f64,
-    /// Sequences that were preempted.
     pub preemptions: u64,
 }
 

@@ -8,7 +8,6 @@ use super::costs::StepWork;
 
 /// Tokens of a step up to which tables are looked up; longer steps take in proportion.
 const MOST_TOKENS: usize = 33_792;
-/// The same for sequences.
 const MOST_SEQS: usize = 1024;
 /// The prompt whose attention stands for what every step with a prompt takes once: so many tokens after so many.
 const FLOOR: (u32, u32) = (16, 2048);
@@ -73,7 +72,6 @@ pub struct Prompts {
     excess: f64,
 }
 
-/// Values over two axes.
 #[derive(Debug, Default)]
 struct Grid {
     rows: Vec<f64>,
@@ -96,7 +94,6 @@ impl Kernels {
         table.read.get_or_init(|| Self::read(table.name, table.text)).as_ref()
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }

@@ -37,7 +37,6 @@ pub(super) fn solve(a: &Matrix, b: &[f64]) -> Option<Vec<f64>> {
     Some(x)
 }
 
-/// The inverse of A.
 pub(super) fn inverse(a: &Matrix) -> Option<Matrix> {
     let unit = |i: usize| (0..a.len()).map(|j| f64::from(u8::from(i == j))).collect::<Vec<f64>>();
     (0..a.len()).map(|i| solve(a, &unit(i))).collect()

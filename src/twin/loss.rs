@@ -36,7 +36,7 @@ pub(super) struct Residual {
 }
 
 /// A replay of one probe.
-pub(super) struct Glimpse {
+pub(super) struct ProbeReplay {
     /// The residuals of the requests that have a whole answer.
     pub(super) residuals: Vec<Residual>,
     /// The log residuals of the steps that were seen, each with its weight.
@@ -57,7 +57,6 @@ pub(super) struct Loss<'a> {
     /// Whether only the steps that were seen count, and nothing is replayed.
     steps_alone: bool,
     memory: RefCell<FastReplay>,
-    /// Replays of single probes.
     replays: Cell<u64>,
 }
 
@@ -71,7 +70,7 @@ pub(super) struct Slope {
 struct Visited {
     x: Vec<f64>,
     loss: f64,
-    glimpses: Vec<Glimpse>,
+    glimpses: Vec<ProbeReplay>,
 }
 
 impl<'a> Loss<'a> {
@@ -89,22 +88,21 @@ impl<'a> Loss<'a> {
         self.replays.get().div_ceil(self.probes.len().max(1) as u64)
     }
 
-    /// Replays every probe.
-    pub(super) fn glimpses(&self, costs: &StepCosts) -> Vec<Glimpse> {
+    pub(super) fn glimpses(&self, costs: &StepCosts) -> Vec<ProbeReplay> {
         (0..self.probes.len()).map(|probe| self.glimpse(probe, costs)).collect()
     }
 
-    fn glimpse(&self, probe: usize, costs: &StepCosts) -> Glimpse {
+    fn glimpse(&self, probe: usize, costs: &StepCosts) -> ProbeReplay {
         let p = &self.probes[probe];
         let steps = steps(p, costs);
         if self.steps_alone {
-            return Glimpse { residuals: Vec::new(), steps, left: Vec::new(), most_tokens: 0 };
+            return ProbeReplay { residuals: Vec::new(), steps, left: Vec::new(), most_tokens: 0 };
         }
         self.replays.set(self.replays.get() + 1);
         let mut left = Vec::new();
         let strain = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
         let residuals = self.residuals(probe, left.iter().zip(p.sent()).map(|(l, s)| l.answered(s, costs)));
-        Glimpse { residuals, steps, left, most_tokens: strain.most_tokens }
+        ProbeReplay { residuals, steps, left, most_tokens: strain.most_tokens }
     }
 
     /// The residuals of a probe that is answered like this.
@@ -192,7 +190,7 @@ impl<'a> Loss<'a> {
 
     /// How the two residuals of every request change at a point with these glimpses. A probe is replayed again only where a coefficient
     /// changes what its engine does.
-    pub(super) fn derivatives(&self, x: &[f64], glimpses: &[Glimpse]) -> Derivatives {
+    pub(super) fn derivatives(&self, x: &[f64], glimpses: &[ProbeReplay]) -> Derivatives {
         let mut derivatives = vec![[[0.0; COUNT]; 2]; glimpses.iter().map(|g| g.residuals.len()).sum()];
         let rate = |high: f64, low: f64| (high - low) / (2.0 * WIDTH);
         for a in 0..COUNT {
@@ -257,7 +255,7 @@ impl<'a> Loss<'a> {
     }
 }
 
-fn likelihood(glimpses: &[Glimpse]) -> f64 {
+fn likelihood(glimpses: &[ProbeReplay]) -> f64 {
     let (widths, counts) = widths(glimpses);
     counts.iter().zip(widths).map(|(count, width)| count * width.ln()).sum()
 }
@@ -277,7 +275,7 @@ fn magnitude(residual: f64) -> f64 {
 }
 
 /// The mean magnitude of the residuals of first tokens, of later ones and of steps, and how many there are.
-fn widths(glimpses: &[Glimpse]) -> ([f64; 3], [f64; 3]) {
+fn widths(glimpses: &[ProbeReplay]) -> ([f64; 3], [f64; 3]) {
     let (mut sums, mut counts) = ([0.0; 3], [0.0; 3]);
     for (weight, value) in glimpses.iter().flat_map(|g| &g.steps) {
         sums[2] += weight * magnitude(*value);

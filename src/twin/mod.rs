@@ -6,10 +6,10 @@
 mod aggregates;
 mod blocks;
 mod calendar;
-mod careful;
 mod coefficients;
 mod costs;
 mod fast;
+mod fidelity;
 mod fit;
 mod flags;
 mod history;
@@ -31,11 +31,11 @@ mod summaries;
 mod uncertainty;
 
 pub use aggregates::{Aggregate, Aggregates};
-pub use careful::{Care, careful};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
-pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
+pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
+pub use fidelity::{ReplayFidelity, careful};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
 pub use flags::{EngineFlags, FlagError};
 pub use history::{History, HistoryRun, ReplayedRun};

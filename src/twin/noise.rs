@@ -48,7 +48,6 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// As the profile says.
     pub const MEDIAN: Self = Self { factor: 1.0, phase: 0.0 };
 }
 

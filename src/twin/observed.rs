@@ -14,7 +14,6 @@ use crate::units::Seconds;
 pub struct Observed {
     /// When it was to be sent.
     pub due: Seconds,
-    /// When it was sent.
     pub sent: Seconds,
     /// Tokens of its prompt, cached ones included.
     pub tokens_in: u32,
@@ -184,7 +183,6 @@ impl Probe {
         self.requests.iter().zip(&self.sent).map(|pair| follow(pair).unwrap_or(*pair.1)).collect()
     }
 
-    /// The limits in force.
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }

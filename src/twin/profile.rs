@@ -58,7 +58,6 @@ pub struct EngineDefaults {
     pub max_model_len: u32,
 }
 
-/// What a start takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
@@ -100,7 +99,6 @@ pub struct Limits {
     pub max_num_seqs: u32,
     /// The token budget of a step.
     pub max_num_batched_tokens: u32,
-    /// KV blocks.
     pub num_blocks: u32,
     /// Tokens of a KV block.
     pub block_size: u32,
@@ -194,7 +192,7 @@ impl Profile {
     }
 
     /// How many sequences may run at once before an engine that started runs out of memory under load.
-    pub fn sequences_borne(&self, flags: &EngineFlags) -> u32 {
+    pub fn max_seqs_before_oom(&self, flags: &EngineFlags) -> u32 {
         let room = self.memory.total.saturating_sub(self.started_bytes(flags));
         room.checked_div(self.memory.load_per_sequence).map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
     }
@@ -278,7 +276,7 @@ mod tests {
         let p = Profile::named("h200-llama8b").unwrap();
         let borne = |share| {
             let flags = EngineFlags { gpu_memory_utilization: share, ..p.defaults.into() };
-            p.limits_under(&flags).map(|_| p.sequences_borne(&flags))
+            p.limits_under(&flags).map(|_| p.max_seqs_before_oom(&flags))
         };
         assert!(borne(0.92).unwrap() > 1024, "the defaults bear as many as the cap admits");
         assert!(borne(0.99).unwrap() < 1024);

@@ -50,26 +50,13 @@ pub enum ProfileError {
         EMBEDDED.map(|(name, _)| name).join(", "),
         Kernels::names().collect::<Vec<_>>().join(", ")
     )]
-    Unknown {
-        /// The name.
-        name: String,
-    },
+    Unknown { name: String },
     /// The file cannot be read.
     #[error("failed to read the profile {path}: {source}")]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The text is no profile.
     #[error("the profile {place} is not valid: {why}")]
-    Invalid {
-        /// Its name or file.
-        place: String,
-        /// Why.
-        why: String,
-    },
+    Invalid { place: String, why: String },
 }
 
 impl Profile {

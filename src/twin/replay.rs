@@ -12,7 +12,6 @@ pub struct Arrival {
     pub id: u64,
     /// When it is sent, in seconds from the start of the replay.
     pub due_s: f64,
-    /// Its prompt.
     pub prompt: PromptShape,
     /// Tokens of the answer, at least one.
     pub output_tokens: u32,
@@ -23,7 +22,6 @@ pub struct Arrival {
 pub struct Replayed {
     /// The id of the arrival.
     pub id: u64,
-    /// When it was due.
     pub due: f64,
     /// When its first token arrived; infinite when the engine could never have run it.
     pub first: f64,
@@ -103,7 +101,6 @@ mod tests {
     use super::*;
     use crate::repeatable::uniform;
 
-    /// Poisson arrivals that repeat.
     fn stream(n: u64, rate: f64) -> impl Iterator<Item = Arrival> {
         let mut uniform = uniform(7);
         let mut due = 0.0;

@@ -1,6 +1,6 @@
 //! What a fitted twin does not explain: the spread of its residuals, stalls, and the drift of the engine from probe to probe.
 
-use crate::order::median;
+use crate::quantiles::median;
 use serde::{Deserialize, Serialize};
 
 use super::coefficients;

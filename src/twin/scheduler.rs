@@ -23,10 +23,8 @@ pub struct PromptShape {
     pub blocks: Vec<u64>,
 }
 
-/// What one step did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// How long it took.
     pub seconds: f64,
     /// How many tokens were scheduled, those of prompts included.
     pub scheduled: u64,
@@ -50,7 +48,6 @@ pub struct Counters {
     pub waiting: u32,
     /// The part of the KV blocks that is in use, 0 to 1.
     pub kv_usage: f64,
-    /// Preemptions since the start.
     pub preemptions: u64,
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_queries: u64,
@@ -138,7 +135,6 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// An idle scheduler.
     pub fn new(costs: StepCosts, limits: Limits) -> Self {
         Self {
             costs,

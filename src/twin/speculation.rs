@@ -54,7 +54,6 @@ impl Speculation {
         accepted
     }
 
-    /// The totals.
     pub fn drafted(&self) -> &Drafted {
         &self.totals
     }

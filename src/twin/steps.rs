@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::StepWork;
 use crate::load::{ErrorClass, RequestRecord};
-use crate::order::median;
+use crate::quantiles::median;
 
 /// Steps of about the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,6 @@ pub struct SeenSteps {
     pub work: StepWork,
     /// The median of their durations in seconds.
     pub seconds: f64,
-    /// How many there were.
     pub count: u32,
 }
 

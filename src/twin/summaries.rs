@@ -31,7 +31,6 @@ const EDGES: [f64; 2] = [0.3, 0.15];
 /// What aggregates say about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SummaryFit {
-    /// The engine's steps.
     pub costs: StepCosts,
     /// The loss; comparable between fits to the same histories alone.
     pub loss: f64,

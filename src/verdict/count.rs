@@ -2,7 +2,7 @@
 
 use super::{LimitResult, Window, error_bar};
 use crate::load::{ErrorClass, RequestRecord};
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 

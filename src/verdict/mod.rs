@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{ClientHealth, RequestRecord};
-use crate::order::median;
+use crate::quantiles::median;
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
@@ -29,10 +29,8 @@ pub use saturation::Halves;
 pub use watch::{Awaited, Counter, NEVER_CUT};
 pub use weigh::{Counted, weigh};
 
-/// What a probe showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The answer.
     pub outcome: Outcome,
     /// One sentence that says why.
     pub because: String,
@@ -65,9 +63,7 @@ pub struct Verdict {
 pub enum Outcome {
     /// Every promise holds, at full length.
     Pass,
-    /// A promise is broken.
     Fail,
-    /// Too near to say.
     Unresolved,
     /// Our own client was too slow: the probe says nothing about the engine.
     Void,
@@ -78,7 +74,6 @@ pub enum Outcome {
 pub struct LimitResult {
     /// Such as `ttft_p99`.
     pub key: String,
-    /// The limit.
     pub at_most: Seconds,
     /// The quantile.
     pub quantile: f64,
@@ -174,7 +169,6 @@ impl Window {
         due.0 >= self.from.0 && due.0 < self.to.0
     }
 
-    /// Its length.
     pub fn length(&self) -> Seconds {
         self.to - self.from
     }
@@ -194,14 +188,11 @@ pub struct Certainty(pub f64);
 impl Certainty {
     /// That of a search: it follows the best guess, since a demand for certainty would favour whichever point has the steeper margin.
     pub const SEARCH: Self = Self(0.5);
-    /// That of an answer.
     pub const CERTIFIED: Self = Self(0.95);
 }
 
-/// How a probe went.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Course {
-    /// The part that counts.
     pub window: Window,
     /// When the last answer came or the probe was cut.
     pub ended: Seconds,

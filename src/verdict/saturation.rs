@@ -2,7 +2,7 @@
 
 use super::Window;
 use crate::load::{ErrorClass, RequestRecord};
-use crate::order::median;
+use crate::quantiles::median;
 use crate::units::Seconds;
 
 /// Each half must hold this many answers before their latencies are compared.

@@ -8,13 +8,11 @@ use super::{Certainty, LimitResult, Outcome, Verdict, binding};
 /// What the plain count said of a probe that a pair has decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The answer.
     pub outcome: Outcome,
     /// One sentence that says why.
     pub because: String,
     /// One-sided confidence that every promise holds.
     pub confidence: f64,
-    /// The promise that binds.
     pub binding: Option<String>,
 }
 

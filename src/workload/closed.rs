@@ -7,7 +7,6 @@ use super::content::Content;
 use super::{Planned, SOON, Source, nanos};
 use crate::units::Seconds;
 
-/// The source.
 pub(super) struct ClosedLoop {
     content: Box<dyn Content>,
     think: Seconds,

@@ -28,7 +28,6 @@ struct Conversation {
     output_tokens: u32,
 }
 
-/// The content.
 pub(super) struct Conversations {
     plan: ConversationsPlan,
     /// Without it an answer may be shorter than was asked for.

@@ -24,12 +24,9 @@ pub struct Corpus {
 /// The usable entries of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Items {
-    /// There is no file.
     #[default]
     None,
-    /// Requests with their prompts.
     Requests(Arc<[Request]>),
-    /// Steps of a trace.
     Steps(Arc<[Step]>),
 }
 
@@ -88,28 +85,19 @@ pub(super) enum Mistake {
 pub enum CorpusError {
     /// It cannot be read.
     #[error("failed to read the workload's file {path}: {source}\n  = hint: a relative `workload.file` counts from the space file's folder", path = path.display())]
-    Read {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A line is not what it should be.
     #[error("{path}:{line}: {what}\n  = hint: {hint}", path = path.display())]
     Line {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         what: String,
-        /// What to do.
         hint: &'static str,
     },
     /// Nothing in it can be used.
     #[error("{path} holds no request that can be used{left_out}\n  = hint: is it a file of `workload.kind`?", path = path.display())]
     Empty {
-        /// The file.
         path: PathBuf,
         /// What was left out, after a colon.
         left_out: String,

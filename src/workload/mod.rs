@@ -40,7 +40,6 @@ use content::Content;
 use corpus::Items;
 use text::Pen;
 
-/// What a request asks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
     /// Token ids, for `/v1/completions`.
@@ -56,7 +55,6 @@ pub enum Prompt {
 pub struct Message {
     /// `system`, `user` or `assistant`, or another role that a file gave.
     pub role: &'static str,
-    /// Its text.
     pub content: String,
 }
 
@@ -67,7 +65,6 @@ pub struct Planned {
     pub id: u32,
     /// When it is to be sent, from the start of the traffic.
     pub due: Seconds,
-    /// What it asks.
     pub prompt: Prompt,
     /// Tokens that the prompt is meant to have, or their best estimate.
     pub prompt_tokens: u32,
@@ -83,16 +80,13 @@ pub struct Planned {
 /// A place in a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Turn {
-    /// The conversation.
     pub conversation: u32,
-    /// Its turn.
     pub turn: u32,
 }
 
 /// What sources are made from beside the plan. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Material {
-    /// The plan's file.
     pub corpus: Corpus,
     /// The words of drawn chat prompts.
     pub vocabulary: Vocabulary,
@@ -115,7 +109,6 @@ pub trait Source: Send {
     /// When the next request is due, if one is known.
     fn next_due(&self) -> Option<Seconds>;
 
-    /// The next request.
     fn take(&mut self) -> Option<Planned>;
 
     /// An answer ended at `at` with this text, or failed (`None`). Later requests follow from it.
@@ -183,7 +176,6 @@ fn content(plan: &WorkloadPlan, material: &Material, pace: &Pace, pen: Pen) -> O
     })
 }
 
-/// No traffic.
 struct Silence;
 
 impl Source for Silence {

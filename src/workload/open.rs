@@ -11,7 +11,6 @@ use super::draw::{Purpose, stream};
 use super::{Pace, Planned, SOON, Source, nanos};
 use crate::units::{Rate, Seconds};
 
-/// The source.
 pub(super) struct OpenLoop {
     content: Box<dyn Content>,
     arrivals: Box<dyn Iterator<Item = Seconds> + Send>,

@@ -2,7 +2,6 @@
 
 use crate::units::{Rate, Seconds};
 
-/// What makes requests due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Demand {
     /// Open loop: requests arrive at this rate by the plan's arrival process, whatever the answers do. Turns of conversations count.
@@ -23,11 +22,9 @@ pub enum Demand {
 /// How fast and how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// What makes requests due.
     pub demand: Demand,
     /// No request becomes due after this.
     pub horizon: Seconds,
-    /// Decides arrivals and lengths.
     pub arrival_seed: u64,
     /// Decides what is written in prompts, and which of a file's requests come in which order.
     pub content_seed: u64,

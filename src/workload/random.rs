@@ -9,7 +9,6 @@ use super::text::{Pen, Piece, less};
 use super::{Pace, Prompt};
 use crate::settings::RandomPlan;
 
-/// The content.
 pub(super) struct Random {
     plan: RandomPlan,
     pen: Pen,

@@ -12,7 +12,6 @@ use super::draw::{Purpose, length, mean_length, stream};
 use super::{Pace, Prompt, Vocabulary};
 use crate::settings::{Endpoint, Lengths};
 
-/// The content.
 pub(super) struct Requests {
     requests: Arc<[Request]>,
     output_tokens: Option<Lengths>,

@@ -22,7 +22,6 @@ pub(super) struct Pen {
 /// What becomes of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ink {
-    /// It is written.
     Whole,
     /// It is left empty, for whoever wants lengths alone.
     Dry,
@@ -35,7 +34,6 @@ enum Ink {
 pub(super) enum Piece {
     /// Token ids.
     Tokens(Vec<u32>),
-    /// Words of one message.
     Words(Vec<String>),
 }
 

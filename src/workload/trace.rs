@@ -19,7 +19,6 @@ use crate::units::{MOST_TOKENS, Seconds};
 
 const FORM: &str = "write {\"timestamp\": 0, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 1]}";
 
-/// One recorded request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     /// When it arrived, by the file's own clock.
@@ -83,7 +82,6 @@ pub(super) fn recorded_times(steps: Arc<[Step]>) -> impl Iterator<Item = Seconds
     (0..steps.len()).filter_map(move |i| steps.get(i).map(|step| step.at - start))
 }
 
-/// The content.
 pub(super) struct Trace {
     steps: Arc<[Step]>,
     block_tokens: u32,

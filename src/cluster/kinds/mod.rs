@@ -12,11 +12,9 @@ use super::api::Patch;
 /// A kind of object that holds GPUs and can be scaled.
 #[derive(Debug)]
 pub struct Kind {
-    /// As manifests spell it.
     pub name: &'static str,
     /// As the command line spells it, without its dashes.
     pub flag: &'static str,
-    /// Its API group.
     pub group: &'static str,
     /// The versions that are understood, the first that the server has being taken.
     pub versions: &'static [&'static str],
@@ -43,27 +41,21 @@ pub struct Kind {
 /// An object, and the part of it that is meant.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<'o> {
-    /// Its name.
     pub name: &'o str,
     /// The part, where the kind has parts.
     pub part: &'o str,
-    /// The whole object.
     pub object: &'o Value,
 }
 
-/// Labels with their values.
 pub type Labels = Vec<(String, String)>;
 
-/// A change of scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
     /// The kind of the object that is changed, in the plural.
     pub plural: &'static str,
-    /// Its name.
     pub name: String,
     /// Whether its subresource `scale` takes the change.
     pub subresource: bool,
-    /// The change.
     pub patch: Patch,
 }
 
@@ -79,7 +71,6 @@ fn whole(_: &Value, named: Option<&str>) -> Result<Option<String>, String> {
     }
 }
 
-/// `spec.replicas`; absent means one.
 fn replicas(scaled: &Scaled<'_>) -> u64 {
     scaled.object["spec"]["replicas"].as_u64().unwrap_or(1)
 }

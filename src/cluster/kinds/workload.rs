@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{Kind, Labels, Scaled, Scaling, is_observed, replicas, whole, wish};
 
-/// A Deployment.
 pub const DEPLOYMENT: Kind = Kind {
     name: "Deployment",
     flag: "deployment",
@@ -24,7 +23,6 @@ pub const DEPLOYMENT: Kind = Kind {
     is_of_service: |_| false,
 };
 
-/// A StatefulSet.
 pub const STATEFUL_SET: Kind = Kind {
     name: "StatefulSet",
     flag: "statefulset",

@@ -2,7 +2,6 @@
 
 use super::super::{Failed, complain, exit};
 
-/// While a level runs.
 pub(super) fn in_a_level() {
     complain("interrupted: what was measured so far follows, marked partial (interrupt again to leave this level out)");
 }

@@ -8,7 +8,6 @@ use crate::private::{create_file, create_folder};
 use crate::report::bench::{Level, Offered, Summary, vllm_keys};
 use crate::report::replace;
 
-/// The folder.
 pub(super) struct Folder {
     path: PathBuf,
     /// Names of levels that were written: a load that is measured twice has two files.

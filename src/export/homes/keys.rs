@@ -11,7 +11,6 @@ use crate::space::Value;
 /// A flag that a kind of manifest has a key for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The flag's full name.
     pub flag: &'static str,
     /// The key, from the mapping that stands for the engine; dots separate keys.
     pub path: &'static str,

@@ -5,15 +5,14 @@ use std::ops::Range;
 
 use super::{Words, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
+use crate::export::shell_lexer::{Word, commands, split};
 use crate::export::source::Source;
 use crate::export::text::{Edit, Encoding, Layer, Piece, splice};
-use crate::export::words::{Word, commands, split};
 use crate::export::yaml::{Meaning, Node, Path, Style};
 use crate::report::shell_quoted;
 
 /// The arguments in a scalar.
 pub struct Line<'m> {
-    /// The manifest.
     file: &'m str,
     node: &'m Node,
     path: Path,

@@ -13,14 +13,12 @@ use super::yaml::{Meaning, Path};
 /// What has to be written, and what the manifest must mean afterwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
-    /// Edits of the file.
     pub edits: Vec<Edit>,
     /// New values by their place in the document.
     pub meanings: Vec<(Path, Meaning)>,
 }
 
 impl Written {
-    /// One more.
     pub fn and(mut self, other: Self) -> Self {
         self.edits.extend(other.edits);
         self.meanings.extend(other.meanings);
@@ -30,7 +28,6 @@ impl Written {
 
 /// A home that holds words as a command line does.
 pub trait Words {
-    /// Where it is.
     fn path(&self) -> &Path;
     /// The same, as a person finds it.
     fn place(&self) -> String {

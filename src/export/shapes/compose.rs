@@ -3,7 +3,6 @@
 use super::{Kind, Seat, Shape};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "Docker Compose", recognises, seats, kind: Kind::Values };
 
 fn recognises(root: &Node) -> bool {

@@ -3,7 +3,6 @@
 use super::{Kind, Seat, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1alpha1", recognises, seats, kind: Kind::Custom };
 
 /// Services that run no engine.

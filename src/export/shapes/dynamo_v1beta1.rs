@@ -3,7 +3,6 @@
 use super::{Kind, Seat, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1beta1", recognises, seats, kind: Kind::Custom };
 
 /// Components that run no engine.

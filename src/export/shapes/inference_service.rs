@@ -3,7 +3,6 @@
 use super::{Engine, Kind, Seat, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "KServe InferenceService", recognises, seats, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {

@@ -3,7 +3,6 @@
 use super::{Engine, Kind, Seat, Shape, is};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "KubeAI Model", recognises, seats, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {

@@ -3,7 +3,6 @@
 use super::{Kind, Seat, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "LeaderWorkerSet", recognises, seats, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {

@@ -3,7 +3,6 @@
 use super::{Engine, Kind, Seat, Shape, named};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "llm-d Helm values", recognises, seats, kind: Kind::Values };
 
 const ROLES: [&str; 2] = ["decode", "prefill"];

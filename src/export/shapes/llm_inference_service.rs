@@ -4,7 +4,6 @@
 use super::{Engine, Kind, Seat, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "KServe LLMInferenceService", recognises, seats, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {

@@ -16,7 +16,6 @@ mod workload;
 use super::homes::keys::Key;
 use super::yaml::{Node, Path};
 
-/// A kind of manifest.
 pub struct Shape {
     /// Its name, as a person says it.
     pub name: &'static str,
@@ -67,7 +66,6 @@ pub struct Seat {
     pub name: String,
     /// The program, if the kind has a place for it.
     pub command: Option<Path>,
-    /// Its arguments.
     pub args: Option<Path>,
     /// Environment variables: a list of `name` and `value`, or a mapping.
     pub env: Vec<Path>,
@@ -75,9 +73,7 @@ pub struct Seat {
     pub keys: &'static [Key],
     /// The mapping of [`Seat::keys`].
     pub keys_at: Path,
-    /// The image.
     pub image: Option<Path>,
-    /// The number of GPUs.
     pub gpus: Option<Path>,
     /// The limit of host memory.
     pub memory: Option<Path>,
@@ -93,16 +89,13 @@ pub struct Seat {
     pub group: Option<&'static str>,
 }
 
-/// A kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// vLLM, by itself or under something that passes its flags on; the simulated engine takes the same ones.
     Vllm,
     /// KServe's server for models that vLLM does not run.
     HuggingFace,
-    /// SGLang.
     Sglang,
-    /// TensorRT-LLM.
     TensorRtLlm,
 }
 

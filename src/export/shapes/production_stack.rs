@@ -5,7 +5,6 @@ use super::{Engine, Kind, Seat, Shape, named};
 use crate::export::homes::keys::Key;
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, seats, kind: Kind::Values };
 
 const KEYS: [Key; 3] = [

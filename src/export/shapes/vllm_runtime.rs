@@ -4,7 +4,6 @@ use super::{Engine, Kind, Seat, Shape, is};
 use crate::export::homes::keys::Key;
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, seats, kind: Kind::Custom };
 
 const KEYS: [Key; 3] = [

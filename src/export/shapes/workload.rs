@@ -3,7 +3,6 @@
 use super::{Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-/// The row.
 pub const SHAPE: Shape =
     Shape { name: "Kubernetes workload", recognises, seats: |root| containers(root, &pod(root)), kind: Kind::BuiltIn };
 

@@ -10,7 +10,6 @@ use super::text::{entry, joined, millis, per_second, percent};
 use crate::rig::SaidBy;
 use crate::units::{Rate, Seconds, TokenRate};
 
-/// Where the sentences begin.
 const INDENT: usize = 12;
 
 /// The level in at most 100 columns, latencies in milliseconds.

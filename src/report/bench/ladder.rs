@@ -15,7 +15,6 @@ use super::summary::Summary;
 pub struct Ladder {
     /// [`VERSION`].
     pub version: u32,
-    /// What was measured.
     pub meta: Meta,
     /// The levels, from the lightest load to the heaviest; as they ran where their kinds differ.
     pub levels: Vec<Summary>,

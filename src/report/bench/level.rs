@@ -22,7 +22,6 @@ pub struct Level {
     pub records: Vec<RequestRecord>,
     /// When the last answer came or the level was cut, from the start of its traffic.
     pub ended: Seconds,
-    /// Whether somebody interrupted it.
     pub partial: bool,
     /// The verdict on the limits, where there are limits.
     pub verdict: Option<Verdict>,
@@ -30,7 +29,6 @@ pub struct Level {
     pub limits: Vec<Limit>,
     /// What the server's counters showed.
     pub telemetry: Telemetry,
-    /// Our own health.
     pub client: ClientHealth,
     /// What the prefix cache did.
     pub cache: CacheUse,
@@ -112,7 +110,6 @@ pub struct Meta {
     pub model: String,
     /// The endpoint that carried the load.
     pub endpoint: Endpoint,
-    /// The workload in words.
     pub workload: String,
     /// The shape of the gamma distribution that gaps between arrivals are drawn from: 1 is Poisson, infinite is constant.
     pub burstiness: f64,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::units::Seconds;
 
 /// Mean, deviation and quantiles of at least one observation, in seconds. A quantile is an observation (the smallest that so many do not
@@ -11,7 +11,6 @@ use crate::units::Seconds;
 pub struct Spread {
     /// How many were observed: requests, or gaps for the inter-token latency.
     pub observations: u64,
-    /// The arithmetic mean.
     pub mean: Seconds,
     /// The standard deviation of these observations (divided by their number).
     pub std: Seconds,

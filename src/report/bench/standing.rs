@@ -8,15 +8,11 @@ use super::level::Level;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Outcome, Window, judge};
 
-/// How a level stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// Every promise holds.
     Pass,
-    /// A promise is broken.
     Fail,
-    /// Too near to say.
     Unresolved,
     /// Our own client was too slow: the level says nothing about the server.
     Void,
@@ -93,7 +89,6 @@ impl Standing {
         }
     }
 
-    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",

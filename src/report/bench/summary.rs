@@ -25,7 +25,6 @@ pub struct Summary {
     pub window: Window,
     /// Whether the level was interrupted.
     pub partial: bool,
-    /// How it stands.
     pub standing: Standing,
     /// Why, where there is a reason.
     pub because: Option<String>,
@@ -70,7 +69,6 @@ pub struct Summary {
     pub send_lag: Option<Spread>,
     /// The verdict on the limits.
     pub verdict: Option<Verdict>,
-    /// Our own health.
     pub client: ClientHealth,
     /// What the server's counters showed.
     pub telemetry: Telemetry,
@@ -81,7 +79,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a level.
     pub fn of(level: &Level) -> Self {
         let window = level.filled_window();
         let counted: Vec<&RequestRecord> = level.records.iter().filter(|r| window.holds(r.due)).collect();

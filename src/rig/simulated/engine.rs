@@ -42,7 +42,6 @@ pub(crate) struct Traffic {
     shares: bool,
     /// Requests that are still to come, at most.
     left: u32,
-    /// Turns of a conversation.
     turns: u32,
     /// What a conversation leaves in the cache: its blocks up to the last answer, for its next turn.
     kept: HashMap<u32, Vec<u64>>,
@@ -135,13 +134,12 @@ fn shares(plan: &WorkloadPlan) -> bool {
 }
 
 /// Whoever keeps the books of what an engine serves; times in seconds from the start of the traffic.
-pub(crate) trait Books {
+pub(crate) trait ServeObserver {
     /// Whether they want to hear of tokens between the first and the last of a request.
     const EVERY_TOKEN: bool;
 
     /// A request is sent, with a prompt of so many tokens.
     fn sent(&mut self, planned: &Planned, tokens: u32);
-    /// It was refused.
     fn refused(&mut self, id: u32, now: f64);
     /// A token of it arrived: the first of its answer at `first`, any other at `later`. Some of those in between are left out where not
     /// every token is wanted.
@@ -152,7 +150,6 @@ pub(crate) trait Books {
     fn go_on(&mut self, now: f64, more_is_due: bool) -> Result<(), bool>;
 }
 
-/// How it ended.
 pub(crate) struct Served {
     pub(crate) ended: f64,
     /// Whether all was seen that was to be seen.
@@ -172,7 +169,12 @@ impl Engine {
     }
 
     /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
-    pub(crate) fn serve<B: Books>(&self, mut traffic: Traffic, books: &mut B, seed: u64) -> Result<Served, Failure> {
+    pub(crate) fn serve<B: ServeObserver>(
+        &self,
+        mut traffic: Traffic,
+        books: &mut B,
+        seed: u64,
+    ) -> Result<Served, Failure> {
         let costs = &self.costs;
         let overhead = costs.overhead;
         let mut unsteady = Unsteady::new(self.noise, self.launch, seed);

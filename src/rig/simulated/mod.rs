@@ -6,12 +6,12 @@ mod shape;
 
 use super::server::{BEGUN, BURST};
 use super::telemetry::Telemetry;
-use super::{CacheUse, Failure, Measured, ProbeAsk, Process, Ready, Rig, RigError, Spawned, Trial, Warmed};
+use super::{CacheUse, EngineProcess, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Warmed};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::effective::Effective;
 use crate::engine::live::{may_start_plainly, serves, widest};
 use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
-use crate::order::median;
+use crate::quantiles::median;
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::twin::{EngineFlags, FlagError, Launch, Limits, MemoryFailure, Profile};
@@ -20,7 +20,7 @@ use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
 
 use engine::Served;
-pub(crate) use engine::{Books, Engine, Traffic};
+pub(crate) use engine::{Engine, ServeObserver, Traffic};
 use records::Records;
 pub use shape::prompt_shape;
 
@@ -29,7 +29,6 @@ const LAUNCH: Seconds = Seconds(0.5);
 /// What it takes a running engine to take other limits, where a start takes time at all: vLLM took 41 ms on an H200 and 38 ms on two cores
 /// of a CPU, and prompts that a workload shares are computed besides.
 const ALTERING: Seconds = Seconds(1.0);
-/// Labels of independent seeds.
 const LAUNCH_NOISE: u64 = 1;
 const BURST_NOISE: u64 = 2;
 const PROBE_NOISE: u64 = 3;
@@ -110,12 +109,12 @@ impl SimulatedRig {
             };
             diagnosis(cause, consequence, failure.to_string())
         })?;
-        let (borne, Profile { costs, noise, .. }) = (self.profile.sequences_borne(&flags), &self.profile);
+        let (borne, Profile { costs, noise, .. }) = (self.profile.max_seqs_before_oom(&flags), &self.profile);
         let (kernels, misses) = (self.profile.kernels(), self.misses);
         Ok(Engine { costs: *costs, kernels, flags, limits, borne, noise: *noise, launch, age: 0.0, misses })
     }
 
-    /// An engine that was launched with larger limits and has those of a point; its KV cache stays.
+    /// An engine that was launched with larger limits and has those of a point; its KV cache live_unsupported_reason.
     fn narrowed(&self, launched: &Engine, point: &Point) -> Result<Engine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;
@@ -130,7 +129,7 @@ impl SimulatedRig {
             return Ok(None);
         };
         let engine = self.narrowed(engine, point)?;
-        let process = Process { altered: true, widest: Some(widest.clone()), stays: None };
+        let process = EngineProcess { altered: true, widest: Some(widest.clone()), live_unsupported_reason: None };
         let took = self.profile.start.map_or(Seconds(0.0), |_| ALTERING);
         self.running = Some(Running { engine, live: Some((*on, widest.clone())), age: age + took.0 });
         Ok(Some(Ready { took, process, ..self.ready(&engine, warmed) }))
@@ -160,7 +159,7 @@ impl SimulatedRig {
             shared: self.profile.shared,
             warmed,
             host_memory: None,
-            process: Process::default(),
+            process: EngineProcess::default(),
         }
     }
 
@@ -239,7 +238,7 @@ impl Rig for SimulatedRig {
         let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.on.unwrap_or(trial.number))]);
         let launch = self.profile.noise.map_or(Launch::MEDIAN, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
         let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, point)?)));
-        let mut process = Process::default();
+        let mut process = EngineProcess::default();
         let mut wide = None;
         if let Some((on, widest)) = widest {
             match self.engine(&widest, launch) {
@@ -249,7 +248,7 @@ impl Rig for SimulatedRig {
                     wide = Some((engine, (on, widest)));
                 }
                 Err(diagnosis) if may_start_plainly(&diagnosis, &widest, point) => {
-                    (process.stays, starting) = (Some(diagnosis.says), starting + starting);
+                    (process.live_unsupported_reason, starting) = (Some(diagnosis.says), starting + starting);
                 }
                 Err(diagnosis) => return Err(failed(diagnosis, starting)),
             }

@@ -1,6 +1,6 @@
 //! The records of a probe in virtual time, and the watch that may end it.
 
-use super::engine::Books;
+use super::engine::ServeObserver;
 use crate::load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use crate::units::Seconds;
 use crate::workload::Planned;
@@ -34,7 +34,7 @@ impl<'a> Records<'a> {
     }
 }
 
-impl Books for Records<'_> {
+impl ServeObserver for Records<'_> {
     const EVERY_TOKEN: bool = true;
 
     fn sent(&mut self, planned: &Planned, tokens: u32) {

@@ -18,7 +18,6 @@ pub use random::Random;
 pub struct Past {
     /// Each point that was tried, in that order, the baseline first, with what it kept.
     pub tried: Vec<(Point, Option<Rate>)>,
-    /// What failures taught.
     pub known: Infeasible,
 }
 

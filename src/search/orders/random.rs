@@ -12,7 +12,6 @@ const DRAWS: u32 = 1_000;
 /// At most so many open points are counted: nearly all of a larger space is open to a draw, or else nearly all is forbidden.
 const COUNTED: usize = 100_000;
 
-/// The order.
 pub struct Random {
     draws: Draws,
     left: usize,

@@ -3,7 +3,6 @@
 use super::super::*;
 use crate::space::{Parameter, Space, Value};
 
-/// One parameter, `max-num-seqs`.
 pub(in super::super) fn space() -> Space {
     let values = [4, 8, 16, 32, 64].map(Value::Int).to_vec();
     Space {

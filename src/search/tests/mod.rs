@@ -43,10 +43,8 @@ impl<'a> Fake<'a> {
     }
 }
 
-/// What a search did.
 #[derive(Default)]
 struct Searched {
-    /// Every question.
     asked: Vec<Query>,
     /// Every launch but that of the baseline.
     launched: Vec<Point>,

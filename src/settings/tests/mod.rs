@@ -64,7 +64,6 @@ certify_window = "5m"
 gpu_time = "2h"
 "#;
 
-/// As little as possible.
 pub const SMALL: &str = r#"[slo]
 itl_p50 = "50ms"
 [engine]
@@ -77,7 +76,6 @@ output_tokens = { distribution = "normal", mean = 100, sd = 30, max = 400 }
 max-num-seqs = { min = 4, max = 6 }
 "#;
 
-/// Conversations.
 pub const CONVERSATIONS: &str = r#"[slo]
 ttft_p99_9 = "1.5s"
 [engine]

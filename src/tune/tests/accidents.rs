@@ -185,13 +185,13 @@ async fn a_machine_that_fails_ends_the_run_and_a_resumed_one_gives_the_answer_of
         let memory = Memory::default();
         let at_start = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
         let ended = run_again(&plan, 1, Vec::new(), When { start: at_start, probe: nothing }, &memory).await;
-        assert!(matches!(ended.answer, Err(BenchError::Machine(_))), "{:?}", ended.answer);
+        assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
         let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
 
         let in_probe = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
         let ended = run_again(&plan, 1, Vec::new(), When { start: nothing, probe: in_probe }, &memory).await;
-        assert!(matches!(ended.answer, Err(BenchError::Machine(_))), "{:?}", ended.answer);
+        assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
         let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
     }
@@ -206,7 +206,7 @@ async fn an_engine_that_cannot_be_stopped_cleanly_ends_the_run() {
         }
     }
     let ended = run_scripted(&tiny(), 1, Vec::new(), Stuck).await;
-    assert!(matches!(ended.answer, Err(BenchError::Machine(why)) if why.contains("memory")));
+    assert!(matches!(ended.answer, Err(RunnerError::Machine(why)) if why.contains("memory")));
     assert_eq!(launches(&ended.entries).len(), 1, "nothing is launched beside what may still be there");
 }
 
@@ -218,21 +218,22 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     // A failure of the machine ends the run in the middle of a trial, as a signal does.
     let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
     let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
-    let bench = Bench::new(vec![rig], &plan, 1, &Silent, Some(memory.folder()), Journal::default());
-    let mut session = Session::new(bench, &plan, &Silent);
+    let trial_runner = TrialRunner::new(vec![rig], &plan, 1, &Silent, Some(memory.folder()), Journal::default());
+    let mut session = Session::new(trial_runner, &plan, &Silent);
     assert!(session.run().await.is_err());
-    session.bench().interrupt().await.unwrap();
-    let paid = session.bench().rigs().map(|rig| rig.probes).sum::<u32>();
-    let journal = session.bench().journal().clone();
+    session.trial_runner().interrupt().await.unwrap();
+    let paid = session.trial_runner().rigs().map(|rig| rig.probes).sum::<u32>();
+    let journal = session.trial_runner().journal().clone();
     let last: Vec<&Record> = journal.entries.iter().rev().take(2).map(|e| &e.record).collect();
     assert!(matches!(last[..], [Record::Interrupted, Record::Stopped { trial: 2, .. }]), "{last:?}");
 
     let folder = Some(memory.folder());
-    let mut bench = Bench::new(vec![Scripted::new(&plan, 1, Uneventful, memory)], &plan, 1, &Silent, folder, journal);
-    bench.resumed(Seconds(3600.0)).unwrap();
-    let mut session = Session::new(bench, &plan, &Silent);
+    let mut trial_runner =
+        TrialRunner::new(vec![Scripted::new(&plan, 1, Uneventful, memory)], &plan, 1, &Silent, folder, journal);
+    trial_runner.resumed(Seconds(3600.0)).unwrap();
+    let mut session = Session::new(trial_runner, &plan, &Silent);
     assert_eq!(session.run().await.unwrap(), undisturbed);
-    assert_eq!(paid + session.bench().rigs().map(|rig| rig.probes).sum::<u32>(), all);
+    assert_eq!(paid + session.trial_runner().rigs().map(|rig| rig.probes).sum::<u32>(), all);
 }
 
 /// Cuts the journal behind every record of a disturbed session and resumes it under the same script.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::journal::{Cost, Purpose};
-use crate::rig::Process;
+use crate::rig::EngineProcess;
 
 /// The plan with an engine that alters its limits.
 pub(super) fn alive(plan: Plan) -> Plan {
@@ -12,7 +12,7 @@ pub(super) fn alive(plan: Plan) -> Plan {
 }
 
 /// What each start was for, and on what its trial ran.
-fn starts(entries: &[Entry]) -> Vec<(Purpose, Process)> {
+fn starts(entries: &[Entry]) -> Vec<(Purpose, EngineProcess)> {
     let mut purpose = Purpose::Baseline;
     let start = |entry: &Entry| match &entry.record {
         Record::Launching { purpose: wanted, .. } => {
@@ -37,7 +37,7 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let shares = |purpose: Purpose| purpose == Purpose::Search;
     assert!(starts.iter().filter(|(purpose, _)| shares(*purpose)).count() > 3, "{starts:?}");
     for (purpose, process) in &starts[1..] {
-        assert!(!purpose.launches_plainly() || *process == Process::default(), "{purpose:?} {process:?}");
+        assert!(!purpose.launches_plainly() || *process == EngineProcess::default(), "{purpose:?} {process:?}");
     }
     // What the memory holds is known at the launch: the first point with another share is launched, and the others run on that.
     let launched = starts.iter().filter(|(purpose, process)| shares(*purpose) && !process.altered).count();
@@ -62,5 +62,5 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     assert!(answer.best.is_some_and(|best| Some(best.point) != answer.baseline.map(|baseline| baseline.point)));
     let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
     let [(Purpose::CertifyBaseline, defaults), (Purpose::Certify, best)] = proofs[..] else { panic!("{proofs:?}") };
-    assert!(defaults.altered && *best == Process::default(), "{proofs:?}");
+    assert!(defaults.altered && *best == EngineProcess::default(), "{proofs:?}");
 }

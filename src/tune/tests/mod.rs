@@ -27,7 +27,7 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
 
 /// How a session over a journal ended, what it then knew, and what was paid for.
 struct Run {
-    answer: Result<Conclusion, BenchError>,
+    answer: Result<Conclusion, RunnerError>,
     entries: Vec<Entry>,
     probes: u32,
 }
@@ -41,11 +41,11 @@ async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl 
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     let rig = Scripted::new(plan, seed, script, memory.clone());
     let folder = Some(memory.folder());
-    let bench = Bench::new(vec![rig], plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
-    let mut session = Session::new(bench, plan, &Silent);
+    let trial_runner = TrialRunner::new(vec![rig], plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
+    let mut session = Session::new(trial_runner, plan, &Silent);
     let answer = session.run().await;
-    let probes = session.bench().rigs().map(|rig| rig.probes).sum();
-    Run { answer, entries: session.bench().journal().entries.clone(), probes }
+    let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();
+    Run { answer, entries: session.trial_runner().journal().entries.clone(), probes }
 }
 
 /// Runs a session to which nothing happens; returns its answer, its journal and what was paid for.
@@ -118,7 +118,7 @@ async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let (_, entries, _) = run(&plan, 3, Vec::new()).await;
     let half = entries[..entries.len() / 2].to_vec();
     let error = run_scripted(&plan, 4, half, Uneventful).await.answer.unwrap_err();
-    assert!(matches!(error, BenchError::Diverged(_)), "{error}");
+    assert!(matches!(error, RunnerError::Diverged(_)), "{error}");
 }
 
 #[tokio::test]

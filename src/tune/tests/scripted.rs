@@ -11,7 +11,6 @@ use crate::units::Seconds;
 
 /// What happens to the engines of a rig. A resumed session meets the same script.
 pub(super) trait Script: Send {
-    /// Why this start fails.
     fn start(&mut self, _trial: Trial, _point: &Point) -> Option<RigError> {
         None
     }
@@ -29,7 +28,6 @@ pub(super) trait Script: Send {
     }
 }
 
-/// Nothing happens.
 pub(super) struct Uneventful;
 
 impl Script for Uneventful {}

@@ -17,10 +17,11 @@ async fn run_on(plan: &Plan, patiences: &[usize], entries: Vec<Entry>, memory: &
     };
     let rigs = patiences.iter().map(rig).collect();
     let journal = Journal { entries, whole_bytes: 0 };
-    let mut session = Session::new(Bench::new(rigs, plan, 3, &Silent, Some(memory.folder()), journal), plan, &Silent);
+    let mut session =
+        Session::new(TrialRunner::new(rigs, plan, 3, &Silent, Some(memory.folder()), journal), plan, &Silent);
     let answer = session.run().await;
-    let probes = session.bench().rigs().map(|rig| rig.probes).sum();
-    Run { answer, entries: session.bench().journal().entries.clone(), probes }
+    let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();
+    Run { answer, entries: session.trial_runner().journal().entries.clone(), probes }
 }
 
 /// After each launch and each end: what the engines that run are for.

@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 
-/// A JSON object.
 pub(super) struct Body(Map<String, Value>);
 
 impl Body {

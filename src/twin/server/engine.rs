@@ -29,7 +29,6 @@ pub(super) struct Tokens {
 /// How the engine ended on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
-    /// At once, connections cut.
     Abrupt,
     /// Out of memory: streams end with an error, then the server shuts itself down.
     OutOfMemory,

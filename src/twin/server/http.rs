@@ -23,7 +23,6 @@ use super::tokenize;
 use super::wire::Wire;
 use crate::{clock, serving};
 
-/// What every handler sees.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) config: Config,

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::twin::Limits;
 
-/// The effective configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) model: String,

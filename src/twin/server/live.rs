@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::args::SimArgs;
 use crate::engine::live::{LIVE_FILE, LIVE_SCHEDULER};
-use crate::live_words::{LiveWords, TOLD};
+use crate::live_file::{LiveWords, TOLD};
 use crate::twin::{Limits, Scheduler, Step};
 
 /// The file, and what is in force.

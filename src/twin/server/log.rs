@@ -32,7 +32,6 @@ pub(super) fn info(source: Source, place: &str, text: &str) {
     raw(&format!("{} INFO {} [{place}] {text}", source.prefix(), stamp(clock::unix_seconds())));
 }
 
-/// `MM-DD HH:MM:SS` in UTC.
 fn stamp(unix_seconds: f64) -> String {
     let clock::Utc { month, day, hour, minute, second, .. } = clock::Utc::of(unix_seconds);
     format!("{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")

@@ -84,7 +84,7 @@ impl Pacer {
             launched: clock::now(),
             speed: args.sim_speed,
             overhead: Duration::from_secs_f64(profile.costs.overhead / args.sim_speed),
-            borne: profile.sequences_borne(&flags),
+            borne: profile.max_seqs_before_oom(&flags),
             fault: args.sim_fault,
             fault_after: args.sim_fault_after,
             statistics: Statistics::new(clock::now()),

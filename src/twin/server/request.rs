@@ -10,7 +10,6 @@ use super::engine::Order;
 use super::prompt::{self, Tokens, mix};
 use super::refusal::Refusal;
 
-/// Which endpoint was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Completion,

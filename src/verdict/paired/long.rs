@@ -2,7 +2,7 @@
 
 use super::pairs::jackknife;
 use crate::settings::Metric;
-use crate::twin::{Answered, Bounds, FastReplay, Sent, StepCosts, Strain, careful};
+use crate::twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, careful};
 use crate::units::Seconds;
 
 /// Blocks of the long run, for the error that is left in it.
@@ -12,7 +12,7 @@ const WARM_UP: f64 = 0.02;
 
 /// A replay of long traffic.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Long {
+pub struct LongRunReplay {
     latencies: Vec<Latencies>,
     /// The same on an engine that is slower by [`SLOWER`]; empty where nobody asks.
     slower: Vec<Latencies>,
@@ -28,7 +28,7 @@ type Latencies = (f64, f64, Option<f64>, f64);
 /// By this factor the twin is slowed to see what a quantile makes of it.
 pub const SLOWER: f64 = 1.03;
 
-impl Long {
+impl LongRunReplay {
     /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
     ///
     /// The caller makes them as the workload says, at the rate in question. Where later sends depend on answers, as the turns of a
@@ -59,14 +59,13 @@ impl Long {
     }
 
     /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.
-    pub fn by_sums(costs: &StepCosts, bounds: Bounds, sent: &[Sent], memory: &mut FastReplay) -> (Self, Strain) {
+    pub fn by_sums(costs: &StepCosts, bounds: Bounds, sent: &[Sent], memory: &mut FastReplay) -> (Self, Pressure) {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
         let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
         (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope, apart: None }, strain)
     }
 
-    /// How many requests count.
     pub fn requests(&self) -> usize {
         self.latencies.len()
     }
@@ -220,7 +219,7 @@ mod tests {
     fn slow_requests_that_stand_close_together_have_a_quantile_too() {
         let wait = |i: u32| if (500..530).contains(&i) { 9.0 } else { 0.1 + f64::from(i % 7) * 0.01 };
         let latencies = (0..1000).map(|i| (f64::from(i), wait(i), None, wait(i))).collect();
-        let long = Long { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
+        let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
         assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
         assert_eq!(long.log_of(Metric::Ttft, 0.99), Some(log));
@@ -230,7 +229,7 @@ mod tests {
     fn batches_are_as_large_as_answers_overlap() {
         // Ten requests a second, each streamed for two seconds: twenty at a time.
         let latencies = (0..2000).map(|i| (f64::from(i) * 0.1, 0.05, None, 2.051)).collect();
-        let long = Long { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
+        let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         assert!((20..=21).contains(&long.batch(0.99)), "{}", long.batch(0.99));
     }
 }

@@ -14,12 +14,12 @@ mod quantile;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::order::quantile_of_sorted;
+use crate::quantiles::quantile_of_sorted;
 use crate::settings::Limit;
 use crate::twin::Fit;
 use crate::units::Seconds;
 
-pub use long::{Long, SLOWER};
+pub use long::{LongRunReplay, SLOWER};
 pub use pairs::Measured;
 use pairs::{Block, Pairs, jackknife, quantiles};
 
@@ -37,7 +37,6 @@ const OF_SPEED: f64 = 0.01;
 /// The windows that an operator looks at.
 const FIVE_MINUTES: Seconds = Seconds(300.0);
 
-/// Whose word counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judge {
@@ -52,9 +51,7 @@ pub enum Judge {
 pub struct Paired {
     /// Such as `ttft_p99`.
     pub key: String,
-    /// The limit.
     pub at_most: Seconds,
-    /// Requests that were measured.
     pub requests: usize,
     /// The quantile as measured in the windows.
     pub measured: Seconds,
@@ -78,7 +75,6 @@ pub struct Paired {
     pub confidence: f64,
     /// The share of five-minute windows that would keep the promise; none where the long run is shorter.
     pub windows_that_hold: Option<f64>,
-    /// Who decides.
     pub judge: Judge,
     /// Why the plain count decides; empty where it does not.
     pub because: String,
@@ -107,13 +103,13 @@ impl Paired {
 /// The paired estimates, from probes at one rate and one configuration that are not in the fit.
 ///
 /// A promise that the twin cannot replay (gaps between tokens), or of which no answer was measured, has none: the plain count decides it.
-pub fn estimate(measured: &[Measured], fit: &Fit, long: &Long, limits: &[Limit]) -> Vec<Paired> {
+pub fn estimate(measured: &[Measured], fit: &Fit, long: &LongRunReplay, limits: &[Limit]) -> Vec<Paired> {
     let pairs = Pairs::new(measured, &fit.costs);
     let slower = Pairs::new(measured, &fit.costs.slower(SLOWER));
     limits.iter().filter_map(|limit| one(&pairs, &slower, fit, long, limit)).collect()
 }
 
-fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &Long, limit: &Limit) -> Option<Paired> {
+fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &Limit) -> Option<Paired> {
     let blocks = pairs.blocks(limit.metric);
     let probes = pairs.probes();
     let q = limit.quantile;

@@ -13,14 +13,12 @@ const BLOCKS: usize = super::super::error_bar::BLOCKS;
 pub struct Measured<'a> {
     /// Its requests, those before the window included.
     pub probe: &'a Probe,
-    /// The part that counts.
     pub window: Window,
 }
 
 /// The latencies of a block of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    /// Which probe.
     pub(super) probe: usize,
     pub(super) measured: Vec<f64>,
     pub(super) replayed: Vec<f64>,

@@ -16,7 +16,6 @@ const TWIN: StepCosts = StepCosts {
 };
 const BOUNDS: Bounds = Bounds { max_num_seqs: 256, max_num_batched_tokens: 8192, kv_tokens: Some(900_000) };
 
-/// Poisson arrivals that repeat.
 fn traffic(rate: f64, seconds: f64, seed: u64) -> Vec<Sent> {
     let mut uniform = uniform(seed);
     let mut at = 0.0;
@@ -58,7 +57,7 @@ const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
 
 #[test]
 fn a_twin_that_is_the_engine_leaves_no_luck() {
-    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 3000.0, 99));
+    let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(12.0, 3000.0, 99));
     let engine = TWIN.slower(1.03);
     let estimates: Vec<Vec<Paired>> = (1..6)
         .map(|seed| {
@@ -66,7 +65,7 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
             estimate(&[Measured { probe: &probe, window: WINDOW }], &twin(), &long, &limits())
         })
         .collect();
-    let truth = Long::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
+    let truth = LongRunReplay::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
     for e in &estimates {
         assert_eq!(e.len(), 2, "gaps are no business of the twin");
         for (paired, metric) in e.iter().zip([Metric::Ttft, Metric::Tpot]) {
@@ -80,7 +79,7 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
 
 #[test]
 fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
-    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
+    let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
     let clean = probe(&TWIN, 12.0, 3, BOUNDS);
     let mut requests = clean.requests().to_vec();
     requests[200].failed = true;
@@ -92,7 +91,8 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     let judged = |cached: u32| {
         let full = probe(&TWIN, 12.0, 3, small);
         let requests = full.requests().iter().map(|r| Observed { cached, ..*r }).collect();
-        let long = Long::replay(&TWIN, small, traffic(12.0, 600.0, 99).into_iter().map(|s| Sent { cached, ..s }));
+        let long =
+            LongRunReplay::replay(&TWIN, small, traffic(12.0, 600.0, 99).into_iter().map(|s| Sent { cached, ..s }));
         estimate(&[Measured { probe: &Probe::new(requests, small), window: WINDOW }], &twin(), &long, &limits())
     };
     assert!(judged(0).iter().all(|p| !p.because.contains("KV cache")));
@@ -101,7 +101,7 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
 
 #[test]
 fn a_twin_of_another_engine_explains_little_and_says_so() {
-    let long = Long::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
+    let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(12.0, 2000.0, 99));
     // The latencies of other arrivals: as good as noise.
     let (probe, other) = (probe(&TWIN, 12.0, 3, BOUNDS), probe(&TWIN, 12.0, 4, BOUNDS));
     let swap = |(a, b): (&Observed, &Observed)| {
@@ -149,7 +149,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     .map(recorded);
     let fit = crate::twin::fit(&[a, b], Effort { hops: 0, polish: 3e5, ..Effort::FULL }).unwrap();
     assert!(fit.costs.ahead > 0.7, "this engine schedules asynchronously");
-    let long = Long::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
+    let long = LongRunReplay::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
     let left = |probe: &Probe| {
         let each = estimate(&[Measured { probe, window: WINDOW }], &fit, &long, &limits());

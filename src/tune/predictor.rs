@@ -6,18 +6,18 @@
 use std::collections::HashMap;
 
 use super::cost::{Before, Prices};
-use super::endurance::{REQUESTS, Reach, endure};
-use super::hours::think_time;
-use super::pairing::{ENDLESS, Engine, Pairing, promises_waiting};
-use super::worker::{Current, Wanted};
+use super::long_run::think_time;
+use super::session_twin::{ENDLESS, Engine, SessionTwin, promises_waiting};
+use super::stress::{REQUESTS, StressResult, stress_replay};
+use super::worker::{Current, TrialRequest};
 use crate::engine::MEMORY_KNOB;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, Value};
-use crate::twin::{Bounds, FastReplay, StepCosts, Strain};
+use crate::twin::{Bounds, FastReplay, Pressure, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::verdict::QUEUE_GROWS;
-use crate::verdict::paired::Long;
+use crate::verdict::paired::LongRunReplay;
 use crate::workload::Material;
 
 /// Requests of a replay that maps a point: fewer than where a verdict hangs on them, since all points see the same requests and what these
@@ -35,7 +35,7 @@ const AMPLE: u64 = 4;
 
 /// What is remembered from question to question.
 #[derive(Default)]
-pub(super) struct Outlook {
+pub(super) struct PredictionCache {
     /// What the engines of launched points say of themselves.
     launched: Vec<(Point, Engine)>,
     /// The number of the fit that the rest is of.
@@ -49,7 +49,7 @@ pub(super) struct Outlook {
 struct Endured {
     bounds: Bounds,
     reuses: bool,
-    /// The highest rate that it is known to endure, and the lowest that it is known not to.
+    /// The highest rate that it is known to stress_replay, and the lowest that it is known not to.
     between: (f64, f64),
 }
 
@@ -76,7 +76,7 @@ impl Endured {
 
 struct Replayed {
     bounds: Bounds,
-    strain: Strain,
+    strain: Pressure,
     margins: Vec<Option<f64>>,
 }
 
@@ -91,7 +91,7 @@ impl Replayed {
     }
 }
 
-impl Outlook {
+impl PredictionCache {
     /// Takes note of an engine that serves.
     pub(super) fn learn(&mut self, point: &Point, engine: Option<Engine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
@@ -111,12 +111,12 @@ impl Outlook {
 }
 
 /// The expectation of a moment.
-pub(super) struct Foresight<'a> {
+pub(super) struct Predictor<'a> {
     pub(super) plan: &'a Plan,
     pub(super) material: Material,
     pub(super) seed: u64,
-    pub(super) pairing: &'a mut Pairing,
-    pub(super) outlook: &'a mut Outlook,
+    pub(super) session_twin: &'a mut SessionTwin,
+    pub(super) outlook: &'a mut PredictionCache,
     pub(super) prices: Prices,
     /// The trial whose engine runs.
     pub(super) running: Option<&'a Current>,
@@ -126,15 +126,15 @@ pub(super) struct Foresight<'a> {
     pub(super) crowded: bool,
 }
 
-impl Foresight<'_> {
+impl Predictor<'_> {
     /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
     /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
-    pub(super) fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Reach> {
+    pub(super) fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         let engine = self.outlook.engine(point)?;
         self.reach_of(&engine, costs, rate)
     }
 
-    /// Whether a point's engine does not endure the rate for want of a larger KV cache.
+    /// Whether a point's engine does not stress_replay the rate for want of a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
         let engine = self.outlook.engine(point)?;
         if self.reach_of(&engine, costs, rate)?.endures {
@@ -143,7 +143,7 @@ impl Foresight<'_> {
         Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
     }
 
-    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
+    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to stress_replay; none where the twin does
     /// not know one of them, or expects none to hold at any useful rate.
     pub(super) fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let mut hold = |step: i32| self.keeps(point, from * STEP.powi(step));
@@ -158,27 +158,27 @@ impl Foresight<'_> {
         Some(from * STEP.powi(if up { step - 1 } else { step }))
     }
 
-    fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<Reach> {
+    fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if apart(self.plan) {
-            let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, REQUESTS as usize);
+            let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, REQUESTS as usize);
             let sent = engine.sent(outlines, rate, None, true);
-            let (long, strain) = Long::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
+            let (long, strain) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
             if strain.kv_full == 0 && strain.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(Reach { endures: beyond <= 0.0, running: strain.most_running as u32 });
+                return Some(StressResult { endures: beyond <= 0.0, running: strain.most_running as u32 });
             }
         }
-        endure(self.plan, (&self.material, self.seed), engine, costs, (rate, REQUESTS))
+        stress_replay(self.plan, (&self.material, self.seed), engine, costs, (rate, REQUESTS))
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
     fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
-        let costs = self.pairing.known().map(|(costs, _)| *costs)?;
+        let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.outlook.engine(point)?;
         let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
         let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
         let (endures, known) = known.with(rate, || {
-            let served = endure(self.plan, (&self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
+            let served = stress_replay(self.plan, (&self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
             Some(served.endures)
         });
         self.outlook.endured.push(known);
@@ -186,11 +186,11 @@ impl Foresight<'_> {
     }
 
     /// The margin of the promise that is nearest to being broken, or broken most.
-    fn worst(&self, long: &Long) -> f64 {
+    fn worst(&self, long: &LongRunReplay) -> f64 {
         self.margins_of(long).into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    fn margins_of(&self, long: &Long) -> Vec<Option<f64>> {
+    fn margins_of(&self, long: &LongRunReplay) -> Vec<Option<f64>> {
         // Where no promise is about waiting, a queue that grows without end breaks them all.
         let endless = if promises_waiting(self.plan) { None } else { long.log_of(Metric::Ttft, ENDLESS.0) };
         let queue = endless.map_or(f64::NEG_INFINITY, |log| log - ENDLESS.1.ln());
@@ -209,26 +209,26 @@ fn apart(plan: &Plan) -> bool {
     matches!(&plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
 }
 
-impl Foresight<'_> {
+impl Predictor<'_> {
     /// What the twin makes of a point at a rate; none where there is no twin.
     fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
-        let (costs, fits) = self.pairing.known().map(|(costs, fits)| (*costs, fits))?;
+        let (costs, fits) = self.session_twin.known().map(|(costs, fits)| (*costs, fits))?;
         if self.outlook.fits != fits {
             self.outlook.fits = fits;
             self.outlook.replayed.clear();
             self.outlook.endured.clear();
         }
         let engine = self.outlook.engine(point)?;
-        let Outlook { replayed, memory, .. } = self.outlook;
+        let PredictionCache { replayed, memory, .. } = self.outlook;
         let bounds = engine.bounds();
         let rung = rung(rate);
         let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
-        let outlines = self.pairing.traffic(self.plan, &self.material, self.seed, MAPPED);
+        let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, MAPPED);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
-        let (long, strain) = Long::by_sums(&costs, bounds, &sent, memory);
+        let (long, strain) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
         let known = self.outlook.replayed.entry(key).or_default();
         known.push(Replayed { bounds, strain, margins: margins.clone() });
@@ -236,12 +236,12 @@ impl Foresight<'_> {
     }
 }
 
-impl Expectation for Foresight<'_> {
+impl Expectation for Predictor<'_> {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
         self.replay(point, rate).unwrap_or_default()
     }
 
-    /// With fewer requests than what certifies is asked to endure, since all points see the same ones, and at the next rate that the search asks
+    /// With fewer requests than what certifies is asked to stress_replay, since all points see the same ones, and at the next rate that the search asks
     /// about anyway, which is nearly as much higher as what certifies must be.
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let higher = rate * STEP;
@@ -260,7 +260,7 @@ impl Expectation for Foresight<'_> {
     }
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        let another = || Wanted::search(point).behind(self.running, self.alters);
+        let another = || TrialRequest::search(point).behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(super::session::window(self.plan, rate).to, before)
     }

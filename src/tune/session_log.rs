@@ -1,12 +1,12 @@
-//! The books: the journal of a session with all that was learnt from it, in the order in which the session came to it.
+//! The session_log: the journal of a session with all that was learnt from it, in the order in which the session came to it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::foresight::Outlook;
-use super::pairing::{Engine, Lesson, Pairing};
-use super::worker::{Launch, Wanted};
+use super::predictor::PredictionCache;
+use super::session_twin::{Engine, FitProbe, SessionTwin};
+use super::worker::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
 use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer, requests_of};
@@ -23,22 +23,16 @@ use crate::workload::{Material, Vocabulary};
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub enum RunnerError {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The requests of a probe cannot be written.
     #[error("failed to write {path}: {source}")]
-    Requests {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Requests { path: PathBuf, source: std::io::Error },
     /// The requests of a recorded probe cannot be read back.
     #[error("{path} {why}; restore it from a copy, or start again with --fresh")]
     Kept {
-        /// Which file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -55,17 +49,9 @@ pub enum BenchError {
     #[error(
         "{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh"
     )]
-    OtherEngine {
-        /// What changed.
-        what: &'static str,
-        /// Then.
-        before: String,
-        /// Now.
-        now: String,
-    },
+    OtherEngine { what: &'static str, before: String, now: String },
 }
 
-/// Where a session writes.
 pub struct Folder {
     /// The journal; none where no later run will read it.
     pub writer: Option<Writer>,
@@ -74,14 +60,14 @@ pub struct Folder {
 }
 
 /// What is recorded, and what was learnt from what the session has come to.
-pub(super) struct Books<'a> {
+pub(super) struct SessionLog<'a> {
     pub(super) plan: &'a Plan,
     pub(super) seed: u64,
     pub(super) sink: &'a dyn Sink,
     folder: Option<Folder>,
     journal: Journal,
-    pub(super) pairing: Pairing,
-    pub(super) outlook: Outlook,
+    pub(super) session_twin: SessionTwin,
+    pub(super) outlook: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
     words: Option<Vocabulary>,
     /// How many of its records the session has come to.
@@ -92,14 +78,14 @@ pub(super) struct Books<'a> {
 /// What the journal knows of a probe: what it showed and the time it took, or why there was nothing to see.
 pub(super) type Recorded = Result<(Verdict, Seconds), Failure>;
 
-impl<'a> Books<'a> {
+impl<'a> SessionLog<'a> {
     pub(super) fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
-        let (pairing, outlook) = (Pairing::default(), Outlook::default());
+        let (session_twin, outlook) = (SessionTwin::default(), PredictionCache::default());
         let words = journal.entries.iter().find_map(|e| match &e.record {
             Record::Words(words) => Some((**words).clone()),
             _ => None,
         });
-        Self { plan, seed, sink, folder, journal, pairing, outlook, words, replayed: 0, trials: 0 }
+        Self { plan, seed, sink, folder, journal, session_twin, outlook, words, replayed: 0, trials: 0 }
     }
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
@@ -118,7 +104,7 @@ impl<'a> Books<'a> {
     }
 
     /// Takes note of the words that an engine told: the first to tell some is believed, and a resumed session knows them before it has one.
-    pub(super) fn learn_words(&mut self, told: &Vocabulary) -> Result<(), BenchError> {
+    pub(super) fn learn_words(&mut self, told: &Vocabulary) -> Result<(), RunnerError> {
         if self.words.is_none() && *told != Vocabulary::default() {
             self.words = Some(told.clone());
             self.record(Record::Words(Box::new(told.clone())))?;
@@ -129,11 +115,11 @@ impl<'a> Books<'a> {
     /// What the traffic of a rig is made from, in the words that are known.
     pub(super) fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
-        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.pairing.resent() }
+        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
     }
 
     /// A launch with the number of the next trial.
-    pub(super) fn next_launch(&mut self, wanted: Wanted) -> Launch {
+    pub(super) fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
         self.trials += 1;
         let live = self.may_alter(&wanted);
         Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
@@ -141,15 +127,14 @@ impl<'a> Books<'a> {
 
     /// Whether an engine for this may be one that alters its limits: what is going to be deployed is launched plainly, and so is everything
     /// once an engine was found unable to.
-    pub(super) fn may_alter(&self, wanted: &Wanted) -> bool {
-        !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.stays()
+    pub(super) fn may_alter(&self, wanted: &TrialRequest) -> bool {
+        !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.cannot_change_live()
     }
 
     /// Whether some engine was found unable to alter its limits.
-    pub(super) fn stays(&self) -> bool {
-        let stays =
-            |entry: &Entry| matches!(&entry.record, Record::Ready { ready, .. } if ready.process.stays.is_some());
-        self.passed().iter().any(stays)
+    pub(super) fn cannot_change_live(&self) -> bool {
+        let unsupported = |entry: &Entry| matches!(&entry.record, Record::Ready { ready, .. } if ready.process.live_unsupported_reason.is_some());
+        self.passed().iter().any(unsupported)
     }
 
     /// What the warm-up of the first launch showed, which was a whole one.
@@ -166,7 +151,7 @@ impl<'a> Books<'a> {
     }
 
     /// Records a step that the session has just taken.
-    pub(super) fn record(&mut self, record: Record) -> Result<(), BenchError> {
+    pub(super) fn record(&mut self, record: Record) -> Result<(), RunnerError> {
         self.append(record)?;
         // Whatever was recorded before is past once something new happens.
         self.replayed = self.journal.entries.len();
@@ -174,7 +159,7 @@ impl<'a> Books<'a> {
     }
 
     /// Records what the session has yet to come to, behind all that stands before it.
-    pub(super) fn append(&mut self, record: Record) -> Result<(), BenchError> {
+    pub(super) fn append(&mut self, record: Record) -> Result<(), RunnerError> {
         let entry = match self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
             Some(writer) => writer.append(record)?,
             None => Entry { at: 0.0, record },
@@ -184,7 +169,7 @@ impl<'a> Books<'a> {
     }
 
     /// Records a process that was just started, so that whoever comes next can end it; where nobody can, there is nothing to record.
-    pub(super) fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), BenchError> {
+    pub(super) fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), RunnerError> {
         let is_kept = self.folder.as_ref().is_some_and(|folder| folder.writer.is_some());
         if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
     }
@@ -195,12 +180,12 @@ impl<'a> Books<'a> {
         trial: u32,
         attempt: u32,
         point: &Point,
-    ) -> Result<Option<Result<Ready, Failure>>, BenchError> {
+    ) -> Result<Option<Result<Ready, Failure>>, RunnerError> {
         let mut found = None;
         for (place, entry) in self.journal.entries.iter().enumerate() {
             match &entry.record {
                 Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
-                    return Err(BenchError::Diverged(format!(
+                    return Err(RunnerError::Diverged(format!(
                         "trial {trial} launched {recorded}, now {point} is asked"
                     )));
                 }
@@ -219,7 +204,7 @@ impl<'a> Books<'a> {
     }
 
     /// The engine, the model and the GPU must be those that the journal began with.
-    pub(super) fn same_engine(&self, now: &Ready) -> Result<(), BenchError> {
+    pub(super) fn same_engine(&self, now: &Ready) -> Result<(), RunnerError> {
         let readies = || {
             self.journal.entries.iter().filter_map(|e| match &e.record {
                 Record::Ready { ready, .. } => Some(ready),
@@ -236,7 +221,7 @@ impl<'a> Books<'a> {
             ("the GPU", before.gpus.join(", "), now.gpus.join(", ")),
         ];
         match pairs.into_iter().find(|(_, before, now)| before != now) {
-            Some((what, before, now)) => Err(BenchError::OtherEngine { what, before, now }),
+            Some((what, before, now)) => Err(RunnerError::OtherEngine { what, before, now }),
             None => Ok(()),
         }
     }
@@ -248,7 +233,7 @@ impl<'a> Books<'a> {
         probe: u32,
         ask: &ProbeAsk,
         engine: Option<Engine>,
-    ) -> Result<Option<(Recorded, Option<Lesson>)>, BenchError> {
+    ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
         for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
                 Record::Probed { trial: t, probe: p, ask, verdict, took, .. } if (*t, *p) == (trial, probe) => {
@@ -261,7 +246,7 @@ impl<'a> Books<'a> {
             };
             if recorded != ask {
                 let (was, is) = (recorded.rate, ask.rate);
-                return Err(BenchError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
+                return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
             self.pass(place);
             let lesson = engine.map(|engine| self.kept_lesson(place, engine)).transpose()?.flatten();
@@ -271,15 +256,15 @@ impl<'a> Books<'a> {
     }
 
     /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where no requests are.
-    fn kept_lesson(&self, place: usize, engine: Engine) -> Result<Option<Lesson>, BenchError> {
+    fn kept_lesson(&self, place: usize, engine: Engine) -> Result<Option<FitProbe>, RunnerError> {
         let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
         let Record::Probed { ask, cache, telemetry, steps, requests, requests_sha256, .. } = &entry.record else {
             return Ok(None);
         };
         let path = folder.path.join(requests);
         match requests_of(&path, requests_sha256.as_deref()) {
-            Ok(records) => Ok(Some(Lesson::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()))),
-            Err(why) => Err(BenchError::Kept { path, why }),
+            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()))),
+            Err(why) => Err(RunnerError::Kept { path, why }),
         }
     }
 
@@ -311,7 +296,7 @@ impl<'a> Books<'a> {
         trial: u32,
         probe: u32,
         measured: &Measured,
-    ) -> Result<(String, Option<String>), BenchError> {
+    ) -> Result<(String, Option<String>), RunnerError> {
         let Some(folder) = &self.folder else { return Ok((String::new(), None)) };
         let name = format!("requests/t{trial:03}-p{probe:02}.csv");
         let path = folder.path.join(&name);
@@ -327,7 +312,7 @@ impl<'a> Books<'a> {
             file.sync_data()?;
             Ok(sha256(&text))
         };
-        let digest = write().map_err(|source| BenchError::Requests { path: path.clone(), source })?;
+        let digest = write().map_err(|source| RunnerError::Requests { path: path.clone(), source })?;
         Ok((name, Some(digest)))
     }
 }
@@ -360,8 +345,8 @@ mod tests {
             (vec![None, Some("1")], Some("2"), false),
         ] {
             let journal = Journal { entries: before.iter().copied().map(entry).collect(), ..Journal::default() };
-            let books = Books::new(&plan, 1, &Silent, None, journal);
-            assert_eq!(books.same_engine(&with(now)).is_ok(), same, "{before:?} {now:?}");
+            let session_log = SessionLog::new(&plan, 1, &Silent, None, journal);
+            assert_eq!(session_log.same_engine(&with(now)).is_ok(), same, "{before:?} {now:?}");
         }
     }
 }

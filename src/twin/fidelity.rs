@@ -1,7 +1,7 @@
 //! A replay as exact as the load asks for: by sums, or block by block where the KV cache is what limits.
 
 use super::costs::StepCosts;
-use super::fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Sent, Strain};
+use super::fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
 use super::replay::{Arrival, replay};
 use super::scheduler::PromptShape;
 
@@ -12,14 +12,14 @@ const MOST_BY_BLOCKS: usize = 30_000;
 
 /// How a replay was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Care {
+pub struct ReplayFidelity {
     /// How the sums strained, up to the first time by the KV cache where it was then repeated block by block.
-    pub strain: Strain,
+    pub strain: Pressure,
     /// Whether it was repeated block by block.
     pub by_blocks: bool,
 }
 
-impl Care {
+impl ReplayFidelity {
     /// Whether the KV cache was the limit and the replay does not know what that does.
     pub fn out_of_scope(&self) -> bool {
         !self.by_blocks && self.strain.by_cache()
@@ -34,7 +34,7 @@ pub fn careful(
     requests: &[Sent],
     memory: &mut FastReplay,
     answers: &mut Vec<Answered>,
-) -> Care {
+) -> ReplayFidelity {
     let follow = || requests.iter().any(|r| r.follows.is_some());
     let blocks = bounds.limits(DEFAULT_BLOCK).filter(|_| cached_share(requests) <= MUCH_CACHED && !follow());
     let strain = match blocks {
@@ -42,7 +42,7 @@ pub fn careful(
         Some(_) => memory.run_until_strained(costs, bounds, requests, answers),
         None => memory.run(costs, bounds, requests, answers),
     };
-    let Some(limits) = blocks.filter(|_| strain.by_cache()) else { return Care { strain, by_blocks: false } };
+    let Some(limits) = blocks.filter(|_| strain.by_cache()) else { return ReplayFidelity { strain, by_blocks: false } };
     let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
         id: id as u64,
         due_s: r.at,
@@ -55,7 +55,7 @@ pub fn careful(
         first: r.first,
         last: r.last,
     }));
-    Care { strain, by_blocks: true }
+    ReplayFidelity { strain, by_blocks: true }
 }
 
 fn cached_share(requests: &[Sent]) -> f64 {

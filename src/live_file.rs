@@ -9,7 +9,6 @@ pub const WORDS: u64 = 512;
 /// The first word of the engine's answer.
 pub const TOLD: u64 = 16;
 
-/// An open file.
 pub struct LiveWords(pub File);
 
 impl LiveWords {

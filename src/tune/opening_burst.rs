@@ -3,8 +3,8 @@
 //! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit; every climb from there is a probe
 //! of minutes that says little about the limit.
 
-use super::bench::BenchError;
 use super::session::Session;
+use super::trial_runner::RunnerError;
 use crate::rig::Rig;
 use crate::space::Point;
 use crate::units::Rate;
@@ -21,18 +21,18 @@ const OF_BURST: f64 = 1.0;
 impl<R: Rig> Session<'_, R> {
     /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
     /// a larger burst expects.
-    pub(super) async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, BenchError> {
+    pub(super) async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
         let guess = self.first_rate(Some(warm_up));
         let affords = self.affords(self.prices().probe, 1);
         if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
             return Ok(guess);
         }
         let burst = self.at_once(AT_ONCE, Awaited::All);
-        if let Err(diagnosis) = self.bench.probe(0, burst, Certainty::SEARCH).await? {
+        if let Err(diagnosis) = self.trial_runner.probe(0, burst, Certainty::SEARCH).await? {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }
-        let limit = self.foresight(0).limit(point, guess);
+        let limit = self.predictor(0).limit(point, guess);
         Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
     }
 

@@ -1,14 +1,14 @@
-//! Long-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
+//! LongRunReplay-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
 //!
 //! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
 //! later turns resend is what the engine was seen to get.
 
-use super::pairing::Engine;
-use crate::rig::{Books, Traffic};
+use super::session_twin::Engine;
+use crate::rig::{ServeObserver, Traffic};
 use crate::settings::{Plan, WorkloadKind};
 use crate::twin::{Answered, FastReplay, StepCosts};
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{Long, SLOWER};
+use crate::verdict::paired::{LongRunReplay, SLOWER};
 use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, mix, outline};
 
 /// Requests of the long run: fewer mislead near the knee, as fewer measured ones do. Those of one conversation come together, so that as many
@@ -31,12 +31,12 @@ type DrawnFor = (u64, u64, Vocabulary, Option<Resent>);
 
 /// Requests of the workload, drawn once for a session and stretched to each rate.
 #[derive(Default)]
-pub(super) struct Hours {
+pub(super) struct LongRunTraffic {
     drawn_for: Option<DrawnFor>,
     at_one_per_second: Vec<Outline>,
 }
 
-impl Hours {
+impl LongRunTraffic {
     /// As a twin with those costs serves them at a rate, and how many requests were sent.
     pub(super) fn through(
         &mut self,
@@ -45,26 +45,31 @@ impl Hours {
         plan: &Plan,
         (material, shared_seed): (&Material, u64),
         rate: Rate,
-    ) -> (Long, usize) {
+    ) -> (LongRunReplay, usize) {
         let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), rate);
         let think = think_time(plan);
         let traffic = self.of(plan, material, shared_seed, long_run(think));
         let requests = traffic.len();
-        let long = Long::replay(costs, engine.bounds(), engine.sent(traffic, rate, think, material.documents_apart()));
+        let long = LongRunReplay::replay(
+            costs,
+            engine.bounds(),
+            engine.sent(traffic, rate, think, material.documents_apart()),
+        );
         let Some(think) = think else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.
             let by_blocks = serve(costs).zip(serve(&costs.slower(SLOWER)));
-            return by_blocks
-                .map_or((long, requests), |(as_it_is, slower)| (Long::served(&as_it_is, &slower), as_it_is.len()));
+            return by_blocks.map_or((long, requests), |(as_it_is, slower)| {
+                (LongRunReplay::served(&as_it_is, &slower), as_it_is.len())
+            });
         }
         // While people think, the cache may lose what they will resend.
         let Some(blocks) = Some(think).filter(|think| think.0 > 0.0).and_then(|_| serve(costs)) else {
             return (long, requests);
         };
         let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), material.documents_apart());
-        let (sums, _) = Long::by_sums(costs, engine.bounds(), &part, &mut FastReplay::default());
-        (long.corrected(Long::served(&blocks, &[]), sums), requests)
+        let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds(), &part, &mut FastReplay::default());
+        (long.corrected(LongRunReplay::served(&blocks, &[]), sums), requests)
     }
 
     /// So many requests at one a second, in the order in which conversations begin.
@@ -96,7 +101,7 @@ pub(super) type Flight = (f64, Answered, u32);
 #[derive(Default)]
 pub(super) struct Flights(pub(super) Vec<Flight>);
 
-impl Books for Flights {
+impl ServeObserver for Flights {
     const EVERY_TOKEN: bool = false;
 
     fn sent(&mut self, planned: &Planned, _tokens: u32) {

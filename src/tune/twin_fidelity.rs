@@ -18,7 +18,6 @@ pub struct Likeness {
     pub running: Option<(f64, f64)>,
     /// The largest share of the KV cache in use, 0 to 1.
     pub cache: Option<(f64, f64)>,
-    /// Preemptions.
     pub preemptions: Option<(f64, f64)>,
 }
 

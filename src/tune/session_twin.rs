@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use super::hours::{Hours, think_time};
 use super::launches::Launches;
-use super::likeness::Likeness;
+use super::long_run::{LongRunTraffic, think_time};
+use super::twin_fidelity::Likeness;
 use crate::load::RequestRecord;
 use crate::rig::{self, CacheUse, ProbeAsk, Ready, Telemetry};
 use crate::search::ALL_AT_ONCE;
@@ -19,7 +19,7 @@ use crate::twin::{
     fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{self, Judge, Long, estimate};
+use crate::verdict::paired::{self, Judge, LongRunReplay, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Material, Outline, Resent};
 
@@ -123,7 +123,6 @@ impl Engine {
         Some(rig::Engine { costs: *costs, kernels, flags, limits, borne, noise, launch, age: 0.0, misses })
     }
 
-    /// What bounds its scheduler.
     pub(super) fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -163,7 +162,7 @@ impl Engine {
 
 /// What the twin needs to know of a probe.
 #[derive(Clone, Debug)]
-pub(super) struct Lesson {
+pub(super) struct FitProbe {
     engine: Engine,
     ask: ProbeAsk,
     probe: Probe,
@@ -175,7 +174,7 @@ pub(super) struct Lesson {
     objection: Option<String>,
 }
 
-impl Lesson {
+impl FitProbe {
     /// From the requests of a probe, what the prefix cache held, and what the engine told of itself.
     pub(super) fn of(
         engine: Engine,
@@ -197,13 +196,12 @@ impl Lesson {
     }
 }
 
-impl Lesson {
+impl FitProbe {
     /// The same with the steps that were seen when it was measured: files of requests keep no time of each token.
     pub(super) fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
     }
 
-    /// Its requests.
     pub(super) fn probe(&self) -> &Probe {
         &self.probe
     }
@@ -217,15 +215,13 @@ impl Lesson {
 /// The engine as all probes together show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hindsight {
-    /// Its steps.
     pub(super) costs: StepCosts,
-    /// How its launches differ.
     pub(super) launches: Launches,
 }
 
 /// The twin, and what it was taught.
 #[derive(Default)]
-pub(super) struct Pairing {
+pub(super) struct SessionTwin {
     /// The probe with the largest batch, and the latest.
     probes: VecDeque<Probe>,
     /// The trials that they are of.
@@ -236,7 +232,7 @@ pub(super) struct Pairing {
     tried: usize,
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
-    hours: Hours,
+    hours: LongRunTraffic,
     /// The most requests that were seen streamed at the same time.
     largest: u32,
     /// The probes that certify what is being certified, with their trials: in no fit that judges.
@@ -250,12 +246,12 @@ pub(super) struct Pairing {
     fits: u64,
 }
 
-impl Pairing {
+impl SessionTwin {
     /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
     pub(super) fn weigh(
         &mut self,
         verdict: Verdict,
-        lesson: &Lesson,
+        lesson: &FitProbe,
         plan: &Plan,
         (material, shared_seed): (&Material, u64),
         certainty: Certainty,
@@ -263,7 +259,7 @@ impl Pairing {
         let asks = lesson.ask.rate != ALL_AT_ONCE && verdict.open_to_pairs();
         let judges = |fit: &&Fit| asks && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
-        let Lesson { engine, ask, probe, objection, resent, told } = lesson;
+        let FitProbe { engine, ask, probe, objection, resent, told } = lesson;
         let material = &Material { resent: resent.or(self.resent), ..material.clone() };
         let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), ask.rate);
         if let Some(verdict) = endless(&verdict, &long, plan) {
@@ -283,7 +279,7 @@ impl Pairing {
     }
 
     /// What engine and twin say of a probe; none where there is no twin that judges.
-    pub(super) fn likeness(&self, lesson: &Lesson) -> Option<Likeness> {
+    pub(super) fn likeness(&self, lesson: &FitProbe) -> Option<Likeness> {
         let fit = self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)?;
         Some(Likeness::of(&lesson.probe, &lesson.told, &fit.costs))
     }
@@ -306,13 +302,13 @@ impl Pairing {
     }
 
     /// Takes note of how large its batches were, and of what its later turns resent.
-    pub(super) fn note(&mut self, lesson: &Lesson) {
+    pub(super) fn note(&mut self, lesson: &FitProbe) {
         self.resent = lesson.resent.or(self.resent);
         self.largest = self.largest.max(streamed_at_once(&lesson.probe));
     }
 
     /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
-    pub(super) fn witness(&mut self, worker: usize, trial: u32, lesson: &Lesson, complete: bool) {
+    pub(super) fn witness(&mut self, worker: usize, trial: u32, lesson: &FitProbe, complete: bool) {
         self.witnesses.push((trial, lesson.probe.clone()));
         self.driven.extend(complete.then_some((worker, trial)));
     }
@@ -352,7 +348,7 @@ impl Pairing {
     }
 
     /// Takes a lesson of a trial; whether it is time to fit.
-    pub(super) fn learn(&mut self, trial: u32, lesson: &Lesson) -> bool {
+    pub(super) fn learn(&mut self, trial: u32, lesson: &FitProbe) -> bool {
         self.probes.push_back(lesson.probe.clone());
         self.trials.push_back(trial);
         if self.probes.len() > MOST_PROBES {
@@ -444,7 +440,7 @@ const UNSEEN: f64 = 0.5;
 pub(super) const ENDLESS: (f64, f64) = (0.9, 5.0);
 
 /// The verdict of a rate at which a queue grows without end over hours, where no promise is about waiting and nothing else would tell.
-fn endless(verdict: &Verdict, long: &Long, plan: &Plan) -> Option<Verdict> {
+fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
     let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
     (grows && !promises_waiting(plan)).then(|| Verdict {
         outcome: Outcome::Fail,
@@ -487,7 +483,7 @@ mod tests {
     use crate::verdict::Awaited;
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
-    fn lesson(rate: Rate, at_once: u32) -> Lesson {
+    fn lesson(rate: Rate, at_once: u32) -> FitProbe {
         let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
         let (from, to) = (Seconds(0.0), Seconds(10.0));
         let window = Window { from, to };
@@ -515,7 +511,7 @@ mod tests {
             cut: false,
         };
         let probe = Probe::new(vec![one; at_once as usize], bounds);
-        Lesson {
+        FitProbe {
             engine: Engine { bounds, reused_by: None },
             ask,
             probe,
@@ -527,13 +523,13 @@ mod tests {
 
     #[test]
     fn the_probe_with_the_largest_batch_stays_and_of_the_others_the_latest() {
-        let mut pairing = Pairing::default();
+        let mut session_twin = SessionTwin::default();
         for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
             let lesson = lesson(Rate(1.0), at_once);
-            pairing.note(&lesson);
-            pairing.learn(1, &lesson);
+            session_twin.note(&lesson);
+            session_twin.learn(1, &lesson);
         }
-        let kept: Vec<usize> = pairing.probes.iter().map(|probe| probe.requests().len()).collect();
-        assert_eq!((kept, pairing.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
+        let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
+        assert_eq!((kept, session_twin.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
     }
 }

@@ -5,12 +5,12 @@
 //! of minutes shows that, and no mean. So the twin serves very many requests block by block, with the prefixes that they
 //! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
 
-use super::bench::BenchError;
-use super::hours::{Flight, Flights, pace};
-use super::pairing::{AS_MEASURED, ENDLESS, Engine, promises_waiting};
+use super::long_run::{Flight, Flights, pace};
 use super::session::Session;
+use super::session_twin::{AS_MEASURED, ENDLESS, Engine, promises_waiting};
+use super::trial_runner::RunnerError;
 use super::worker::Asking;
-use crate::rig::{self, Books, Rig};
+use crate::rig::{self, Rig, ServeObserver};
 use crate::search::Strategy;
 use crate::settings::{Metric, Plan, StrategyKind};
 use crate::space::Point;
@@ -19,7 +19,7 @@ use crate::units::Rate;
 use crate::verdict::{Awaited, Certainty, QUEUE_GROWS};
 use crate::workload::{Material, Planned, mix};
 
-/// Requests of a replay: block by block that takes a second at most, and what 10⁶ would show beside is part of [`CLEAR`].
+/// Requests of a replay: block by block that takes a second at most, and what 10⁶ would show beside is part of [`STRESS_FACTOR`].
 pub(super) const REQUESTS: u32 = if cfg!(test) { 2_000 } else { 30_000 };
 /// The share of them at the start that says nothing: the engine was empty.
 const WARMING: f64 = 0.02;
@@ -30,10 +30,10 @@ const HOURS: u64 = 6;
 /// replay, which is worth 3 % of the rate (simulated engines with their true steps at and above limits by 10⁶ requests, `benches/search`:
 /// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about 5 %. With 1.06,
 /// about one certified rate in thirty of that benchmark lay more than 3 % above its truth, with this one in fifty.
-const CLEAR: f64 = 1.08;
+const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
-/// Where a rate does not endure, lower ones are tried in such steps, down to this share of it ...
+/// Where a rate does not stress_replay, lower ones are tried in such steps, down to this share of it ...
 const LOWER: f64 = 0.9;
 pub(super) const LOWEST: f64 = 0.3;
 /// ... and the highest that does is found to this factor.
@@ -41,7 +41,7 @@ const FOUND: f64 = 1.01;
 
 /// What very many requests made of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Reach {
+pub(super) struct StressResult {
     /// Whether no promise was broken by far.
     pub(super) endures: bool,
     /// The most sequences that ran at once.
@@ -49,21 +49,21 @@ pub(super) struct Reach {
 }
 
 /// Serves so many requests of the plan's workload at that rate, by an engine whose steps take as long as that.
-pub(super) fn endure(
+pub(super) fn stress_replay(
     plan: &Plan,
     (material, shared_seed): (&Material, u64),
     engine: &Engine,
     costs: &StepCosts,
     (rate, requests): (Rate, u32),
-) -> Option<Reach> {
+) -> Option<StressResult> {
     let engine = engine.in_blocks(costs, material.resent)?;
     let seed = mix(shared_seed, &[HOURS]);
     let pace = pace(rate, seed, shared_seed);
     let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);
-    let mut breaches = Breaches::of(plan, requests);
+    let mut breaches = CollapseCounter::of(plan, requests);
     let served = engine.serve(traffic, &mut breaches, seed).ok()?;
     let running = served.telemetry.peak_running.unwrap_or(0.0) as u32;
-    Some(Reach { endures: !breaches.by_far(breaches.counted), running })
+    Some(StressResult { endures: !breaches.by_far(breaches.counted), running })
 }
 
 impl<R: Rig> Session<'_, R> {
@@ -79,40 +79,40 @@ impl<R: Rig> Session<'_, R> {
         &mut self,
         point: &Point,
         strategy: &mut dyn Strategy,
-    ) -> Result<bool, BenchError> {
+    ) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
-        let before = self.bench.largest_batch();
+        let before = self.trial_runner.largest_batch();
         if !self.stressed(point, estimate).await? {
             self.note("the defaults do not survive the batches that hours of this traffic come to");
             return Ok(false);
         }
-        if self.bench.largest_batch() <= before {
+        if self.trial_runner.largest_batch() <= before {
             return Ok(false);
         }
-        self.bench.fit_well();
+        self.trial_runner.fit_well();
         strategy.retell(self.heard(0));
         Ok(true)
     }
 
-    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    /// Whether the defaults do not stress_replay what they keep for minutes, and would with a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
-        let Some((rate, costs)) = estimate.zip(self.bench.steps_in_hindsight()) else { return false };
-        self.foresight(0).lacks_cache(point, &costs, Rate(rate.0 * CLEAR)).unwrap_or(false)
+        let Some((rate, costs)) = estimate.zip(self.trial_runner.steps_in_hindsight()) else { return false };
+        self.predictor(0).lacks_cache(point, &costs, Rate(rate.0 * STRESS_FACTOR)).unwrap_or(false)
     }
 
     /// Shows the first worker's engine the [`Session::burst`] above that rate, if there is one to show; whether it survives.
-    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, BenchError> {
+    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, RunnerError> {
         let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
-        Ok(self.bench.probe(0, burst, Certainty::SEARCH).await?.is_ok())
+        Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
     /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
     /// whether there is memory for them.
     pub(super) fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
-        let costs = self.bench.steps_in_hindsight()?;
-        let reach = self.foresight(worker).reach(point, &costs, Rate(rate.0 * CLEAR))?;
+        let costs = self.trial_runner.steps_in_hindsight()?;
+        let reach = self.predictor(worker).reach(point, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = reach.running.min(MOST_AT_ONCE);
-        if f64::from(count) <= f64::from(self.bench.largest_batch()) * AS_MEASURED {
+        if f64::from(count) <= f64::from(self.trial_runner.largest_batch()) * AS_MEASURED {
             return None;
         }
         if !self.affords(self.prices().certify * 2.0, 0) {
@@ -122,11 +122,12 @@ impl<R: Rig> Session<'_, R> {
         Some(self.at_once(count, Awaited::All))
     }
 
-    /// The highest rate that stays clear of one that the engine does not endure, where that is below this one; nearly zero where no rate is
+    /// The highest rate that stays clear of one that the engine does not stress_replay, where that is below this one; nearly zero where no rate is
     /// found that does.
     pub(super) fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Rate> {
-        let mut foresight = self.foresight(0);
-        let mut endures = |rate: f64| foresight.reach(point, costs, Rate(rate * CLEAR)).map(|reach| reach.endures);
+        let mut predictor = self.predictor(0);
+        let mut endures =
+            |rate: f64| predictor.reach(point, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);
         if endures(rate.0)? {
             return None;
         }
@@ -154,16 +155,14 @@ struct Breach {
 }
 
 /// Counts the latencies that are far beyond their limits.
-struct Breaches {
+struct CollapseCounter {
     promises: Vec<Breach>,
-    /// Requests in all.
     requests: u32,
-    /// Those after the warming.
     counted: f64,
     flights: Flights,
 }
 
-impl Breaches {
+impl CollapseCounter {
     fn of(plan: &Plan, requests: u32) -> Self {
         let breach = |metric, quantile: f64, beyond| Breach { metric, beyond, share: 1.0 - quantile, found: 0.0 };
         let mut promises: Vec<Breach> =
@@ -196,7 +195,7 @@ impl Breaches {
     }
 }
 
-impl Books for Breaches {
+impl ServeObserver for CollapseCounter {
     const EVERY_TOKEN: bool = false;
 
     fn sent(&mut self, planned: &Planned, tokens: u32) {
@@ -224,14 +223,14 @@ impl Books for Breaches {
 mod tests {
     use super::*;
     use crate::engine::effective::Effective;
-    use crate::rig::{Process, Ready, Warmed};
+    use crate::rig::{EngineProcess, Ready, Warmed};
     use crate::settings::parse;
     use crate::space::Value;
     use crate::twin::Profile;
     use crate::units::Seconds;
 
     /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
-    fn reach(kv_tokens: u64, rate: f64) -> Reach {
+    fn reach(kv_tokens: u64, rate: f64) -> StressResult {
         let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
         let mut effective = Effective { kv_cache_tokens: Some(kv_tokens), ..Effective::default() };
         let limits = [("max-num-seqs", 64), ("max-num-batched-tokens", 2048)];
@@ -245,10 +244,11 @@ mod tests {
             warm_up: None,
             warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,
-            process: Process::default(),
+            process: EngineProcess::default(),
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();
-        endure(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), REQUESTS)).unwrap()
+        stress_replay(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), REQUESTS))
+            .unwrap()
     }
 
     #[test]

@@ -20,19 +20,19 @@ const SLOPE: f64 = 1.2;
 const LEAST_SLOPE: f64 = 0.3;
 /// Below a rate that surely failed, the limit is looked for by this factor.
 const BELOW_FAILURE: f64 = 0.93;
-/// How well the rate is known from which on an engine does not endure: the twins of one engine, by different probes, differ by about so much.
-const OF_A_CEILING: f64 = 0.03;
-/// How far the limit lies above a ceiling, in logarithms: replays endure 1.03 to 1.06 times the limit, and a ceiling is what they endure over
-/// 1.08 (`endurance`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo bench --bench search` were stated as
+/// How well the rate is known from which on an engine does not stress_replay: the twins of one engine, by different probes, differ by about so much.
+const CEILING_SD: f64 = 0.03;
+/// How far the limit lies above a ceiling, in logarithms: replays stress_replay 1.03 to 1.06 times the limit, and a ceiling is what they stress_replay over
+/// 1.08 (`endurance`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo trial_runner --trial_runner search` were stated as
 /// surer than 99.5 %, and 84.5 % of them were not above their limit.
 const CLEARANCE: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
-/// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo bench --bench search` lay at
+/// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo trial_runner --trial_runner search` lay at
 /// 94.9 % of its limit.
 const NEARER: f64 = 1.7;
 /// One limit lies surely below another from so many standard errors on: with 95 %.
-const SURELY: f64 = 1.645;
+const Z_95: f64 = 1.645;
 /// Rates are found to this step of their logarithm ...
 const FINE: f64 = 2e-4;
 /// ... and none lower than this share of the lowest that was driven.
@@ -55,14 +55,13 @@ struct Evidence {
 /// The evidence of one engine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Certifier {
-    /// By promise.
     evidence: Vec<Vec<Evidence>>,
     /// By promise; empty where no twin tells.
     curves: Vec<Curve>,
     /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
     failed: Vec<f64>,
-    /// The log rate above which the engine does not endure, where that is near.
+    /// The log rate above which the engine does not stress_replay, where that is near.
     ceiling: Option<f64>,
     /// How the launches of the engine differ.
     launches: Launches,
@@ -141,7 +140,7 @@ impl Certifier {
 
     /// The probability that the engine endures that rate: the ceiling is known no better than it is.
     fn endures(&self, log_rate: f64) -> f64 {
-        let beyond = self.ceiling.map(|ceiling| (ceiling + CLEARANCE - log_rate) / OF_A_CEILING);
+        let beyond = self.ceiling.map(|ceiling| (ceiling + CLEARANCE - log_rate) / CEILING_SD);
         beyond.zip(Normal::new(0.0, 1.0).ok()).map_or(1.0, |(beyond, normal)| normal.cdf(beyond))
     }
 
@@ -149,7 +148,7 @@ impl Certifier {
     fn pooled(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
         for e in &self.evidence[l] {
-            let way = self.way(l, e.log_rate, log_rate);
+            let way = self.margin_shift(l, e.log_rate, log_rate);
             let weight = 1.0 / (e.error.powi(2) + (WAY_ERROR * way).powi(2));
             weights += weight;
             sum += weight * (e.margin + way);
@@ -166,13 +165,13 @@ impl Certifier {
         }
         // A slower engine is one that gets more requests while it takes a step, and takes longer for each.
         let Launches { slower, error: doubt, freedom: of_launches, .. } = self.launches;
-        let slowed = |by: f64| by + self.way(l, log_rate, log_rate + by);
+        let slowed = |by: f64| by + self.margin_shift(l, log_rate, log_rate + by);
         let doubt = slowed(slower + doubt) - slowed(slower);
         (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
     }
 
     /// How much the margin changes from one rate to another.
-    fn way(&self, l: usize, from: f64, to: f64) -> f64 {
+    fn margin_shift(&self, l: usize, from: f64, to: f64) -> f64 {
         let least = LEAST_SLOPE * (to - from);
         match self.curves.get(l).filter(|curve| curve.len() > 1) {
             Some(curve) => {
@@ -204,7 +203,7 @@ impl Certifier {
         let highest = self.driven.iter().copied().reduce(f64::max)?;
         let rate = Rate(safe.min(highest).exp()).rounded_down();
         let by_promises = limit - self.highest(0.84)?;
-        let error = by_promises.max(if self.ceiling.is_some() { OF_A_CEILING } else { 1e-4 });
+        let error = by_promises.max(if self.ceiling.is_some() { CEILING_SD } else { 1e-4 });
         let confidence = self.confidence(rate.0.ln()).min(self.endures(rate.0.ln()));
         Some(Proof { rate, confidence, limit: Rate(limit.exp()), error })
     }
@@ -244,7 +243,7 @@ impl Certifier {
 
     /// Whether the limit surely lies below one that is known with that error.
     pub(super) fn is_below(&self, limit: Rate, error: f64) -> bool {
-        self.proof().is_some_and(|p| (limit.0 / p.limit.0).ln() > SURELY * error.hypot(p.error))
+        self.proof().is_some_and(|p| (limit.0 / p.limit.0).ln() > Z_95 * error.hypot(p.error))
     }
 
     /// Where the next probe says most: between the limit as best known and what is certain, and below what failed.
@@ -451,7 +450,7 @@ mod tests {
         let proof = certifier.proof().unwrap();
         assert_eq!(proof.rate, Rate(9.0));
         assert!((0.8..0.9).contains(&proof.confidence), "what it is worth is said: {}", proof.confidence);
-        assert!((proof.limit.0 - 9.01).abs() < 0.01 && proof.error >= OF_A_CEILING && certifier.precise(0.03));
+        assert!((proof.limit.0 - 9.01).abs() < 0.01 && proof.error >= CEILING_SD && certifier.precise(0.03));
         certifier.bound(Some(Rate(f64::MIN_POSITIVE)));
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
         certifier.bound(None);

@@ -11,22 +11,18 @@ use crate::simplex::minimize;
 const JITTER: f64 = 1e-8;
 /// A matrix that cannot be factored with this much added is none of ours.
 const MOST_JITTER: f64 = 1e-2;
-/// Moves of each simplex.
 const MOVES: u64 = 90;
 
 /// How a coordinate tells two values apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// By their distance.
     Number,
-    /// Equal or not.
     Choice,
 }
 
 /// What is thought of a quantity before anything was seen: its logarithm is normal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Belief {
-    /// The median.
     pub median: f64,
     /// The standard deviation of the logarithm.
     pub spread: f64,
@@ -43,10 +39,8 @@ pub struct Prior {
     pub lengths: Vec<(Scale, Belief)>,
 }
 
-/// An observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Datum {
-    /// Where.
     pub at: Vec<f64>,
     /// What was seen, relative to the mean of the process.
     pub value: f64,
@@ -56,7 +50,7 @@ pub struct Datum {
 
 /// A process with what it has seen.
 #[derive(Clone, Debug)]
-pub struct Process {
+pub struct GaussianProcess {
     kernel: Kernel,
     data: Vec<Datum>,
     factor: Option<Cholesky<f64, Dyn>>,
@@ -116,7 +110,7 @@ fn factored(mut matrix: DMatrix<f64>) -> Option<Cholesky<f64, Dyn>> {
     None
 }
 
-impl Process {
+impl GaussianProcess {
     /// Finds the hyper-parameters and takes in the data.
     pub fn fit(prior: &Prior, data: Vec<Datum>) -> Self {
         let beliefs: Vec<Belief> = [prior.common, prior.amplitude]
@@ -207,7 +201,7 @@ mod tests {
 
     #[test]
     fn it_finds_a_function_and_says_how_sure_it_is() {
-        let process = Process::fit(&prior(), data(30, 0.02));
+        let process = GaussianProcess::fit(&prior(), data(30, 0.02));
         let far = process.predict(&[5.0, 0.5]).1;
         for x in [0.1, 0.4, 0.8] {
             let (mean, variance) = process.predict(&[x, 0.3]);
@@ -218,7 +212,7 @@ mod tests {
 
     #[test]
     fn it_learns_that_a_dimension_does_not_matter() {
-        let process = Process::fit(&prior(), data(40, 0.02));
+        let process = GaussianProcess::fit(&prior(), data(40, 0.02));
         let [(_, matters), (_, dead)] = process.kernel.lengths[..] else { panic!() };
         assert!(dead > 1.5 * matters, "{dead} and {matters}");
     }
@@ -227,7 +221,7 @@ mod tests {
     fn an_observation_counts_as_much_as_its_error_allows() {
         let one = |variance| {
             let datum = Datum { at: vec![0.5, 0.5], value: 1.0, variance };
-            Process::new(Kernel::of(&prior(), &[-1.0, -1.0, -0.5, -0.5]), vec![datum]).predict(&[0.5, 0.5])
+            GaussianProcess::new(Kernel::of(&prior(), &[-1.0, -1.0, -0.5, -0.5]), vec![datum]).predict(&[0.5, 0.5])
         };
         let (sure, doubtful) = (one(1e-4), one(1.0));
         assert!(sure.0 > 0.99 && doubtful.0 < 0.3 && doubtful.1 > sure.1);
