@@ -9,8 +9,8 @@ mod reader;
 mod writer;
 
 pub use entry::{
-    Conclusion, Entry, FORMAT, Forecast, Gain, Header, MeasuredAtRate, PointResult, Purpose, RECORDS_FORMAT, Record,
-    Status,
+    COMMON_ERROR, Conclusion, Entry, FORMAT, Forecast, Gain, Header, MeasuredAtRate, PointResult, Purpose,
+    RECORDS_FORMAT, Record, Status,
 };
 pub use kept::{requests_of, whole};
 pub use reader::{Cost, Journal, ReadError, read};

@@ -10,6 +10,10 @@ use crate::printable::printable;
 use crate::space::Value;
 use crate::units::Seconds;
 
+/// What no proof of minutes covers, and what covering it takes.
+const DRIFT: &str =
+    "Not covered: an engine that slows down after the proof. Drive the certified rate again after an hour to see it.";
+
 /// So many columns are filled; only commands and paths are longer.
 const WIDTH: usize = 80;
 /// So many lines of a log are shown.
@@ -32,6 +36,9 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
         let interval = interval(gain.from, gain.to);
         text += &wrapped(&format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0), "  ");
+    }
+    if outcome.status == Status::Certified {
+        text += &wrapped(DRIFT, "  ");
     }
     let cost = &outcome.cost;
     let together = match (outcome.workers, outcome.elapsed) {
@@ -290,6 +297,8 @@ mod tests {
           max-num-batched-tokens   2048 -> 256
           max-num-seqs             128 -> 16
 
+        Not covered: an engine that slows down after the proof. Drive the certified rate
+          again after an hour to see it.
         Cost: 8 launches, 12 probes, 39.5 s of engine time
         Next: put the arguments into your manifest
           autotune export --outcome autotune-out/quickstart --manifest deployment.yaml --form diff
@@ -323,6 +332,8 @@ mod tests {
 
         Left out: 12 of the candidates: the budget ended; --budget 20m is expected to be
           enough
+        Not covered: an engine that slows down after the proof. Drive the certified rate
+          again after an hour to see it.
         Cost: 8 launches, 12 probes, 39.5 s of engine time
         Next: try what was left out, with a larger budget
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget TIME

@@ -1,7 +1,7 @@
 //! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough. The defaults,
 //! which nobody is going to deploy by it, are proved on an engine that runs already, where one can take their limits.
 //!
-//! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`endurance`), and
+//! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`stress`), and
 //! launches that are slower than this one (`launches`).
 
 use super::cost::{Prices, certifying};
@@ -22,7 +22,7 @@ use crate::workload::mix;
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
-/// Where the engine does not stress_replay that, certification begins so many times above what it does: what the ceiling is uncertain by.
+/// Where the engine does not endure that, certification begins so many times above what it does: what the ceiling is uncertain by.
 const ABOVE: f64 = 1.03;
 /// So many probes at most.
 const TRIES: u64 = 5;
@@ -309,7 +309,7 @@ impl<R: Rig> Session<'_, R> {
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
-    /// The first rate: just below the estimate, and where the engine does not stress_replay that, just above what it does stress_replay, so that the
+    /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the
     /// highest rate that can be certified was driven.
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;

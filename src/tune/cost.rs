@@ -17,7 +17,7 @@ const CUT: f64 = 0.7;
 const CERTIFY: f64 = 1.5;
 
 /// A certifying probe sends for so many answers at least, its ramp included: in a shorter time a slow engine has not yet come to where it goes.
-/// With 15 of them the 70B engines of `cargo trial_runner --trial_runner search` took 4 to 10 minutes more, and as many of their certified rates were too high.
+/// With 15 of them the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
 const ANSWERS: f64 = 9.0;
 
 /// What a running engine takes to alter its limits, until it was seen to.
@@ -124,7 +124,7 @@ pub(super) fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
 }
 
 /// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point.
-/// Of the Bayesian search as seen in `cargo trial_runner --trial_runner search`, of the others by their rules.
+/// Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
 fn habits(plan: &Plan) -> (f64, f64, f64) {
     let all = plan.space.size() as f64 / memory_values(plan);
     let most = f64::from(plan.search.candidates).min(all);

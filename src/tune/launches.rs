@@ -14,7 +14,7 @@ const ALIKE: f64 = 0.03;
 /// between 3.6 and 5.2 ms from one to the next (`profiles/vllm-cpu-small.toml`).
 const SHARED: f64 = 0.1;
 /// That counts as much as so many launches beside those that were seen, whose own variance is now and then small by chance: without it, 8 % of
-/// the rates of `cpu-noisy` in `cargo trial_runner --trial_runner search` (70 seeds) lay more than 3 % too high, though no two launches were enough; with it, 1.4 %.
+/// the rates of `cpu-noisy` in `cargo bench --bench search` (70 seeds) lay more than 3 % too high, though no two launches were enough; with it, 1.4 %.
 const FORESEEN: f64 = 1.0;
 
 /// How much slower than the launches that certify others may be.

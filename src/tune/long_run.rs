@@ -1,4 +1,4 @@
-//! LongRunReplay-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
+//! Long-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
 //!
 //! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
 //! later turns resend is what the engine was seen to get.

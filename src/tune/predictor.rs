@@ -49,7 +49,7 @@ pub(super) struct PredictionCache {
 struct Endured {
     bounds: Bounds,
     reuses: bool,
-    /// The highest rate that it is known to stress_replay, and the lowest that it is known not to.
+    /// The highest rate that it is known to endure, and the lowest that it is known not to.
     between: (f64, f64),
 }
 
@@ -134,7 +134,7 @@ impl Predictor<'_> {
         self.reach_of(&engine, costs, rate)
     }
 
-    /// Whether a point's engine does not stress_replay the rate for want of a larger KV cache.
+    /// Whether a point's engine does not endure the rate for want of a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
         let engine = self.outlook.engine(point)?;
         if self.reach_of(&engine, costs, rate)?.endures {
@@ -143,7 +143,7 @@ impl Predictor<'_> {
         Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
     }
 
-    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to stress_replay; none where the twin does
+    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
     /// not know one of them, or expects none to hold at any useful rate.
     pub(super) fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let mut hold = |step: i32| self.keeps(point, from * STEP.powi(step));
@@ -241,7 +241,7 @@ impl Expectation for Predictor<'_> {
         self.replay(point, rate).unwrap_or_default()
     }
 
-    /// With fewer requests than what certifies is asked to stress_replay, since all points see the same ones, and at the next rate that the search asks
+    /// With fewer requests than what certifies is asked to endure, since all points see the same ones, and at the next rate that the search asks
     /// about anyway, which is nearly as much higher as what certifies must be.
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let higher = rate * STEP;

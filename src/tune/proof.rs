@@ -7,11 +7,10 @@
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::launches::Launches;
+use crate::journal::COMMON_ERROR;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
 
-/// Two launches of an engine differ by about so much in a p99 (within 3 % on an H200): no number of probes of one launch is surer.
-const OF_A_LAUNCH: f64 = 0.015;
 /// How uncertain the way is from one rate to another, as a share of how much the margin changes on it.
 const WAY_ERROR: f64 = 0.3;
 /// How a margin is thought to rise with the logarithm of the rate where no twin tells.
@@ -20,15 +19,15 @@ const SLOPE: f64 = 1.2;
 const LEAST_SLOPE: f64 = 0.3;
 /// Below a rate that surely failed, the limit is looked for by this factor.
 const BELOW_FAILURE: f64 = 0.93;
-/// How well the rate is known from which on an engine does not stress_replay: the twins of one engine, by different probes, differ by about so much.
+/// How well the rate is known from which on an engine does not endure: the twins of one engine, by different probes, differ by about so much.
 const CEILING_SD: f64 = 0.03;
-/// How far the limit lies above a ceiling, in logarithms: replays stress_replay 1.03 to 1.06 times the limit, and a ceiling is what they stress_replay over
-/// 1.08 (`endurance`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo trial_runner --trial_runner search` were stated as
+/// How far the limit lies above a ceiling, in logarithms: replays endure 1.03 to 1.06 times the limit, and a ceiling is what they endure over
+/// 1.08 (`stress`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo bench --bench search` were stated as
 /// surer than 99.5 %, and 84.5 % of them were not above their limit.
 const CLEARANCE: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
-/// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo trial_runner --trial_runner search` lay at
+/// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo bench --bench search` lay at
 /// 94.9 % of its limit.
 const NEARER: f64 = 1.7;
 /// One limit lies surely below another from so many standard errors on: with 95 %.
@@ -61,7 +60,7 @@ pub(super) struct Certifier {
     /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
     failed: Vec<f64>,
-    /// The log rate above which the engine does not stress_replay, where that is near.
+    /// The log rate above which the engine does not endure, where that is near.
     ceiling: Option<f64>,
     /// How the launches of the engine differ.
     launches: Launches,
@@ -154,12 +153,13 @@ impl Certifier {
             sum += weight * (e.margin + way);
             freedom += e.freedom;
         }
-        (sum / weights, (1.0_f64 / weights).sqrt().max(OF_A_LAUNCH), freedom)
+        (sum / weights, (1.0_f64 / weights).sqrt(), freedom)
     }
 
-    /// The same for a launch to come.
+    /// The same for a launch to come, with what no number of probes of one launch and one twin tells.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
+        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR));
         if !self.launches.differ() {
             return (margin, error, freedom);
         }

@@ -36,7 +36,7 @@ pub struct Session<'a, R> {
     pub(super) left_out: Vec<String>,
     pub(super) started: bool,
     pub(super) nearest: Option<(Rate, Verdict)>,
-    /// Whether the defaults do not stress_replay what they keep for minutes, and would with a larger KV cache.
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub(super) lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub(super) bound: Vec<Point>,
@@ -53,7 +53,7 @@ struct PendingProbe {
 }
 
 impl<'a, R: Rig> Session<'a, R> {
-    /// A session on a trial_runner.
+    /// A session on a trial runner.
     pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
         let seed = trial_runner.seed();
         Self {
@@ -70,7 +70,7 @@ impl<'a, R: Rig> Session<'a, R> {
         }
     }
 
-    /// The trial_runner, for whoever has to stop it.
+    /// The trial runner, for whoever has to stop it.
     pub fn trial_runner(&mut self) -> &mut TrialRunner<'a, R> {
         &mut self.trial_runner
     }

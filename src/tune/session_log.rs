@@ -1,4 +1,4 @@
-//! The session_log: the journal of a session with all that was learnt from it, in the order in which the session came to it.
+//! The session log: the journal of a session with all that was learnt from it, in the order in which the session came to it.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -33,7 +33,7 @@ const HOURS: u64 = 6;
 const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
-/// Where a rate does not stress_replay, lower ones are tried in such steps, down to this share of it ...
+/// Where a rate does not endure, lower ones are tried in such steps, down to this share of it ...
 const LOWER: f64 = 0.9;
 pub(super) const LOWEST: f64 = 0.3;
 /// ... and the highest that does is found to this factor.
@@ -94,7 +94,7 @@ impl<R: Rig> Session<'_, R> {
         Ok(true)
     }
 
-    /// Whether the defaults do not stress_replay what they keep for minutes, and would with a larger KV cache.
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub(super) fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
         let Some((rate, costs)) = estimate.zip(self.trial_runner.steps_in_hindsight()) else { return false };
         self.predictor(0).lacks_cache(point, &costs, Rate(rate.0 * STRESS_FACTOR)).unwrap_or(false)
@@ -122,7 +122,7 @@ impl<R: Rig> Session<'_, R> {
         Some(self.at_once(count, Awaited::All))
     }
 
-    /// The highest rate that stays clear of one that the engine does not stress_replay, where that is below this one; nearly zero where no rate is
+    /// The highest rate that stays clear of one that the engine does not endure, where that is below this one; nearly zero where no rate is
     /// found that does.
     pub(super) fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Rate> {
         let mut predictor = self.predictor(0);

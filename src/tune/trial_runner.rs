@@ -43,7 +43,7 @@ pub(super) struct Step {
 }
 
 impl<'a, R: Rig> TrialRunner<'a, R> {
-    /// A trial_runner with what a journal already knows; without a folder nothing is written. `seed` decides every draw.
+    /// A trial runner with what a journal already knows; without a folder nothing is written. `seed` decides every draw.
     pub fn new(
         rigs: Vec<R>,
         plan: &'a Plan,
@@ -80,7 +80,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.session_log.spent()
     }
 
-    /// Time that passed while engines were launched, probed and stopped by this trial_runner: of each round that of the slowest worker.
+    /// Time that passed while engines were launched, probed and stopped by this trial runner: of each round that of the slowest worker.
     pub fn elapsed(&self) -> Seconds {
         self.elapsed
     }

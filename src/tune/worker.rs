@@ -25,7 +25,7 @@ const VOID_REPEATS: u32 = 2;
 /// What a probe of a trial shall do, by the trial's number, the probe's number in it, and the time that one answer takes.
 pub(super) type Asking = Box<dyn Fn(u32, u32, Seconds) -> ProbeAsk>;
 
-/// The session_log while workers work side by side: each looks into them for a moment, and none while it waits.
+/// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
 pub(super) type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
 /// A rig, and its trial.

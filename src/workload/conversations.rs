@@ -139,25 +139,21 @@ impl Content for Conversations {
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
         // A failed turn ends its conversation, as it does for a person.
         let (Some(mut conversation), Some(text)) = (self.open.remove(&conversation), text) else { return false };
+        let before = conversation.tokens;
         match &mut conversation.history {
             Prompt::Messages(messages) => {
                 messages.push(Message { role: "assistant", content: text.to_owned() });
                 let most = conversation.output_tokens;
-                let tokens = if self.ignore_eos {
+                let made = if self.ignore_eos {
                     most
                 } else {
                     self.vocabulary.estimate(text.chars().count() as u64).min(most)
                 };
-                conversation.tokens += tokens;
-                // The engine has made these tokens itself.
-                conversation.seen = conversation.tokens;
+                conversation.tokens += self.pen.resent().tokens(made);
             }
-            Prompt::Tokens(_) | Prompt::Text(_) => {
-                let (before, found) = (conversation.tokens, self.is_found(conversation.number));
-                self.imagine_answer(&mut conversation);
-                conversation.seen = if found { conversation.tokens } else { before };
-            }
+            Prompt::Tokens(_) | Prompt::Text(_) => self.imagine_answer(&mut conversation),
         }
+        conversation.seen = if self.is_found(conversation.number) { conversation.tokens } else { before };
         self.advance(&mut conversation);
         self.open.insert(conversation.number, conversation);
         true

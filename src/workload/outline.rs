@@ -69,8 +69,9 @@ pub fn outline(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{conversations, drive, material, open, random};
-    use super::super::{Planned, source};
+    use super::super::{Planned, Resent, source};
     use super::*;
+    use crate::settings::Endpoint;
 
     #[test]
     fn it_is_the_traffic_itself_without_its_words() {
@@ -88,6 +89,28 @@ mod tests {
             };
             assert!(whole.len() > 150);
             assert_eq!(outlined, whole.iter().map(of).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn later_turns_resend_what_the_engine_was_seen_to_get() {
+        let resent = Resent { growth: 0.5, found: 0.0, apart: true };
+        for endpoint in [Endpoint::Chat, Endpoint::Completions] {
+            let plan = WorkloadPlan { endpoint, ..conversations() };
+            let of = |resent| {
+                let material = Material { resent, ..material() };
+                outline(&plan, &material, open(4.0, 60.0), 200, |_| Seconds(0.0))
+            };
+            let (seen, meant) = (of(Some(resent)), of(None));
+            let later: Vec<(usize, usize)> =
+                (0..seen.len()).filter_map(|i| Some((i, seen[i].follows? as usize))).collect();
+            assert!(later.len() > 50);
+            for (at, before) in later {
+                assert_eq!(seen[at].shared_tokens, seen[before].prompt_tokens, "the answer is computed again");
+                let grew = |of: &[Outline]| of[at].prompt_tokens - of[before].prompt_tokens;
+                let answer = seen[before].output_tokens;
+                assert_eq!(grew(&meant) - grew(&seen), answer - resent.tokens(answer), "{endpoint:?}");
+            }
         }
     }
 }
