@@ -9,7 +9,7 @@ use super::configuration::ConfigurationError;
 use super::drawn::DrawError;
 use super::memory::CacheSize;
 use super::source::{Evidence, Launched, Recorded};
-use super::warnings::{Sayings, assume, say_assumed};
+use super::warnings::{Warnings, assume, say_assumed};
 use crate::quantiles::median;
 use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, SummaryFitError, fit};
 use crate::units::Seconds;
@@ -85,10 +85,10 @@ pub fn calibrate(
     base: Option<&Profile>,
 ) -> Result<Calibration, CalibrationError> {
     let all = || fitted.iter().chain(held_out);
-    let mut sayings = Sayings::default();
-    all().for_each(|evidence| evidence.notes.iter().for_each(|note| sayings.add(note, &evidence.name)));
-    let (names, probes) = probes_of(fitted, base, &mut sayings)?;
-    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut sayings)?;
+    let mut warnings = Warnings::default();
+    all().for_each(|evidence| evidence.notes.iter().for_each(|note| warnings.add(note, &evidence.name)));
+    let (names, probes) = probes_of(fitted, base, &mut warnings)?;
+    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut warnings)?;
     let fit = fit(&probes, Effort::FULL)?;
     let slower = fit.residuals.probes.iter().map(|drift| Some(drift.slower));
     let of_fitted = names.iter().zip(&probes).zip(slower);
@@ -98,9 +98,9 @@ pub fn calibrate(
     let engines: BTreeSet<&String> = all().filter_map(|evidence| evidence.engine.as_ref()).collect();
     let engines: Vec<String> = engines.into_iter().cloned().collect();
     let spread = (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0);
-    let mut notes = sayings.lines();
+    let mut notes = warnings.lines();
     notes.extend(cautions(&fit, &engines, spread).into_iter().map(str::to_owned));
-    let mut left_out = Sayings::default();
+    let mut left_out = Warnings::default();
     all().for_each(|evidence| evidence.left_out.iter().for_each(|what| left_out.add(what, &evidence.name)));
     Ok(Calibration {
         base: base.map(|base| base.name.clone()),
@@ -148,7 +148,7 @@ fn cautions(fit: &Fit, engines: &[String], spread: Option<f64>) -> Vec<&'static 
 pub(super) fn probes_of(
     all: &[Evidence],
     base: Option<&Profile>,
-    sayings: &mut Sayings,
+    warnings: &mut Warnings,
 ) -> Result<(Vec<String>, Vec<Probe>), CalibrationError> {
     let (mut names, mut probes) = (Vec::new(), Vec::new());
     for evidence in all {
@@ -161,7 +161,7 @@ pub(super) fn probes_of(
             names.push(if several_folders { format!("{}/{name}", evidence.name) } else { name.clone() });
             probes.push(Probe::new(requests.clone(), resolved.bounds));
         }
-        say_assumed(&assumed, base, evidence, sayings);
+        say_assumed(&assumed, base, evidence, warnings);
     }
     Ok((names, probes))
 }

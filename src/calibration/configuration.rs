@@ -65,7 +65,7 @@ pub struct Resolved {
     pub bounds: Bounds,
     /// Whether blocks of common prefixes are reused.
     pub prefix_caching: bool,
-    /// Those that the base profile told, with their values.
+    /// Those of the base profile, with their values.
     pub from_base: Vec<(&'static str, u64)>,
 }
 

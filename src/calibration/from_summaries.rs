@@ -9,7 +9,7 @@ use super::drawn::{Asked, DRAWS};
 use super::first_guess::{ORDER, Outset, outset, value};
 use super::redrawn::{draw, luck};
 use super::source::Evidence;
-use super::warnings::Sayings;
+use super::warnings::Warnings;
 use crate::twin::{History, Profile, StepCosts, SummaryFit, SummaryTerms, fit_summaries};
 
 /// Replays of the fit; some seconds for a few summaries of some hundred requests.
@@ -73,12 +73,12 @@ fn within(
     base: Option<&Profile>,
     replays: u64,
 ) -> Result<SummaryCalibration, CalibrationError> {
-    let mut sayings = Sayings::default();
+    let mut warnings = Warnings::default();
     let told = fitted.iter().chain(held_out).flat_map(|e| e.notes.iter().map(|note| (note, &e.name)));
-    told.for_each(|(note, name)| sayings.add(note, name));
-    let runs = draw(fitted, asked, base, &mut sayings)?;
-    let others = draw(held_out, asked, base, &mut sayings)?;
-    let (names, probes) = probes_of(held_out, base, &mut sayings)?;
+    told.for_each(|(note, name)| warnings.add(note, name));
+    let runs = draw(fitted, asked, base, &mut warnings)?;
+    let others = draw(held_out, asked, base, &mut warnings)?;
+    let (names, probes) = probes_of(held_out, base, &mut warnings)?;
 
     let summaries: Vec<&Summary> = runs.iter().map(|run| run.summary).collect();
     let Outset { starts, moving, numbers } = outset(&summaries, base.map(|base| &base.costs));
@@ -92,7 +92,7 @@ fn within(
         let value = value(&fit.costs, name);
         (value > 0.0).then(|| Estimated { name, value, fitted: moving.contains(&name) })
     };
-    let mut notes = sayings.lines();
+    let mut notes = warnings.lines();
     notes.extend(cautions(asked));
     notes.extend(luck(runs.iter().chain(&others), &fit.costs));
     notes.push(format!("{numbers} numbers were told, enough to fit {}; errors cannot be told", moving.join(", ")));
@@ -119,9 +119,9 @@ pub fn predict_summaries<'a>(
     base: Option<&Profile>,
     costs: &StepCosts,
 ) -> Result<(Vec<Compared>, Vec<String>), CalibrationError> {
-    let mut sayings = Sayings::default();
-    let runs = draw(all, asked, base, &mut sayings)?;
-    let mut notes = sayings.lines();
+    let mut warnings = Warnings::default();
+    let runs = draw(all, asked, base, &mut warnings)?;
+    let mut notes = warnings.lines();
     notes.push("requests were fitted, and summaries only predicted".to_owned());
     notes.extend(cautions(asked));
     notes.extend(luck(&runs, costs));

@@ -94,11 +94,11 @@ pub fn summary_to_toml(profile: &Profile, calibration: &SummaryCalibration) -> S
     })
 }
 
-/// A profile as TOML below these comments. What `told` says of a cost stands beside it with its meaning.
+/// A profile as TOML below these comments. What `note` says of a cost stands beside it with its meaning.
 fn written<'a>(
     profile: &Profile,
     head: impl IntoIterator<Item = &'a String>,
-    told: impl Fn(&str, Unit) -> Option<String>,
+    note: impl Fn(&str, Unit) -> Option<String>,
 ) -> String {
     let mut text = String::from("# Made by `autotune calibrate`; made again, it may be replaced.\n");
     // Writing to a String cannot fail.
@@ -118,11 +118,11 @@ fn written<'a>(
         fields.sort_by_key(|(key, _)| place(key));
         for (key, value) in fields {
             let of_cost = place(key).filter(|_| section == "costs").map(|place| MEANINGS[place]);
-            let told = of_cost.and_then(|(_, unit, meaning)| Some((told(key, unit)?, meaning)));
-            match (told, value.as_f64()) {
-                (Some((told, meaning)), Some(value)) => {
+            let noted = of_cost.and_then(|(_, unit, meaning)| Some((note(key, unit)?, meaning)));
+            match (noted, value.as_f64()) {
+                (Some((note, meaning)), Some(value)) => {
                     let value = format!("{key} = {value:.4e}");
-                    line(&format!("{value:34} # {told}: {meaning}"));
+                    line(&format!("{value:34} # {note}: {meaning}"));
                 }
                 // What JSON writes of numbers, switches and texts is TOML too.
                 _ => line(&format!("{key} = {value}")),

@@ -6,7 +6,7 @@ use super::compared::{Beside, Compared};
 use super::configuration::{ConfigurationError, KV_TOKENS, Resolved};
 use super::drawn::Asked;
 use super::source::{Evidence, Summarized};
-use super::warnings::{Sayings, assume, say_assumed};
+use super::warnings::{Warnings, assume, say_assumed};
 use crate::quantiles::median;
 use crate::twin::{Aggregate, Aggregates, Bounds, DEFAULT_BLOCK, History, HistoryRun, Limits, Profile, StepCosts};
 use crate::units::{Rate, Seconds};
@@ -25,7 +25,7 @@ pub(super) fn draw<'a>(
     all: impl IntoIterator<Item = &'a Evidence>,
     asked: &Asked,
     base: Option<&Profile>,
-    sayings: &mut Sayings,
+    warnings: &mut Warnings,
 ) -> Result<Vec<Drawn<'a>>, CalibrationError> {
     let mut runs = Vec::new();
     for evidence in all {
@@ -42,10 +42,10 @@ pub(super) fn draw<'a>(
             let histories = draws.into_iter().map(|arrivals| History { limits, runs: vec![run(arrivals)] }).collect();
             runs.push(Drawn { name, summary, bounds: resolved.bounds, histories });
             if summary.completed < summary.prompts {
-                sayings.add("some requests failed, and are replayed as if they had been answered", name);
+                warnings.add("some requests failed, and are replayed as if they had been answered", name);
             }
         }
-        say_assumed(&assumed, base, evidence, sayings);
+        say_assumed(&assumed, base, evidence, warnings);
     }
     Ok(runs)
 }

@@ -57,7 +57,7 @@ pub struct Job<'a> {
     pub workers: usize,
     /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
     pub truth_requests: usize,
-    /// Told after each part: what it was, how many are done, how many there are.
+    /// Called after each part: what it was, how many are done, how many there are.
     pub progress: &'a (dyn Fn(&str, usize, usize) + Sync),
     /// Hears the steps of every session.
     pub sink: &'a dyn Sink,

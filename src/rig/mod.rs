@@ -146,7 +146,7 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
-    /// How many times as many violations as a promise absorbs are borne before the probe is cut: 1 where the count alone decides.
+    /// How many times as many violations as a promise absorbs are counted before the probe is cut: 1 where the count alone decides.
     #[serde(default = "no_slack")]
     pub slack: f64,
     /// What it waits for behind the last request.

@@ -1,6 +1,6 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
-//! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
+//! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and long-run replays use. Only
 //! `server` has a clock, only `noise` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
 
 mod aggregates;
