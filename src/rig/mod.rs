@@ -39,7 +39,8 @@ pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};
 pub(crate) use simulated::{Engine, ServeObserver, Traffic};
-pub use simulated::{SimulatedRig, prompt_shape};
+pub use simulated::SimulatedRig;
+pub(crate) use simulated::prompt_shape;
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
 

@@ -22,7 +22,7 @@ use crate::workload::{self, Demand, Material, Pace};
 use engine::Served;
 pub(crate) use engine::{Engine, ServeObserver, Traffic};
 use records::Records;
-pub use shape::prompt_shape;
+pub(crate) use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
