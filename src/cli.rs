@@ -80,7 +80,7 @@ pub struct Overrides {
     /// Engine time that a session may spend, such as 45m; overrides the space file
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
     pub budget: Option<Duration>,
-    /// How the space is searched: bayes, or to be compared with it bisect, random and grid; overrides the space file
+    /// How the space is searched: bayes, or bisect, which has no model; overrides the space file
     #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
     pub strategy: Option<StrategyKind>,
     /// To which standard error the limit in rate shall be known, such as 3%; overrides the space file

@@ -175,6 +175,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
         material,
         quirks: surface.quirks,
         workers: 1,
+        strategy: autotune::search::strategy,
         truth_requests: COARSE as usize,
         progress: &|_, _, _| (),
         sink: &autotune::progress::Silent,

@@ -301,6 +301,7 @@ mod tests {
             material,
             quirks,
             workers: 1,
+            strategy: crate::search::strategy,
             truth_requests: 20_000,
             progress: &|_, _, _| (),
             sink: &Silent,

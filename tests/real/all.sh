@@ -27,6 +27,6 @@ tests/real/paired_on_cpu.sh
 step "a whole session on real vLLM, and its answer driven afterwards"
 "$AUTOTUNE" --space search-spaces/vllm-cpu.toml --out "$out/session"
 AUTOTUNE=$AUTOTUNE OUT=$out/truth python3 tests/real/truth.py "$out/session" search-spaces/vllm-cpu.toml
-step "the search beside random points on real vLLM"
-tests/real/bayes_beside_random.sh
+step "the search beside bisection on real vLLM"
+tests/real/bayes_beside_bisect.sh
 step "all of the longer checks passed"
