@@ -10,8 +10,6 @@ step() { printf '\n== %s   [%d s so far]\n' "$*" "$SECONDS"; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-step "the binary as jobs/Dockerfile builds it, with every optimisation"
-tests/real/portable.sh
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"
