@@ -138,7 +138,7 @@ fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
     }
 }
 
-/// What the engine told of itself, beside its twin.
+/// What the engine reported of itself, beside its twin.
 fn likeness(run: &RecordedRun, names: &[&str], fit: &Fit, table: &mut Table) {
     for name in names {
         let like = run.likeness(name, &fit.costs).unwrap();

@@ -88,14 +88,14 @@ fn best<T>(mut run: impl FnMut() -> T) -> (f64, T) {
 
 fn fast_line(name: &str, costs: &StepCosts, bounds: Bounds, sent: &[Sent]) {
     let (mut engine, mut answers): (FastReplay, Vec<Answered>) = Default::default();
-    let (took, strain) = best(|| engine.run(costs, bounds, sent, &mut answers));
+    let (took, pressure) = best(|| engine.run(costs, bounds, sent, &mut answers));
     println!(
         "{name:44} {:>9.0} x real time  {:>6.1} ns/request  {:>5.2} ns/step  most decoding {:>4}  preempted {}",
-        strain.seconds / took,
+        pressure.seconds / took,
         took * 1e9 / sent.len() as f64,
-        took * 1e9 / strain.steps as f64,
-        strain.most_decoding,
-        strain.preemptions
+        took * 1e9 / pressure.steps as f64,
+        pressure.most_decoding,
+        pressure.preemptions
     );
 }
 

@@ -7,7 +7,7 @@
 //! found lies from the truth, against the error that the fit states.
 //!
 //! A session fits the twin to two probes of 40 s and estimates the p99 of long traffic from two others at each of three rates. The truth
-//! is the same engine on hours of traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that
+//! is the same engine on long traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that
 //! hides behind decoding by another rule, stalls, noise in every step and from run to run, tokens handed over a step late.
 #![expect(
     clippy::print_stdout,
@@ -186,7 +186,7 @@ impl Engine {
         Probe::new(sent.iter().zip(&times).map(of).collect(), Bounds::from(LIMITS))
     }
 
-    /// The p99 over hours, of both latencies, in seconds.
+    /// The p99 of long traffic, of both latencies, in seconds.
     fn truth(&self, rate: f64) -> [f64; 2] {
         let mut values = [Vec::new(), Vec::new()];
         for seed in 0..TRUTH_SEEDS {

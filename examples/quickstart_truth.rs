@@ -31,6 +31,7 @@ fn main() {
         material: &material,
         quirks: Quirks::default(),
         workers: 1,
+        strategy: autotune::search::strategy,
         truth_requests: TRUTH_REQUESTS,
         progress: &|_, _, _| (),
         sink: &autotune::progress::Silent,

@@ -80,7 +80,7 @@ pub struct Overrides {
     /// Engine time that a session may spend, such as 45m; overrides the space file
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
     pub budget: Option<Duration>,
-    /// How the space is searched: bayes, or to be compared with it bisect, random and grid; overrides the space file
+    /// How the space is searched: bayes, or bisect, which has no model; overrides the space file
     #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
     pub strategy: Option<StrategyKind>,
     /// To which standard error the limit in rate shall be known, such as 3%; overrides the space file
@@ -300,17 +300,13 @@ pub struct InstallArgs {
 /// The flags of a calibration.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Folders of runs, CSVs of requests (also of bench --out), or JSON results of vllm bench serve, best with --save-detailed; what a
-    /// file does not tell may follow it, such as requests.csv,max-num-seqs=32,kv-tokens=919824
+    /// Folders of runs, CSVs of requests (also of bench --out), or JSON results of vllm bench serve --save-detailed; what a file does
+    /// not tell may follow it, such as requests.csv,max-num-seqs=32,kv-tokens=919824
     #[arg(value_name = "SOURCE", required = true, value_parser = Source::parse)]
     pub sources: Vec<Source>,
     /// Only predict these, which are not fitted even if they are also among the sources
     #[arg(long, value_name = "SOURCE", value_parser = Source::parse)]
     pub hold_out: Vec<Source>,
-    /// What was asked in results that hold no requests: a space file, of which the section `workload` is taken. Requests like those are
-    /// drawn anew, at each result's own rate
-    #[arg(long, value_name = "FILE")]
-    pub workload: Option<PathBuf>,
     /// Where memory, defaults and all else comes from that requests do not tell: quickstart, h200-llama8b, h200-llama70b,
     /// vllm-cpu-small, or a .toml file [default: the profile of a simulated engine's run]
     #[arg(long, value_name = "NAME|FILE", value_parser = Profile::find)]

@@ -1,4 +1,4 @@
-//! The words of the file by which a running engine is told other limits; what each says stands in `engine/live_scheduler.py`.
+//! The words of the file by which a running engine takes other limits; what each means stands in `engine/live_scheduler.py`.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 /// Words of the file, eight bytes each.
 pub const WORDS: u64 = 512;
 /// The first word of the engine's answer.
-pub const TOLD: u64 = 16;
+pub const ANSWER: u64 = 16;
 
 pub struct LiveWords(pub File);
 

@@ -1,5 +1,9 @@
 //! What is compared: strategies, with or without the twin beside them.
 
+use autotune::search::{self, MakeStrategy};
+
+use crate::lab;
+
 /// A strategy as it is run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
@@ -13,8 +17,20 @@ pub struct Arm {
     pub workers: usize,
 }
 
-const fn control(strategy: &'static str) -> Arm {
-    Arm { name: strategy, strategy, twin: false, workers: 1 }
+impl Arm {
+    /// Its strategy: that of its plan, or one of the lab.
+    pub fn make(&self) -> MakeStrategy {
+        match self.name {
+            "random" => lab::random,
+            "grid" => lab::grid,
+            _ => search::strategy,
+        }
+    }
+}
+
+/// Those of the lab have no word of their own in `[search]`.
+const fn control(name: &'static str) -> Arm {
+    Arm { name, strategy: "bisect", twin: false, workers: 1 }
 }
 
 const fn reference(name: &'static str, workers: usize) -> Arm {

@@ -14,6 +14,8 @@
 )]
 
 mod arms;
+#[path = "../../lab/strategies.rs"]
+mod lab;
 mod numbers;
 mod sessions;
 mod surfaces;

@@ -87,6 +87,7 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
             material: &material,
             quirks: *quirks,
             workers: arm.workers,
+            strategy: arm.make(),
             truth_requests: 0,
             progress: &|_, _, _| (),
             sink: if steps { &plain } else { &Silent },

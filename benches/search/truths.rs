@@ -118,9 +118,9 @@ impl Truths {
         if missing.is_empty() {
             return;
         }
-        let hours = LongRunTraffic::new(job, COARSE).unwrap();
+        let traffic = LongRunTraffic::new(job, COARSE).unwrap();
         let coarse = |point: &Point| {
-            let long = hours.long(point)?;
+            let long = traffic.long(point)?;
             Some(long.coarse(if long.is_fast(Rate(1e-3)) { COARSE } else { SLOW_COARSE }))
         };
         let limits = parallel::map(&missing, coarse, |done| tell(surface, "coarse", done, missing.len()));
@@ -137,18 +137,18 @@ impl Truths {
         if rough.is_empty() {
             return;
         }
-        let hours = LongRunTraffic::new(job, FINE).unwrap();
+        let traffic = LongRunTraffic::new(job, FINE).unwrap();
         let short = mean_output_tokens(&job.plan.workload, job.material) < SHORT_ANSWER;
         let near = if short { NEAR } else { SLOW_NEAR };
         rough.retain(|(point, coarse)| {
             let share = coarse.rate.0 / best;
-            let fast = || hours.long(point).is_some_and(|long| long.is_fast(coarse.rate));
+            let fast = || traffic.long(point).is_some_and(|long| long.is_fast(coarse.rate));
             let is_asked = asked.iter().any(|other| other.to_string() == point.to_string());
             share >= near || is_asked || (share >= NEAR && fast())
         });
         for (part, points) in rough.chunks(TOGETHER).enumerate() {
             let fine = |(point, coarse): &(Point, Capacity)| {
-                let long = hours.long(point)?;
+                let long = traffic.long(point)?;
                 Some(long.fine(*coarse, if long.is_fast(coarse.rate) { FINE } else { SLOW_FINE }))
             };
             let limits = parallel::map(points, fine, |done| tell(surface, "fine", part * TOGETHER + done, rough.len()));
@@ -175,6 +175,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
         material,
         quirks: surface.quirks,
         workers: 1,
+        strategy: autotune::search::strategy,
         truth_requests: COARSE as usize,
         progress: &|_, _, _| (),
         sink: &autotune::progress::Silent,

@@ -2,15 +2,13 @@
 //!
 //!     cargo run --release --example published_sweeps -- tests/data/h200-llama70b/rate_sweeps.csv
 //!
-//! One server per configuration was sent the same 300 prompts at rising rates; the twin replays that history on one cache. The step
-//! costs are fitted without the configurations `moderate` and `aggressive`, which are predicted. The prompts themselves were never
-//! published: `workload` says what is known of them and what was drawn. `--write FILE` writes the profile with the fitted costs, and
-//! `--with FILE` judges those of a profile instead of fitting any.
+//! One server per configuration was sent the same 300 prompts at rising rates; the twin replays that history on one cache, with the step
+//! costs of the profile `h200-llama70b`. These were fitted without the configurations `moderate` and `aggressive`. The prompts themselves
+//! were never published: `workload` says what is known of them and what was drawn.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "an example prints, reads the clock, and ends at the first thing that is wrong"
+    reason = "an example prints, and ends at the first thing that is wrong"
 )]
 
 mod measured;
@@ -19,120 +17,50 @@ mod tables;
 mod workload;
 
 use std::path::Path;
-use std::time::Instant;
 
-use autotune::twin::{History, HistoryRun, Profile, StepCosts, SummaryFit, SummaryTerms, fit_summaries};
+use autotune::twin::{Arrival, Profile, Scheduler, StepCosts, replay_in};
 
-use measured::Configuration;
+use measured::{Aggregates, Configuration};
 use workload::Request;
 
 const PROFILE: &str = "h200-llama70b";
-/// Replays of the five histories; one to two minutes on two cores.
-const REPLAYS: u64 = 300;
 
-/// Where the search starts: gaps between tokens read off the sweeps by eye for the first, twice the prefill and half the stairs for the
-/// second. vLLM 0.14.1 schedules asynchronously.
-const STARTS: [StepCosts; 2] = [
-    StepCosts {
-        base: 20e-3,
-        per_decode: 7e-5,
-        per_context_token: 2e-8,
-        per_prefill_token: 1.35e-4,
-        overhead: 7.5e-3,
-        per_prefill_pair: 3e-9,
-        per_prefill_square: 0.0,
-        mixed: 2e-3,
-        above_16: 6e-3,
-        above_64: 7.5e-3,
-        above_128: 20e-3,
-        per_256: 0.0,
-        fall: 0.3,
-        overlap: 0.12,
-        ahead: 0.95,
-        delivery: 5e-3,
-        per_delivery: 6e-5,
-    },
-    StepCosts {
-        base: 20e-3,
-        per_decode: 7e-5,
-        per_context_token: 4e-8,
-        per_prefill_token: 2.7e-4,
-        overhead: 7.5e-3,
-        per_prefill_pair: 3e-9,
-        per_prefill_square: 0.0,
-        mixed: 2e-3,
-        above_16: 3e-3,
-        above_64: 3.7e-3,
-        above_128: 10e-3,
-        per_256: 0.0,
-        fall: 0.3,
-        overlap: 0.12,
-        ahead: 0.95,
-        delivery: 5e-3,
-        per_delivery: 6e-5,
-    },
-];
+/// What became of a run in the replay.
+struct ReplayedRun {
+    aggregates: Aggregates,
+    /// The part of the prompt tokens that the prefix cache saved, 0 to 1.
+    hit_rate: f64,
+    preemptions: u64,
+}
 
-/// A configuration as the twin sees it: its warm-up of ten prompts, then every rate.
-fn history(configuration: &Configuration, requests: &[Request]) -> History {
-    let run = |run: &measured::Run| HistoryRun {
-        arrivals: workload::arrivals(&requests[..run.prompts], run.rate),
-        measured: Some(run.aggregates),
+/// Replays the runs of a configuration one after the other on a server that starts with an empty cache: its warm-up of ten prompts, then
+/// every rate.
+fn replay(configuration: &Configuration, requests: &[Request], costs: &StepCosts) -> Vec<ReplayedRun> {
+    let mut scheduler = Scheduler::new(*costs, configuration.limits()).sparing(true);
+    let one = |run: &measured::Run| {
+        let before = scheduler.counters();
+        let arrivals: Vec<Arrival> = workload::arrivals(&requests[..run.prompts], run.rate);
+        let replayed = replay_in(&mut scheduler, costs, arrivals.iter().cloned());
+        let after = scheduler.counters();
+        let queries = after.prefix_queries - before.prefix_queries;
+        ReplayedRun {
+            aggregates: Aggregates::of(&replayed, arrivals.iter().map(|arrival| arrival.output_tokens)),
+            hit_rate: (after.prefix_hits - before.prefix_hits) as f64 / queries.max(1) as f64,
+            preemptions: after.preemptions - before.preemptions,
+        }
     };
-    History { limits: configuration.limits(), runs: configuration.runs.iter().map(run).collect() }
+    configuration.runs.iter().map(one).collect()
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let (mut data, mut write, mut with) = ("tests/data/h200-llama70b/rate_sweeps.csv".to_owned(), None, None);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--write" => write = Some(arguments.next().unwrap()),
-            "--with" => with = Some(arguments.next().unwrap()),
-            _ => data = argument,
-        }
-    }
+    let data = std::env::args().nth(1).unwrap_or_else(|| "tests/data/h200-llama70b/rate_sweeps.csv".to_owned());
     let configurations = measured::read(Path::new(&data));
     let requests = workload::draw(&Path::new(&data).with_file_name("requests.csv"));
     workload::describe(&requests);
-
-    let histories: Vec<History> = configurations.iter().map(|c| history(c, &requests)).collect();
     let profile = Profile::named(PROFILE).unwrap();
-    let costs = match with {
-        Some(file) => Profile::find(&file).unwrap().costs,
-        None => fitted(&configurations, &histories).costs,
-    };
-    let replayed: Vec<_> = histories.iter().map(|h| h.replay(&costs)).collect();
+    let replayed: Vec<_> = configurations.iter().map(|c| replay(c, &requests, &profile.costs)).collect();
     tables::runs(&configurations, &replayed);
     tables::summary(&configurations, &replayed);
     tables::crossings(&configurations, &replayed);
     memory::table(&configurations, &profile);
-    if let Some(file) = write {
-        std::fs::write(file, with_costs(include_str!("../../profiles/h200-llama70b.toml"), &costs)).unwrap();
-    }
-}
-
-fn fitted(configurations: &[Configuration], histories: &[History]) -> SummaryFit {
-    let of_fit = configurations.iter().zip(histories).filter(|(c, _)| !c.held_out);
-    let (names, of_fit): (Vec<&str>, Vec<History>) = of_fit.map(|(c, h)| (c.name, h.clone())).unzip();
-    let begun = Instant::now();
-    let terms = SummaryTerms { replays: REPLAYS, drawn: false, moving: None };
-    let fit = fit_summaries(&of_fit, &STARTS, &terms).unwrap();
-    let seconds = begun.elapsed().as_secs_f64();
-    println!("fitted to {} in {seconds:.0} s ({} replays), loss {:.4}:", names.join(", "), fit.replays, fit.loss);
-    lines(&fit.costs).iter().for_each(|line| println!("  {line}"));
-    fit
-}
-
-/// The costs as lines of TOML.
-fn lines(costs: &StepCosts) -> Vec<String> {
-    let serde_json::Value::Object(fields) = serde_json::to_value(costs).unwrap() else { unreachable!() };
-    fields.iter().map(|(name, value)| format!("{name} = {:.4e}", value.as_f64().unwrap())).collect()
-}
-
-/// The text of a profile with other costs.
-fn with_costs(profile: &str, costs: &StepCosts) -> String {
-    let (head, rest) = profile.split_once("[costs]\n").unwrap();
-    let (_, tail) = rest.split_once("\n[memory]").unwrap();
-    format!("{head}[costs]\n{}\n\n[memory]{tail}", lines(costs).join("\n"))
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use autotune::twin::{Aggregate, Aggregates, Limits};
+use autotune::twin::{Limits, Replayed};
 
 const BLOCK: u32 = 16;
 
 /// A server and its runs.
 pub struct Configuration {
     pub name: &'static str,
-    /// Whether the fit must not see it.
+    /// Whether the fit of the profile did not see it.
     pub held_out: bool,
     pub share: f64,
     pub max_num_seqs: u32,
@@ -18,6 +18,45 @@ pub struct Configuration {
     /// "GPU KV cache size" of its log.
     pub kv_tokens: u32,
     pub runs: Vec<Run>,
+}
+
+/// The median and the p99 of a latency, in seconds; none where the file does not tell.
+#[derive(Clone, Copy)]
+pub struct Aggregate {
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+}
+
+impl Aggregate {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self { p50: percentile(&values, 0.5), p99: percentile(&values, 0.99) }
+    }
+}
+
+/// The value at that share of the ranks, interpolated between neighbours as NumPy's `percentile` does it.
+fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = share * sorted.len().checked_sub(1)? as f64;
+    let low = sorted[rank as usize];
+    Some(sorted.get(rank as usize + 1).map_or(low, |high| low + rank.fract() * (high - low)))
+}
+
+/// What a run took, by the rules of `vllm bench serve`.
+#[derive(Clone, Copy)]
+pub struct Aggregates {
+    pub ttft: Aggregate,
+    /// Per token of an answer after its first; an answer of one token has none and is left out.
+    pub tpot: Aggregate,
+}
+
+impl Aggregates {
+    /// Of a replay whose answers have so many tokens.
+    pub fn of(requests: &[Replayed], output_tokens: impl Iterator<Item = u32>) -> Self {
+        let ttft = requests.iter().map(|r| r.first - r.due).collect();
+        let tpot = requests.iter().zip(output_tokens).filter(|(_, tokens)| *tokens > 1);
+        let tpot = tpot.map(|(r, tokens)| (r.last - r.first) / f64::from(tokens - 1)).collect();
+        Self { ttft: Aggregate::of(ttft), tpot: Aggregate::of(tpot) }
+    }
 }
 
 /// A run: the first prompts of the list at a rate.
@@ -42,7 +81,7 @@ impl Configuration {
 }
 
 impl Run {
-    /// The warm-up is part of the history and of the fit; it is no point of the sweep.
+    /// The warm-up is part of the history; it is no point of the sweep.
     pub fn warm_up(&self) -> bool {
         self.most_at_once.is_none()
     }
@@ -70,12 +109,12 @@ fn run(row: &BTreeMap<String, String>) -> Run {
     let number = |column: &str| row[column].parse::<f64>().ok();
     let aggregate = |metric: &str| {
         let of = |name: &str| number(&format!("{name}_{metric}_ms")).map(|ms| ms / 1e3);
-        Aggregate { mean: of("mean"), p50: of("p50"), p95: of("p95"), p99: of("p99") }
+        Aggregate { p50: of("p50"), p99: of("p99") }
     };
     Run {
         rate: number("request_rate").unwrap(),
         prompts: row["num_prompts"].parse().unwrap(),
-        aggregates: Aggregates { ttft: aggregate("ttft"), tpot: aggregate("tpot"), itl: aggregate("itl") },
+        aggregates: Aggregates { ttft: aggregate("ttft"), tpot: aggregate("tpot") },
         most_at_once: number("max_concurrent_requests"),
     }
 }

@@ -1,8 +1,7 @@
 //! What is printed: measured beside replayed, errors over all runs, and the rates at which TPOT crosses its limit.
 
-use autotune::twin::{Aggregate, Aggregates, ReplayedRun};
-
-use crate::measured::{Configuration, Run};
+use crate::ReplayedRun;
+use crate::measured::{Aggregate, Aggregates, Configuration, Run};
 
 const TPOT_LIMIT: f64 = 0.060;
 
@@ -25,9 +24,7 @@ pub fn runs(configurations: &[Configuration], replayed: &[Vec<ReplayedRun>]) {
     println!("\nmeasured and replayed, ms; `*` marks runs in which requests waited for a place");
     for (c, replayed) in configurations.iter().zip(replayed) {
         println!("\n{}{}", c.name, if c.held_out { ", held out" } else { "" });
-        println!(
-            "  req/s      TTFT p50        TTFT p99          TPOT p50        TPOT p99         ITL p50    hits  preempted"
-        );
+        println!("  req/s      TTFT p50        TTFT p99          TPOT p50        TPOT p99    hits  preempted");
         for (run, r) in c.runs.iter().zip(replayed) {
             let mark = match (run.warm_up(), c.saturated(run)) {
                 (true, _) => 'w',
@@ -39,13 +36,12 @@ pub fn runs(configurations: &[Configuration], replayed: &[Vec<ReplayedRun>]) {
                 format!("{:>7} {:>7}", ms(&run.aggregates), ms(&r.aggregates))
             };
             println!(
-                "  {:>4.2} {mark} {}  {}   {}  {}  {}   {:.3} {:>4}",
+                "  {:>4.2} {mark} {}  {}   {}  {}   {:.3} {:>4}",
                 run.rate,
                 pair(|a| a.ttft, |q| q.p50),
                 pair(|a| a.ttft, |q| q.p99),
                 pair(|a| a.tpot, |q| q.p50),
                 pair(|a| a.tpot, |q| q.p99),
-                pair(|a| a.itl, |q| q.p50),
                 r.hit_rate,
                 r.preemptions,
             );

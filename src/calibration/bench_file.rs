@@ -1,21 +1,17 @@
-//! Reads the JSON result of `vllm bench serve`: as probes if it was made with `--save-detailed`, as summaries if not.
+//! Reads the JSON result of `vllm bench serve --save-detailed` as probes.
 //!
-//! A replay of the requests needs when each was sent. Older versions do not write that, and it cannot be drawn again: arrivals come
-//! from the same random numbers as the data set, and the file holds no seed. Such a result counts as its summary too.
+//! A replay needs when each request was sent. A summary and a result of an older version lack that, and are refused.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::bench_summary::Summary;
 use super::configuration::Configuration;
-use super::source::{Evidence, Recorded, Summarized};
+use super::source::{Evidence, Recorded};
 use crate::twin::Observed;
 use crate::units::Seconds;
 
-const REMEDY: &str = "hint: `vllm bench serve --save-detailed` of a version that writes start_times (since January 2026), or `autotune \
-                      bench --out`, whose CSV of requests is a source";
-
-const DRAW: &str = "; or --workload FILE, which says what was asked, so that requests like those are drawn anew";
+const REMEDY: &str = "hint: calibrate takes a folder of a run, a CSV of requests (also of `autotune bench --out`), or the JSON of `vllm \
+                      bench serve --save-detailed` of a version that writes start_times (since January 2026)";
 
 /// Each request's part of a detailed result, in the order of the requests; times in seconds.
 #[derive(Deserialize)]
@@ -32,13 +28,7 @@ struct Detailed {
     errors: Vec<String>,
 }
 
-/// What a result holds of its requests.
-enum Held {
-    Requests(Box<Detailed>),
-    Lacking(&'static str),
-}
-
-/// The probes or summaries of a result file: one, or one for each of the results that `--append-result` wrote.
+/// The probes of a result file: one, or one for each of the results that `--append-result` wrote.
 ///
 /// # Errors
 /// A sentence that says what is missing, and how to get it.
@@ -53,16 +43,7 @@ pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
         }
         let number = if results.len() > 1 { format!(" #{}", index + 1) } else { String::new() };
         let (name, configuration) = (format!("{name}{number}"), Configuration::default());
-        match held(result)? {
-            Held::Requests(detailed) => {
-                evidence.probes.push(Recorded { name, requests: detailed.requests()?, configuration });
-            }
-            Held::Lacking(what) => {
-                let summary = Summary::read(result).map_err(|why| format!("{what}, {why}\n{REMEDY}"))?;
-                let refusal = format!("{what}\n{REMEDY}{DRAW}");
-                evidence.summaries.push(Summarized { name, summary, configuration, refusal });
-            }
-        }
+        evidence.probes.push(Recorded { name, requests: detailed(result)?.requests()?, configuration });
     }
     if !evidence.probes.is_empty() {
         evidence.notes.push("cached tokens are not told: all are replayed as computed".to_owned());
@@ -70,7 +51,7 @@ pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
     Ok(evidence)
 }
 
-fn held(result: &Value) -> Result<Held, String> {
+fn detailed(result: &Value) -> Result<Detailed, String> {
     let list = |key: &str| result.get(key).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if result.get("autotune").is_some() {
         return Err("this result of `autotune bench` leaves out its ramp, which a replay needs\n\
@@ -78,14 +59,12 @@ fn held(result: &Value) -> Result<Held, String> {
             .to_owned());
     }
     if !["input_lens", "output_lens", "ttfts", "itls"].into_iter().all(list) {
-        return Ok(Held::Lacking("there are no requests in it, only their summary"));
+        return Err(format!("there are no requests in it, only their summary\n{REMEDY}"));
     }
     if !list("start_times") {
-        return Ok(Held::Lacking("`start_times` is missing: it does not tell when each request was sent"));
+        return Err(format!("`start_times` is missing: it does not tell when each request was sent\n{REMEDY}"));
     }
-    let detailed = Detailed::deserialize(result);
-    let detailed = detailed.map_err(|e| format!("it is no detailed result of `vllm bench serve`: {e}"))?;
-    Ok(Held::Requests(Box::new(detailed)))
+    Detailed::deserialize(result).map_err(|e| format!("it is no detailed result of `vllm bench serve`: {e}"))
 }
 
 impl Detailed {
@@ -169,23 +148,6 @@ mod tests {
         assert!(said(|file| file["start_times"] = json!([0.0, 0.0, 0.0])).contains("all zero"));
         assert!(said(|file| file["ttfts"] = json!([0.5])).contains("length"));
         assert!(said(|file| file["autotune"] = json!({})).contains("CSV"));
-    }
-    #[test]
-    fn a_summary_is_kept_with_why_it_is_refused_without_a_workload() {
-        let summary = json!({
-            "request_rate": 20.0, "num_prompts": 300, "completed": 300, "total_input_tokens": 300_000,
-            "total_output_tokens": 38_400, "p50_ttft_ms": 47.5,
-        });
-        let mut timeless = result();
-        timeless.as_object_mut().unwrap().remove("start_times");
-        timeless.as_object_mut().unwrap().append(&mut summary.as_object().unwrap().clone());
-        for (file, why) in [(summary, "only their summary"), (timeless, "`start_times` is missing")] {
-            let read = read("a.json", file.to_string().as_bytes()).unwrap();
-            assert!(read.probes.is_empty() && read.notes.is_empty());
-            let [summarized] = &read.summaries[..] else { panic!("one summary") };
-            assert_eq!((summarized.name.as_str(), summarized.summary.prompts), ("a.json", 300));
-            assert!(summarized.refusal.contains(why) && summarized.refusal.contains("--workload"), "{summarized:?}");
-        }
     }
 
     #[test]

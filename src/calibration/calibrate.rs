@@ -6,12 +6,11 @@ use serde::Serialize;
 
 use super::compared::Compared;
 use super::configuration::ConfigurationError;
-use super::drawn::DrawError;
 use super::memory::CacheSize;
 use super::source::{Evidence, Launched, Recorded};
-use super::warnings::{Sayings, assume, say_assumed};
+use super::warnings::{Warnings, assume, say_assumed};
 use crate::quantiles::median;
-use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, SummaryFitError, fit};
+use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, fit};
 use crate::units::Seconds;
 
 /// The spread from probe to probe of fewer than these says nothing.
@@ -66,16 +65,9 @@ pub enum CalibrationError {
     /// The probes say too little.
     #[error("{0}\nhint: give more probes, or longer ones; two rates of some hundred requests each are a good begin")]
     Fit(#[from] FitError),
-    /// A run that only its summary is left of cannot be drawn anew.
-    #[error("{run}: {source}")]
-    Draw { run: String, source: DrawError },
-    /// The summaries say too little.
-    #[error("{0}")]
-    Summaries(#[from] SummaryFitError),
 }
 
-/// Fits the twin to the probes of `fitted`, and predicts these and those of `held_out`. Takes some seconds. Summaries are left to
-/// whoever knows what was asked.
+/// Fits the twin to the probes of `fitted`, and predicts these and those of `held_out`. Takes some seconds.
 ///
 /// # Errors
 /// A limit of a probe that neither its source nor the base tells, or too few answers.
@@ -85,10 +77,10 @@ pub fn calibrate(
     base: Option<&Profile>,
 ) -> Result<Calibration, CalibrationError> {
     let all = || fitted.iter().chain(held_out);
-    let mut sayings = Sayings::default();
-    all().for_each(|evidence| evidence.notes.iter().for_each(|note| sayings.add(note, &evidence.name)));
-    let (names, probes) = probes_of(fitted, base, &mut sayings)?;
-    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut sayings)?;
+    let mut warnings = Warnings::default();
+    all().for_each(|evidence| evidence.notes.iter().for_each(|note| warnings.add(note, &evidence.name)));
+    let (names, probes) = probes_of(fitted, base, &mut warnings)?;
+    let (held_out_names, held_out_probes) = probes_of(held_out, base, &mut warnings)?;
     let fit = fit(&probes, Effort::FULL)?;
     let slower = fit.residuals.probes.iter().map(|drift| Some(drift.slower));
     let of_fitted = names.iter().zip(&probes).zip(slower);
@@ -98,14 +90,14 @@ pub fn calibrate(
     let engines: BTreeSet<&String> = all().filter_map(|evidence| evidence.engine.as_ref()).collect();
     let engines: Vec<String> = engines.into_iter().cloned().collect();
     let spread = (probes.len() >= LEAST_PROBES_FOR_SPREAD).then(|| fit.run_to_run().0);
-    let mut notes = sayings.lines();
+    let mut notes = warnings.lines();
     notes.extend(cautions(&fit, &engines, spread).into_iter().map(str::to_owned));
-    let mut left_out = Sayings::default();
+    let mut left_out = Warnings::default();
     all().for_each(|evidence| evidence.left_out.iter().for_each(|what| left_out.add(what, &evidence.name)));
     Ok(Calibration {
         base: base.map(|base| base.name.clone()),
-        fitted: names_of(fitted.iter().filter(|evidence| !evidence.is_summary())),
-        held_out: names_of(held_out.iter().chain(fitted.iter().filter(|evidence| evidence.is_summary()))),
+        fitted: names_of(fitted),
+        held_out: names_of(held_out),
         engines,
         compared,
         memory: base.map_or(Ok(Vec::new()), |base| memory(fitted, base))?,
@@ -117,8 +109,8 @@ pub fn calibrate(
     })
 }
 
-pub(super) fn names_of<'a>(all: impl IntoIterator<Item = &'a Evidence>) -> Vec<String> {
-    all.into_iter().map(|evidence| evidence.name.clone()).collect()
+fn names_of(all: &[Evidence]) -> Vec<String> {
+    all.iter().map(|evidence| evidence.name.clone()).collect()
 }
 
 /// What a reader of the fit must know before trusting it.
@@ -145,10 +137,10 @@ fn cautions(fit: &Fit, engines: &[String], spread: Option<f64>) -> Vec<&'static 
 }
 
 /// The names and the probes of this evidence; what had to be assumed is noted.
-pub(super) fn probes_of(
+fn probes_of(
     all: &[Evidence],
     base: Option<&Profile>,
-    sayings: &mut Sayings,
+    warnings: &mut Warnings,
 ) -> Result<(Vec<String>, Vec<Probe>), CalibrationError> {
     let (mut names, mut probes) = (Vec::new(), Vec::new());
     for evidence in all {
@@ -161,7 +153,7 @@ pub(super) fn probes_of(
             names.push(if several_folders { format!("{}/{name}", evidence.name) } else { name.clone() });
             probes.push(Probe::new(requests.clone(), resolved.bounds));
         }
-        say_assumed(&assumed, base, evidence, sayings);
+        say_assumed(&assumed, base, evidence, warnings);
     }
     Ok((names, probes))
 }

@@ -1,4 +1,4 @@
-//! One probe: what was measured beside what the fitted twin answers, to the very same requests if these are known.
+//! One probe: what was measured beside what the fitted twin answers to the same requests.
 
 use serde::Serialize;
 
@@ -26,8 +26,6 @@ pub struct Compared {
     pub name: String,
     /// Whether the fit did not see it.
     pub held_out: bool,
-    /// Whether its source tells only a summary, so that other requests were replayed than those that were measured.
-    pub summary: bool,
     /// Requests sent, per second.
     pub rate: Rate,
     pub requests: usize,
@@ -60,7 +58,6 @@ impl Compared {
         Self {
             name: name.to_owned(),
             held_out: slower.is_none(),
-            summary: false,
             rate: Rate(probe.rate()),
             requests: probe.requests().len(),
             failures: probe.failures(),

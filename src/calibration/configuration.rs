@@ -63,9 +63,7 @@ pub enum ConfigurationError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub bounds: Bounds,
-    /// Whether blocks of common prefixes are reused.
-    pub prefix_caching: bool,
-    /// Those that the base profile told, with their values.
+    /// Those of the base profile, with their values.
     pub from_base: Vec<(&'static str, u64)>,
 }
 
@@ -185,9 +183,9 @@ impl Configuration {
             }
             (known, _) => known,
         };
-        let EngineFlags { max_num_seqs, max_num_batched_tokens, prefix_caching, .. } = flags;
+        let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;
         let bounds = Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens };
-        Ok(Resolved { bounds, prefix_caching, from_base })
+        Ok(Resolved { bounds, from_base })
     }
 
     fn over(&self, mut flags: EngineFlags) -> Result<EngineFlags, ConfigurationError> {
@@ -226,10 +224,10 @@ mod tests {
         let resolved = known.resolve(Some(&base)).unwrap();
         let bounds = Bounds { max_num_seqs: 32, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
         let from_base = vec![("max-num-batched-tokens", 8192)];
-        assert_eq!(resolved, Resolved { bounds, prefix_caching: true, from_base });
+        assert_eq!(resolved, Resolved { bounds, from_base });
         let more = known.or(&Configuration::parse("max_num_seqs=64,--max-num-batched-tokens=1024").unwrap());
         let bounds = Bounds { max_num_batched_tokens: 1024, ..bounds };
-        assert_eq!(more.resolve(None), Ok(Resolved { bounds, prefix_caching: true, from_base: vec![] }));
+        assert_eq!(more.resolve(None), Ok(Resolved { bounds, from_base: vec![] }));
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::calibrate::Calibration;
-use super::coefficient_words::{MEANINGS, Unit};
-use super::from_summaries::SummaryCalibration;
+use super::coefficient_words::MEANINGS;
 use crate::twin::{Noise, Profile, Start};
 
 /// Sources that the profile's line names; more are counted.
@@ -29,17 +28,6 @@ pub fn profile(calibration: &Calibration, base: &Profile, name: &str) -> Profile
         start,
         ..base.clone()
     }
-}
-
-/// The profile: the costs of the calibration, all else of the base.
-pub fn summary_profile(calibration: &SummaryCalibration, base: &Profile, name: &str) -> Profile {
-    let summaries = calibration.compared.iter().filter(|run| !run.held_out).count();
-    let source = format!(
-        "fitted to {summaries} summaries of vllm bench serve, whose requests were drawn anew ({}); memory, defaults, noise and start of {}",
-        named(&calibration.fitted),
-        base.name
-    );
-    Profile { name: name.to_owned(), source, costs: calibration.fit.costs, kernels: None, ..base.clone() }
 }
 
 /// The first names, and how many there are more.
@@ -79,33 +67,13 @@ pub fn to_toml(profile: &Profile, calibration: &Calibration) -> String {
         "Residuals of {} answers: standard deviation of the logarithm {:.3} for TTFT, {:.3} for TPOT; {} far off.",
         residuals.answers, residuals.ttft_sd, residuals.tpot_sd, residuals.outliers
     );
-    let head = std::iter::once(&residuals).chain(&calibration.fit.open).chain(&calibration.notes);
-    written(profile, head, |key, unit| {
-        let fitted = calibration.fit.coefficients.iter().find(|c| c.name == key)?;
-        Some(unit.error(fitted))
-    })
-}
-
-/// The same of a fit to summaries, which knows no errors: comments say what was fitted and what was kept.
-pub fn summary_to_toml(profile: &Profile, calibration: &SummaryCalibration) -> String {
-    written(profile, &calibration.notes, |key, _| {
-        let found = calibration.coefficients.iter().find(|c| c.name == key)?;
-        Some(found.origin().to_owned())
-    })
-}
-
-/// A profile as TOML below these comments. What `told` says of a cost stands beside it with its meaning.
-fn written<'a>(
-    profile: &Profile,
-    head: impl IntoIterator<Item = &'a String>,
-    told: impl Fn(&str, Unit) -> Option<String>,
-) -> String {
     let mut text = String::from("# Made by `autotune calibrate`; made again, it may be replaced.\n");
     // Writing to a String cannot fail.
     let mut line = |what: &str| {
         let _ = writeln!(text, "{what}");
     };
-    head.into_iter().for_each(|what| line(&format!("# {what}")));
+    let head = std::iter::once(&residuals).chain(&calibration.fit.open).chain(&calibration.notes);
+    head.for_each(|what| line(&format!("# {what}")));
     let Ok(Value::Object(sections)) = serde_json::to_value(profile) else { return text };
     for (key, value) in sections.iter().filter(|(_, value)| !value.is_object() && !value.is_null()) {
         line(&format!("{key} = {value}"));
@@ -117,12 +85,12 @@ fn written<'a>(
         let mut fields: Vec<(&String, &Value)> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
         fields.sort_by_key(|(key, _)| place(key));
         for (key, value) in fields {
-            let of_cost = place(key).filter(|_| section == "costs").map(|place| MEANINGS[place]);
-            let told = of_cost.and_then(|(_, unit, meaning)| Some((told(key, unit)?, meaning)));
-            match (told, value.as_f64()) {
-                (Some((told, meaning)), Some(value)) => {
+            let coefficient = place(key).filter(|_| section == "costs").map(|place| MEANINGS[place]);
+            let fitted = calibration.fit.coefficients.iter().find(|c| c.name == *key);
+            match (coefficient, fitted, value.as_f64()) {
+                (Some((_, unit, meaning)), Some(fitted), Some(value)) => {
                     let value = format!("{key} = {value:.4e}");
-                    line(&format!("{value:34} # {told}: {meaning}"));
+                    line(&format!("{value:34} # {}: {meaning}", unit.error(fitted)));
                 }
                 // What JSON writes of numbers, switches and texts is TOML too.
                 _ => line(&format!("{key} = {value}")),

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::bench_file;
-use super::bench_summary::Summary;
 use super::configuration::{Configuration, ConfigurationError};
 use super::journal;
 use crate::journal::FILE;
@@ -26,8 +25,6 @@ pub struct Evidence {
     /// The file or the folder, without the path to it.
     pub name: String,
     pub probes: Vec<Recorded>,
-    /// Runs of which no requests are told.
-    pub summaries: Vec<Summarized>,
     pub launches: Vec<Launched>,
     /// The engine, where the source tells.
     pub engine: Option<String>,
@@ -46,17 +43,6 @@ pub struct Recorded {
     pub requests: Vec<Observed>,
     /// What is known of the engine.
     pub configuration: Configuration,
-}
-
-/// A run of which its source tells no requests.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summarized {
-    pub name: String,
-    pub summary: Summary,
-    /// What is known of the engine.
-    pub configuration: Configuration,
-    /// Why it says nothing as long as nobody says what was asked, with a hint in a line of its own.
-    pub refusal: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -135,15 +121,9 @@ impl Source {
 }
 
 impl Evidence {
-    /// Whether it tells runs, and of none of them any requests.
-    pub fn is_summary(&self) -> bool {
-        self.probes.is_empty() && !self.summaries.is_empty()
-    }
-
     /// Adds what else is known of the engine.
     pub fn configured(&mut self, given: &Configuration) {
-        let probes = self.probes.iter_mut().map(|probe| &mut probe.configuration);
-        for configuration in probes.chain(self.summaries.iter_mut().map(|run| &mut run.configuration)) {
+        for Recorded { configuration, .. } in &mut self.probes {
             *configuration = std::mem::take(configuration).or(given);
         }
     }

@@ -1,14 +1,14 @@
-//! What must be said of sources: each sentence once, with all whom it concerns.
+//! Warnings about sources: each sentence once, with the sources it concerns.
 
 use super::configuration::{KV_TOKENS, Resolved};
 use super::source::Evidence;
 use crate::twin::Profile;
 
-/// What is said of sources, each once with all whom it concerns.
+/// Warnings about sources, each once with all whom it concerns.
 #[derive(Default)]
-pub(super) struct Sayings(Vec<(String, Vec<String>)>);
+pub(super) struct Warnings(Vec<(String, Vec<String>)>);
 
-impl Sayings {
+impl Warnings {
     pub(super) fn add(&mut self, what: &str, source: &str) {
         match self.0.iter_mut().find(|(said, _)| said == what) {
             Some((_, sources)) if sources.iter().any(|other| other == source) => {}
@@ -22,10 +22,10 @@ impl Sayings {
     }
 }
 
-/// Adds what nothing but the base told of these limits.
+/// Adds the limits that only the base profile knows.
 pub(super) fn assume(resolved: &Resolved, assumed: &mut Vec<String>) {
-    let told = |(flag, value): &(&str, u64)| format!("{flag} {value}");
-    let mut what: Vec<String> = resolved.from_base.iter().map(told).collect();
+    let limit = |(flag, value): &(&str, u64)| format!("{flag} {value}");
+    let mut what: Vec<String> = resolved.from_base.iter().map(limit).collect();
     if resolved.bounds.kv_tokens.is_none() {
         what.push(format!("no {KV_TOKENS}, so that the cache bounds nothing"));
     }
@@ -33,10 +33,10 @@ pub(super) fn assume(resolved: &Resolved, assumed: &mut Vec<String>) {
     assumed.extend(what);
 }
 
-pub(super) fn say_assumed(assumed: &[String], base: Option<&Profile>, evidence: &Evidence, sayings: &mut Sayings) {
+pub(super) fn say_assumed(assumed: &[String], base: Option<&Profile>, evidence: &Evidence, warnings: &mut Warnings) {
     if !assumed.is_empty() {
         let whose = base.map_or(String::new(), |base| format!(" of {}", base.name));
-        sayings.add(&format!("assumed: {}{whose}", assumed.join(", ")), &evidence.name);
+        warnings.add(&format!("assumed: {}{whose}", assumed.join(", ")), &evidence.name);
     }
 }
 
@@ -46,10 +46,10 @@ mod tests {
 
     #[test]
     fn a_sentence_is_said_once_with_all_whom_it_concerns() {
-        let mut sayings = Sayings::default();
+        let mut warnings = Warnings::default();
         for (what, source) in [("of chats", "a"), ("failed", "a"), ("of chats", "b"), ("of chats", "a")] {
-            sayings.add(what, source);
+            warnings.add(what, source);
         }
-        assert_eq!(sayings.lines(), ["of chats (a, b)", "failed (a)"]);
+        assert_eq!(warnings.lines(), ["of chats (a, b)", "failed (a)"]);
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         material: &material,
         quirks: Quirks::default(),
         workers: args.workers as usize,
+        strategy: crate::search::strategy,
         truth_requests: TRUTH_REQUESTS,
         progress: &progress,
         sink: &Silent,

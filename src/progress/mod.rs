@@ -82,7 +82,7 @@ pub enum Event<'a> {
         left: Seconds,
         budget: Seconds,
     },
-    /// A level of load is under way; told once a second.
+    /// A level of load is under way; sent once a second.
     Loading {
         level: &'a str,
         elapsed: Seconds,

@@ -53,7 +53,7 @@ pub struct Capacity {
     pub requests: u32,
 }
 
-/// LongRunTraffic of a job's traffic, for every point of it.
+/// The long-run traffic of a job, for each of its points.
 pub struct LongRunTraffic<'a> {
     job: Job<'a>,
     /// The promises, and that queues end.
@@ -89,13 +89,13 @@ impl<'a> LongRunTraffic<'a> {
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
         let by_formula = engine.kernels.is_none() && engine.noise.is_none_or(|noise| noise.keeps_speed());
         let drawn = self.drawn.as_deref().filter(|drawn| by_formula && drawn.iter().all(fits));
-        Some(LongRunReplay { hours: self, engine, drawn })
+        Some(LongRunReplay { traffic: self, engine, drawn })
     }
 }
 
 /// A point's engine under long traffic.
 pub struct LongRunReplay<'a> {
-    hours: &'a LongRunTraffic<'a>,
+    traffic: &'a LongRunTraffic<'a>,
     engine: Engine,
     drawn: Option<&'a [Sent]>,
 }
@@ -118,7 +118,7 @@ impl LongRunReplay<'_> {
     }
 
     fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {
-        let LongRunTraffic { job: Job { plan, material, .. }, slo, .. } = self.hours;
+        let LongRunTraffic { job: Job { plan, material, .. }, slo, .. } = self.traffic;
         let traffic = Traffic::new(&plan.workload, material, pace(rate)).first(requests);
         let mut tally = Tally::new(slo, requests);
         match self.engine.serve(traffic, &mut tally, SEED) {
@@ -129,21 +129,22 @@ impl LongRunReplay<'_> {
 
     /// From event to event, where the traffic allows that, and whether blocks would say the same.
     fn by_sums(&self, rate: Rate, requests: u32) -> Option<(f64, bool)> {
-        let Engine { costs, limits, noise, launch, borne, .. } = &self.engine;
+        let Engine { costs, limits, noise, launch, max_seqs_before_oom, .. } = &self.engine;
         let drawn = self.drawn?;
         let requests = (requests as usize).min(drawn.len());
         let sent: Vec<Sent> = drawn[..requests].iter().map(|s| Sent { at: s.at / rate.0, ..*s }).collect();
         let mut answers = Vec::new();
         let mut unsteady = Unsteady::new(*noise, *launch, SEED);
         let takes = |seconds, _| unsteady.seconds(seconds, LONG_AGO);
-        let strain = FastReplay::default().run_as(costs, Bounds::from(*limits), &sent, &mut answers, takes);
+        let pressure = FastReplay::default().run_as(costs, Bounds::from(*limits), &sent, &mut answers, takes);
         // Sequences in prefill run too, and are not among those that decode.
-        let near_death = *borne < limits.max_num_seqs && strain.most_decoding as f64 > NEAR_DEATH * f64::from(*borne);
-        let exact = strain.kv_full == 0 && strain.preemptions == 0 && !near_death;
-        if strain.most_decoding > u64::from(*borne) {
+        let near_death = *max_seqs_before_oom < limits.max_num_seqs
+            && pressure.most_decoding as f64 > NEAR_DEATH * f64::from(*max_seqs_before_oom);
+        let exact = pressure.kv_full == 0 && pressure.preemptions == 0 && !near_death;
+        if pressure.most_decoding > u64::from(*max_seqs_before_oom) {
             return Some((f64::INFINITY, exact));
         }
-        let mut tally = Tally::new(&self.hours.slo, requests as u32);
+        let mut tally = Tally::new(&self.traffic.slo, requests as u32);
         for (id, (sent, answer)) in (0..).zip(sent.iter().zip(&answers)) {
             tally.answered(id, sent.at, *answer, sent.output);
         }
@@ -300,6 +301,7 @@ mod tests {
             material,
             quirks,
             workers: 1,
+            strategy: crate::search::strategy,
             truth_requests: 20_000,
             progress: &|_, _, _| (),
             sink: &Silent,
@@ -316,8 +318,8 @@ mod tests {
         let (profile, material) = (Profile::quickstart(), Material::default());
         let job = job(&plan, &profile, &material, Quirks::default());
         let replayed = Truth::of(job).unwrap().limit(&keep).unwrap().0;
-        let hours = LongRunTraffic::new(job, 20_000).unwrap();
-        let long = hours.long(&keep).unwrap();
+        let long_run = LongRunTraffic::new(job, 20_000).unwrap();
+        let long = long_run.long(&keep).unwrap();
         let fine = long.fine(long.coarse(20_000), 20_000);
         assert!((fine.rate.0 / replayed - 1.0).abs() < 0.01, "{fine:?} against {replayed}");
     }
@@ -327,9 +329,9 @@ mod tests {
         let (plan, material) = (plan(), Material::default());
         let noise = Noise { step_to_step: 0.05, ..Noise::default() };
         let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
-        let hours = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
-        let fast = hours.long(&plan.space.baseline()).unwrap();
-        let slow = LongRunReplay { drawn: None, ..hours.long(&plan.space.baseline()).unwrap() };
+        let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
+        let fast = long_run.long(&plan.space.baseline()).unwrap();
+        let slow = LongRunReplay { drawn: None, ..long_run.long(&plan.space.baseline()).unwrap() };
         for rate in [20.0, 40.0] {
             let (fast, slow) = (fast.margin(Rate(rate), 3_000), slow.margin(Rate(rate), 3_000));
             assert!((fast - slow).abs() < 1e-6, "{fast} against {slow} at {rate}");
@@ -344,8 +346,8 @@ mod tests {
         let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
         let aged = Profile { noise: Some(aged), ..steady.clone() };
         let limit = |profile: &Profile| {
-            let hours = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
-            hours.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
+            let long_run = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
+            long_run.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
         };
         let plain = limit(&steady);
         assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);

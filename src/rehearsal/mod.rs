@@ -16,6 +16,7 @@ use crate::journal::{Conclusion, Cost, Gain, Journal, PointResult, Status};
 use crate::parallel;
 use crate::progress::Sink;
 use crate::rig::SimulatedRig;
+use crate::search::MakeStrategy;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::tune::{RunnerError, Session, TrialRunner};
@@ -55,9 +56,11 @@ pub struct Job<'a> {
     pub quirks: Quirks,
     /// How many engines run at the same time, each on a GPU of its own; at least 1.
     pub workers: usize,
+    /// How the space is searched: [`crate::search::strategy`] is the plan's own way.
+    pub strategy: MakeStrategy,
     /// Requests of each replay that decides a true limit; see [`TRUTH_REQUESTS`].
     pub truth_requests: usize,
-    /// Told after each part: what it was, how many are done, how many there are.
+    /// Called after each part: what it was, how many are done, how many there are.
     pub progress: &'a (dyn Fn(&str, usize, usize) + Sync),
     /// Hears the steps of every session.
     pub sink: &'a dyn Sink,
@@ -215,8 +218,8 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
     let ear = Ear::new(job.sink);
-    let bench = TrialRunner::new(rigs, job.plan, seed, &ear, None, Journal::default());
-    let mut session = Session::new(bench, job.plan, &ear);
+    let trial_runner = TrialRunner::new(rigs, job.plan, seed, &ear, None, Journal::default());
+    let mut session = Session::new(trial_runner, job.plan, &ear).with_strategy(job.strategy);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(RunnerError::Machine("the simulated rig waits for something".into()));

@@ -8,7 +8,7 @@ use crate::workload::Planned;
 
 /// The share of requests at the start that say nothing: the engine was empty.
 const WARMING: f64 = 0.02;
-/// More breaches than this many times what a promise absorbs, and the rest need not be seen.
+/// More violations than this many times what a promise absorbs, and the rest need not be seen.
 const HOPELESS: f64 = 8.0;
 /// The margin of a promise that is broken hopelessly; margins beyond it are not measured.
 pub(super) const FAR: f64 = 5.0;

@@ -33,6 +33,7 @@ fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> 
             material: &material,
             quirks: Quirks::default(),
             workers: 1,
+            strategy: crate::search::strategy,
             truth_requests,
             progress: &|_, _, _| (),
             sink: &Silent,
@@ -99,9 +100,9 @@ fn parameters_that_the_model_does_not_know_are_refused_by_name() {
 fn fixed_arguments_count_where_the_model_knows_them_and_are_told_where_not() {
     let args =
         |words: &str| ("kind = \"simulated\"", format!("kind = \"vllm\"\ncommand = [\"vllm\"]\nargs = [{words}]"));
-    let (from, told) = args("\"--enforce-eager\", \"--max-model-len\", \"512\"");
+    let (from, args_known) = args("\"--enforce-eager\", \"--max-model-len\", \"512\"");
     let mut changes = SMALL.to_vec();
-    changes.push((from, &told));
+    changes.push((from, &args_known));
     let rehearsal = run(&plan(&changes), &Profile::quickstart(), &[1], 0).unwrap();
     assert_eq!(rehearsal.not_simulated, ["--enforce-eager"]);
     // The longest requests have 282 tokens: an engine for 200 refuses most of the traffic.
@@ -154,6 +155,7 @@ fn the_truth_is_told_or_why_there_is_none() {
             material: &material,
             quirks: Quirks::default(),
             workers: 1,
+            strategy: crate::search::strategy,
             truth_requests: 1500,
             progress: &|_, _, _| (),
             sink: &Silent,

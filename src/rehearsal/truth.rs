@@ -84,7 +84,7 @@ impl Truth {
                 costs: profile.costs,
                 kernels: profile.kernels(),
                 limits,
-                borne: profile.max_seqs_before_oom(&flags),
+                max_seqs_before_oom: profile.max_seqs_before_oom(&flags),
                 max_model_len: flags.max_model_len,
                 prefix_caching: flags.prefix_caching,
             };
@@ -160,7 +160,7 @@ struct Engine {
     costs: StepCosts,
     kernels: Option<&'static Kernels>,
     limits: Limits,
-    borne: u32,
+    max_seqs_before_oom: u32,
     max_model_len: u32,
     prefix_caching: bool,
 }
@@ -184,7 +184,8 @@ impl Engine {
             let broken = done.iter().zip(&outputs).filter(|(r, out)| latency(limit.metric, r, **out) > limit.at_most.0);
             (refused + broken.count()) as f64 <= (1.0 - limit.quantile) * requests.len() as f64 + 1e-6
         });
-        kept && (self.borne >= self.limits.max_num_seqs || most_at_once(&done) <= self.borne)
+        kept && (self.max_seqs_before_oom >= self.limits.max_num_seqs
+            || most_at_once(&done) <= self.max_seqs_before_oom)
     }
 }
 

@@ -38,7 +38,7 @@ pub fn calibration(calibration: &Calibration) -> String {
 }
 
 /// A heading and its lines; nothing where there are none.
-pub(super) fn section(heading: &str, lines: &[String]) -> Vec<String> {
+fn section(heading: &str, lines: &[String]) -> Vec<String> {
     if lines.is_empty() {
         return Vec::new();
     }
@@ -47,15 +47,10 @@ pub(super) fn section(heading: &str, lines: &[String]) -> Vec<String> {
 
 /// What was done with a probe.
 fn role(probe: &Compared) -> &'static str {
-    match (probe.summary, probe.held_out) {
-        (false, false) => "fitted",
-        (false, true) => "held out",
-        (true, false) => "summary, fitted",
-        (true, true) => "summary, predicted",
-    }
+    if probe.held_out { "held out" } else { "fitted" }
 }
 
-pub(super) fn table(compared: &[Compared]) -> Vec<String> {
+fn table(compared: &[Compared]) -> Vec<String> {
     let mut rows = vec![
         [
             "probe", "", "req/s", "requests", "failed", "seqs", "tokens", "KV", "TTFT p50", "TTFT p99", "TPOT p50",
@@ -83,17 +78,14 @@ pub(super) fn table(compared: &[Compared]) -> Vec<String> {
             probe.slower.map_or(String::new(), |factor| format!("{:+.1} %", factor.ln() * 100.0)),
         ]);
     }
-    // How much slower the engine was is known of fitted requests alone.
-    let columns = if compared.iter().any(|probe| probe.slower.is_some()) { 13 } else { 12 };
-    let widths: Vec<usize> =
-        (0..columns).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let widths: [usize; 13] = std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
     let line = |row: &[String; 13]| {
         let cell = |(column, cell): (usize, &String)| {
             let width = widths[column];
             // Names stand on the left, numbers on the right.
             if column < 2 { format!("  {cell:width$}") } else { format!("  {cell:>width$}") }
         };
-        row.iter().take(columns).enumerate().map(cell).collect()
+        row.iter().enumerate().map(cell).collect()
     };
     rows.iter().map(line).collect()
 }
@@ -104,10 +96,8 @@ fn beside(pair: Option<Beside>, digits: usize) -> String {
     format!("{:.digits$} / {:.digits$} {percent:>5}", pair.measured.millis(), pair.predicted.millis())
 }
 
-/// How far the probes of each role are off, in the median and at worst: in their p99s, where the very requests were replayed, in their
-/// medians where these were drawn anew.
-pub(super) fn off_by(compared: &[Compared]) -> Vec<String> {
-    let width = compared.iter().map(|probe| role(probe).len() + 1).max().unwrap_or(0).max(9);
+/// How far the p99s of the probes of each role are off, in the median and at worst.
+fn off_by(compared: &[Compared]) -> Vec<String> {
     let line = |role_is: &str| {
         let probes: Vec<&Compared> = compared.iter().filter(|probe| role(probe) == role_is).collect();
         let of = |quantile: fn(&Compared) -> Option<Beside>| {
@@ -121,14 +111,10 @@ pub(super) fn off_by(compared: &[Compared]) -> Vec<String> {
                 format!("{middle:.1} % in the median, {worst:.1} % at worst")
             })
         };
-        let (name, ttft, tpot) = if probes.first()?.summary {
-            ("p50", of(|probe| probe.ttft_p50)?, of(|probe| probe.tpot_p50)?)
-        } else {
-            ("p99", of(|probe| probe.ttft_p99)?, of(|probe| probe.tpot_p99)?)
-        };
-        Some(format!("  {role_is:width$} {name} off by: TTFT {ttft}; TPOT {tpot}"))
+        let (ttft, tpot) = (of(|probe| probe.ttft_p99)?, of(|probe| probe.tpot_p99)?);
+        Some(format!("  {role_is:9} p99 off by: TTFT {ttft}; TPOT {tpot}"))
     };
-    ["fitted", "held out", "summary, fitted", "summary, predicted"].into_iter().filter_map(line).collect()
+    ["fitted", "held out"].into_iter().filter_map(line).collect()
 }
 
 fn residuals(calibration: &Calibration) -> Vec<String> {
@@ -187,7 +173,6 @@ mod tests {
         Compared {
             name: name.to_owned(),
             held_out,
-            summary: false,
             rate: Rate(15.16),
             requests: 606,
             failures: 2,

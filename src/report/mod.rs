@@ -6,7 +6,6 @@ mod calibration;
 mod outcome;
 mod rehearsal;
 mod summary;
-mod summary_calibration;
 mod trials;
 
 use std::io::Write;
@@ -19,7 +18,6 @@ pub use calibration::calibration;
 pub use outcome::{Answer, Outcome, VERSION, last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
 pub use summary::{failed_start, summary};
-pub use summary_calibration::summary_calibration;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]

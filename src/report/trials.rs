@@ -85,7 +85,7 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     csv.into_inner().map_err(|e| e.into_error())
 }
 
-/// What a row tells of a promise's paired estimate: the quantile over hours of traffic, the standard error of its logarithm, the share of
+/// What a row tells of a promise's paired estimate: the quantile of long traffic, the standard error of its logarithm, the share of
 /// the variance that the twin explains, and who decides.
 const PAIRED: [&str; 4] = ["hours_ms", "hours_log_error", "explained", "judge"];
 

@@ -16,7 +16,7 @@ pub struct CacheUse {
     pub expected_share: Option<f64>,
     /// The share of prompt tokens, 0 to 1, that the cache held.
     pub measured_share: Option<f64>,
-    /// Who told the measured share.
+    /// Where the measured share comes from.
     pub said_by: Option<SaidBy>,
 }
 
@@ -39,16 +39,16 @@ impl CacheUse {
         let counted = || records.iter().filter(|r| window.holds(r.due) && r.complete());
         let sum = |tokens: fn(&RequestRecord) -> u32| counted().map(|r| u64::from(tokens(r))).sum::<u64>() as f64;
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        let told = counted().all(|r| r.tokens_cached.is_some() && r.tokens_in.is_some());
+        let every_answer = counted().all(|r| r.tokens_cached.is_some() && r.tokens_in.is_some());
         let by_usage = share(sum(|r| r.tokens_cached.unwrap_or(0)), sum(|r| r.tokens_in.unwrap_or(0)));
-        let (measured_share, said_by) = match by_usage.filter(|_| told) {
+        let (measured_share, said_by) = match by_usage.filter(|_| every_answer) {
             Some(share) => (Some(share), Some(SaidBy::Usage)),
             None => (telemetry.prefix_hit_rate, telemetry.prefix_hit_rate.map(|_| SaidBy::Counters)),
         };
         Self { reset, expected_share: share(sum(|r| r.shared_in), sum(|r| r.asked_in)), measured_share, said_by }
     }
 
-    /// The share that the server's counters told, over all requests of the probe; none where each answer told its own.
+    /// The share that the server counted over all requests of the probe; none where each answer gave its own.
     pub fn counted_share(&self) -> Option<f64> {
         self.measured_share.filter(|_| self.said_by == Some(SaidBy::Counters))
     }

@@ -74,9 +74,9 @@ impl Lent {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (orders, received) = unbounded_channel();
-        let books = WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
+        let state = WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
         let say = Box::new(say);
-        let desk = Arc::new(Desk { terms, books: Mutex::new(books), orders, killed: Notify::new(), say });
+        let desk = Arc::new(Desk { terms, state: Mutex::new(state), orders, killed: Notify::new(), say });
         Ok(Self {
             work: tokio::spawn(work(rig, Arc::clone(&desk), received)),
             listening: tokio::spawn(listen_for_silence(Arc::clone(&desk))),
@@ -113,16 +113,16 @@ impl Lent {
 /// Where requests come in and the rig's orders go out.
 struct Desk {
     terms: Terms,
-    books: Mutex<WorkerState>,
+    state: Mutex<WorkerState>,
     orders: UnboundedSender<Order>,
     killed: Notify,
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Desk {
-    fn books(&self) -> MutexGuard<'_, WorkerState> {
-        // Every change of the books is whole.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
+        // Each change of the state is made under one lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn order(&self, order: Order) {
@@ -147,7 +147,7 @@ struct WorkerState {
     heard: Instant,
 }
 
-/// What a session is to the books.
+/// What a session is to this worker.
 #[derive(PartialEq)]
 enum Standing {
     Own,
@@ -242,7 +242,7 @@ async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver
             },
         };
         if let Some(answer) = answer {
-            desk.say(&told(&answer));
+            desk.say(&described(&answer));
             finish(&desk, &job, &answer);
         }
     }
@@ -277,7 +277,7 @@ async fn perform<R: Rig>(rig: &mut R, desk: &Desk, task: &Task) -> Answer {
 }
 
 /// What came of a task, in a line.
-fn told(answer: &Answer) -> String {
+fn described(answer: &Answer) -> String {
     match answer {
         Answer::Ready { ready, .. } => format!("ready after {}", ready.took),
         Answer::Measured(measured) => format!("measured {} requests in {}", measured.records.len(), measured.took),
@@ -291,10 +291,10 @@ fn told(answer: &Answer) -> String {
 fn finish(desk: &Desk, job: &Job, answer: &Answer) {
     let text = serde_json::to_vec(answer).or_else(|error| serde_json::to_vec(&Answer::Machine(error.to_string())));
     {
-        let mut books = desk.books();
-        let current = books.task.as_ref().is_some_and(|(number, _)| *number == job.number);
-        if current && books.session.as_ref() == Some(&job.session) {
-            books.engine = matches!(answer, Answer::Ready { .. } | Answer::Measured(_));
+        let mut state = desk.state();
+        let current = state.task.as_ref().is_some_and(|(number, _)| *number == job.number);
+        if current && state.session.as_ref() == Some(&job.session) {
+            state.engine = matches!(answer, Answer::Ready { .. } | Answer::Measured(_));
         }
     }
     // Nobody may be waiting any more.
@@ -306,14 +306,14 @@ async fn listen_for_silence(desk: Arc<Desk>) {
     let silence = desk.terms.silence;
     loop {
         let left = {
-            let mut books = desk.books();
-            let silent = books.heard.elapsed();
-            if books.session.is_some() && silent >= silence {
-                books.free();
+            let mut state = desk.state();
+            let silent = state.heard.elapsed();
+            if state.session.is_some() && silent >= silence {
+                state.free();
                 desk.say(&format!("free: the leader has been silent for {}", Seconds::from(silence)));
                 desk.order(Order::Free);
             }
-            if books.session.is_some() { silence.saturating_sub(silent) } else { silence }
+            if state.session.is_some() { silence.saturating_sub(silent) } else { silence }
         };
         // Whoever takes the rig meanwhile is heard, and looked for again in time.
         tokio::time::sleep(left.max(Duration::from_millis(1))).await;
@@ -370,7 +370,7 @@ fn deposed() -> Response {
 }
 
 async fn hello(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    desk.books().hear(session(&headers));
+    desk.state().hear(session(&headers));
     match serde_json::to_vec(&desk.terms.greeting) {
         Ok(greeting) => json(greeting),
         Err(error) => says(500, error.to_string()),
@@ -394,33 +394,33 @@ async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: 
     if let Some(why) = refused {
         return says(400, format!("{why} in {}", desk.terms.greeting.job.space_file));
     }
-    let mut books = desk.books();
-    let standing = books.hear(session);
-    let latest = books.task.as_ref().map_or(0, |(number, _)| *number);
+    let mut state = desk.state();
+    let standing = state.hear(session);
+    let latest = state.task.as_ref().map_or(0, |(number, _)| *number);
     match standing {
         Standing::Deposed => return deposed(),
         Standing::Own if number == latest => return accepted(),
         Standing::Own if number < latest => return says(409, "a later task was begun meanwhile"),
-        _ if matches!(task, Task::Probe(_)) && !(standing == Standing::Own && books.engine) => return unknown(),
+        _ if matches!(task, Task::Probe(_)) && !(standing == Standing::Own && state.engine) => return unknown(),
         Standing::Own => {}
-        Standing::Stranger => books.take_over(session),
+        Standing::Stranger => state.take_over(session),
     }
     let (answer, answered) = watch::channel(None);
-    books.task = Some((number, answered));
-    books.engine = matches!(task, Task::Probe(_));
+    state.task = Some((number, answered));
+    state.engine = matches!(task, Task::Probe(_));
     desk.order(Order::Task(Job { session: session.to_owned(), number, task, answer }));
     accepted()
 }
 
 async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: HeaderMap) -> Response {
     let mut answered = {
-        let mut books = desk.books();
-        match books.hear(session(&headers)) {
+        let mut state = desk.state();
+        match state.hear(session(&headers)) {
             Standing::Deposed => return deposed(),
             Standing::Stranger => return unknown(),
             Standing::Own => {}
         }
-        match &books.task {
+        match &state.task {
             Some((latest, answered)) if *latest == number => answered.clone(),
             _ => return unknown(),
         }
@@ -436,11 +436,11 @@ async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers:
 }
 
 async fn kill(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    let mut books = desk.books();
-    if books.hear(session(&headers)) != Standing::Own {
+    let mut state = desk.state();
+    if state.hear(session(&headers)) != Standing::Own {
         return unknown();
     }
-    books.engine = false;
+    state.engine = false;
     desk.killed.notify_one();
     accepted()
 }
@@ -450,7 +450,7 @@ async fn end(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
     if session(&headers).is_empty() {
         return nameless();
     }
-    if desk.books().hear(session(&headers)) == Standing::Deposed {
+    if desk.state().hear(session(&headers)) == Standing::Deposed {
         return deposed();
     }
     desk.order(Order::End);

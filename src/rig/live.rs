@@ -1,11 +1,11 @@
-//! The file by which a running engine is told other limits, and tells what became of them; its words stand in `engine/live_scheduler.py`.
+//! The file by which a running engine takes other limits, and reports what it did; its words stand in `engine/live_scheduler.py`.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LIVE_SCHEDULER, LiveLimits};
-use crate::live_file::{LiveWords, TOLD, WORDS};
+use crate::live_file::{ANSWER, LiveWords, WORDS};
 
 /// The file, and the folder with the module that reads it.
 pub(super) struct LiveFile {
@@ -50,10 +50,10 @@ impl LiveFile {
 
     /// Whether the engine has taken what was asked last, and has kept it since.
     pub(super) fn holds(&self) -> io::Result<bool> {
-        let (ran, scheduled) = (self.words.read(TOLD + 4)?, self.words.read(TOLD + 5)?);
+        let (ran, scheduled) = (self.words.read(ANSWER + 4)?, self.words.read(ANSWER + 5)?);
         let within = |seen: i64, limit: Option<i64>| limit.is_none_or(|limit| seen <= limit);
         let kept = within(ran, self.asked.sequences) && within(scheduled, self.asked.tokens);
-        Ok(self.words.read(TOLD)? == self.change && self.words.read(TOLD + 3)? > 0 && kept)
+        Ok(self.words.read(ANSWER)? == self.change && self.words.read(ANSWER + 3)? > 0 && kept)
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         live.ask(LiveLimits { sequences: Some(8), tokens: None }).unwrap();
         assert!(!live.holds().unwrap(), "nobody has answered");
         let tell = |change, steps, ran, scheduled| {
-            for (word, value) in [(TOLD, change), (TOLD + 3, steps), (TOLD + 4, ran), (TOLD + 5, scheduled)] {
+            for (word, value) in [(ANSWER, change), (ANSWER + 3, steps), (ANSWER + 4, ran), (ANSWER + 5, scheduled)] {
                 live.words.write(word, value).unwrap();
             }
             live.holds().unwrap()

@@ -38,8 +38,9 @@ pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};
+pub use simulated::SimulatedRig;
+pub(crate) use simulated::prompt_shape;
 pub(crate) use simulated::{Engine, ServeObserver, Traffic};
-pub use simulated::{SimulatedRig, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
 
@@ -146,7 +147,7 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
-    /// How many times as many violations as a promise absorbs are borne before the probe is cut: 1 where the count alone decides.
+    /// How many times as many violations as a promise absorbs are counted before the probe is cut: 1 where the count alone decides.
     #[serde(default = "no_slack")]
     pub slack: f64,
     /// What it waits for behind the last request.

@@ -142,7 +142,7 @@ impl From<RigError> for Answer {
     }
 }
 
-/// Why a point cannot be one of that space; none where it can. Of a parameter without a default the engine may have told a value that the
+/// Why a point cannot be one of that space; none where it can. Of a parameter without a default the engine may have reported a value that the
 /// space does not list: a number that the flag takes, or a plain word, which is no path and no other flag.
 pub fn foreign(point: &Point, space: &Space) -> Option<String> {
     point.0.iter().find_map(|(name, value)| {
@@ -150,12 +150,12 @@ pub fn foreign(point: &Point, space: &Space) -> Option<String> {
             return Some(format!("the space has no parameter `{name}`"));
         };
         let listed = parameter.values.iter().any(|known| known.same(value));
-        let told = parameter.default.is_none() && refuses(name, value).is_none();
+        let by_engine = parameter.default.is_none() && refuses(name, value).is_none();
         let may_be = match value {
             _ if listed => true,
-            Value::Text(word) => told && is_plain_word(word),
-            Value::Bool(_) => told,
-            // What an engine alters while it runs is told as a number beside those that are listed.
+            Value::Text(word) => by_engine && is_plain_word(word),
+            Value::Bool(_) => by_engine,
+            // A limit that a running engine takes is a number beside those that are listed.
             Value::Int(_) | Value::Real(_) => refuses(name, value).is_none(),
         };
         (!may_be).then(|| format!("`{value}` is no value of `{name}`"))

@@ -27,7 +27,7 @@ use crate::workload::{self, Corpus, Demand, Material, Pace};
 /// How long after its connections broke the exit of a dying engine may take to be known.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
 
-/// The variable by which CUDA is told what it sees.
+/// The variable that limits which GPUs CUDA sees.
 const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Where a real rig works.
@@ -51,7 +51,7 @@ pub struct RealRig {
     place: Workplace,
     secrets: Secrets,
     shared_seed: u64,
-    /// Before the first engine has told its words: the workload's file alone.
+    /// Before the first engine has listed its vocabulary: the workload's file alone.
     material: Material,
     gpus: Gpus,
     gpu_before: Option<GpuMemory>,
@@ -87,7 +87,7 @@ impl Running {
         self.serving.as_ref().map(|(server, _)| server)
     }
 
-    /// Whether the limits that it was told last, if any, are in force.
+    /// Whether the limits that it was last asked for, if any, are in force.
     fn holds_its_limits(&self) -> bool {
         self.live.as_ref().is_none_or(|live| live.file.holds().unwrap_or(false))
     }
@@ -199,7 +199,11 @@ impl RealRig {
             },
         };
         if let Some(running) = &mut self.running {
-            running.live.iter_mut().zip(&ready.process.widest).for_each(|(live, told)| live.widest.clone_from(told));
+            running
+                .live
+                .iter_mut()
+                .zip(&ready.process.widest)
+                .for_each(|(live, widest)| live.widest.clone_from(widest));
             running.serving = Some((server, ready.clone()));
         }
         Ok(ready)

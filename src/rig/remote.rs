@@ -30,7 +30,7 @@ pub struct RemoteRig {
 
 impl RemoteRig {
     /// The rig of a worker for that job; `corpus` is the workload's file, of which the worker has its own copy. From now on the worker is
-    /// told that its leader lives: this needs a runtime.
+    /// kept from freeing itself by a heartbeat: this needs a runtime.
     pub fn new(worker: Worker, job: JobMark, corpus: Corpus) -> Self {
         let living = worker.clone();
         let life = tokio::spawn(async move {
@@ -116,9 +116,9 @@ impl Rig for RemoteRig {
         if !self.used {
             return Ok(Seconds(0.0));
         }
-        let told = self.tell(Task::Stop).await;
+        let reply = self.tell(Task::Stop).await;
         self.used = false;
-        match told {
+        match reply {
             TaskReply::Done(answer) => match *answer {
                 Answer::Stopped(took) => Ok(took),
                 Answer::Machine(what) => Err(self.machine(&what)),

@@ -87,7 +87,7 @@ impl Worker {
         format!("worker {} at {}", self.rank, self.address)
     }
 
-    /// Waits until it answers, and makes sure that it was started for that job; `waiting` is told once if it does not answer at once.
+    /// Waits until it answers, and makes sure that it was started for that job; `waiting` is called once if it does not answer at once.
     ///
     /// # Errors
     /// Where it was started for another job, or does not answer for as long as patience lasts.

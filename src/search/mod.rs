@@ -3,7 +3,6 @@
 //! Pure: no clock, no I/O, no global randomness. A strategy that is told the same answers asks the same questions, which is what lets a
 //! journal resume a session.
 
-mod arms;
 mod bayes;
 mod bisect;
 mod curve;
@@ -25,12 +24,12 @@ use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
-use arms::Arms;
-
 pub use bayes::{Bayes, USUAL_LAUNCHES};
+pub use bisect::Bisect;
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;
+pub use orders::{Order, Past};
 pub use rate::{NextRate, RateSearch};
 pub use sweep::Sweep;
 
@@ -215,13 +214,13 @@ pub trait Strategy: Send {
     }
 }
 
-/// The plan's strategy. `baseline` is the point of the running engine; `first_rate` a first guess of what it keeps.
+/// Makes a strategy for a plan and a seed. The point is that of the running engine, the rate a first guess of what it keeps.
+pub type MakeStrategy = fn(&Plan, u64, &Point, Rate) -> Box<dyn Strategy>;
+
+/// The plan's strategy: the [`MakeStrategy`] of every session that brings no other.
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
-    let arms = Arms { plan, seed, baseline, first_rate };
-    Box::new(match plan.search.strategy {
-        StrategyKind::Bayes => return Box::new(Bayes::new(plan, seed, baseline, first_rate)),
-        StrategyKind::Bisect => arms.race(),
-        StrategyKind::Random => arms.random(),
-        StrategyKind::Grid => arms.grid(),
-    })
+    match plan.search.strategy {
+        StrategyKind::Bayes => Box::new(Bayes::new(plan, seed, baseline, first_rate)),
+        StrategyKind::Bisect => Box::new(Sweep::race(plan, seed, baseline, first_rate)),
+    }
 }

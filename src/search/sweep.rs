@@ -1,15 +1,16 @@
 //! One point after the other, each by one rule for its rate.
 
 use super::bisect::Bisect;
-use super::orders::{Order, Past};
+use super::orders::{Order, Past, quasi_random};
 use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell, Traffic};
+use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Rate;
 
 /// Makes the order of the points, once it is known what is held.
-pub(super) type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
+type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
 /// Makes the rule for a point's rate, given the incumbent's.
-pub(super) type Rules = Box<dyn Fn(Option<Rate>) -> Bisect + Send>;
+type Rules = Box<dyn Fn(Option<Rate>) -> Bisect + Send>;
 
 pub struct Sweep {
     orders: Orders,
@@ -29,10 +30,29 @@ struct Current {
 }
 
 impl Sweep {
-    pub(super) fn new(baseline: &Point, orders: Orders, rules: Rules) -> Self {
+    /// `orders` makes the order of the points once it is known what is held; `rules` makes a point's rule from the incumbent's rate.
+    pub fn new<O: Order + 'static>(
+        baseline: &Point,
+        orders: impl Fn(&Point) -> O + Send + 'static,
+        rules: impl Fn(Option<Rate>) -> Bisect + Send + 'static,
+    ) -> Self {
+        let (orders, rules): (Orders, Rules) = (Box::new(move |held| Box::new(orders(held))), Box::new(rules));
         let mut sweep = Self { orders, rules, order: None, past: Past::default(), current: None };
         sweep.begin(baseline.clone());
         sweep
+    }
+
+    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
+    pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
+        let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
+        let (precision, min_gain) = (plan.search.precision, plan.search.min_gain);
+        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed);
+        let rules = move |incumbent: Option<Rate>| Bisect {
+            start: incumbent.map_or(first_rate, |rate| rate * (1.0 + min_gain)),
+            precision,
+            races: incumbent.is_some(),
+        };
+        Self::new(baseline, orders, rules)
     }
 
     fn begin(&mut self, point: Point) {

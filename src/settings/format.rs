@@ -215,13 +215,13 @@ pub static PARAMETER: Table = Table {
 };
 
 /// The words of [`super::StrategyKind`].
-const STRATEGIES: &[&str] = &["bayes", "bisect", "random", "grid"];
+const STRATEGIES: &[&str] = &["bayes", "bisect"];
 
 #[rustfmt::skip]
 pub static SEARCH: Table = Table {
     variant: Variant::None,
     keys: &[
-        Key::default("strategy", Kind::Word(STRATEGIES), "\"bayes\"", "Which strategy proposes points; the others are there to be compared with."),
+        Key::default("strategy", Kind::Word(STRATEGIES), "\"bayes\"", "How points are proposed: by a model, or without one by bisection."),
         Key::default("precision", Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"", "To which standard error the limit in rate shall be known."),
         Key::default("min_gain", Kind::Share { min: 0.0, max: 0.5 }, "\"1%\"", "How much more than the incumbent a candidate must promise."),
         Key::default("candidates", Kind::Integer { min: 1, max: 10_000 }, "24", "At most this many candidates are launched."),

@@ -313,7 +313,7 @@ pub struct SearchPlan {
     pub seed: u64,
 }
 
-/// The strategies that propose points. The last three are published rules, given the limits of the plan where their own are weaker.
+/// The strategies that propose points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StrategyKind {
@@ -321,21 +321,17 @@ pub enum StrategyKind {
     Bayes,
     /// Quasi-random points, each raced at the incumbent's rate and bisected where it wins.
     Bisect,
-    Random,
-    Grid,
 }
 
 impl StrategyKind {
     /// Every strategy, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::Bayes, Self::Bisect, Self::Random, Self::Grid];
+    pub const ALL: [Self; 2] = [Self::Bayes, Self::Bisect];
 
     /// The word of the space file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bayes => "bayes",
             Self::Bisect => "bisect",
-            Self::Random => "random",
-            Self::Grid => "grid",
         }
     }
 }

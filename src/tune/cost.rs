@@ -132,8 +132,6 @@ fn habits(plan: &Plan) -> (f64, f64, f64) {
         StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0),
         StrategyKind::Bayes => (most.min(8.0), 5.0, 2.0),
         StrategyKind::Bisect => (most, CLIMB, RACE),
-        StrategyKind::Random => (most, CLIMB, CLIMB),
-        StrategyKind::Grid => (all, CLIMB, CLIMB),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, PointResult, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Rig};
-use crate::search::{self, ALL_AT_ONCE, Ask, Heard, Observation, Query, Strategy, Tell, Traffic};
+use crate::search::{self, ALL_AT_ONCE, Ask, Heard, MakeStrategy, Observation, Query, Strategy, Tell, Traffic};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -42,6 +42,7 @@ pub struct Session<'a, R> {
     pub(super) bound: Vec<Point>,
     /// The defaults, once they started.
     defaults: Option<Point>,
+    make_strategy: MakeStrategy,
 }
 
 /// A question of the strategy on its way to a worker.
@@ -67,7 +68,14 @@ impl<'a, R: Rig> Session<'a, R> {
             lacks_cache: false,
             bound: Vec::new(),
             defaults: None,
+            make_strategy: search::strategy,
         }
+    }
+
+    /// Searches with another strategy than the plan's.
+    #[must_use]
+    pub fn with_strategy(self, make_strategy: MakeStrategy) -> Self {
+        Self { make_strategy, ..self }
     }
 
     /// The trial runner, for whoever has to stop it.
@@ -162,14 +170,14 @@ impl<'a, R: Rig> Session<'a, R> {
                 self.trial_runner.known_as(&point);
                 self.defaults = Some(point.clone());
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
-                let mut strategy = search::strategy(self.plan, seed, &point, first_rate);
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
                 Ok(Ok((point, strategy)))
             }
             Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
-                let mut strategy = search::strategy(self.plan, seed, &point, self.first_rate(None));
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, self.first_rate(None));
                 let asked = strategy.ask(&mut self.predictor(0), &[]);
                 if let Ask::Probe(query) = asked {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));

@@ -118,9 +118,19 @@ impl Engine {
             kv_cache_memory_bytes: None,
             prefix_caching: self.reuses(),
         };
-        let (borne, launch) = (u32::MAX, Launch::MEDIAN);
+        let (max_seqs_before_oom, launch) = (u32::MAX, Launch::MEDIAN);
         let (kernels, noise, misses) = (None, None, resent.map_or(0.0, |resent| 1.0 - resent.found));
-        Some(rig::Engine { costs: *costs, kernels, flags, limits, borne, noise, launch, age: 0.0, misses })
+        Some(rig::Engine {
+            costs: *costs,
+            kernels,
+            flags,
+            limits,
+            max_seqs_before_oom,
+            noise,
+            launch,
+            age: 0.0,
+            misses,
+        })
     }
 
     pub(super) fn bounds(&self) -> Bounds {

@@ -89,13 +89,8 @@ pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
 
 /// The coefficients of this vector.
 pub(super) fn unpack(x: &[f64]) -> StepCosts {
-    unpack_some(x, [true; COUNT])
-}
-
-/// The coefficients of this vector where they are free, zero elsewhere.
-pub(super) fn unpack_some(x: &[f64], free: [bool; COUNT]) -> StepCosts {
     let mut costs = StepCosts::default();
-    for (i, term) in TERMS.iter().enumerate().filter(|(i, _)| free[*i]) {
+    for (i, term) in TERMS.iter().enumerate() {
         *(term.of)(&mut costs) = if i < SHARES { value(&[x[i].clamp(-30.0, 3.0)], 0) } else { value(x, i) };
     }
     costs

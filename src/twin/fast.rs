@@ -334,8 +334,8 @@ pub struct FastReplay {
     context: u64,
     /// Sequences that ended in the last step and still take their places.
     lingering: usize,
-    strain: Pressure,
-    /// Whether a replay ends at the first strain by the KV cache.
+    pressure: Pressure,
+    /// Whether a replay ends when the KV cache is first full.
     gives_up: bool,
 }
 
@@ -364,17 +364,17 @@ impl FastReplay {
         answers.clear();
         let never = f64::INFINITY;
         answers.extend(requests.iter().map(|r| Answered { at: r.at, first: never, last: never }));
-        let strain = self.serve(costs, bounds, requests, takes, &mut Client { costs, answers });
+        let pressure = self.serve(costs, bounds, requests, takes, &mut Client { costs, answers });
         for ((answer, request), due) in answers.iter_mut().zip(requests).zip(&self.arrivals.due) {
             if request.follows.is_some() {
                 answer.at = *due;
             }
         }
-        strain
+        pressure
     }
 
     /// The same as [`Self::run`], which ends as soon as the KV cache was the limit: the answers are then of no use.
-    pub(super) fn run_until_strained(
+    pub(super) fn run_until_cache_full(
         &mut self,
         costs: &StepCosts,
         bounds: Bounds,
@@ -382,9 +382,9 @@ impl FastReplay {
         answers: &mut Vec<Answered>,
     ) -> Pressure {
         self.gives_up = true;
-        let strain = self.run(costs, bounds, requests, answers);
+        let pressure = self.run(costs, bounds, requests, answers);
         self.gives_up = false;
-        strain
+        pressure
     }
 
     /// The same without the way to the client: when the tokens left the engine.
@@ -413,7 +413,7 @@ impl FastReplay {
         self.documents.0.clear();
         (self.partial, self.held, self.context, self.lingering) = (None, 0, 0, 0);
         self.arrivals.begin(requests);
-        self.strain = Pressure::default();
+        self.pressure = Pressure::default();
         let kv = bounds.kv_tokens.unwrap_or(u64::MAX);
         let start = requests.first().map_or(0.0, |r| r.at);
         let (mut now, mut last, mut step) = (start, 0.0, 0_u64);
@@ -427,8 +427,8 @@ impl FastReplay {
                 continue;
             }
             let ended;
-            self.strain.most_decoding = self.strain.most_decoding.max(work.decoding);
-            self.strain.most_tokens = self.strain.most_tokens.max(work.decoding + work.prefill);
+            self.pressure.most_decoding = self.pressure.most_decoding.max(work.decoding);
+            self.pressure.most_tokens = self.pressure.most_tokens.max(work.decoding + work.prefill);
             if work.prefill > 0 {
                 let emitted = work.decoding + self.ready.len() as u64;
                 last = takes(costs.seconds(&work), emitted);
@@ -451,17 +451,17 @@ impl FastReplay {
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
             self.lingering = if costs.lingers() && still_running { ended } else { 0 };
-            self.strain.most_held = self.strain.most_held.max(self.held.min(kv));
+            self.pressure.most_held = self.pressure.most_held.max(self.held.min(kv));
             while self.held > kv && self.preempt(requests, step) {
-                self.strain.preemptions += 1;
+                self.pressure.preemptions += 1;
             }
-            if self.gives_up && self.strain.by_cache() {
+            if self.gives_up && self.pressure.by_cache() {
                 break;
             }
         }
-        self.strain.seconds = now - start;
-        self.strain.steps = step;
-        self.strain
+        self.pressure.seconds = now - start;
+        self.pressure.steps = step;
+        self.pressure
     }
 
     /// Decodes step after step; returns the time, the length of the last step, and its number. Most of a replay's time is spent here, so
@@ -513,7 +513,7 @@ impl FastReplay {
             };
             let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering;
             if budget == 0 || running >= bounds.max_num_seqs as usize {
-                self.strain.seqs_full += u64::from(running >= bounds.max_num_seqs as usize);
+                self.pressure.seqs_full += u64::from(running >= bounds.max_num_seqs as usize);
                 return (work, true);
             }
             let request = &requests[index as usize];
@@ -522,14 +522,14 @@ impl FastReplay {
             let possible = fits && request.prompt > 0 && request.output > 0;
             let needed = room(request, generated) + self.documents.adds(request);
             if possible && self.held + needed > kv {
-                self.strain.kv_full += 1;
+                self.pressure.kv_full += 1;
                 return (work, true);
             }
             if self.again.pop_front().is_none() {
                 self.arrivals.take(requests);
             }
             if possible {
-                self.strain.most_running = self.strain.most_running.max(running as u64 + 1);
+                self.pressure.most_running = self.pressure.most_running.max(running as u64 + 1);
                 self.held += needed;
                 self.documents.hold(request);
                 let computed = request.cached.min(request.prompt - 1);
@@ -651,7 +651,7 @@ mod tests {
 
     fn both(limits: Limits, requests: &[Sent]) -> (Vec<Answered>, Vec<Answered>, Pressure) {
         let mut fast = Vec::new();
-        let strain = FastReplay::default().run(&COSTS, limits.into(), requests, &mut fast);
+        let pressure = FastReplay::default().run(&COSTS, limits.into(), requests, &mut fast);
         let arrivals = requests.iter().enumerate().map(|(id, r)| Arrival {
             id: id as u64,
             due_s: r.at,
@@ -659,26 +659,26 @@ mod tests {
             output_tokens: r.output,
         });
         let slow = replay(COSTS, limits, arrivals);
-        (fast, slow.iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }).collect(), strain)
+        (fast, slow.iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }).collect(), pressure)
     }
 
     #[test]
     fn it_agrees_with_the_block_scheduler_to_the_last_step() {
         for (max_num_seqs, max_num_batched_tokens, rate) in [(256, 8192, 12.0), (16, 512, 6.0), (64, 2048, 30.0)] {
             let limits = Limits { max_num_seqs, max_num_batched_tokens, num_blocks: 60_000, block_size: 16 };
-            let (fast, slow, strain) = both(limits, &requests(3000, rate));
+            let (fast, slow, pressure) = both(limits, &requests(3000, rate));
             let differ =
                 fast.iter().zip(&slow).filter(|(a, b)| (a.first - b.first).abs() + (a.last - b.last).abs() > 1e-6);
             assert_eq!(differ.count(), 0, "{max_num_seqs} {max_num_batched_tokens}");
-            assert_eq!((strain.preemptions, strain.kv_full), (0, 0));
+            assert_eq!((pressure.preemptions, pressure.kv_full), (0, 0));
         }
     }
 
     #[test]
     fn a_small_cache_preempts_about_as_often_and_loses_nobody() {
         let limits = Limits { max_num_seqs: 256, max_num_batched_tokens: 2048, num_blocks: 1500, block_size: 16 };
-        let (fast, slow, strain) = both(limits, &requests(1000, 14.0));
-        assert!(strain.preemptions > 20 && strain.kv_full > 20, "{strain:?}");
+        let (fast, slow, pressure) = both(limits, &requests(1000, 14.0));
+        assert!(pressure.preemptions > 20 && pressure.kv_full > 20, "{pressure:?}");
         assert!(fast.iter().all(|a| a.first <= a.last && a.last.is_finite()));
         let mean = |answers: &[Answered]| answers.iter().map(|a| a.last).sum::<f64>() / answers.len() as f64;
         assert!((mean(&fast) / mean(&slow)).ln().abs() < 0.03, "{} {}", mean(&fast), mean(&slow));
@@ -710,15 +710,15 @@ mod tests {
     #[test]
     fn a_shared_document_takes_its_room_once() {
         let one = Sent { at: 1.0, prompt: 400, cached: 320, shared: 320, document: 1, output: 40, ..Sent::default() };
-        let strained = |kv: u64, requests: &[Sent]| {
+        let cache_full = |kv: u64, requests: &[Sent]| {
             let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(kv) };
             FastReplay::default().run(&COSTS, bounds, requests, &mut Vec::new()).by_cache()
         };
         // 320 for the document, 80 + 40 + half a block for each of three.
         let same = [one; 3];
-        assert!(!strained(320 + 3 * 128, &same) && strained(320 + 3 * 128 - 16, &same));
+        assert!(!cache_full(320 + 3 * 128, &same) && cache_full(320 + 3 * 128 - 16, &same));
         let others = [one, Sent { document: 2, ..one }, one];
-        assert!(strained(320 + 3 * 128, &others), "another document takes room of its own");
+        assert!(cache_full(320 + 3 * 128, &others), "another document takes room of its own");
     }
 
     #[test]
@@ -727,12 +727,12 @@ mod tests {
         let opens = Sent { at: 1.0, prompt: 300, output: 20, ..Sent::default() };
         let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, document: 0, output: 5 };
         let mut answers = Vec::new();
-        let strain = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
+        let pressure = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
         assert!(
             (answers[1].at - answers[0].last - 2.0).abs() < 1e-9 && answers[1].first > answers[1].at,
             "{answers:?}"
         );
-        assert!(!strain.by_cache(), "{strain:?}");
+        assert!(!pressure.by_cache(), "{pressure:?}");
         let crowd = [opens, Sent { at: 1.0, shared: 0, follows: None, ..turn }];
         assert!(FastReplay::default().run(&COSTS, bounds, &crowd, &mut answers).by_cache());
     }

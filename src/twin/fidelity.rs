@@ -13,8 +13,8 @@ const MOST_BY_BLOCKS: usize = 30_000;
 /// How a replay was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReplayFidelity {
-    /// How the sums strained, up to the first time by the KV cache where it was then repeated block by block.
-    pub strain: Pressure,
+    /// The load on the engine in the replay by sums; up to the first full KV cache where it was then repeated block by block.
+    pub pressure: Pressure,
     /// Whether it was repeated block by block.
     pub by_blocks: bool,
 }
@@ -22,7 +22,7 @@ pub struct ReplayFidelity {
 impl ReplayFidelity {
     /// Whether the KV cache was the limit and the replay does not know what that does.
     pub fn out_of_scope(&self) -> bool {
-        !self.by_blocks && self.strain.by_cache()
+        !self.by_blocks && self.pressure.by_cache()
     }
 }
 
@@ -37,12 +37,14 @@ pub fn careful(
 ) -> ReplayFidelity {
     let follow = || requests.iter().any(|r| r.follows.is_some());
     let blocks = bounds.limits(DEFAULT_BLOCK).filter(|_| cached_share(requests) <= MUCH_CACHED && !follow());
-    let strain = match blocks {
+    let pressure = match blocks {
         // What the sums say of a cache that limits is thrown away.
-        Some(_) => memory.run_until_strained(costs, bounds, requests, answers),
+        Some(_) => memory.run_until_cache_full(costs, bounds, requests, answers),
         None => memory.run(costs, bounds, requests, answers),
     };
-    let Some(limits) = blocks.filter(|_| strain.by_cache()) else { return ReplayFidelity { strain, by_blocks: false } };
+    let Some(limits) = blocks.filter(|_| pressure.by_cache()) else {
+        return ReplayFidelity { pressure, by_blocks: false };
+    };
     let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
         id: id as u64,
         due_s: r.at,
@@ -55,7 +57,7 @@ pub fn careful(
         first: r.first,
         last: r.last,
     }));
-    ReplayFidelity { strain, by_blocks: true }
+    ReplayFidelity { pressure, by_blocks: true }
 }
 
 fn cached_share(requests: &[Sent]) -> f64 {
@@ -94,7 +96,7 @@ mod tests {
         let (roomy, by_sums) = run(bounds(100_000), &requests(0));
         assert!(!roomy.by_blocks && !roomy.out_of_scope());
         let (tight, by_blocks) = run(bounds(640), &requests(0));
-        assert!(tight.by_blocks && !tight.out_of_scope() && tight.strain.kv_full > 0, "{tight:?}");
+        assert!(tight.by_blocks && !tight.out_of_scope() && tight.pressure.kv_full > 0, "{tight:?}");
         assert_eq!((by_sums.len(), by_blocks.len()), (600, 600));
         assert!(by_blocks.last().unwrap().first > by_sums.last().unwrap().first, "requests wait for room");
         let (shared, _) = run(bounds(640), &requests(100));

@@ -70,7 +70,7 @@ pub(super) struct Slope {
 struct Visited {
     x: Vec<f64>,
     loss: f64,
-    glimpses: Vec<ProbeReplay>,
+    replays: Vec<ProbeReplay>,
 }
 
 impl<'a> Loss<'a> {
@@ -88,11 +88,11 @@ impl<'a> Loss<'a> {
         self.replays.get().div_ceil(self.probes.len().max(1) as u64)
     }
 
-    pub(super) fn glimpses(&self, costs: &StepCosts) -> Vec<ProbeReplay> {
-        (0..self.probes.len()).map(|probe| self.glimpse(probe, costs)).collect()
+    pub(super) fn replay_all(&self, costs: &StepCosts) -> Vec<ProbeReplay> {
+        (0..self.probes.len()).map(|probe| self.replay_probe(probe, costs)).collect()
     }
 
-    fn glimpse(&self, probe: usize, costs: &StepCosts) -> ProbeReplay {
+    fn replay_probe(&self, probe: usize, costs: &StepCosts) -> ProbeReplay {
         let p = &self.probes[probe];
         let steps = steps(p, costs);
         if self.steps_alone {
@@ -100,9 +100,9 @@ impl<'a> Loss<'a> {
         }
         self.replays.set(self.replays.get() + 1);
         let mut left = Vec::new();
-        let strain = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
+        let pressure = self.memory.borrow_mut().left(costs, p.bounds(), p.sent(), &mut left);
         let residuals = self.residuals(probe, left.iter().zip(p.sent()).map(|(l, s)| l.answered(s, costs)));
-        ProbeReplay { residuals, steps, left, most_tokens: strain.most_tokens }
+        ProbeReplay { residuals, steps, left, most_tokens: pressure.most_tokens }
     }
 
     /// The residuals of a probe that is answered like this.
@@ -131,21 +131,21 @@ impl<'a> Loss<'a> {
 
     /// The negative log likelihood of these costs.
     pub(super) fn likelihood(&self, costs: &StepCosts) -> f64 {
-        likelihood(&self.glimpses(costs))
+        likelihood(&self.replay_all(costs))
     }
 
     fn visit(&self, x: Vec<f64>) -> Visited {
-        let glimpses = self.glimpses(&coefficients::unpack(&x));
-        Visited { loss: likelihood(&glimpses) + self.prior(&x), x, glimpses }
+        let replays = self.replay_all(&coefficients::unpack(&x));
+        Visited { loss: likelihood(&replays) + self.prior(&x), x, replays }
     }
 
     /// Gradient and curvature at a point, as Gauss and Newton take them, with the weights of the Laplace distribution.
-    fn slope(&self, Visited { x, glimpses, .. }: &Visited) -> Slope {
-        let derivatives = self.derivatives(x, glimpses);
-        let (widths, _) = widths(glimpses);
+    fn slope(&self, Visited { x, replays, .. }: &Visited) -> Slope {
+        let derivatives = self.derivatives(x, replays);
+        let (widths, _) = widths(replays);
         let mut gradient = vec![0.0; COUNT];
         let mut curvature = vec![vec![0.0; COUNT]; COUNT];
-        for (r, derivatives) in glimpses.iter().flat_map(|g| &g.residuals).zip(&derivatives) {
+        for (r, derivatives) in replays.iter().flat_map(|g| &g.residuals).zip(&derivatives) {
             for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
                 let Some(value) = value else { continue };
                 let weight = 1.0 / (magnitude(value) * widths[which]);
@@ -157,7 +157,7 @@ impl<'a> Loss<'a> {
             }
         }
         let derivatives = self.derivatives_of_steps(x);
-        let all = glimpses.iter().flat_map(|g| &g.steps);
+        let all = replays.iter().flat_map(|g| &g.steps);
         for ((of_step, value), derivatives) in all.zip(&derivatives) {
             let weight = of_step / (magnitude(*value) * widths[2]);
             for ((da, gradient), row) in derivatives.iter().zip(&mut gradient).zip(&mut curvature) {
@@ -188,10 +188,10 @@ impl<'a> Loss<'a> {
         derivatives
     }
 
-    /// How the two residuals of every request change at a point with these glimpses. A probe is replayed again only where a coefficient
+    /// How the two residuals of every request change at a point with these replays of its probes. A probe is replayed again only where a coefficient
     /// changes what its engine does.
-    pub(super) fn derivatives(&self, x: &[f64], glimpses: &[ProbeReplay]) -> Derivatives {
-        let mut derivatives = vec![[[0.0; COUNT]; 2]; glimpses.iter().map(|g| g.residuals.len()).sum()];
+    pub(super) fn derivatives(&self, x: &[f64], replays: &[ProbeReplay]) -> Derivatives {
+        let mut derivatives = vec![[[0.0; COUNT]; 2]; replays.iter().map(|g| g.residuals.len()).sum()];
         let rate = |high: f64, low: f64| (high - low) / (2.0 * WIDTH);
         for a in 0..COUNT {
             let moved = |by: f64| {
@@ -201,16 +201,16 @@ impl<'a> Loss<'a> {
             };
             let (high, low) = (moved(WIDTH), moved(-WIDTH));
             let mut rest = &mut derivatives[..];
-            for (probe, glimpse) in glimpses.iter().enumerate() {
-                let (own, others) = rest.split_at_mut(glimpse.residuals.len());
+            for (probe, replayed) in replays.iter().enumerate() {
+                let (own, others) = rest.split_at_mut(replayed.residuals.len());
                 rest = others;
                 let moved = |costs: &StepCosts| match coefficients::changes(a) {
-                    Changes::Steps => Some(self.glimpse(probe, costs).residuals),
-                    Changes::StepsAbove(tokens) if glimpse.most_tokens <= tokens => None,
-                    Changes::StepsAbove(_) => Some(self.glimpse(probe, costs).residuals),
+                    Changes::Steps => Some(self.replay_probe(probe, costs).residuals),
+                    Changes::StepsAbove(tokens) if replayed.most_tokens <= tokens => None,
+                    Changes::StepsAbove(_) => Some(self.replay_probe(probe, costs).residuals),
                     Changes::Delivery => {
                         let sent = self.probes[probe].sent();
-                        let answers = glimpse.left.iter().zip(sent).map(|(l, s)| l.answered(s, costs));
+                        let answers = replayed.left.iter().zip(sent).map(|(l, s)| l.answered(s, costs));
                         Some(self.residuals(probe, answers))
                     }
                 };
@@ -255,8 +255,8 @@ impl<'a> Loss<'a> {
     }
 }
 
-fn likelihood(glimpses: &[ProbeReplay]) -> f64 {
-    let (widths, counts) = widths(glimpses);
+fn likelihood(replays: &[ProbeReplay]) -> f64 {
+    let (widths, counts) = widths(replays);
     counts.iter().zip(widths).map(|(count, width)| count * width.ln()).sum()
 }
 
@@ -275,13 +275,13 @@ fn magnitude(residual: f64) -> f64 {
 }
 
 /// The mean magnitude of the residuals of first tokens, of later ones and of steps, and how many there are.
-fn widths(glimpses: &[ProbeReplay]) -> ([f64; 3], [f64; 3]) {
+fn widths(replays: &[ProbeReplay]) -> ([f64; 3], [f64; 3]) {
     let (mut sums, mut counts) = ([0.0; 3], [0.0; 3]);
-    for (weight, value) in glimpses.iter().flat_map(|g| &g.steps) {
+    for (weight, value) in replays.iter().flat_map(|g| &g.steps) {
         sums[2] += weight * magnitude(*value);
         counts[2] += weight;
     }
-    for r in glimpses.iter().flat_map(|g| &g.residuals) {
+    for r in replays.iter().flat_map(|g| &g.residuals) {
         for (which, value) in [(0, Some(r.ttft)), (1, r.tpot)] {
             if let Some(value) = value {
                 sums[which] += magnitude(value);

@@ -1,9 +1,8 @@
 //! The twin: a discrete-event model of a continuous-batching engine, in virtual time or behind HTTP.
 //!
-//! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and hours of traffic are replayed with. Only
+//! `scheduler` knows every block of the KV cache; `fast` knows sums alone and is what a fit and long-run replays use. Only
 //! `server` has a clock, only `noise` and `speculation` draw, from a seed, and only `profiles` reads files; all else is pure.
 
-mod aggregates;
 mod blocks;
 mod calendar;
 mod coefficients;
@@ -12,7 +11,6 @@ mod fast;
 mod fidelity;
 mod fit;
 mod flags;
-mod history;
 mod kernels;
 mod linear;
 mod loss;
@@ -27,10 +25,8 @@ mod served;
 pub mod server;
 mod speculation;
 mod steps;
-mod summaries;
 mod uncertainty;
 
-pub use aggregates::{Aggregate, Aggregates};
 #[cfg(test)]
 pub(crate) use costs::NO_COSTS;
 pub use costs::{StepCosts, StepWork};
@@ -38,16 +34,14 @@ pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
 pub use fidelity::{ReplayFidelity, careful};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
 pub use flags::{EngineFlags, FlagError};
-pub use history::{History, HistoryRun, ReplayedRun};
 pub use kernels::{Kernels, Prompts};
 pub use noise::{Launch, Noise, Unsteady};
 pub use observed::{Observed, Probe};
 pub use profile::{EngineDefaults, Limits, Memory, MemoryFailure, Profile, Start};
 pub use profiles::ProfileError;
-pub use replay::{Arrival, Replayed, replay, replay_on};
+pub use replay::{Arrival, Replayed, replay, replay_in, replay_on};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use served::Served;
 pub use speculation::{Drafted, Speculation};
 pub use steps::{SeenSteps, seen_steps};
-pub use summaries::{SummaryFit, SummaryFitError, SummaryTerms, fit_summaries};

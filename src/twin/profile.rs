@@ -274,12 +274,12 @@ mod tests {
     #[test]
     fn in_a_narrow_band_an_engine_starts_and_runs_out_of_memory_under_load() {
         let p = Profile::named("h200-llama8b").unwrap();
-        let borne = |share| {
+        let max_seqs = |share| {
             let flags = EngineFlags { gpu_memory_utilization: share, ..p.defaults.into() };
             p.limits_under(&flags).map(|_| p.max_seqs_before_oom(&flags))
         };
-        assert!(borne(0.92).unwrap() > 1024, "the defaults bear as many as the cap admits");
-        assert!(borne(0.99).unwrap() < 1024);
-        assert!(matches!(borne(0.995), Err(MemoryFailure::OutOfMemory { .. })));
+        assert!(max_seqs(0.92).unwrap() > 1024, "the defaults bear as many as the cap admits");
+        assert!(max_seqs(0.99).unwrap() < 1024);
+        assert!(matches!(max_seqs(0.995), Err(MemoryFailure::OutOfMemory { .. })));
     }
 }

@@ -46,16 +46,14 @@ pub fn replay_on(
     limits: Limits,
     arrivals: impl IntoIterator<Item = Arrival>,
 ) -> Vec<Replayed> {
-    serve(&mut Scheduler::new(costs, limits).on(kernels).sparing(true), &costs, arrivals, |_, _| ())
+    replay_in(&mut Scheduler::new(costs, limits).on(kernels).sparing(true), &costs, arrivals)
 }
 
-/// Serves the arrivals on an idle scheduler, whose steps cost what is given here too, and leaves it idle. `gap` hears of every step its
-/// seconds and the number of streams that waited so long for their next token.
-pub(super) fn serve(
+/// The same on an idle scheduler, whose steps cost what is given here too. It is left idle, with its prefix cache as it is then.
+pub fn replay_in(
     scheduler: &mut Scheduler,
     costs: &StepCosts,
     arrivals: impl IntoIterator<Item = Arrival>,
-    mut gap: impl FnMut(f64, u64),
 ) -> Vec<Replayed> {
     let mut arrivals = arrivals.into_iter().peekable();
     let mut done: Vec<Replayed> = Vec::with_capacity(arrivals.size_hint().0);
@@ -78,20 +76,17 @@ pub(super) fn serve(
         now += step.seconds;
         last = step.seconds;
         let emitted = step.tokens;
-        let mut streams = emitted;
         for position in step.emitted {
             let request = &mut done[position as usize];
             if request.first.is_infinite() {
                 request.first = now + costs.first_delivery(emitted);
                 request.cached_tokens = scheduler.cached_tokens(position).unwrap_or(0);
-                streams -= 1;
             }
         }
         for position in step.finished {
             let request = &mut done[position as usize];
             request.last = (now + costs.last_delivery(emitted)).max(request.first);
         }
-        gap(step.seconds, streams);
     }
 }
 

@@ -52,7 +52,7 @@ impl Residuals {
     /// The residuals at a point.
     pub(super) fn of(loss: &Loss, x: &[f64], probes: &[Probe]) -> Self {
         let costs = coefficients::unpack(x);
-        let all: Vec<Residual> = loss.glimpses(&costs).into_iter().flat_map(|glimpse| glimpse.residuals).collect();
+        let all: Vec<Residual> = loss.replay_all(&costs).into_iter().flat_map(|replayed| replayed.residuals).collect();
         let ttft_sd = robust_sd(all.iter().map(|r| r.ttft));
         let tpot_sd = robust_sd(all.iter().filter_map(|r| r.tpot));
         let far = |r: &&Residual| {

@@ -72,7 +72,7 @@ struct Sequence {
     preemptions: u32,
     blocks: Vec<u32>,
     hashes: Vec<u64>,
-    /// How many of `hashes` the pool was told.
+    /// How many of `hashes` the pool knows.
     remembered: usize,
     /// Tokens that it decodes in steps that are not booked one by one; see [`Scheduler::steady`].
     span: u32,
@@ -83,7 +83,7 @@ impl Sequence {
         self.prompt + self.generated
     }
 
-    /// Books so many tokens of its span.
+    /// Counts so many tokens of its span.
     fn settle(&mut self, tokens: u32) {
         self.generated += tokens;
         self.computed += tokens;
@@ -311,7 +311,7 @@ impl Scheduler {
         (budget, counted_down, preempted)
     }
 
-    /// Books what a sequence has decoded of its span, of which so much is left.
+    /// Counts what a sequence has decoded of its span, of which so much is left.
     fn settle(&mut self, slot: u32, left: u32) {
         let sequence = &mut self.slots[slot as usize];
         if sequence.span > 0 {

@@ -52,9 +52,9 @@ impl Served {
                 cached[turn.at] = held(prompt(turn.at), known, block);
             }
         }
-        let told = records.iter().any(|r| r.tokens_cached.is_some());
+        let by_answers = records.iter().any(|r| r.tokens_cached.is_some());
         let (mut resent, mut apart) = (resent, true);
-        if told {
+        if by_answers {
             cached.iter_mut().zip(records).for_each(|(cached, r)| *cached = r.tokens_cached.unwrap_or(*cached));
             resent = resent.map(|resent| Resent { found: found(records, &later, &cached, prompt), ..resent });
         } else if let Some(share) = counted_share.filter(|_| block.is_some()) {
@@ -106,7 +106,7 @@ fn resent(records: &[RequestRecord], later: &[Later], prompt: impl Fn(usize) -> 
     })
 }
 
-/// The share of resent answers that the cache held, by what each request was told.
+/// The share of resent answers that the cache held, by what each request was by_answers.
 fn found(records: &[RequestRecord], later: &[Later], cached: &[u32], prompt: impl Fn(usize) -> u32) -> f64 {
     let (mut held, mut resent) = (0.0, 0.0);
     for turn in later {

@@ -29,9 +29,9 @@ struct Group {
 /// The covariance of the fitted vector.
 pub(super) fn covariance(loss: &Loss, x: &[f64], probes: &[Probe]) -> Matrix {
     let mut information = vec![vec![0.0; COUNT]; COUNT];
-    let glimpses = loss.glimpses(&coefficients::unpack(x));
-    let derivatives = loss.derivatives(x, &glimpses);
-    let residuals: Vec<Residual> = glimpses.into_iter().flat_map(|glimpse| glimpse.residuals).collect();
+    let replays = loss.replay_all(&coefficients::unpack(x));
+    let derivatives = loss.derivatives(x, &replays);
+    let residuals: Vec<Residual> = replays.into_iter().flat_map(|replayed| replayed.residuals).collect();
     for which in 0..2 {
         let groups = groups(&residuals, &derivatives, probes, which);
         let squares: f64 = groups.iter().map(|g| g.residual.powi(2)).sum();

@@ -98,17 +98,10 @@ fn mistakes_are_said_before_anything_is_fitted() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("summary.json", r#"{"completed": 60, "p99_ttft_ms": 92.9}"#);
     write("mine.toml", "");
-    summary(folder.path(), "whole.json", 4.0, 40.0, 9.0);
-    let turns =
-        "starters = 2\nstarter_tokens = 100\nturns = 3\nquestion_tokens = 9\noutput_tokens = 8\nthink_time = \"1s\"\n";
-    write("turns.toml", &format!("[workload]\nkind = \"conversations\"\n{turns}"));
     short(folder.path(), "def_r15.16_d40_s11.csv", 20);
     let csv = "def_r15.16_d40_s11.csv";
     for (arguments, parts) in [
         (&["summary.json"][..], &["summary.json", "only their summary", "--save-detailed", "bench --out"][..]),
-        (&["whole.json"], &["whole.json", "only their summary", "--workload FILE"]),
-        (&["whole.json", "--workload", "turns.toml"], &["turns.toml", "conversations follow from answers", "hint"]),
-        (&["whole.json", "--workload", "nothing.toml"], &["nothing.toml"]),
         (&[csv, "--set", "block-size=32"], &["block-size", "max-num-seqs", "kv-tokens"]),
         (&["x.csv,block-size=32"], &["block-size", "max-num-seqs", "kv-tokens"]),
         (&["nothing.csv"], &["nothing.csv"]),
@@ -128,66 +121,4 @@ fn mistakes_are_said_before_anything_is_fitted() {
         }
     }
     assert!(!folder.path().join("new.toml").exists());
-}
-
-/// A result of `vllm bench serve` without requests, as an imaginary engine would have made it.
-fn summary(folder: &Path, name: &str, rate: f64, ttft: f64, tpot: f64) {
-    let result = serde_json::json!({
-        "backend": "vllm", "request_rate": rate, "burstiness": 1.0, "max_concurrency": null, "num_prompts": 24, "completed": 24,
-        "total_input_tokens": 4800, "total_output_tokens": 192,
-        "mean_ttft_ms": ttft, "median_ttft_ms": ttft, "p99_ttft_ms": 1.6 * ttft,
-        "mean_tpot_ms": tpot, "median_tpot_ms": tpot, "p99_tpot_ms": 1.4 * tpot,
-    });
-    std::fs::write(folder.join(name), result.to_string()).unwrap();
-}
-
-#[test]
-fn summaries_become_a_profile_once_it_is_said_what_was_asked() {
-    let folder = tempfile::tempdir().unwrap();
-    summary(folder.path(), "slow.json", 4.0, 40.0, 9.0);
-    summary(folder.path(), "fast.json", 30.0, 60.0, 14.0);
-    let workload = |name: &str, input: u32| {
-        let text = format!("[workload]\nkind = \"random\"\ninput_tokens = {input}\noutput_tokens = 8\n");
-        std::fs::write(folder.path().join(name), text).unwrap();
-    };
-    workload("asked.toml", 200);
-    workload("other.toml", 500);
-    let arguments = |workload: &'static str| {
-        ["calibrate", "slow.json", "fast.json", "--base", "h200-llama8b", "--workload", workload, "--out", "mine.toml"]
-    };
-    let refused = autotune(folder.path(), &arguments("other.toml"));
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("500 tokens a prompt") && said(&refused).contains("200"), "{}", said(&refused));
-
-    let made = autotune(folder.path(), &arguments("asked.toml"));
-    assert!(made.status.success(), "{}", said(&made));
-    let text = said(&made);
-    for part in
-        ["fitting 2 summaries", "slow.json  summary, fitted", "p50 off by: TTFT", "knows nothing of its arrivals"]
-    {
-        assert!(text.contains(part), "{part} is missing in\n{text}");
-    }
-    let profile = Profile::find(folder.path().join("mine.toml").to_str().unwrap()).unwrap();
-    let source = "fitted to 2 summaries of vllm bench serve, whose requests were drawn anew (slow.json, fast.json)";
-    assert!(profile.source.starts_with(source), "{}", profile.source);
-    assert!((3e-3..14e-3).contains(&profile.costs.base), "{:?}", profile.costs);
-}
-
-#[test]
-fn beside_requests_summaries_are_only_predicted() {
-    let folder = tempfile::tempdir().unwrap();
-    summary(folder.path(), "slow.json", 4.0, 40.0, 9.0);
-    let text = "[workload]\nkind = \"random\"\ninput_tokens = 200\noutput_tokens = 8\n";
-    std::fs::write(folder.path().join("asked.toml"), text).unwrap();
-    let csv = "def_r15.16_d40_s11.csv";
-    short(folder.path(), csv, 130);
-    let both = ["calibrate", csv, "slow.json", "--base", "h200-llama8b"];
-    let refused = autotune(folder.path(), &both);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("--workload FILE"), "{}", said(&refused));
-    let made = autotune(folder.path(), &[&both[..], &["--workload", "asked.toml"]].concat());
-    assert!(made.status.success(), "{}", said(&made));
-    for part in ["fitting 1 probes with 130 requests", "summary, predicted", "summaries only predicted"] {
-        assert!(said(&made).contains(part), "{part} is missing in\n{}", said(&made));
-    }
 }

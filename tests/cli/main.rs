@@ -12,6 +12,7 @@ mod calibrate;
 mod export;
 mod failures;
 mod kills;
+mod lab;
 mod lend;
 mod listen;
 mod live;

@@ -10,8 +10,6 @@ step() { printf '\n== %s   [%d s so far]\n' "$*" "$SECONDS"; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-step "the binary as jobs/Dockerfile builds it, with every optimisation"
-tests/real/portable.sh
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"
@@ -27,6 +25,6 @@ tests/real/paired_on_cpu.sh
 step "a whole session on real vLLM, and its answer driven afterwards"
 "$AUTOTUNE" --space search-spaces/vllm-cpu.toml --out "$out/session"
 AUTOTUNE=$AUTOTUNE OUT=$out/truth python3 tests/real/truth.py "$out/session" search-spaces/vllm-cpu.toml
-step "the search beside random points on real vLLM"
-tests/real/bayes_beside_random.sh
+step "the search beside bisection on real vLLM"
+tests/real/bayes_beside_bisect.sh
 step "all of the longer checks passed"

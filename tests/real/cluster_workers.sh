@@ -83,9 +83,9 @@ if part look "looking without touching"; then
   check "it says that a GPU must be free elsewhere" grep -q "2 workers tune at once.*gives the GPUs of 1, and the other needs free ones elsewhere" "$out/dry.log"
   check "and touches nothing" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
   check "what autotune job render prints, the server takes" bash -c "'$AUTOTUNE' job render --deployment chat --workers 2 --space $out/space.toml --image autotune:test --results results | kubectl apply --dry-run=server --validate=strict -f -"
-  code=0; run --strategy random > "$out/strategy.log" 2>&1 || code=$?; logs=strategy
+  code=0; run --strategy bisect > "$out/strategy.log" 2>&1 || code=$?; logs=strategy
   check "a strategy that cannot use them is a usage mistake" is 2 "echo $code"
-  check "and named" tells "the strategy random waits for each answer"
+  check "and named" tells "the strategy bisect waits for each answer"
   code=0; "${job[@]:0:${#job[@]}-1}" 0 > "$out/none.log" 2>&1 || code=$?
   check "no worker at all is a usage mistake" is 2 "echo $code"
   kubectl create service clusterip autotune-chat --tcp=80 > /dev/null

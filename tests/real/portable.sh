@@ -19,7 +19,7 @@ if [ "${1:-}" != --inside ]; then
     build=$(sed -n 's/^RUN //p' jobs/Dockerfile)
     echo "== $build"
     CARGO_TARGET_DIR=$PWD/target/portable bash -c "$build"
-    AUTOTUNE=$PWD/target/portable/x86_64-unknown-linux-gnu/release/autotune
+    AUTOTUNE=$PWD/target/portable/x86_64-unknown-linux-gnu/dist/autotune
   fi
   exec unshare "${spaces[@]}" bash tests/real/portable.sh --inside "$AUTOTUNE" "${#own[@]}"
 fi

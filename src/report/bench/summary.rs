@@ -44,11 +44,11 @@ pub struct Summary {
     pub goodput: Option<Rate>,
     /// The limits that goodput asks for, in words.
     pub goodput_limits: Option<String>,
-    /// Prompt tokens of the completed requests; none where one of them was not told.
+    /// Prompt tokens of the completed requests; none where one of them is not known.
     pub input_tokens: Option<u64>,
-    /// Answer tokens of the completed requests; none where one of them was not told.
+    /// Answer tokens of the completed requests; none where one of them is not known.
     pub output_tokens: Option<u64>,
-    /// Prompt tokens of the answers that ended within the window, per second. Tokens are only told with a whole answer and count there as a
+    /// Prompt tokens of the answers that ended within the window, per second. Tokens are known only of a whole answer and count there as a
     /// whole, so that an answer across an edge of the window counts in full or not at all.
     pub input_throughput: Option<TokenRate>,
     /// Answer tokens of the same answers, per second.

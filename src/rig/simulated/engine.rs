@@ -24,7 +24,7 @@ pub(crate) struct Engine {
     pub(crate) flags: EngineFlags,
     pub(crate) limits: Limits,
     /// Sequences that may run at once before the memory is exhausted.
-    pub(crate) borne: u32,
+    pub(crate) max_seqs_before_oom: u32,
     pub(crate) noise: Option<Noise>,
     pub(crate) launch: Launch,
     /// Seconds since the launch when the traffic begins.
@@ -133,9 +133,9 @@ fn shares(plan: &WorkloadPlan) -> bool {
     !matches!(&plan.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
 }
 
-/// Whoever keeps the books of what an engine serves; times in seconds from the start of the traffic.
+/// Hears what an engine serves; times in seconds from the start of the traffic.
 pub(crate) trait ServeObserver {
-    /// Whether they want to hear of tokens between the first and the last of a request.
+    /// Whether it hears of tokens between the first and the last of a request.
     const EVERY_TOKEN: bool;
 
     /// A request is sent, with a prompt of so many tokens.
@@ -168,11 +168,11 @@ impl Engine {
         scheduler
     }
 
-    /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
+    /// Serves the traffic in virtual time; out of memory is an error with its diagnosis.
     pub(crate) fn serve<B: ServeObserver>(
         &self,
         mut traffic: Traffic,
-        books: &mut B,
+        observer: &mut B,
         seed: u64,
     ) -> Result<Served, Failure> {
         let costs = &self.costs;
@@ -188,11 +188,11 @@ impl Engine {
                 let Some(planned) = traffic.take() else { break };
                 let shape = traffic.shape_of(&planned, self);
                 let tokens = shape.tokens;
-                books.sent(&planned, tokens);
+                observer.sent(&planned, tokens);
                 let fits = u64::from(tokens) + u64::from(planned.output_tokens) <= u64::from(self.flags.max_model_len);
                 if !(fits && scheduler.admit(u64::from(planned.id), shape, planned.output_tokens)) {
                     traffic.source.answered(planned.id, Seconds(now), None);
-                    books.refused(planned.id, now);
+                    observer.refused(planned.id, now);
                 }
             }
             let Some(step) = scheduler.step() else {
@@ -205,18 +205,18 @@ impl Engine {
             now += last;
             let counters = scheduler.counters();
             let batch = counters.running + step.finished.len() as u32;
-            if batch > self.borne {
-                return Err(died(batch, self.borne, now));
+            if batch > self.max_seqs_before_oom {
+                return Err(died(batch, self.max_seqs_before_oom, now));
             }
             peaks.see(batch, counters.waiting, counters.kv_usage);
             let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
-            step.emitted.into_iter().for_each(|id| books.token(id as u32, first, later));
+            step.emitted.into_iter().for_each(|id| observer.token(id as u32, first, later));
             for id in step.finished {
-                let tokens = books.finished(id as u32, scheduler.cached_tokens(id));
+                let tokens = observer.finished(id as u32, scheduler.cached_tokens(id));
                 let words = if traffic.resends_words { answer(tokens) } else { String::new() };
                 traffic.source.answered(id as u32, Seconds(now), Some(&words));
             }
-            if let Err(complete) = books.go_on(now, traffic.next_due().is_some()) {
+            if let Err(complete) = observer.go_on(now, traffic.next_due().is_some()) {
                 break complete;
             }
         };
@@ -250,8 +250,9 @@ impl Peaks {
     }
 }
 
-fn died(batch: u32, borne: u32, now: f64) -> Failure {
-    let says = format!("out of memory under load: {batch} sequences ran, and there is memory for {borne}");
+fn died(batch: u32, max_seqs_before_oom: u32, now: f64) -> Failure {
+    let says =
+        format!("out of memory under load: {batch} sequences ran, and there is memory for {max_seqs_before_oom}");
     let diagnosis = Diagnosis { cause: Cause::OutOfMemory, line: None, says, consequence: Consequence::MemoryBound };
     Failure { diagnosis, took: Seconds(now) }
 }

@@ -22,7 +22,7 @@ use crate::workload::{self, Demand, Material, Pace};
 use engine::Served;
 pub(crate) use engine::{Engine, ServeObserver, Traffic};
 use records::Records;
-pub use shape::prompt_shape;
+pub(crate) use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
@@ -109,9 +109,20 @@ impl SimulatedRig {
             };
             diagnosis(cause, consequence, failure.to_string())
         })?;
-        let (borne, Profile { costs, noise, .. }) = (self.profile.max_seqs_before_oom(&flags), &self.profile);
+        let (max_seqs_before_oom, Profile { costs, noise, .. }) =
+            (self.profile.max_seqs_before_oom(&flags), &self.profile);
         let (kernels, misses) = (self.profile.kernels(), self.misses);
-        Ok(Engine { costs: *costs, kernels, flags, limits, borne, noise: *noise, launch, age: 0.0, misses })
+        Ok(Engine {
+            costs: *costs,
+            kernels,
+            flags,
+            limits,
+            max_seqs_before_oom,
+            noise: *noise,
+            launch,
+            age: 0.0,
+            misses,
+        })
     }
 
     /// An engine that was launched with larger limits and has those of a point; its KV cache live_unsupported_reason.
@@ -174,7 +185,7 @@ impl SimulatedRig {
         Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
     }
 
-    /// Serves the traffic in virtual time; an engine that dies of its memory is told by its diagnosis.
+    /// Serves the traffic in virtual time; out of memory is an error with its diagnosis.
     fn drive(
         &self,
         engine: &Engine,

@@ -7,7 +7,7 @@ mod orders;
 use self::known::Known;
 use super::*;
 use crate::settings::{StrategyKind, parse};
-use crate::space::{Constraint, Grid, Parameter, Space, Value};
+use crate::space::{Parameter, Space, Value};
 
 /// The engine: what points keep, and which of them fail.
 struct Fake<'a> {

@@ -240,7 +240,7 @@ fn a_sparing_scheduler_does_the_same_and_tells_first_and_last_tokens() {
         let limits = (1 + roll(12), 6 + roll(30), 12 + roll(60));
         let (mut full, mut sparing) =
             (scheduler(limits.0, limits.1, limits.2), scheduler(limits.0, limits.1, limits.2).sparing(true));
-        let mut told: HashMap<u64, (u32, u32)> = HashMap::new();
+        let mut counts: HashMap<u64, (u32, u32)> = HashMap::new();
         for id in 0..400 {
             if roll(3) == 0 {
                 let (prompt, output) = (named(1 + roll(36), u64::from(roll(3))), 1 + roll(40));
@@ -258,14 +258,14 @@ fn a_sparing_scheduler_does_the_same_and_tells_first_and_last_tokens() {
             let (Some(all), Some(some)) = (all, some) else { continue };
             assert_eq!(all.tokens, all.emitted.len() as u64);
             for id in all.emitted {
-                let (listed, left_out) = told.entry(id).or_default();
+                let (listed, left_out) = counts.entry(id).or_default();
                 let first_or_last = *listed + *left_out == 0 || all.finished.contains(&id);
                 assert!(some.emitted.contains(&id) || !first_or_last);
                 *(if some.emitted.contains(&id) { listed } else { left_out }) += 1;
                 assert_eq!(full.cached_tokens(id), sparing.cached_tokens(id));
             }
         }
-        let left_out: u32 = told.values().map(|(_, left_out)| left_out).sum();
+        let left_out: u32 = counts.values().map(|(_, left_out)| left_out).sum();
         assert!(left_out > 20, "{left_out}");
     }
 }

@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_as_pydantic_tells_it() {
         let body = Body::parse(br#"{"a":"many","b":2.5,"c":[1,2],"d":"maybe"}"#).unwrap();
-        let told = |refusal: Refusal| (refusal.param.unwrap(), refusal.message);
+        let parts = |refusal: Refusal| (refusal.param.unwrap(), refusal.message);
         assert_eq!(
-            told(body.integer("a").unwrap_err()),
+            parts(body.integer("a").unwrap_err()),
             (
                 "body.a".to_owned(),
                 "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.a', 'msg': 'Input should be a valid integer, unable to \

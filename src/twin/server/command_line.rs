@@ -176,8 +176,8 @@ mod tests {
                 "argument --speculative-config.method: the simulated engine does not",
             ),
         ] {
-            let told = parse(line).map(|_| ()).unwrap_err();
-            assert!(told.contains(says), "{line}: {told}");
+            let error = parse(line).map(|_| ()).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Order {
     pub(super) output_tokens: u32,
 }
 
-/// What the thread is told.
+/// Commands to the engine thread.
 pub(super) enum Command {
     /// The answers of a request have ids from `first` on.
     Submit {

@@ -21,7 +21,7 @@ pub enum Fault {
     ModelMissing,
     /// Cannot read its weights: the core says so, and the engine exits with code 1.
     BrokenWeights,
-    /// Runs out of memory after it told the size of its cache: exits with code 1.
+    /// Runs out of memory after it logged the size of its cache: exits with code 1.
     OomAtStart,
     /// Lives, and answers 503 to `/health` for ever.
     NeverReady,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::args::SimArgs;
 use crate::engine::live::{LIVE_FILE, LIVE_SCHEDULER};
-use crate::live_file::{LiveWords, TOLD};
+use crate::live_file::{ANSWER, LiveWords};
 use crate::twin::{Limits, Scheduler, Step};
 
 /// The file, and what is in force.
@@ -31,8 +31,8 @@ impl LiveLimits {
     fn open(path: &Path, launched_with: Limits) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let live = Self { words: LiveWords(file), launched_with, change: 0, seen: [0; 3] };
-        live.words.write(TOLD + 1, i64::from(launched_with.max_num_seqs))?;
-        live.words.write(TOLD + 2, i64::from(launched_with.max_num_batched_tokens))?;
+        live.words.write(ANSWER + 1, i64::from(launched_with.max_num_seqs))?;
+        live.words.write(ANSWER + 2, i64::from(launched_with.max_num_batched_tokens))?;
         Ok(live)
     }
 
@@ -49,11 +49,11 @@ impl LiveLimits {
         let tokens =
             asked(self.words.read(2)?, most.max_num_batched_tokens).filter(|t| *t <= most.max_num_batched_tokens);
         let Some((seqs, tokens)) = seqs.zip(tokens).filter(|(seqs, tokens)| seqs <= tokens) else {
-            return self.words.write(TOLD, -change);
+            return self.words.write(ANSWER, -change);
         };
         scheduler.limit(seqs, tokens);
         self.seen = [0; 3];
-        self.words.write(TOLD, change)
+        self.words.write(ANSWER, change)
     }
 
     /// Tells what a step did.
@@ -62,6 +62,6 @@ impl LiveLimits {
         let ran = i64::from(running) + step.finished.len() as i64;
         let [steps, most_ran, most_tokens] = self.seen;
         self.seen = [steps + 1, most_ran.max(ran), most_tokens.max(step.scheduled as i64)];
-        (TOLD + 3..).zip(self.seen).try_for_each(|(word, value)| self.words.write(word, value))
+        (ANSWER + 3..).zip(self.seen).try_for_each(|(word, value)| self.words.write(word, value))
     }
 }

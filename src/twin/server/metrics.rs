@@ -260,13 +260,13 @@ mod tests {
     fn the_page_has_the_families_labels_and_bounds_of_the_real_one() {
         let real = families(include_str!("../../../tests/data/vllm/metrics_after_load.txt"));
         let ours = families(&of(None));
-        let told = |name: &str| !LEFT_OUT.iter().any(|beginning| name.starts_with(beginning));
-        let expected: Vec<_> = real.0.into_iter().filter(|(name, ..)| told(name)).collect();
+        let shown = |name: &str| !LEFT_OUT.iter().any(|beginning| name.starts_with(beginning));
+        let expected: Vec<_> = real.0.into_iter().filter(|(name, ..)| shown(name)).collect();
         // The committed page was taken over without the times of creation, one behind each counter and histogram.
         let (created, rest): (Vec<_>, Vec<_>) = ours.0.into_iter().partition(|(name, ..)| name.ends_with("_created"));
         assert_eq!(rest, expected);
         assert_eq!(created.len(), rest.iter().filter(|(_, kind, _)| kind != "gauge").count());
-        for (name, labels) in real.1.iter().filter(|(name, _)| told(name) && *name != "vllm:cache_config_info") {
+        for (name, labels) in real.1.iter().filter(|(name, _)| shown(name) && *name != "vllm:cache_config_info") {
             assert_eq!(ours.1.get(name), Some(labels), "{name}");
         }
         let names = |samples: &Samples| -> BTreeSet<String> {

@@ -53,7 +53,7 @@ pub(super) struct Pacer {
     /// Between the arrival of a request and the waiting queue: HTTP, tokenizer.
     overhead: Duration,
     /// Sequences that may run before the memory is exhausted.
-    borne: u32,
+    max_seqs_before_oom: u32,
     fault: Fault,
     /// Completed requests after which the faults of the load strike.
     fault_after: u64,
@@ -84,7 +84,7 @@ impl Pacer {
             launched: clock::now(),
             speed: args.sim_speed,
             overhead: Duration::from_secs_f64(profile.costs.overhead / args.sim_speed),
-            borne: profile.max_seqs_before_oom(&flags),
+            max_seqs_before_oom: profile.max_seqs_before_oom(&flags),
             fault: args.sim_fault,
             fault_after: args.sim_fault_after,
             statistics: Statistics::new(clock::now()),
@@ -257,7 +257,7 @@ impl Pacer {
             }
         }
         self.observed.step(prompt_tokens, step.emitted.len() as u64);
-        if self.scheduler.counters().running > self.borne {
+        if self.scheduler.counters().running > self.max_seqs_before_oom {
             return Some(Death::OutOfMemory);
         }
         self.fault.death().filter(|_| self.completed >= self.fault_after)

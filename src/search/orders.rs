@@ -1,17 +1,10 @@
-//! In which order points are tried.
-
-mod grid;
-mod quasi_random;
-mod random;
+//! The order in which points are tried, and the order of the race.
 
 use std::collections::VecDeque;
 
 use super::Infeasible;
-use crate::space::Point;
+use crate::space::{self, Point, Space};
 use crate::units::Rate;
-
-pub use quasi_random::quasi_random;
-pub use random::Random;
 
 /// What became of the points so far.
 #[derive(Clone, Debug, Default)]
@@ -51,4 +44,20 @@ impl Order for VecDeque<Point> {
     fn left(&self) -> usize {
         self.len()
     }
+}
+
+/// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
+pub(super) fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
+    let mut points = VecDeque::new();
+    let raised = baseline.holding(held);
+    if space.admits(&raised) && raised != *baseline {
+        points.push_back(raised);
+    }
+    for point in space::candidates(space, held, wanted + 1, seed) {
+        if point != *baseline && !points.contains(&point) {
+            points.push_back(point);
+        }
+    }
+    points.truncate(wanted);
+    points
 }
