@@ -1,4 +1,4 @@
-"""Checks the documents without a program: links, the messages that troubleshooting.md quotes, the page that is made from the schema.
+"""Checks the documents without a program: links, the messages that troubleshooting.md quotes, the tests that security.md names, the page that is made from the schema.
 
     python3 docs/check.py
 
@@ -35,4 +35,8 @@ for line in table:
         for words in re.split(r"…|\d+ ?%?|[:;] ", message):
             if len(words.strip(" .,()")) >= 16 and words.strip(" .,()") not in source:
                 wrong.append(f"troubleshooting.md: the program does not say: {words.strip()}")
+tests = "".join(file.read_text() for folder in ("src", "tests") for file in pathlib.Path(folder).rglob("*.rs"))
+for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`", pages[pathlib.Path("docs/security.md").resolve()]):
+    if f"fn {name}(" not in tests:
+        wrong.append(f"security.md: there is no test {name}")
 sys.exit("\n".join(wrong) or 0)

@@ -7,6 +7,8 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::time::{ClockId, clock_gettime};
 
+use crate::workload::mix;
+
 /// Inputs of all readers together, where nobody asks for more.
 const INPUTS: usize = 20_000;
 /// No input may cost a reader more time of a core.
@@ -50,15 +52,13 @@ const WORDS: [&str; 32] = [
     "\u{202e}",
 ];
 
-/// SplitMix64.
+/// The random choices of one input, which follow from its number.
 pub(crate) struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0 = mix(self.0, &[1]);
+        self.0
     }
 
     /// A number below `end`, 0 where there is none.

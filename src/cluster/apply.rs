@@ -150,7 +150,24 @@ fn written(
     let (old, new) = (json_of(&before)?, json_of(&done.text)?);
     let said = |object: &Value| yaml(&redacted(object), 0) + "\n";
     let diff = diff(&name, &said(&old), &said(&new));
-    Ok(Some(Change { fields: fields(&new, &done), undo: fields(&old, &done), diff, warnings }))
+    let undo = fields(&old, &done);
+    if holds_secret(&undo, &redacted(&undo)) {
+        return Err(ClusterError::Wrong(format!(
+            "a secret stands among the arguments of {name}, and undoing a change would keep it in a ConfigMap; put it into a Secret, \
+give the container a variable from it, and write $(VARIABLE) among the arguments"
+        )));
+    }
+    Ok(Some(Change { fields: fields(&new, &done), undo, diff, warnings }))
+}
+
+/// Whether an object holds a secret, by what is shown of it. A variable that the cluster puts in is none.
+fn holds_secret(object: &Value, shown: &Value) -> bool {
+    match (object, shown) {
+        (Value::Array(items), Value::Array(shown)) => items.iter().zip(shown).any(|(a, b)| holds_secret(a, b)),
+        (Value::Object(entries), shown) => entries.iter().any(|(key, value)| holds_secret(value, &shown[key])),
+        (Value::String(text), Value::String(shown)) => text != shown && !text.contains("$("),
+        _ => false,
+    }
 }
 
 fn json_of(text: &str) -> Result<Value, ClusterError> {
@@ -265,12 +282,32 @@ mod tests {
             let outcome: Outcome = serde_json::from_value(outcome).unwrap();
             change(&target, None, &outcome, &plan.space).map_err(|e| e.to_string())
         };
-        assert!(changed(json!({"max-num-seqs": 64})).unwrap().is_some());
-        for forged in
-            [json!({"chat-template": "/etc/shadow"}), json!({"max-num-seqs": "64 --allow"}), json!({"max-num-seqs": 0})]
-        {
+        assert!(changed(json!({"max-num-seqs": 16})).unwrap().is_some());
+        for forged in [
+            json!({"chat-template": "/etc/shadow"}),
+            json!({"max-num-seqs": "16 --allow"}),
+            json!({"max-num-seqs": 0}),
+            json!({"max-num-seqs": 64}),
+        ] {
             assert!(changed(forged).unwrap_err().contains("none of the space file"));
         }
+    }
+
+    #[test]
+    fn arguments_with_a_secret_are_not_kept_in_a_config_map() {
+        let change = |key: &str| {
+            let containers = json!([{"name": "engine", "command": ["vllm", "serve", "m"], "args": ["--api-key", key]}]);
+            let object = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"},
+                "spec": {"template": {"spec": {"containers": containers}}},
+            });
+            let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
+            let settings = vec![Setting { name: "max-num-seqs".into(), value: Number::Int(256) }];
+            written(&Target::of(kind, object, None).unwrap(), None, (settings, Vec::new()), &|_, _| Vec::new())
+        };
+        let says = change("hush-hush").unwrap_err().to_string();
+        assert!(says.contains("Secret") && !says.contains("hush"), "{says}");
+        assert!(change("$(API_KEY)").unwrap().is_some());
     }
 
     #[test]

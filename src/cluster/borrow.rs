@@ -116,18 +116,35 @@ pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterEr
 ///
 /// # Errors
 /// Those of the server.
-pub async fn keep_undo(cluster: &Cluster, target: &str, fields: Option<&Value>) -> Result<(), ClusterError> {
-    let patch = Patch::Merge(json!({"data": {UNDO: fields.map(Value::to_string)}}));
-    cluster.patch(CORE, "configmaps", &own_name(target), &patch).await.map(drop)
+pub async fn keep_undo(cluster: &Cluster, target: &Target, fields: Option<&Value>) -> Result<(), ClusterError> {
+    let text = fields.map(Value::to_string);
+    if let Some(text) = &text {
+        target.note_undo(cluster, text).await?;
+    }
+    let patch = Patch::Merge(json!({"data": {UNDO: text}}));
+    cluster.patch(CORE, "configmaps", &own_name(&target.name), &patch).await.map(drop)
 }
 
 /// The arguments as they were, where the new ones are not proved yet.
 ///
 /// # Errors
 /// Those of the server.
-pub async fn kept_undo(cluster: &Cluster, target: &str) -> Result<Option<Value>, ClusterError> {
-    let own = cluster.find(CORE, "configmaps", &own_name(target)).await?;
-    Ok(own.and_then(|own| serde_json::from_str(own["data"][UNDO].as_str()?).ok()))
+pub async fn kept_undo(cluster: &Cluster, target: &Target) -> Result<Option<Value>, ClusterError> {
+    let name = own_name(&target.name);
+    let own = cluster.find(CORE, "configmaps", &name).await?.unwrap_or_default();
+    Ok(undo_of(&own, target).unwrap_or_else(|| {
+        cluster.tell(&format!(
+            "warning: somebody changed {UNDO} in the ConfigMap {name}, so the former arguments are not brought back; look at those of {}",
+            target.title()
+        ));
+        None
+    }))
+}
+
+/// The former arguments in a ConfigMap, if there are any; none at all where they are not those that were kept.
+fn undo_of(config_map: &Value, target: &Target) -> Option<Option<Value>> {
+    let Some(text) = config_map["data"][UNDO].as_str() else { return Some(None) };
+    target.noted_undo(text).then(|| serde_json::from_str(text).ok())
 }
 
 /// Ends the worker, brings back arguments that were not proved, and gives the target its scale back; what is done already is left alone.
@@ -140,7 +157,7 @@ pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterEr
         cluster.tell(&format!("{} {} is gone; there is nothing to restore", which.kind.name, which.name));
         return forget(cluster, &which.name).await;
     };
-    if let Some(undo) = kept_undo(cluster, &which.name).await? {
+    if let Some(undo) = kept_undo(cluster, &target).await? {
         if let Some(borrowed) = target.borrowed.as_ref().filter(|borrowed| borrowed.original == target.replicas) {
             // Pods with the new arguments hold the GPUs that those with the former ones need: a rolling update would wait for ever.
             target.scale(cluster, borrowed.kept).await?;
@@ -191,6 +208,25 @@ async fn forget(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::kinds::KINDS;
+    use crate::digest::sha256;
+
+    #[test]
+    fn former_arguments_that_somebody_changed_are_not_brought_back() {
+        let undo =
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "engine", "args": ["--seed", "1"]}]}}}});
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "chat", "annotations": {"autotune/undo-sha256": sha256(undo.to_string().as_bytes())}},
+            "spec": {"template": {"spec": {"containers": [{"name": "engine"}]}}},
+        });
+        let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
+        let target = Target::of(kind, object, None).unwrap();
+        let kept = |text: String| undo_of(&json!({"data": {UNDO: text}}), &target);
+        assert_eq!(kept(undo.to_string()), Some(Some(undo.clone())));
+        assert_eq!(kept(undo.to_string().replace("--seed", "--host")), None);
+        assert_eq!(undo_of(&Value::Null, &target), Some(None), "nothing was kept");
+    }
 
     #[test]
     fn names_fit_and_tell_the_time() {

@@ -274,7 +274,7 @@ async fn set_arguments(
     let change = match change(&target, request.order.container.as_deref(), outcome, &plan.space) {
         Ok(Some(change)) => change,
         // An earlier coordinator changed them, and did not come to prove them.
-        Ok(None) if kept_undo(cluster, name).await?.is_some() => return prove(cluster, request, outcome).await,
+        Ok(None) if kept_undo(cluster, &target).await?.is_some() => return prove(cluster, request, outcome).await,
         Ok(None) => {
             cluster.tell(&format!("{} has these arguments already", target.title()));
             return Ok(Arguments::Left);
@@ -294,11 +294,11 @@ async fn set_arguments(
         return Ok(for_the_user(why));
     }
     cluster.tell(&change.diff);
-    keep_undo(cluster, name, Some(&change.undo)).await?;
+    keep_undo(cluster, &target, Some(&change.undo)).await?;
     if let Err(refused) = send(cluster, &target, &change.fields, Apply { force, dry_run: false }).await {
         return match refused {
             ClusterError::Wrong(_) | ClusterError::Refused { .. } => {
-                keep_undo(cluster, name, None).await?;
+                keep_undo(cluster, &target, None).await?;
                 Ok(for_the_user(refused.to_string()))
             }
             // Perhaps they were changed, and only the answer was lost: giving back brings the former ones back.

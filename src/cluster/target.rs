@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError, Patch};
 use super::kinds::{Kind, Scaled};
+use crate::digest::sha256;
 
 /// The annotation that keeps a target's scale while it is borrowed.
 const ORIGINAL: &str = "autotune/original-replicas";
@@ -11,6 +12,8 @@ const ORIGINAL: &str = "autotune/original-replicas";
 const KEPT: &str = "autotune/kept-replicas";
 /// The annotation that says which part of a target is borrowed, where it has several.
 const PART: &str = "autotune/component";
+/// The annotation with the digest of the former arguments, from before they are changed until the new ones are proved.
+const UNDO_DIGEST: &str = "autotune/undo-sha256";
 /// The annotation that names the run, and with it the folder of its journal: of a target while it is borrowed, and of what the run makes.
 pub const RUN: &str = "autotune/run";
 
@@ -193,8 +196,25 @@ impl Target {
             Some(Borrowed { original, kept, run }) => {
                 json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run, PART: self.part})
             }
-            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null}),
+            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null, UNDO_DIGEST: null}),
         };
+        self.annotate(cluster, notes).await
+    }
+
+    /// Notes the digest of the arguments as they were, which a ConfigMap keeps: others may edit that one.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub(super) async fn note_undo(&self, cluster: &Cluster, text: &str) -> Result<(), ClusterError> {
+        self.annotate(cluster, json!({UNDO_DIGEST: sha256(text.as_bytes())})).await
+    }
+
+    /// Whether that text is the one whose digest was noted.
+    pub(super) fn noted_undo(&self, text: &str) -> bool {
+        self.object["metadata"]["annotations"][UNDO_DIGEST] == sha256(text.as_bytes())
+    }
+
+    async fn annotate(&self, cluster: &Cluster, notes: Value) -> Result<(), ClusterError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
         cluster.patch(&self.api(), self.kind.plural, &self.name, &patch).await.map(drop)
     }

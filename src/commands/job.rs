@@ -1,6 +1,7 @@
 //! `autotune job run` and `autotune restore`: tuning in a cluster, on a GPU that is borrowed and given back.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::cluster::render::{Rendered, render as manifests};
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
+use crate::private::{create_file, create_folder};
 use crate::report::{self, summary};
 use crate::settings::{Plan, REDACTED, Secrets, StrategyKind};
 use crate::units::Seconds;
@@ -245,7 +247,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
         let because = if ended.because.is_empty() { "it left no outcome" } else { &ended.because };
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
-    std::fs::create_dir_all(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
+    create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
     if let Err(unprinted) = print(&summary(outcome, out, false)) {
         complain(&unprinted.message);
@@ -262,7 +264,9 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
             complain(&format!("the arguments were not applied: {why}"));
             if !patch.is_empty() {
                 let file = out.join("patch.yaml");
-                report::replace(&file, patch.as_bytes()).map_err(Failed::own)?;
+                // Beside what changes it holds the target's other arguments, of which one may be a secret.
+                let written = create_file(&file).and_then(|mut file| file.write_all(patch.as_bytes()));
+                written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", file.display())))?;
                 complain(&format!("{} holds the fields that change", file.display()));
             }
         }

@@ -1,4 +1,4 @@
-//! What a journal says: one record a step, version 1 of a public format.
+//! The records of a journal, one for each step: version 1 of a public format.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub const RECORDS_FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Seconds since the Unix epoch, for people; nothing is decided by it.
+    /// Seconds since the Unix epoch. Only people read it.
     pub at: f64,
     pub record: Record,
 }
@@ -29,7 +29,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
-    /// The first line: what must not change under the journal.
+    /// The first line: the job that the journal belongs to.
     Header(Box<Header>),
     /// A launch is about to happen.
     Launching {
@@ -51,9 +51,9 @@ pub enum Record {
         attempt: u32,
         ready: Box<Ready>,
     },
-    /// The words of prompts that the first engine told, by which all later traffic is measured out.
+    /// The words that prompts are made of, as the first engine told them. All later traffic uses them.
     Words(Box<Vocabulary>),
-    /// The engine did not come to serve.
+    /// The engine did not become ready.
     NotReady {
         trial: u32,
         attempt: u32,
@@ -87,7 +87,7 @@ pub enum Record {
         trial: u32,
         probe: u32,
         fit: Box<Fit>,
-        /// What that makes of the trial's probes so far, by their number: the first of them had no twin yet, or one that knew less.
+        /// The verdicts of the trial's probes so far under the new fit, by their number.
         verdicts: BTreeMap<u32, Verdict>,
     },
     /// The engine failed in a probe.
@@ -111,7 +111,7 @@ pub enum Record {
     Concluded(Box<Conclusion>),
 }
 
-/// What must not change under a journal.
+/// The job that a journal belongs to: a run with another one is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`FORMAT`].
@@ -153,12 +153,12 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Whether it proves an answer, on traffic that nothing was learnt from.
+    /// Whether it certifies, on traffic that no fit has seen.
     pub fn certifies(self) -> bool {
         matches!(self, Self::Certify | Self::CertifyBaseline)
     }
 
-    /// Whether its engine is one with exactly the arguments that are going to be deployed, launched for it.
+    /// Whether its engine must be launched with exactly the arguments that will be deployed.
     pub fn launches_plainly(self) -> bool {
         self == Self::Certify
     }
@@ -189,7 +189,7 @@ pub enum Status {
     Interrupted,
 }
 
-/// A point with the rates it was seen to keep.
+/// A point and the rates at which it keeps the promises.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
     /// The point, completed by what the engine says it runs.
@@ -211,7 +211,7 @@ pub struct PointResult {
     /// The standard error of the logarithm of that limit.
     #[serde(default)]
     pub limit_error: Option<f64>,
-    /// What the certifying probe nearest to the certified rate measured, whatever hours of traffic would show.
+    /// The measurement of the certifying probe nearest to the certified rate.
     #[serde(default)]
     pub seen: Option<MeasuredAtRate>,
 }

@@ -1,4 +1,4 @@
-//! The requests of a probe, which lie in a file of their own: read back only as they were written.
+//! Reads the request file of a probe, and verifies its digest.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::digest::sha256;
 use crate::load::{RequestRecord, read_records};
 
-/// The requests in the file that a record names, with the digest that stands there; journals of earlier versions hold none.
+/// The requests in the file that a record names. The digest is that of the record; journals of earlier versions have none.
 ///
 /// # Errors
-/// What is wrong with the file, to stand behind its path.
+/// The fault of the file, as the end of a sentence that begins with its path.
 pub fn requests_of(path: &Path, digest: Option<&str>) -> Result<Vec<RequestRecord>, String> {
     let bytes = std::fs::read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => "is missing, and the journal names it".to_owned(),
@@ -19,10 +19,10 @@ pub fn requests_of(path: &Path, digest: Option<&str>) -> Result<Vec<RequestRecor
     read_records(&*bytes).map_err(|error| format!("is damaged: {error}"))
 }
 
-/// Whether a file is the one that was written.
+/// Verifies a file by its digest, where there is one.
 ///
 /// # Errors
-/// That it is another one, to stand behind its path.
+/// The fault of the file, as the end of a sentence that begins with its path.
 pub fn whole(bytes: &[u8], digest: Option<&str>) -> Result<(), String> {
     match digest {
         Some(digest) if digest != sha256(bytes) => {

@@ -1,7 +1,7 @@
-//! The journal: an append-only record of every step, and the only state that a resumed run needs.
+//! The journal: an append-only record of every step, and all the state that a resumed run needs.
 //!
-//! JSON lines, one write each, synced before the step is acted on. A torn last line is what a kill leaves, and is dropped; a damaged
-//! earlier one is an error. Reading is pure; [`Writer`] alone touches the disk.
+//! JSON lines. Each is one write, and is synced before the session goes on. A torn last line, which a kill leaves, is dropped; any other
+//! damaged line is an error. [`read`] is pure; [`Writer`] alone writes to the disk.
 
 mod entry;
 mod kept;

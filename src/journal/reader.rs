@@ -1,4 +1,4 @@
-//! From lines to what they say.
+//! Parses a journal.
 
 use super::entry::{Conclusion, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
 use crate::rig::Spawned;
@@ -8,11 +8,11 @@ use crate::units::Seconds;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     pub entries: Vec<Entry>,
-    /// Bytes of whole lines; what lies behind is torn.
+    /// Bytes of whole lines; the rest is a torn last line.
     pub whole_bytes: u64,
 }
 
-/// Why a text is no journal that this program knows.
+/// Why a journal cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// A line before the last that is not a record.
@@ -32,7 +32,7 @@ pub enum ReadError {
     },
 }
 
-/// Refuses a first line that says it has an unknown format: its other fields may mean anything.
+/// Refuses a header with an unknown format before its other fields are parsed.
 fn known_format(first: &[u8]) -> Result<(), ReadError> {
     let line: serde_json::Value = serde_json::from_slice(first).unwrap_or_default();
     let header = &line["record"]["header"];
@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
     known_format(bytes.split(|b| *b == b'\n').next().unwrap_or_default())?;
     let mut lines = bytes.split_inclusive(|b| *b == b'\n').enumerate().peekable();
     while let Some((number, line)) = lines.next() {
-        // A kill tears at most the last write: only a last line may be damaged, and it is whole only with its line feed.
+        // A kill can tear the last write alone: the last line may lack its end, and counts only with its line feed.
         let last = lines.peek().is_none();
         match serde_json::from_slice::<Entry>(line) {
             Ok(entry) if line.ends_with(b"\n") => {

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::private::create_folder;
 use crate::settings::redact_plan;
 
-/// Why there is no journal to write to.
+/// Why a journal could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("failed to write {path}: {source}")]
@@ -28,7 +28,7 @@ pub enum JournalError {
         /// The first things that differ.
         difference: String,
     },
-    /// It is not finished, and nobody said what to do with it.
+    /// It is not finished, and neither --resume nor --fresh was given.
     #[error(
         "{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again"
     )]
@@ -83,7 +83,7 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
             if let Some(difference) = difference(found, &header) {
                 return Err(JournalError::OtherJob { path, difference });
             }
-            // What holds nothing but its header is not worth a question.
+            // A journal with a header alone has nothing to lose.
             if opened.journal.entries.len() > 1 && opened.journal.conclusion().is_none() && !resume {
                 return Err(JournalError::Unfinished { path });
             }
@@ -95,7 +95,7 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
         None => {
             let entry = opened.writer.append(Record::Header(Box::new(header)))?;
             opened.journal.entries.push(entry);
-            // The folder's entry for the new file must survive a power cut too.
+            // Syncs the folder's entry of the new file, which a power cut could lose.
             File::open(folder).and_then(|f| f.sync_all()).map_err(disk)?;
         }
     }

@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::clock;
 
-/// The kernel's timer, as something that becomes readable.
+/// The kernel's timer, as a file descriptor that becomes readable.
 struct Timer(TimerFd);
 
 impl AsRawFd for Timer {
@@ -35,7 +35,7 @@ impl Alarm {
         Ok(Self(registered))
     }
 
-    /// Returns at that time or just after it; at once where it has passed, or where the timer fails. Cancel safe.
+    /// Returns at that time or just after it. Returns at once if the time has passed or the timer fails. Cancel safe.
     pub(super) async fn at(&self, at: Instant) {
         loop {
             let left = at.saturating_duration_since(clock::now());
@@ -48,7 +48,7 @@ impl Alarm {
             }
             match self.0.readable().await {
                 Ok(mut ready) => {
-                    // Setting the timer anew has emptied it; what counts is the clock, asked again above.
+                    // The event is only a wake-up: the loop compares the clock again.
                     let _ = self.0.get_ref().0.wait();
                     ready.clear_ready();
                 }

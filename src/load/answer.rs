@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::connection::Failed;
 use super::record::ErrorClass;
-use super::sse::Framer;
+use super::sse::{Framer, LONGEST_EVENT};
 use super::threads::note_gap;
 use crate::printable::printable;
 use crate::units::MOST_TOKENS;
@@ -19,7 +19,12 @@ use crate::units::MOST_TOKENS;
 /// Characters of a server's words that are kept.
 pub(super) const LONGEST_WHY: usize = 300;
 
-/// What one answer was, its times as clock readings.
+/// A stream ends after so many events with tokens for each token that was asked for, and so many more: vLLM sends one for a token or fewer.
+const MOST_EVENTS: (u64, u64) = (2, 1024);
+/// No vocabulary has a longer token, in bytes.
+const LONGEST_TOKEN: usize = 256;
+
+/// One answer, with its times as readings of the clock.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) first: Option<Instant>,
@@ -33,10 +38,12 @@ pub(super) struct Answer {
     pub(super) why: Option<String>,
     pub(super) done: bool,
     pub(super) role_seen: bool,
-    /// Whether the text is of use to somebody.
+    /// Whether the text is kept, for the next turn of a conversation.
     pub(super) keep_text: bool,
     /// How many tokens were asked for at most.
     pub(super) asked: u32,
+    /// Events that brought tokens.
+    pub(super) events: u64,
 }
 
 // What we read of a chunk; texts are borrowed from it, since most are looked at and thrown away.
@@ -81,7 +88,7 @@ struct PromptDetails {
 }
 
 impl Answer {
-    /// There is none, and why.
+    /// Records that there is no answer, and why.
     pub(super) fn fail(&mut self, failed: Failed) {
         (self.error, self.why) = (Some(failed.class), Some(printable(&failed.why).into_owned()));
     }
@@ -91,6 +98,7 @@ impl Answer {
         let mut tokens = 0;
         framer.push(bytes, |event| tokens += u32::from(self.event(event)));
         let token = tokens > 0;
+        self.events += u64::from(tokens);
         if tokens > 1 || (token && self.last == Some(at)) {
             // Either the server sends them together or we came too late to tell them apart: the thread must rest less.
             note_gap(0.0);
@@ -105,6 +113,13 @@ impl Answer {
             self.last = Some(at);
         }
         token
+    }
+
+    /// Whether more has come than an answer of the tokens that were asked for can hold: such a stream may never end.
+    pub(super) fn is_too_long(&self) -> bool {
+        let (each, more) = MOST_EVENTS;
+        self.events > each * u64::from(self.asked) + more
+            || self.text.len() > LONGEST_EVENT.max(LONGEST_TOKEN * self.asked as usize)
     }
 
     /// Whether the event brings a token.
@@ -153,11 +168,10 @@ impl Answer {
         token
     }
 
-    /// What the whole of it was, once nothing more comes.
+    /// Classifies the answer, once it has ended.
     pub(super) fn conclude(&mut self) {
         let (tokens_in, tokens_out) = (self.tokens_in.unwrap_or(0), self.tokens_out.unwrap_or(0));
         if self.error.is_none() && (tokens_out > self.asked || tokens_in > MOST_TOKENS) {
-            // Whoever counts tokens by such a usage would measure nothing.
             let why =
                 format!("its usage tells {tokens_in} tokens in and {tokens_out} out, of {} asked for", self.asked);
             (self.error, self.why) = (Some(ErrorClass::Malformed), Some(why));

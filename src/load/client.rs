@@ -69,7 +69,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     target: Target,
     server: Server,
-    /// What is not repeated of what the server says.
+    /// Taken out of what the server says.
     secrets: Secrets,
     /// A request up to its length.
     head: String,
@@ -207,7 +207,7 @@ impl Client {
         (asked, keep_text): (u32, bool),
         arrival: impl FnMut(Instant, bool),
     ) -> Answer {
-        // Whoever writes the body's fields may ask for other lengths.
+        // --extra-body may ask for other lengths.
         let lengths = ["max_tokens", "max_completion_tokens", "n"];
         let rewritten = lengths.iter().any(|field| self.0.target.extra_body.contains_key(*field));
         let asked = if rewritten { MOST_TOKENS } else { asked };
@@ -337,6 +337,9 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
         }
         if framer.overflowed() {
             return Err(format!("an event of the stream has more than {} MiB", LONGEST_EVENT >> 20));
+        }
+        if answer.is_too_long() {
+            return Err(format!("the stream goes on behind the {} tokens that were asked for", answer.asked));
         }
         Ok::<bool, String>(http.is_over())
     };

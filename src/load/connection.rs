@@ -1,4 +1,4 @@
-//! Connections to one server: made when none is idle, used again while they are fresh, and classed where they fail.
+//! Connections to one server: a pool of idle ones, new ones where none is idle, and the error class of each failure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::socket::Socket;
 use crate::access::{Access, AccessError, CONNECT_TIMEOUT, IDLE_CONNECTION, plain_address};
 use crate::clock;
 
-/// Why there is no connection, or no answer on it.
+/// Why a connection or its answer failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) class: ErrorClass,
@@ -38,10 +38,10 @@ pub(super) struct Server {
     port: u16,
     /// Host and port as the `Host` header has them.
     pub(super) authority: String,
-    /// What every path begins with.
+    /// The beginning of every path.
     pub(super) prefix: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    // A name is resolved once: a slow resolver must not count as a slow engine.
+    // Resolved once, so that a slow resolver does not count as a slow engine.
     addresses: OnceCell<Vec<SocketAddr>>,
 }
 
@@ -57,7 +57,7 @@ impl Server {
         let port = url.port_or_known_default().ok_or_else(|| wrong("it names no port"))?;
         let authority = url.port().map_or(host.clone(), |port| format!("{host}:{port}"));
         let prefix = url.path().trim_end_matches('/').to_owned();
-        // An IPv6 address stands in brackets in a URL alone.
+        // Only a URL has brackets around an IPv6 address.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match url.scheme() {
             "https" => {
@@ -101,7 +101,7 @@ async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> 
     tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// One connection, plain or secured.
+/// One connection, with or without TLS.
 pub(super) enum Connection {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
@@ -158,8 +158,8 @@ impl AsyncWrite for Connection {
 pub(super) struct Pool(Mutex<Vec<(Instant, Connection)>>);
 
 impl Pool {
-    /// An idle connection that is still good, or a new one. No request ever goes out twice: a stale connection is found out before it
-    /// is used, and one that breaks afterwards is the request's failure.
+    /// An idle connection that is still usable, or a new one. It is checked before the request is sent: a request is never sent twice, and a
+    /// connection that breaks later is a failure of the request.
     pub(super) async fn take(&self, server: &Server, lateness: &Arc<Lateness>) -> Result<Connection, Failed> {
         while let Some((since, idle)) = self.pop() {
             if since.elapsed() < IDLE_CONNECTION && idle.socket().is_quiet() {
@@ -173,7 +173,7 @@ impl Pool {
     pub(super) fn give(&self, connection: Connection) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
-        // The oldest stand first: they are let go here, since those that are taken are the freshest.
+        // The oldest are first. They are closed here, since `take` uses the newest.
         let stale = idle.partition_point(|(since, _)| now.saturating_duration_since(*since) >= IDLE_CONNECTION);
         drop(idle.drain(..stale));
         idle.push((now, connection));

@@ -1,4 +1,4 @@
-//! Sends every request at its time, whatever the answers do, and records what came of it.
+//! Sends every request at its scheduled time, whether or not earlier ones were answered, and records each answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::clock;
 use crate::units::Seconds;
 use crate::workload::{Planned, Source, Turn};
 
-/// How often the watch looks at what is still unanswered.
+/// How often the watch looks at the unanswered requests.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Bodies are written this long before they are due, while there is nothing else to do ...
+/// Request bodies are prepared this long before they are due, when the thread is idle ...
 const AHEAD: Duration = Duration::from_millis(100);
-/// ... but no more than this many, since a source's later requests may depend on answers.
+/// ... and at most this many, since later requests may depend on answers.
 const MOST_PREPARED: usize = 64;
 
 /// The times of a probe.
@@ -30,13 +30,13 @@ const MOST_PREPARED: usize = 64;
 pub struct Schedule {
     /// The end of the window: nothing is sent after it, and the drain begins.
     pub window_ends: Seconds,
-    /// How long no token may arrive while requests wait, before the engine counts as hung.
+    /// The engine counts as hung when requests wait and no token has arrived for this time.
     pub stall_timeout: Seconds,
-    /// How long a request may take before it is given up as a failure; none for as long as it takes.
+    /// A request fails after this time; without it, none does.
     pub request_timeout: Option<Seconds>,
 }
 
-/// A request without its whole answer yet.
+/// A request whose answer is not complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
     /// When it was to be sent.
@@ -47,7 +47,7 @@ pub struct Open {
     pub asked_out: u32,
 }
 
-/// Who decides when a probe is over.
+/// Decides when a probe is over.
 pub trait Watch: Send {
     fn ended(&mut self, record: &RequestRecord);
 
@@ -68,7 +68,7 @@ impl Watch for ToTheEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tick {
     Continue,
-    /// What is still unanswered can tell nothing more: a drain may end.
+    /// The unanswered requests cannot change the verdict: a drain may end.
     Settled,
     /// The verdict is certain: stop at once.
     Decided,
@@ -108,13 +108,13 @@ struct Flight {
     shared_in: u32,
     asked_out: u32,
     turn: Option<Turn>,
-    /// When it left; none while it waits for its thread.
+    /// When it was sent; none while it waits for its thread.
     sent: Option<Seconds>,
     first: Option<Seconds>,
     task: AbortHandle,
 }
 
-/// A request whose body is written before its time comes.
+/// A request with its body, ready to be sent.
 struct Prepared {
     planned: Planned,
     request: Vec<u8>,
@@ -163,7 +163,7 @@ impl Drive {
             news_in,
             last_sign: Arc::default(),
         };
-        // What is due at once is written before time begins: a burst must not wait for our own pen.
+        // The bodies of a burst at time 0 are prepared before the clock starts, so that writing them delays no request.
         while drive.source.next_due().is_some_and(|due| due.0 <= 0.0) && drive.prepare() {}
         drive.start = clock::now();
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -173,7 +173,7 @@ impl Drive {
             let at = clock::now();
             let now = drive.since(at);
             drive.send_due(now);
-            // By the clock and not by an event, which a flood of others could keep from ever being seen.
+            // By the clock: a flood of other events could starve a timer's event.
             if at.saturating_duration_since(looked) >= LOOK_EVERY {
                 looked = at;
                 while let Ok(event) = news.try_recv() {
@@ -191,18 +191,18 @@ impl Drive {
                 if !drive.flights.is_empty() && silent > schedule.stall_timeout.0 {
                     break Some(Cut::Hung);
                 }
-                // Whoever dropped this drive can end it here, however busy it is.
+                // A drive that was dropped ends here, also while it is busy.
                 tokio::task::yield_now().await;
             }
             if drive.prepare_one(now) {
-                // Writing a long prompt takes time: look at the clock before the next one.
+                // A long prompt takes time to write: look at the clock before the next one.
                 continue;
             }
             let (due, next) = (drive.prepared.front().map(|next| next.planned.due), drive.source.next_due());
             if due.is_none() && next.is_none() && drive.flights.is_empty() {
                 break None;
             }
-            // What lies further ahead is prepared when its time comes nearer; a follow-up may be due before what is prepared.
+            // Later requests are prepared when they are nearly due. A follow-up may be due before those that are prepared.
             let soonest = match (due, next) {
                 (Some(due), Some(next)) => Some(if next < due { next } else { due }),
                 (Some(due), None) => Some(due),
@@ -235,10 +235,10 @@ impl Drive {
         }
     }
 
-    /// Writes the body of the next request if it is due soon; whether it did.
+    /// Prepares the next request if it is due soon. Returns whether it did.
     fn prepare_one(&mut self, now: Seconds) -> bool {
         let soon = |due: Seconds| due.0 <= now.0 + Seconds::from(AHEAD).0 && self.prepared.len() < MOST_PREPARED;
-        // A turn that follows an answer may be due before what is prepared already.
+        // A turn that follows an answer may be due before the requests that are prepared.
         let earlier = |due: Seconds| self.prepared.back().is_none_or(|last| due.0 < last.planned.due.0);
         if !self.source.next_due().is_some_and(|due| soon(due) || (earlier(due) && due.0 <= now.0)) {
             return false;
@@ -246,7 +246,7 @@ impl Drive {
         self.prepare()
     }
 
-    /// Writes the body of the next request; false where there is none.
+    /// Prepares the next request. Returns false where there is none.
     fn prepare(&mut self) -> bool {
         let Some(planned) = self.source.take() else { return false };
         let request = self.client.request(&planned.prompt, planned.output_tokens);
@@ -258,7 +258,7 @@ impl Drive {
     fn send(&mut self, Prepared { planned, request }: Prepared) {
         let start = self.start;
         if self.flights.is_empty() {
-            // Silence counts from the moment that somebody waits.
+            // The stall timeout counts from the first request that waits.
             self.last_sign.fetch_max(micros(start, clock::now()), Ordering::Relaxed);
         }
         let (id, turn, reader) = (planned.id, planned.turn, self.client.turn());
@@ -306,7 +306,7 @@ impl Drive {
         }
     }
 
-    /// Remembers an answer, and lets the source go on from it.
+    /// Records an answer, and hands it to the source.
     fn end(&mut self, flight: &Flight, answer: Answer, watch: &mut dyn Watch) {
         let since = |at: Instant| self.since(at);
         let (last, ended) = (answer.last.map(since), since(clock::now()));
@@ -333,7 +333,7 @@ impl Drive {
         self.records.push(record);
     }
 
-    /// Gives up requests that took longer than the caller allows: they are failures, not gaps in the record.
+    /// Ends requests that exceed the time limit, and records them as failures.
     fn time_out(&mut self, now: Seconds, limit: Option<Seconds>, watch: &mut dyn Watch) {
         let Some(limit) = limit else { return };
         let late: Vec<u32> = self.flights.values().filter(|f| (now - f.due).0 > limit.0).map(|f| f.id).collect();
@@ -362,7 +362,7 @@ fn cut_off(flight: &Flight, now: Seconds) -> RequestRecord {
     RequestRecord {
         id: flight.id,
         due: flight.due,
-        // One that never left was late until now: that is our own fault, and must show.
+        // A request that was never sent counts as late until now: the delay is the client's.
         sent: flight.sent.unwrap_or(now),
         first: flight.first,
         last: None,

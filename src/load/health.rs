@@ -1,4 +1,4 @@
-//! How well our own client kept up: a probe in which it did not says nothing about the engine.
+//! How well the load generator kept up. A probe in which it did not is void: it says nothing about the engine.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use super::record::RequestRecord;
 use crate::quantiles::quantile_of_sorted;
 use crate::units::Seconds;
 
-/// The client's own health in a probe.
+/// Lateness and CPU use of the load generator in a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientHealth {
     /// The 99th percentile of actual minus intended send.
     pub lag_p99: Seconds,
     pub lag_max: Seconds,
-    /// How long bytes that had arrived waited until we read them, the 99th percentile; none where the kernel does not tell.
+    /// The 99th percentile of the time from a byte's arrival to its read; none where the kernel gives no time stamps.
     pub backlog_p99: Option<Seconds>,
     /// CPU time of the generator's threads.
     pub cpu: Seconds,
@@ -22,7 +22,7 @@ pub struct ClientHealth {
 }
 
 impl ClientHealth {
-    /// What a probe's records alone tell: how late its sends were.
+    /// The lateness of a probe's sends, by its records.
     pub fn of(records: &[RequestRecord]) -> Self {
         let mut lags: Vec<f64> = records.iter().map(|r| (r.sent - r.due).0).collect();
         lags.sort_by(f64::total_cmp);
@@ -44,7 +44,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Of these threads until now; zero where the kernel keeps no such account.
+    /// Of these threads until now; zero where the kernel does not count.
     pub(super) fn of(thread_ids: &[i32]) -> Self {
         let mut sum = Self::default();
         for id in thread_ids {

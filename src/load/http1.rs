@@ -1,12 +1,12 @@
-//! HTTP/1.1 as a client needs it: a request as bytes, and the head and the body of an answer out of bytes that may be split anywhere.
+//! The client's part of HTTP/1.1 (RFC 9112): reads the head and the body of an answer from bytes that may be split anywhere.
 //!
-//! RFC 9112. Own code, since the load generator must know which bytes came in which read, and at what cost.
+//! It is our own code because the load generator must know which bytes came in which read.
 
-/// The most bytes that a head may have; a server that sends more does not speak HTTP.
+/// Bytes of the longest head that is accepted.
 const LONGEST_HEAD: usize = 64 << 10;
-/// A head up to this length is read with every piece that comes, so that what is no HTTP is known at once.
+/// A head up to this length is parsed with every piece, so that other protocols are noticed at once.
 const SHORT_HEAD: usize = 1 << 10;
-/// The most headers that are understood.
+/// Headers of an answer, at most.
 const MOST_HEADERS: usize = 128;
 
 /// Bytes that are not HTTP/1.1.
@@ -100,7 +100,7 @@ impl Reader {
                     bytes = &[];
                 }
                 Place::Over => {
-                    // Nobody asked for more: such a connection is not to be trusted again.
+                    // Unexpected bytes: the connection is not used again.
                     if let Some(head) = &mut self.head {
                         head.keep_alive = false;
                     }
@@ -124,7 +124,7 @@ impl Reader {
     fn head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotHttp> {
         let before = self.held.len();
         self.held.extend_from_slice(bytes);
-        // A head ends with a line: one that comes in small pieces is not read anew with each of them.
+        // A head ends with a line end: without one in the new piece there is nothing to parse.
         if self.held.len() > SHORT_HEAD && memchr::memchr(b'\n', bytes).is_none() {
             return if self.held.len() > LONGEST_HEAD { Err(NotHttp) } else { Ok(&[]) };
         }
@@ -135,10 +135,10 @@ impl Reader {
             httparse::Status::Partial => Ok(&[]),
             httparse::Status::Complete(length) => {
                 let head = understood(&response)?;
-                // What stood before was no whole head, so this one ends within the new bytes.
+                // The bytes before were no whole head, so the head ends within the new ones.
                 let rest = &bytes[length.saturating_sub(before)..];
                 self.held.clear();
-                // Answers of the hundreds announce the real one.
+                // A status of 1xx comes before the final answer.
                 if head.status >= 200 {
                     self.head = Some(head);
                     self.place = match head.framing {
@@ -152,7 +152,7 @@ impl Reader {
         }
     }
 
-    /// Completes a line, and goes where it leads.
+    /// Completes a line, and sets the place that `leads` makes of it.
     fn line<'a>(
         &mut self,
         bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! How late reads come after the bytes they read: a histogram that many streams add to at next to no cost.
+//! A histogram of the time from a byte's arrival to its read, cheap enough for many streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

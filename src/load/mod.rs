@@ -1,6 +1,6 @@
-//! The load generator: sends every request at its time whatever the answers do, stamps what arrives, and records it all.
+//! The load generator: sends open-loop and closed-loop traffic, time-stamps every token, and records every request.
 //!
-//! It measures and never judges: when to stop early is decided by the [`Watch`] that its caller brings.
+//! It does not judge: the caller's [`Watch`] decides when a probe ends early.
 
 mod alarm;
 mod answer;

@@ -1,7 +1,7 @@
 //! One record per request, and the compact file that keeps them: version 2 of a public format.
 //!
 //! The file is CSV with the header [`COLUMNS`]. Times are seconds from the start of the probe's traffic; an empty field means that it
-//! never happened or was not told. Version 2 tells failures apart more finely. New columns may be added behind; any other change is a new version.
+//! did not happen or is not known. Version 2 tells failures apart more finely. New columns may be added behind; any other change is a new version.
 
 use std::io;
 
@@ -49,7 +49,7 @@ pub struct RequestRecord {
     pub tokens_out: Option<u32>,
     /// Answer tokens that were asked for.
     pub asked_out: u32,
-    /// Prompt tokens that were meant, or their best estimate.
+    /// Prompt tokens that the workload meant, or their estimate.
     pub asked_in: u32,
     /// Those of them that the workload shares on purpose with what was sent before.
     pub shared_in: u32,
@@ -91,7 +91,7 @@ impl RequestRecord {
 pub enum ErrorClass {
     /// The server's name could not be resolved.
     Dns,
-    /// Nobody listens at the address.
+    /// No process listens at the address.
     RefusedConnection,
     /// No secure connection: an untrusted certificate, or no TLS at all.
     Tls,
@@ -154,8 +154,7 @@ impl ErrorClass {
     }
 }
 
-/// A time as the file keeps it: to the microsecond. A kernel stamps whole nanoseconds, and one in a thousand of them lies half-way, where
-/// rounding of the number and of its digits would differ.
+/// A time as the file keeps it, in whole microseconds. Rounding the number first makes the file independent of how a half is printed.
 pub fn as_kept(time: Seconds) -> Seconds {
     Seconds((time.0 * 1e6).round() / 1e6)
 }

@@ -1,7 +1,7 @@
-//! A TCP connection whose reads know when their bytes arrived: by the kernel's stamp, not by when we came to look.
+//! A TCP connection with the kernel's time stamp of each read.
 //!
-//! So a reader may come late, to read several tokens at one waking or because it had no core, and the stamps stay right; how late it
-//! came is known too.
+//! The stamps stay right when the reading thread is late: because it reads several tokens at once, or because it had no core. The lateness of
+//! each read is recorded.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
@@ -39,7 +39,7 @@ impl Socket {
     pub(super) fn new(tcp: TcpStream, lateness: Arc<Lateness>) -> io::Result<Self> {
         // Requests leave when they are written.
         tcp.set_nodelay(true)?;
-        // Where the kernel has no such stamps, the clock at the read must do.
+        // Without stamps of the kernel, the time of the read is used.
         let _ = setsockopt(&tcp, sockopt::ReceiveTimestampns, &true);
         Ok(Self { tcp, arrived: clock::now(), lateness })
     }
@@ -49,7 +49,7 @@ impl Socket {
         self.arrived
     }
 
-    /// Whether the idle connection can be used again: nobody closed it, and nothing that nobody asked for lies in it.
+    /// Whether the idle connection can be used again: it is open, and holds no unexpected bytes.
     pub(super) fn is_quiet(&self) -> bool {
         let peek = recv(self.tcp.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         peek == Err(Errno::EAGAIN)
@@ -78,7 +78,7 @@ impl AsyncRead for Socket {
             let answer = self.tcp.try_io(Interest::READABLE, || {
                 let (bytes, late) = self.receive(free)?;
                 received = Some((bytes, late));
-                // A read that left room has emptied the socket: the runtime is told so, which saves asking again.
+                // A read that left room has emptied the socket: `WouldBlock` saves the runtime another read.
                 if bytes > 0 && bytes < free.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (received, answer) {

@@ -1,4 +1,4 @@
-//! Server-sent events out of a byte stream that may be split anywhere.
+//! Parses server-sent events from a byte stream that may be split anywhere.
 
 /// The longest event: whole answers of a server that does not stream are far shorter.
 pub const LONGEST_EVENT: usize = 4 << 20;
@@ -18,8 +18,8 @@ impl Framer {
     /// Takes bytes as they came and hands over every event that they complete.
     ///
     /// Lines end with LF, CR or CRLF; comments and fields other than `data` are skipped; several `data` lines of one event are
-    /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream). Behind an event or a line of more than
-    /// [`LONGEST_EVENT`] bytes nothing is understood any more.
+    /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream). After an event or a line of more than
+    /// [`LONGEST_EVENT`] bytes, the rest of the stream is ignored.
     pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
         while !bytes.is_empty() && !self.overflowed {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {

@@ -1,4 +1,4 @@
-//! The generator's own threads: one that paces, and a few that read. Whatever else the program does, it does elsewhere.
+//! The load generator's threads: one sends, and a few read. Nothing else runs on them.
 //!
 //! Each thread has a runtime of its own and shares nothing with the others: a burst of tokens on a reader never delays the pacer, and
 //! a stream stays on the thread that opened it.
@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 
-/// Between this many polls of tasks a runtime looks at what came from other threads: a request that is due waits for no more than
-/// so many reads, some tens of microseconds.
+/// A runtime looks for work from other threads after so many polls: a request that is due waits for at most so many reads, some tens of
+/// microseconds.
 const LOOK_OUTSIDE_EVERY: u32 = 8;
 
 /// The longest pause between two bunches of reads.
@@ -35,7 +35,7 @@ thread_local! {
     static PAUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// A request on its way out: while there is one its thread does not rest, so that neither a connection nor a long prompt waits for us.
+/// A request that is being sent: meanwhile its thread does not pause, so that it delays neither a connection nor a long prompt.
 pub(super) struct Sending(());
 
 impl Sending {
@@ -56,7 +56,7 @@ pub(super) fn note_gap(gap: f32) {
     SHORTEST_GAP.set(SHORTEST_GAP.get().min(gap) + (gap - SHORTEST_GAP.get()).max(0.0) / MEMORY);
 }
 
-/// How long this thread last rested before it read: bytes that came meanwhile were late by intention.
+/// How long this thread paused on purpose before its last read.
 pub(super) fn paused() -> Duration {
     PAUSED.get()
 }
@@ -72,7 +72,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Starts a thread that is on time: for whoever sends.
+    /// Starts a thread that never pauses, for sending.
     ///
     /// # Errors
     /// Where the system gives no thread or no event queue.
@@ -80,9 +80,9 @@ impl Lane {
         Self::start(name, &mut Builder::new_current_thread())
     }
 
-    /// Starts a thread that is thrifty: for whoever reads. Waking up costs several times what reading a token does, so at thousands of
-    /// tokens a second they are read in small bunches, as network cards bundle their interrupts. Stamps do not suffer: they are the
-    /// kernel's. A token after a silence is read at once, and so is all while the lane is in a hurry.
+    /// Starts a thread that pauses between reads. A wake-up costs several times as much CPU as reading a token, so at thousands of tokens per
+    /// second they are read in small batches. The time stamps are the kernel's and stay exact. A token after a silence is read at once, and
+    /// so is every token while the lane is in a hurry.
     ///
     /// # Errors
     /// Where the system gives no thread or no event queue.
@@ -97,7 +97,7 @@ impl Lane {
             let pause = if restless { Duration::ZERO } else { most.saturating_sub(slept.elapsed()) };
             PAUSED.set(pause);
             if !pause.is_zero() {
-                // Whoever hands over a request to be sent ends the pause.
+                // `wake` ends the pause when a request is due.
                 thread::park_timeout(pause);
             }
             *slept = clock::now();
@@ -128,7 +128,7 @@ impl Lane {
         self.thread.unpark();
     }
 
-    /// Whether reads may wait for each other: not where an answer's end is what the next request waits for.
+    /// Reads without pauses, for traffic whose next request waits for the end of an answer.
     pub(super) fn set_hurry(&self, hurry: bool) {
         self.hurry.store(hurry, Ordering::Relaxed);
     }

@@ -35,26 +35,26 @@ pub struct Terms {
     pub greeting: Greeting,
     /// The points that may be launched.
     pub space: Space,
-    /// What whoever leads must show; nothing where anybody who reaches the port may.
+    /// The token that a leader must show. Without one, every client of the port may lead.
     pub token: Option<Token>,
-    /// After how long without a word of its leader it is free.
+    /// The worker is free after so long without a request of its leader.
     pub silence: Duration,
 }
 
-/// Why a rig is not lent, or not any more.
+/// Why lending a rig failed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LentError {
     /// The listener cannot be served.
     #[error("failed to listen: {0}")]
     Listen(#[from] io::Error),
-    /// Our own part failed, or the machine is not clean after a stop.
+    /// The worker itself failed, or the machine is not clean after a stop.
     #[error("{0}")]
     Rig(String),
 }
 
 /// A rig that is lent until it is ended.
 pub struct Lent {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     work: JoinHandle<Result<(), RigError>>,
     listening: JoinHandle<()>,
     serving: Serving,
@@ -76,23 +76,23 @@ impl Lent {
         let (orders, received) = unbounded_channel();
         let state = WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
         let say = Box::new(say);
-        let desk = Arc::new(Desk { terms, state: Mutex::new(state), orders, killed: Notify::new(), say });
+        let shared = Arc::new(Shared { terms, state: Mutex::new(state), orders, killed: Notify::new(), say });
         Ok(Self {
-            work: tokio::spawn(work(rig, Arc::clone(&desk), received)),
-            listening: tokio::spawn(listen_for_silence(Arc::clone(&desk))),
-            serving: Serving::start(listener, router(Arc::clone(&desk)), Limits::OPEN),
-            desk,
+            work: tokio::spawn(work(rig, Arc::clone(&shared), received)),
+            listening: tokio::spawn(listen_for_silence(Arc::clone(&shared))),
+            serving: Serving::start(listener, router(Arc::clone(&shared)), Limits::OPEN),
+            shared,
         })
     }
 
     /// Asks it to end: the engine is stopped, and [`Lent::ended`] returns.
     pub fn end(&self) {
-        self.desk.order(Order::End);
+        self.shared.order(Order::End);
     }
 
     /// Kills every process of the engine; to be called after [`Lent::end`].
     pub fn kill(&self) {
-        self.desk.killed.notify_one();
+        self.shared.killed.notify_one();
     }
 
     /// Waits until it was asked to end, here or by its leader, and the engine is stopped.
@@ -110,8 +110,8 @@ impl Lent {
     }
 }
 
-/// Where requests come in and the rig's orders go out.
-struct Desk {
+/// What the handlers of requests share with the task that drives the rig.
+struct Shared {
     terms: Terms,
     state: Mutex<WorkerState>,
     orders: UnboundedSender<Order>,
@@ -119,9 +119,9 @@ struct Desk {
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-impl Desk {
+impl Shared {
     fn state(&self) -> MutexGuard<'_, WorkerState> {
-        // Each change of the state is made under one lock.
+        // A handler that panicked left no half-made change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,10 +135,10 @@ impl Desk {
     }
 }
 
-/// Whom the rig works for, and on what.
+/// The session that the rig belongs to, and its latest task.
 struct WorkerState {
     session: Option<String>,
-    /// Sessions that others took the rig from: they are not let in again, or two leaders would take it from each other for ever.
+    /// Sessions that lost the rig to another one. They stay refused; otherwise two leaders would take it from each other for ever.
     deposed: Vec<String>,
     /// The latest task, and its answer once there is one.
     task: Option<(u64, watch::Receiver<Option<Bytes>>)>,
@@ -147,7 +147,7 @@ struct WorkerState {
     heard: Instant,
 }
 
-/// What a session is to this worker.
+/// How a session stands to the rig.
 #[derive(PartialEq)]
 enum Standing {
     Own,
@@ -181,7 +181,7 @@ impl WorkerState {
 /// What the rig is to do next.
 enum Order {
     Task(Job),
-    /// Stop the engine: there is nobody who wants it.
+    /// Stop the engine: no leader uses it any more.
     Free,
     /// Stop the engine and end.
     End,
@@ -195,7 +195,7 @@ struct Job {
 }
 
 /// Follows the orders, one after the other. A launch or a probe is given up for a later order, a stop never is.
-async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver<Order>) -> Result<(), RigError> {
+async fn work<R: Rig>(mut rig: R, shared: Arc<Shared>, mut orders: UnboundedReceiver<Order>) -> Result<(), RigError> {
     let mut next = None;
     let mut latest = String::new();
     loop {
@@ -203,17 +203,17 @@ async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver
             Some(order) => Some(order),
             None => tokio::select! {
                 order = orders.recv() => order,
-                () = desk.killed.notified() => {
+                () = shared.killed.notified() => {
                     rig.kill().await;
                     continue;
                 }
             },
         };
         let job = match order {
-            None | Some(Order::End) => return stop(&mut rig, &desk).await.map(drop),
+            None | Some(Order::End) => return stop(&mut rig, &shared).await.map(drop),
             Some(Order::Free) => {
-                if let Err(error) = stop(&mut rig, &desk).await {
-                    desk.say(&format!("failed to stop the engine: {error}"));
+                if let Err(error) = stop(&mut rig, &shared).await {
+                    shared.say(&format!("failed to stop the engine: {error}"));
                 }
                 continue;
             }
@@ -223,52 +223,52 @@ async fn work<R: Rig>(mut rig: R, desk: Arc<Desk>, mut orders: UnboundedReceiver
         let stopped = match &job.task {
             // The engine that runs may take the limits of this point.
             Task::Launch { trial, .. } if trial.on.is_some() && !taken_over => Ok(Seconds(0.0)),
-            Task::Launch { .. } | Task::Stop => stop(&mut rig, &desk).await,
+            Task::Launch { .. } | Task::Stop => stop(&mut rig, &shared).await,
             Task::Probe(_) => Ok(Seconds(0.0)),
         };
         let answer = match (stopped, &job.task) {
             (Err(error), _) => Some(error.into()),
             (Ok(took), Task::Stop) => Some(Answer::Stopped(took)),
             (Ok(_), _) => tokio::select! {
-                answer = perform(&mut rig, &desk, &job.task) => Some(answer),
+                answer = perform(&mut rig, &shared, &job.task) => Some(answer),
                 order = orders.recv() => {
                     next = Some(order.unwrap_or(Order::End));
                     None
                 }
-                () = desk.killed.notified() => {
+                () = shared.killed.notified() => {
                     rig.kill().await;
                     None
                 }
             },
         };
         if let Some(answer) = answer {
-            desk.say(&described(&answer));
-            finish(&desk, &job, &answer);
+            shared.say(&described(&answer));
+            finish(&shared, &job, &answer);
         }
     }
 }
 
-/// Stops the engine, or kills it where even that takes too long for somebody.
-async fn stop<R: Rig>(rig: &mut R, desk: &Desk) -> Result<Seconds, RigError> {
+/// Stops the engine, and kills it where a kill is asked for meanwhile.
+async fn stop<R: Rig>(rig: &mut R, shared: &Shared) -> Result<Seconds, RigError> {
     let begun = clock::now();
     tokio::select! {
         stopped = rig.stop() => stopped,
-        () = desk.killed.notified() => {
+        () = shared.killed.notified() => {
             rig.kill().await;
             Ok(begun.elapsed().into())
         }
     }
 }
 
-async fn perform<R: Rig>(rig: &mut R, desk: &Desk, task: &Task) -> Answer {
+async fn perform<R: Rig>(rig: &mut R, shared: &Shared, task: &Task) -> Answer {
     let answer = match task {
         Task::Launch { trial, point } => {
-            desk.say(&format!("launching {point} (trial {})", trial.number));
+            shared.say(&format!("launching {point} (trial {})", trial.number));
             let ready = rig.launch(*trial, point, &mut |_| {}).await;
             ready.map(|ready| Answer::Ready { ready: Box::new(ready), vocabulary: rig.material().vocabulary.clone() })
         }
         Task::Probe(ask) => {
-            desk.say(&format!("probing at {} for {}", ask.rate, ask.window.to));
+            shared.say(&format!("probing at {} for {}", ask.rate, ask.window.to));
             rig.probe(ask).await.map(|measured| Answer::Measured(Box::new(measured)))
         }
         Task::Stop => rig.stop().await.map(Answer::Stopped),
@@ -287,53 +287,53 @@ fn described(answer: &Answer) -> String {
     }
 }
 
-/// Gives the answer to whoever asks for it.
-fn finish(desk: &Desk, job: &Job, answer: &Answer) {
+/// Publishes the answer of a task, for the requests that wait for it.
+fn finish(shared: &Shared, job: &Job, answer: &Answer) {
     let text = serde_json::to_vec(answer).or_else(|error| serde_json::to_vec(&Answer::Machine(error.to_string())));
     {
-        let mut state = desk.state();
+        let mut state = shared.state();
         let current = state.task.as_ref().is_some_and(|(number, _)| *number == job.number);
         if current && state.session.as_ref() == Some(&job.session) {
             state.engine = matches!(answer, Answer::Ready { .. } | Answer::Measured(_));
         }
     }
-    // Nobody may be waiting any more.
+    // No request may wait for it any more.
     job.answer.send_replace(Some(text.unwrap_or_default().into()));
 }
 
-/// Frees the rig of a leader that has nothing to say any more.
-async fn listen_for_silence(desk: Arc<Desk>) {
-    let silence = desk.terms.silence;
+/// Frees the rig when its leader has been silent for too long.
+async fn listen_for_silence(shared: Arc<Shared>) {
+    let silence = shared.terms.silence;
     loop {
         let left = {
-            let mut state = desk.state();
+            let mut state = shared.state();
             let silent = state.heard.elapsed();
             if state.session.is_some() && silent >= silence {
                 state.free();
-                desk.say(&format!("free: the leader has been silent for {}", Seconds::from(silence)));
-                desk.order(Order::Free);
+                shared.say(&format!("free: the leader has been silent for {}", Seconds::from(silence)));
+                shared.order(Order::Free);
             }
             if state.session.is_some() { silence.saturating_sub(silent) } else { silence }
         };
-        // Whoever takes the rig meanwhile is heard, and looked for again in time.
+        // A session that takes the rig meanwhile is not silent before this ends.
         tokio::time::sleep(left.max(Duration::from_millis(1))).await;
     }
 }
 
-fn router(desk: Arc<Desk>) -> Router {
+fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/hello", get(hello))
         .route("/tasks/{number}", put(begin).get(follow))
         .route("/kill", post(kill))
         .route("/end", post(end))
-        .with_state(Arc::clone(&desk))
-        .layer(from_fn_with_state(desk, admit))
+        .with_state(Arc::clone(&shared))
+        .layer(from_fn_with_state(shared, admit))
 }
 
-/// Lets in who shows the token, before anything else of a request is looked at.
-async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+/// Refuses a request without the token, before anything else of it is read.
+async fn admit(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    if desk.terms.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.is(shown))) {
+    if shared.terms.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.is(shown))) {
         return next.run(request).await;
     }
     let mut refused = says(401, format!("this worker asks for the token of its run: {SAME_TOKEN}"));
@@ -369,15 +369,20 @@ fn deposed() -> Response {
     says(409, "another leader has taken this worker over; end one of the two")
 }
 
-async fn hello(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    desk.state().hear(session(&headers));
-    match serde_json::to_vec(&desk.terms.greeting) {
+async fn hello(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    shared.state().hear(session(&headers));
+    match serde_json::to_vec(&shared.terms.greeting) {
         Ok(greeting) => json(greeting),
         Err(error) => says(500, error.to_string()),
     }
 }
 
-async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: HeaderMap, body: Bytes) -> Response {
+async fn begin(
+    State(shared): State<Arc<Shared>>,
+    Path(number): Path<u64>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let session = session(&headers);
     if session.is_empty() {
         return nameless();
@@ -387,14 +392,14 @@ async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: 
         Err(error) => return says(400, format!("no task: {error}")),
     };
     let refused = match &task {
-        Task::Launch { point, .. } => foreign(point, &desk.terms.space),
+        Task::Launch { point, .. } => foreign(point, &shared.terms.space),
         Task::Probe(ask) => unreasonable(ask),
         Task::Stop => None,
     };
     if let Some(why) = refused {
-        return says(400, format!("{why} in {}", desk.terms.greeting.job.space_file));
+        return says(400, format!("{why} in {}", shared.terms.greeting.job.space_file));
     }
-    let mut state = desk.state();
+    let mut state = shared.state();
     let standing = state.hear(session);
     let latest = state.task.as_ref().map_or(0, |(number, _)| *number);
     match standing {
@@ -408,13 +413,13 @@ async fn begin(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: 
     let (answer, answered) = watch::channel(None);
     state.task = Some((number, answered));
     state.engine = matches!(task, Task::Probe(_));
-    desk.order(Order::Task(Job { session: session.to_owned(), number, task, answer }));
+    shared.order(Order::Task(Job { session: session.to_owned(), number, task, answer }));
     accepted()
 }
 
-async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers: HeaderMap) -> Response {
+async fn follow(State(shared): State<Arc<Shared>>, Path(number): Path<u64>, headers: HeaderMap) -> Response {
     let mut answered = {
-        let mut state = desk.state();
+        let mut state = shared.state();
         match state.hear(session(&headers)) {
             Standing::Deposed => return deposed(),
             Standing::Stranger => return unknown(),
@@ -425,8 +430,8 @@ async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers:
             _ => return unknown(),
         }
     };
-    // Whoever waits is there: it must not be taken for silent meanwhile.
-    let wait = WAIT.min(desk.terms.silence / 4);
+    // A leader that waits is not silent: the answer comes well before that time is over.
+    let wait = WAIT.min(shared.terms.silence / 4);
     match tokio::time::timeout(wait, answered.wait_for(Option::is_some)).await {
         Ok(Ok(answer)) => json(answer.clone().unwrap_or_default()),
         // The task was given up.
@@ -435,25 +440,25 @@ async fn follow(State(desk): State<Arc<Desk>>, Path(number): Path<u64>, headers:
     }
 }
 
-async fn kill(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    let mut state = desk.state();
+async fn kill(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let mut state = shared.state();
     if state.hear(session(&headers)) != Standing::Own {
         return unknown();
     }
     state.engine = false;
-    desk.killed.notify_one();
+    shared.killed.notify_one();
     accepted()
 }
 
 /// A leader that was started again after its answer has a session of which this worker has not heard.
-async fn end(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+async fn end(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     if session(&headers).is_empty() {
         return nameless();
     }
-    if desk.state().hear(session(&headers)) == Standing::Deposed {
+    if shared.state().hear(session(&headers)) == Standing::Deposed {
         return deposed();
     }
-    desk.order(Order::End);
+    shared.order(Order::End);
     accepted()
 }
 

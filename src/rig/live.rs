@@ -1,11 +1,13 @@
-//! The file by which a running engine takes other limits, and reports what it did; its words stand in `engine/live_scheduler.py`.
+//! The file through which a running engine gets new limits and answers; `engine/live_scheduler.py` documents its words.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LIVE_SCHEDULER, LiveLimits};
 use crate::live_file::{ANSWER, LiveWords, WORDS};
+use crate::private::{create_file, create_folder};
 
 /// The file, and the folder with the module that reads it.
 pub(super) struct LiveFile {
@@ -18,21 +20,21 @@ pub(super) struct LiveFile {
 impl LiveFile {
     /// In a folder of its own, before the engine starts.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
+        create_folder(folder)?;
         let folder = folder.canonicalize()?;
-        std::fs::write(folder.join(LIVE_MODULE_NAME).with_extension("py"), LIVE_MODULE)?;
+        create_file(&folder.join(LIVE_MODULE_NAME).with_extension("py"))?.write_all(LIVE_MODULE.as_bytes())?;
         let path = folder.join("limits");
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.set_len(8 * WORDS)?;
         Ok(Self { words: LiveWords(file), folder, asked: LiveLimits::default(), change: 0 })
     }
 
-    /// What an engine's command line has to say.
+    /// The arguments that the engine needs.
     pub(super) fn arguments(&self) -> [String; 2] {
         ["--scheduler-cls".to_owned(), LIVE_SCHEDULER.to_owned()]
     }
 
-    /// What its environment has to say, before the paths that Python looks for modules in anyway.
+    /// The variables that the engine needs; `python_path` is the search path that Python has already.
     pub(super) fn environment(&self, python_path: Option<&str>) -> [(String, String); 2] {
         let folder = self.folder.display();
         let path =
@@ -60,6 +62,18 @@ impl LiveFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_this_user_reads_the_limits_or_changes_the_module() {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("live");
+        drop(LiveFile::create(&folder).unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        let files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(files.len() == 2 && files.iter().all(|file| mode(file) == 0o600), "{files:?}");
+    }
 
     #[test]
     fn limits_hold_once_the_engine_says_so_and_as_long_as_it_keeps_them() {

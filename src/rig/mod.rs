@@ -1,7 +1,7 @@
-//! The seam: launch a point, probe it at a rate, stop it.
+//! Rigs: launch a point, probe it at a rate, stop it.
 //!
-//! The whole session runs unchanged on `real` (engine + supervise + load), on `simulated` (the twin in virtual time), and on `remote`: the
-//! rig that another process has `lent`, as `protocol` says.
+//! A session runs unchanged on each of them: `real` (engine, supervise and load), `simulated` (the twin in virtual time), and `remote` (the
+//! rig of another process, which `lent` lends by `protocol`).
 
 mod address;
 mod cache;
@@ -55,7 +55,7 @@ pub trait Rig: Send {
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> impl Future<Output = Result<Ready, RigError>> + Send;
 
-    /// What its traffic is made from; once an engine runs, with that engine's words.
+    /// The material of its traffic, with the vocabulary of the engine once one runs.
     fn material(&self) -> &Material;
 
     /// Drives one probe against the running engine.
@@ -76,8 +76,7 @@ pub struct Trial {
     /// What the warm-up of an earlier launch showed, where there was one: then this one needs no whole answers.
     #[serde(default)]
     pub warmed: Option<Warmed>,
-    /// The trial for which the process is, or was, started that this one may run on: its own, or an earlier one whose engine takes this point's
-    /// limits. None for a plain launch.
+    /// The trial whose process this one may use: its own, or an earlier one whose engine can take this point's limits. None for a plain launch.
     #[serde(default)]
     pub on: Option<u32>,
 }
@@ -98,7 +97,7 @@ pub struct Ready {
     pub model: String,
     /// The GPUs of the machine.
     pub gpus: Vec<String>,
-    /// Whether others may have a part of what it runs on: it has no GPU, and is none that only pretends to compute.
+    /// Whether it shares its processors with other programs: it has no GPU, and is not simulated.
     #[serde(default)]
     pub shared: bool,
     /// How much of that the warm-up was; none in journals of earlier versions.
@@ -147,10 +146,10 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
-    /// How many times as many violations as a promise absorbs are counted before the probe is cut: 1 where the count alone decides.
+    /// The probe is cut at this multiple of the violations that a promise allows: 1 where the count alone decides.
     #[serde(default = "no_slack")]
     pub slack: f64,
-    /// What it waits for behind the last request.
+    /// The answers that it waits for after the last request.
     #[serde(default)]
     pub awaited: Awaited,
 }

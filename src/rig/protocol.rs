@@ -8,20 +8,19 @@
 //! | `POST /kill` | 202: every process of the engine is killed |
 //! | `POST /end` | 202: the engine is stopped, and the worker's process ends |
 //!
-//! Every request bears the run's token (`Authorization: Bearer`), where the worker has one: without it, the answer is 401 and nothing else of
-//! the request is looked at. It is compared in a time that tells nothing of it. The port speaks plain HTTP: whoever reads the network's
-//! traffic reads the token.
+//! Every request bears the run's token (`Authorization: Bearer`), where the worker has one. Without it the answer is 401, and nothing else of
+//! the request is read. The token is compared in constant time. The port speaks plain HTTP: the token can be read in the network's traffic.
 //!
-//! Every request bears the leader's session in the header [`SESSION`]; the leader counts its tasks up from 1. Any request can be repeated
-//! where its answer was lost; answers may have any size. A later task ends an earlier one that is still at work.
+//! Every request bears the leader's session in the header [`SESSION`]. The leader numbers its tasks from 1. A request may be repeated when its
+//! answer was lost. A later task ends an earlier one that still runs.
 //!
-//! A worker belongs to the session that first gave it a task. Another session, such as that of a leader that was started again, takes over
-//! with its first task: the old engine is stopped, and the old session gets 409 from then on. A worker that hears nothing of its session
-//! for [`SILENCE`] stops its engine and is free. 404 says that the worker knows no such task, or runs no engine to be probed: it was
-//! started again, or had given the session up. 400, 401 and 409 bear a sentence.
+//! A worker belongs to the session that first gave it a task. Another session, such as that of a restarted leader, takes over with its first
+//! task: the old engine is stopped, and the old session gets 409 from then on. A worker that hears nothing of its session for [`SILENCE`]
+//! stops its engine and is free. 404 says that the worker does not know the task, or has no engine to probe: it was restarted, or had given
+//! the session up. 400, 401 and 409 bear a sentence.
 //!
-//! A task names values of parameters and never a command line: what is started stands in the worker's own space file, and a point with
-//! other parameters, or values, than that file has is refused, as are rates and windows beyond reason.
+//! A task names values of parameters, never a command line: the engine's command stands in the worker's own space file. Refused are points
+//! with parameters or values that this file does not have, and rates and windows above a limit.
 
 use std::time::Duration;
 
@@ -36,11 +35,11 @@ use crate::workload::{Corpus, Vocabulary};
 
 /// The header with the leader's session.
 pub const SESSION: &str = "autotune-session";
-/// What to do about a token that was refused, or that is missing.
+/// The remedy for a token that is wrong or missing.
 pub const SAME_TOKEN: &str = "give all processes of a run the same --token-file, or the same AUTOTUNE_TOKEN";
 /// How long a worker holds a question for an answer.
 pub const WAIT: Duration = Duration::from_secs(20);
-/// After how long without a word of its leader a worker is free.
+/// A worker is free after so long without a request of its leader.
 pub const SILENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +50,7 @@ pub struct Greeting {
     pub job: JobMark,
 }
 
-/// By what two processes know that they were started for the same job. Fields that another version lacks are empty.
+/// Identifies a job, so that two processes can tell whether they were started for the same one. Fields that another version lacks are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobMark {
@@ -142,23 +141,17 @@ impl From<RigError> for Answer {
     }
 }
 
-/// Why a point cannot be one of that space; none where it can. Of a parameter without a default the engine may have reported a value that the
-/// space does not list: a number that the flag takes, or a plain word, which is no path and no other flag.
+/// Why a point is none of that space; none where it is one. A value is one that the space lists. A parameter without a default may also have
+/// the value that the engine told: a number or a switch that the flag takes, or a plain word, which is no path and no other flag.
 pub fn foreign(point: &Point, space: &Space) -> Option<String> {
     point.0.iter().find_map(|(name, value)| {
         let Some(parameter) = space.parameter(name) else {
             return Some(format!("the space has no parameter `{name}`"));
         };
         let listed = parameter.values.iter().any(|known| known.same(value));
-        let by_engine = parameter.default.is_none() && refuses(name, value).is_none();
-        let may_be = match value {
-            _ if listed => true,
-            Value::Text(word) => by_engine && is_plain_word(word),
-            Value::Bool(_) => by_engine,
-            // A limit that a running engine takes is a number beside those that are listed.
-            Value::Int(_) | Value::Real(_) => refuses(name, value).is_none(),
-        };
-        (!may_be).then(|| format!("`{value}` is no value of `{name}`"))
+        let plain = !matches!(value, Value::Text(word) if !is_plain_word(word));
+        let told = parameter.default.is_none() && refuses(name, value).is_none() && plain;
+        (!listed && !told).then(|| format!("`{value}` is no value of `{name}`"))
     })
 }
 
@@ -168,7 +161,7 @@ fn is_plain_word(word: &str) -> bool {
     word.len() <= 64 && word.starts_with(|c: char| c.is_ascii_alphanumeric()) && word.chars().all(plain)
 }
 
-/// Why a probe cannot be asked for; none where it can. Each of its requests is held in memory.
+/// Why a probe is refused; none where it is not. Each of its requests is held in memory.
 pub fn unreasonable(ask: &ProbeAsk) -> Option<String> {
     let (rate, until) = (ask.rate.0, ask.window.to.0);
     let within = |number: f64, most: f64| (0.0..=most).contains(&number);
@@ -248,11 +241,18 @@ mod tests {
         let space = quickstart().space;
         let why = |name: &str, value| foreign(&Point::default().with(name, value), &space);
         assert_eq!(foreign(&space.baseline(), &space), None);
-        assert_eq!(why("max-num-seqs", Value::Int(12_345)), None, "the engine may have told it");
+        assert_eq!(why("max-num-seqs", Value::Int(16)), None);
+        assert!(why("max-num-seqs", Value::Int(12_345)).unwrap().contains("12345"), "the space has a default");
         assert!(why("host", Value::Text("0.0.0.0".into())).unwrap().contains("`host`"));
         assert!(why("max-num-seqs", Value::Int(0)).is_some() && why("max-num-seqs", Value::Int(i64::MAX)).is_some());
         assert!(why("max-num-seqs", Value::Text("--model=other".into())).unwrap().contains("--model"));
         let mut space = space;
+        for parameter in &mut space.parameters {
+            parameter.default = None;
+        }
+        let told = |value| foreign(&Point::default().with("max-num-seqs", value), &space);
+        assert_eq!(told(Value::Int(12_345)), None, "the engine told it");
+        assert!(told(Value::Int(0)).is_some(), "no engine tells that");
         let texts = |words: &[&str]| words.iter().map(|word| Value::Text((*word).into())).collect();
         for (name, default) in [("chat-template", Some(Value::Text("/a".into()))), ("scheduling-policy", None)] {
             space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default });

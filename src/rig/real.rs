@@ -18,16 +18,16 @@ use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets};
 use crate::space::{Point, Value};
 use crate::supervise::{
-    Child, GpuMemory, Gpus, Launch, SuperviseError, free_port, gpu_clean, peak_memory, port_is_free,
+    Child, GpuMemory, Gpus, Launch, SuperviseError, Unclean, free_port, gpu_clean, peak_memory, port_clean,
 };
 use crate::units::Seconds;
 use crate::verdict::Counter;
 use crate::workload::{self, Corpus, Demand, Material, Pace};
 
-/// How long after its connections broke the exit of a dying engine may take to be known.
+/// A dying engine breaks its connections first; its exit follows within this time.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
 
-/// The variable that limits which GPUs CUDA sees.
+/// The variable with the GPUs that CUDA may use.
 const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Where a real rig works.
@@ -51,7 +51,7 @@ pub struct RealRig {
     place: Workplace,
     secrets: Secrets,
     shared_seed: u64,
-    /// Before the first engine has listed its vocabulary: the workload's file alone.
+    /// Before the first engine has told its vocabulary: the workload's file alone.
     material: Material,
     gpus: Gpus,
     gpu_before: Option<GpuMemory>,
@@ -87,7 +87,7 @@ impl Running {
         self.serving.as_ref().map(|(server, _)| server)
     }
 
-    /// Whether the limits that it was last asked for, if any, are in force.
+    /// Whether the last limits, if any, are in force.
     fn holds_its_limits(&self) -> bool {
         self.live.as_ref().is_none_or(|live| live.file.holds().unwrap_or(false))
     }
@@ -124,7 +124,7 @@ impl RealRig {
         self.place.folder.join(format!("t{:03}-{}", trial.number, trial.attempt))
     }
 
-    /// Why the engine that runs, or ran, is no use.
+    /// The diagnosis of an engine that failed.
     fn diagnosis(&self, running: &Running, exit: Exit) -> Diagnosis {
         let tuned: Vec<&str> = self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
         diagnose(&running.child.output().text(), exit, &tuned)
@@ -137,7 +137,7 @@ impl RealRig {
         let ready = tokio::select! {
             ready = tokio::time::timeout(timeout, model_served(&running.endpoints)) => ready.ok(),
             exit = running.child.exited() => {
-                // The last words may still be on their way through the pipe.
+                // The last output may still be in the pipe.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 return Err(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))));
             }
@@ -218,7 +218,7 @@ impl RealRig {
             return None;
         }
         let altered = async {
-            // Those that run end under the old limits; then a request makes it look for the new ones.
+            // Running requests end under the old limits. Then a request makes the engine read the new ones.
             server.settle(false).await.ok()?;
             live.file.ask(LiveLimits::of(point)).ok()?;
             server.settle(false).await.ok()?;
@@ -245,9 +245,7 @@ impl RealRig {
         let begun = clock::now();
         let machine = |e: std::io::Error| RigError::Machine(format!("failed to find a free port: {e}"));
         let port = self.plan.engine.port.map_or_else(free_port, Ok).map_err(machine)?;
-        if !port_is_free(port) {
-            return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
-        }
+        port_clean(port).map_err(|e| RigError::Machine(e.to_string()))?;
         let folder = self.folder(trial);
         let failed = |e: std::io::Error| RigError::Machine(format!("failed to write into {}: {e}", folder.display()));
         create_folder(&folder).map_err(failed)?;
@@ -333,7 +331,7 @@ impl RealRig {
             return Err(hung(format!("requests waited and no token came for {stall}")));
         }
         if driven.cut == Some(Cut::Decided) {
-            // An engine that hangs or dies breaks promises too; that is its failure, not the point's.
+            // An engine that hangs or dies also breaks promises, but that is a failure of the engine.
             server.settle(true).await.map_err(hung)?;
         }
         if !running.holds_its_limits() {
@@ -372,19 +370,19 @@ async fn model_served(endpoints: &Endpoints) -> String {
     }
 }
 
-/// What an engine runs whose limits were altered: it tells those of its launch.
+/// The configuration of an engine whose limits were altered; the engine itself tells the limits of its launch.
 fn with_limits(mut effective: Effective, point: &Point) -> Effective {
     let altered = LiveLimits::of(point).named().map(|(name, limit)| (name.to_owned(), Value::Int(limit)));
     effective.values.extend(altered);
     effective
 }
 
-/// Whether an engine's last words say that it does not know a flag.
+/// Whether an engine's log says that it does not know a flag.
 fn names_unknown(log: &str, flag: &str) -> bool {
     log.lines().any(|line| line.contains("unrecognized arguments") && line.contains(flag))
 }
 
-/// A live engine that is none.
+/// The diagnosis of an engine that does not keep the limits it was given while it ran.
 fn unmoved() -> Diagnosis {
     Diagnosis {
         cause: Cause::Crashed,
@@ -437,7 +435,7 @@ impl Rig for RealRig {
         match self.launch_one(trial, point, None, spawned).await {
             Ok(ready) => Ok(Ready { took: begun.elapsed().into(), ..ready }),
             Err(RigError::Engine(failure)) => {
-                // It was not for the limits, then.
+                // It fails without live limits too, so they are not the reason.
                 self.live_unsupported_reason = self.live_unsupported_reason.take().filter(|_| trial.on.is_none());
                 Err(RigError::Engine(Box::new(Failure { took: begun.elapsed().into(), ..*failure })))
             }
@@ -481,9 +479,10 @@ impl Rig for RealRig {
             let port = running.port;
             drop(running.serving);
             running.child.stop().await;
-            gpu_clean(&self.gpus, self.gpu_before).await.map_err(|e| RigError::Machine(e.to_string()))?;
-            if self.plan.engine.port == Some(port) && !port_is_free(port) {
-                return Err(RigError::Machine(crate::supervise::Unclean::Port(port).to_string()));
+            let unclean = |e: Unclean| RigError::Machine(e.to_string());
+            gpu_clean(&self.gpus, self.gpu_before).await.map_err(unclean)?;
+            if self.plan.engine.port == Some(port) {
+                port_clean(port).map_err(unclean)?;
             }
         }
         Ok(begun.elapsed().into())

@@ -48,7 +48,7 @@ impl RemoteRig {
         self.worker.ask(self.tasks, &task).await
     }
 
-    /// What came of a launch or a probe; a worker that does not know it has lost its engine.
+    /// The answer to a launch or a probe. A worker that does not know the task has lost its engine.
     async fn ask(&mut self, task: Task) -> Result<Answer, RigError> {
         let begun = clock::now();
         match self.tell(task).await {
@@ -85,7 +85,7 @@ impl Rig for RemoteRig {
         _spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
         self.material.vocabulary = Vocabulary::default();
-        // Whoever answers there may be another one than at the last launch.
+        // The worker may have been replaced since the last launch.
         self.worker.greet(&self.job, |_| {}).await.map_err(|e| RigError::Machine(e.to_string()))?;
         self.used = true;
         match self.ask(Task::Launch { trial, point: point.clone() }).await? {

@@ -1,5 +1,4 @@
-//! A server that answers, whoever started it: its words learnt, warmed up, brought to a known state, and driven while its counters are
-//! read.
+//! A running server under test: learns its vocabulary, warms it up, brings it to a known state, and drives load while its counters are read.
 
 use std::time::Duration;
 

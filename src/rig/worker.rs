@@ -1,4 +1,4 @@
-//! A worker as its leader sees it: every request is repeated until it is answered, for as long as patience lasts.
+//! The leader's client of a worker. A request is repeated until it is answered, for as long as the given patience.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::units::Seconds;
 
 /// How long a worker may be out of reach: a pod that is moved pulls its image first.
 pub const PATIENCE: Duration = Duration::from_secs(600);
-/// How long a stop is asked for: a worker that cannot be reached is free by itself after some silence.
+/// How long a stop is repeated: a worker that cannot be reached stops its engine by itself after [`super::SILENCE`].
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// Between two attempts to reach a worker.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// An answer to a request that needs no work.
+/// The limit for a request that the worker answers at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
 /// Beyond [`WAIT`], for an answer of many requests over a slow network.
 const TRANSFER: Duration = Duration::from_secs(60);
-/// A greeting, or a sentence.
+/// Bytes of a greeting or an error message.
 const LONGEST_GREETING: usize = 1 << 20;
-/// The requests of a probe: some hundred bytes each.
+/// Bytes of an answer with the requests of a probe, some hundred bytes each.
 const LONGEST_ANSWER: usize = 512 << 20;
-/// What ends a session asks only once, and soon.
+/// The limit for the requests that end a session, which are not repeated.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// A process that lends its engine. Clones are the same worker in the same session.
@@ -39,10 +39,10 @@ pub struct Worker {
     http: Client,
 }
 
-/// Why a worker is no use.
+/// Why a worker cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// It was started for something else, or is no worker at all.
+    /// It was started for another job, or the address is no worker's.
     #[error("{0}")]
     Unfit(String),
     /// It cannot be reached.
@@ -60,7 +60,7 @@ pub(super) enum TaskReply {
 }
 
 impl Worker {
-    /// The worker of that rank, for a session of a leader that shows that token; it may be out of reach for as long as `patience`.
+    /// A client of the worker of that rank. It tolerates a worker that is out of reach for as long as `patience`.
     ///
     /// # Errors
     /// Where the HTTP library refuses its set-up.
@@ -77,7 +77,7 @@ impl Worker {
         Ok(Self { rank, address, patience, http })
     }
 
-    /// A name for a new session: no two leaders have the same.
+    /// A new, unique name of a session.
     pub fn new_session() -> String {
         format!("{:x}-{:x}", std::process::id(), clock::since_epoch().as_nanos())
     }
@@ -123,7 +123,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives it a task and waits for what comes of it.
+    /// Gives it a task and waits for the answer.
     pub(super) async fn ask(&self, number: u64, task: &Task) -> TaskReply {
         let patience = if *task == Task::Stop { self.patience.min(STOP_PATIENCE) } else { self.patience };
         let path = format!("tasks/{number}");
@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// Tells it that its leader lives.
+    /// Tells it that its leader is still there.
     pub(super) async fn sign_of_life(&self) {
         drop(self.request(Method::GET, "hello").timeout(AT_ONCE).send().await);
     }
@@ -175,7 +175,7 @@ impl Worker {
         self.http.request(method, format!("{}/{path}", self.address))
     }
 
-    /// Sends a request until it is answered; whatever stands between, such as a proxy, may fail meanwhile.
+    /// Repeats a request until it is answered; the worker, or a proxy before it, may fail meanwhile.
     async fn persist(
         &self,
         patience: Duration,

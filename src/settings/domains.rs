@@ -1,4 +1,4 @@
-//! What the engine's flags take, as far as we know them: a value outside is refused before an engine, or its model, meets it.
+//! The domains of known engine flags. A value outside is refused before an engine is started or simulated.
 
 use crate::space::Value;
 
@@ -57,7 +57,7 @@ impl Domain {
     }
 }
 
-/// What a flag takes, where it cannot take that value; none where it can, or where we do not know the flag.
+/// What the flag accepts, if it does not accept that value; none if it does, or if the flag is unknown.
 pub fn refuses(flag: &str, value: &Value) -> Option<String> {
     let (_, domain) = DOMAINS.iter().find(|(name, _)| *name == flag)?;
     (!domain.holds(value)).then(|| domain.says())

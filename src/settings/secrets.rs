@@ -1,18 +1,18 @@
-//! What must never be written down: values of variables, arguments and keys that are named like secrets, and passwords in addresses.
+//! Redaction: values of variables, arguments and keys that are named like secrets, and passwords in addresses.
 //!
-//! Where a value stands tells whether it is a secret, and it is taken out there alone: another argument may have the same text. Only in
-//! free text, such as an engine's log, are secrets found by their text, and there only those that are too long to be a word by chance.
+//! A value is a secret by its position, and is replaced at that position alone: another argument may have the same text. Only in free text,
+//! such as an engine's log, are secrets replaced by their text, and only those of 8 characters or more.
 
 use std::ops::Range;
 
 use super::Plan;
 
-/// Parts of a name that tell a secret, in environment variables, flags and keys of JSON.
+/// A name with one of these parts is a secret's, in environment variables, flags and keys of JSON.
 const NAMES: [&str; 9] =
     ["token", "key", "secret", "password", "passwd", "passphrase", "credential", "authorization", "cookie"];
-/// Words that tell a secret at the end of a name of several.
+/// A name of several words that ends with one of these is a secret's.
 const ENDS: [&str; 4] = ["pat", "auth", "pwd", "pass"];
-/// Parts of names that contain one of the names but count or name tokens.
+/// Parts of names that are no secrets although they contain one of [`NAMES`].
 const INNOCENT: [&str; 11] = [
     "tokens",
     "tokenizer",
@@ -26,11 +26,11 @@ const INNOCENT: [&str; 11] = [
     "keyfile",
     "allow-credentials",
 ];
-/// Ends of names whose value says where a secret lies.
+/// Names with these ends hold the place of a secret, not the secret.
 const PLACES: [&str; 3] = ["file", "path", "dir"];
-/// Stands where a secret stood.
+/// The replacement of a secret.
 pub const REDACTED: &str = "[redacted]";
-/// Shorter texts than this are left in free text: numbers and words of it would go too.
+/// Shorter secrets are left in free text: replacing them would damage numbers and words.
 const SHORTEST_IN_TEXT: usize = 8;
 
 /// Secret values, to be found in free text.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Of these values, and of their words: of `Bearer KEY` somebody may tell the key alone. Empty ones are none.
+    /// Of these values and their words, since of `Bearer KEY` an engine may print the key alone. Empty values are left out.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
         let apart = |c: char| c.is_whitespace() || "\"',;&|".contains(c);

@@ -13,11 +13,9 @@ use super::guardian::Report;
 use super::output::Output;
 use super::processes::{Group, boot_id, stat, sweep};
 use super::scratch;
-use crate::clock;
 use crate::engine::diagnosis::Exit;
 use crate::settings::Secrets;
 use crate::token;
-use crate::units::Seconds;
 
 /// Beyond the engine's own grace, what a guardian may take to end everything before we do it ourselves.
 const GUARDIAN_GRACE: Duration = Duration::from_secs(10);
@@ -52,15 +50,6 @@ pub struct Child {
 struct State {
     exit: Option<Exit>,
     empty: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stopped {
-    /// How the engine's first process ended, where that is known.
-    pub exit: Option<Exit>,
-    pub took: Seconds,
-    /// Processes that the guardian had left and that were swept by group.
-    pub swept: usize,
 }
 
 /// Why an engine could not be supervised.
@@ -137,32 +126,33 @@ impl Child {
     }
 
     /// Asks the whole group to end, kills it where it does not, and returns when no process is left.
-    pub async fn stop(mut self) -> Stopped {
-        let begun = clock::now();
+    pub async fn stop(mut self) {
         self.order("term").await;
-        let mut empty = self.empty_within(self.grace + GUARDIAN_GRACE).await;
-        if !empty {
+        if !self.empty_within(self.grace + GUARDIAN_GRACE).await {
             self.order("kill").await;
-            empty = self.empty_within(GUARDIAN_GRACE).await;
         }
-        // A guardian that said "empty" has nothing left; one that died without a word may have left the engine to us.
-        let swept = if empty { 0 } else { sweep(&self.group, &self.scratch).await };
-        drop(self.orders.take());
-        drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
-        drop(std::fs::remove_dir_all(&self.scratch));
-        Stopped { exit: self.exit(), took: begun.elapsed().into(), swept }
+        self.end().await;
     }
 
     /// Ends everything now, for a second interrupt: SIGKILL to every process.
     pub async fn kill(mut self) {
         self.order("kill").await;
-        self.empty_within(GUARDIAN_GRACE).await;
-        sweep(&self.group, &self.scratch).await;
+        self.end().await;
+    }
+
+    /// Waits for the guardian to report that no process is left. A guardian that died cannot: then the processes and the folder are removed here.
+    async fn end(&mut self) {
+        if !self.empty_within(GUARDIAN_GRACE).await {
+            sweep(&self.group, &self.scratch).await;
+        }
+        drop(self.orders.take());
+        drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
+        drop(std::fs::remove_dir_all(&self.scratch));
     }
 
     async fn order(&mut self, word: &str) {
         if let Some(orders) = &mut self.orders {
-            // A guardian that is gone takes no orders; the sweep does its work.
+            // A guardian that died reads no orders: `end` does its work.
             drop(orders.write_all(format!("{word}\n").as_bytes()).await);
             drop(orders.flush().await);
         }

@@ -1,4 +1,4 @@
-//! The clean gate between two launches: the port is free and the GPU's memory is back. (That no process is left is the guardian's word.)
+//! The checks between two launches: the port is free, and GPU memory is back. The guardian reports that no process is left.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const TOLERANCE: u64 = 512;
 /// Why the machine is not clean.
 #[derive(Debug, thiserror::Error)]
 pub enum Unclean {
-    /// Somebody listens on the engine's port.
+    /// Another process listens on the engine's port.
     #[error("port {0} is taken by another process; free it, or leave engine.port out so that a free one is chosen")]
     Port(u16),
     /// The memory did not come back.
@@ -27,7 +27,7 @@ pub enum Unclean {
     },
 }
 
-/// A port of the loopback address that nobody listens on.
+/// A free port of the loopback address.
 ///
 /// # Errors
 /// Where the system has none.
@@ -35,9 +35,12 @@ pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Whether a server could listen there. Rust sets SO_REUSEADDR on listeners, so connections in TIME_WAIT do not count.
-pub fn port_is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+/// Makes sure that a server could listen on a port. Rust sets SO_REUSEADDR on listeners, so connections in TIME_WAIT do not count.
+///
+/// # Errors
+/// When another process listens there.
+pub(crate) fn port_clean(port: u16) -> Result<(), Unclean> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|_| Unclean::Port(port))
 }
 
 /// Waits until the GPUs' memory is back to what it was before the first launch.

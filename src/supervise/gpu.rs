@@ -1,13 +1,13 @@
-//! What the GPUs of this machine hold, asked of `nvidia-smi`.
+//! Names and memory in use of this machine's GPUs, by `nvidia-smi`.
 //!
-//! A static binary cannot load NVIDIA's library (NVML), and needs not: both are put into a container together, by the driver capability
-//! `utility` that images with CUDA ask for. Without the tool there is no GPU to look at.
+//! A static binary cannot load NVIDIA's library (NVML). The tool is in every container that has the library: the driver capability `utility`,
+//! which images with CUDA ask for, adds both. Without the tool, no GPU is looked at.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The GPUs that an engine sees. The others of a machine may be somebody else's, such as another worker's.
+/// The GPUs that an engine sees. Other GPUs of the machine may belong to other processes, such as another worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpus {
     /// Their numbers or names; all of the machine where nothing names them.
@@ -21,7 +21,7 @@ pub struct GpuMemory(pub u64);
 
 /// Where the tool is: on the `PATH`, and where the device plugin of Google's nodes mounts it, which a pod's own `PATH` may leave out.
 const TOOLS: [&str; 2] = ["nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
-/// A driver that does not answer for so long will not.
+/// A driver that has not answered within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn query(field: &str, of: Option<&str>) -> Option<String> {
@@ -35,7 +35,7 @@ async fn query(field: &str, of: Option<&str>) -> Option<String> {
             .output();
         match tokio::time::timeout(PATIENCE, output).await.ok()? {
             Ok(output) => return output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()),
-            // It is not there, or not ours to run: it may be elsewhere.
+            // It is not at this path, or may not be run.
             Err(_) => continue,
         }
     }

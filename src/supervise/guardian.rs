@@ -1,11 +1,11 @@
-//! The guardian: parent of the engine, reaper of its orphans, and the end of them all when the tuner is gone.
+//! The guardian: a process between the tuner and the engine that ends the engine with all its descendants.
 //!
-//! It speaks JSON lines on its standard output (`Report`), takes words on its standard input (`term`, `kill`), and its standard error is
-//! the engine's output. It leads its own session, so that no terminal signal reaches the engine before the tuner has decided.
-//! As a subreaper it inherits every process that the engine leaves, also those that moved to another group or session; when it has
-//! no child left, nothing of the engine is left. It must stay small: no runtime, no clock but sleeping, no logic of trials.
+//! It writes JSON lines ([`Report`]) to standard output and reads orders (`term`, `kill`) from standard input; standard error is the engine's
+//! output. It leads its own session, so that a terminal's signals do not reach the engine. When the pipe to the tuner closes, it ends the engine.
+//! As a subreaper it inherits every orphan of the engine, also from other groups and sessions. When it has no child left, nothing of the
+//! engine is left. It must stay small: no runtime, no clock but sleeping, no logic of trials.
 //!
-//! Between it and the engine stands a keeper, so that a killed guardian leaves nothing either: tuner -> guardian -> keeper -> engine.
+//! A keeper runs between guardian and engine, and ends the engine when the guardian is killed: tuner -> guardian -> keeper -> engine.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -28,10 +28,10 @@ use crate::engine::diagnosis::Exit;
 
 /// How often the guardian looks at its children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long the engine may take after SIGTERM when the tuner itself is gone: nobody waits for it any more.
-const ORPHANED_GRACE: Duration = Duration::from_secs(5);
-/// How long the rest of the family may live once the engine's first process has ended.
-const FAMILY_GRACE: Duration = Duration::from_secs(2);
+/// Time from SIGTERM to SIGKILL when the tuner is gone: two seconds after a kill no process of the engine may be left.
+const ORPHANED_GRACE: Duration = Duration::from_secs(1);
+/// How long the other processes of the engine may live once its first process has ended.
+const FAMILY_GRACE: Duration = Duration::from_secs(1);
 /// Shared memory by these names is made by Python's multiprocessing and stays behind when its owner is killed.
 const SHARED_MEMORY_PREFIXES: [&str; 2] = ["psm_", "sem.mp-"];
 
@@ -61,7 +61,7 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     nix::sys::prctl::set_child_subreaper(true)?;
     let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let errors = output.try_clone()?;
-    // Whoever ends every `autotune` by its name leaves us to our work.
+    // `pkill autotune` must not match the guardian.
     nix::sys::prctl::set_name(c"engine-guardian")?;
     let program = command.first().ok_or("no command")?;
     if !can_be_run(program) {
@@ -98,8 +98,8 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     Ok(())
 }
 
-/// Stays between the guardian and the engine, ends every process of the engine as soon as the guardian is gone, and ends as the engine ends.
-/// The kernel tells of a dead parent its children alone: vLLM's workers, which hold the GPU, are children of its children.
+/// The keeper: starts the engine, kills all its descendants as soon as the guardian is gone, and ends as the engine ends.
+/// `PR_SET_PDEATHSIG` reaches children alone, and vLLM's workers, which hold the GPU, are children of its children.
 ///
 /// # Errors
 /// Where the program cannot be run.
@@ -123,7 +123,7 @@ pub fn keep(guardian: i32, command: &[String]) -> Result<u8, Box<dyn std::error:
             return Err("the guardian is gone".into());
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            // What else it leaves, the guardian inherits.
+            // The guardian inherits the processes that it leaves.
             Ok(status) if status.pid() == Some(engine) => return Ok(end_as(status)),
             Ok(WaitStatus::StillAlive) | Err(_) => std::thread::sleep(LOOK_EVERY),
             Ok(_) => {}
@@ -151,10 +151,10 @@ fn end_as(status: WaitStatus) -> u8 {
     match status {
         WaitStatus::Exited(_, code) => code as u8,
         WaitStatus::Signaled(_, signal, _) => {
-            // The engine may have left a core; nobody needs ours.
+            // The engine may have dumped its core; the keeper must not add its own.
             let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
             let _ = SigSet::all().thread_unblock();
-            // The runtime takes the first of some signals for itself.
+            // Rust's runtime handles the first SIGSEGV or SIGBUS itself.
             let _ = (nix::sys::signal::raise(signal), nix::sys::signal::raise(signal));
             128 + signal as u8
         }
@@ -162,7 +162,7 @@ fn end_as(status: WaitStatus) -> u8 {
     }
 }
 
-/// Becomes the engine, in the process that its keeper started for it: one that the kernel kills as soon as the keeper is gone.
+/// Becomes the engine by `exec`, in a process that the kernel kills as soon as its keeper is gone.
 ///
 /// # Errors
 /// Where the program cannot be run.
@@ -192,8 +192,8 @@ fn can_be_run(program: &str) -> bool {
         .is_none_or(|all| std::env::split_paths(&all).any(|folder| is_program(&folder.join(program))))
 }
 
-/// The tuner decides what a signal means; the guardian outlives it to carry that out. Only after the engine was spawned, which
-/// would inherit the mask and be deaf to SIGTERM.
+/// Blocks the signals that end a program: the tuner decides, and gives orders by the pipe. To be called after the engine was spawned, which
+/// would inherit the mask and ignore SIGTERM.
 fn block_signals() -> nix::Result<()> {
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -238,7 +238,7 @@ fn watch(engine: i32, orders: &AtomicU8, grace: Duration) -> BTreeSet<PathBuf> {
             }
         }
         let order = orders.load(Ordering::SeqCst);
-        // An engine whose first process ended on its own has no use for the rest of its family.
+        // Once the engine's first process has ended, the others are ended too.
         if order != STAY || ended_for.is_some() {
             let patience = if order == ORPHANED { grace.min(ORPHANED_GRACE) } else { grace };
             let asked = asked_for.get_or_insert_with(|| {
@@ -285,7 +285,7 @@ fn strike(engine: i32, signal: Signal, litter: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Notes what a process has mapped from /dev/shm, as far as Python's multiprocessing made it.
+/// Notes the files of /dev/shm that a process has mapped and that Python's multiprocessing made.
 fn shared_memory(pid: i32, litter: &mut BTreeSet<PathBuf>) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     for path in maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..])) {
@@ -296,7 +296,7 @@ fn shared_memory(pid: i32, litter: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Reports to the tuner; where it is gone, nobody listens, and that is no reason to stop.
+/// Reports to the tuner. When the tuner is gone, the report is lost and the work goes on.
 fn say(report: &Report) {
     let mut out = std::io::stdout().lock();
     if let Ok(line) = serde_json::to_string(report) {

@@ -12,9 +12,9 @@ mod output;
 mod processes;
 mod scratch;
 
-pub use child::{Child, Launch, Stopped, SuperviseError};
-pub(crate) use gate::gpu_clean;
-pub use gate::{Unclean, free_port, port_is_free};
+pub use child::{Child, Launch, SuperviseError};
+pub use gate::{Unclean, free_port};
+pub(crate) use gate::{gpu_clean, port_clean};
 pub use gpu::{GpuMemory, Gpus};
 pub use output::Output;
 pub use processes::{Group, boot_id, peak_memory, sweep};

@@ -1,4 +1,4 @@
-//! An engine's output: drained always, kept bounded, free of secrets.
+//! An engine's output: read to its end, kept within bounds, without secrets.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::private::create_file;
 use crate::settings::Secrets;
 
-/// What the file keeps of the beginning; of what comes later only the tail is kept.
+/// Bytes of the beginning that the file keeps; of the rest it keeps the end.
 const FILE_HEAD: usize = 8 << 20;
-/// What memory keeps of the beginning, where start-up tells the configuration.
+/// Bytes of the beginning that memory keeps: engines print their configuration there.
 const HEAD: usize = 128 << 10;
-/// What memory keeps of the end, where an engine says why it died.
+/// Bytes of the end that memory keeps: engines print there why they died.
 const TAIL: usize = 256 << 10;
-/// A line is handed on at this length even if it has no end, as progress bars do not.
+/// A line without an end, such as a progress bar's, is cut at this length.
 const LINE: usize = 16 << 10;
 
 /// The output of one process. Cloning shares it.

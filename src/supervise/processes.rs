@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who belongs to whom, and whether a recorded group is still the one that was recorded.
+//! Processes by `/proc`: the descendants of a process, the members of a recorded group, and ending what is left of one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::scratch::could_be_ours;
 
-/// A process group as a journal records it: enough to find it again, and never to mistake a stranger for it.
+/// A process group as a journal records it, with enough to find it again and to notice that a number was reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The guardian: leader of the session in which every process of the trial lives.
@@ -19,7 +19,7 @@ pub struct Group {
     /// The guardian's start time in clock ticks since boot.
     pub guardian_started: u64,
     pub engine: i32,
-    /// The boot in which these numbers mean anything.
+    /// The identity of the boot: after a reboot the numbers mean other processes.
     pub boot: String,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Every process, also those that have ended and were not waited for.
+/// Every process, zombies included.
 fn every() -> impl Iterator<Item = Stat> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(stat)
@@ -74,15 +74,15 @@ pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
     family.into_iter().collect()
 }
 
-/// The identity of the running kernel's boot; empty where it is not told.
+/// The identity of the current boot; empty where the kernel does not tell it.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// The living members of a recorded group: its guardian if it is that very process, and whoever lives in its session.
+/// The living members of a recorded group: the processes in the session of its guardian.
 ///
-/// A process number cannot be given to a stranger while a session of that number lives; if the guardian's number now belongs to
-/// a process that started at another time, the session has ended and nobody is ours.
+/// The kernel does not reuse a number while a session of that number exists. If the guardian's number belongs to a process that started at
+/// another time, the session has ended, and the group has no members.
 fn members(group: &Group) -> Vec<i32> {
     if group.boot != boot_id() || stat(group.guardian).is_some_and(|s| s.started != group.guardian_started) {
         return Vec::new();
@@ -105,8 +105,8 @@ pub fn peak_memory(group: &Group) -> Option<u64> {
     Some(peaks.sum::<u64>() * 1024).filter(|bytes| *bytes > 0)
 }
 
-/// Living processes with that folder of an engine as their own for temporary files: whatever an engine starts inherits it, also what moved to
-/// a session of its own and lost its parents.
+/// Living processes whose `TMPDIR` is that folder. Everything that an engine starts inherits it, also what moved to a session of its own and
+/// lost its parents.
 fn marked(scratch: &Path) -> Vec<i32> {
     if !could_be_ours(scratch) {
         return Vec::new();
@@ -119,7 +119,7 @@ fn marked(scratch: &Path) -> Vec<i32> {
     all().into_iter().map(|s| s.pid).filter(has_mark).collect()
 }
 
-/// Ends whatever is left of a recorded group and of the engine that had that folder. Returns how many processes it found.
+/// Kills what is left of a recorded group and of the engine that had that folder. Returns how many processes it found.
 pub async fn sweep(group: &Group, scratch: &Path) -> usize {
     let mut found = BTreeSet::new();
     for _ in 0..100 {
@@ -138,14 +138,14 @@ pub async fn sweep(group: &Group, scratch: &Path) -> usize {
     found.len()
 }
 
-/// Waits for the dead of a recorded group whose guardian, who should have, is gone: they are ours if we are the parent of last resort, and as
-/// process 1 of a container nobody else ever would. The guardian itself is waited for by whoever started it.
+/// Reaps zombies of a recorded group whose guardian died before it could. They are children of this process where it is a subreaper or
+/// process 1 of a container. [`super::Child`] reaps the guardian itself.
 fn reap(group: &Group, ended: &BTreeSet<i32>) {
     let me = std::process::id() as i32;
     let is_theirs = |s: &Stat| s.session == group.guardian || ended.contains(&s.pid);
     for dead in every().filter(|s| s.state == 'Z' && s.parent == me && is_theirs(s)) {
         if dead.pid != group.guardian {
-            // If it is gone by now, all the better.
+            // It may have been reaped since it was listed.
             let _ = waitpid(Pid::from_raw(dead.pid), Some(WaitPidFlag::WNOHANG));
         }
     }

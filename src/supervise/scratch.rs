@@ -1,4 +1,4 @@
-//! An engine's private temporary folder: made for this user alone, and removed only where it can be one that was made here.
+//! An engine's private temporary folder. Only this user may enter it, and only a folder that this program may have made is removed.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,15 +10,14 @@ const PREFIX: &str = "autotune-";
 /// How many letters and digits stand behind the prefix.
 const DRAWN: usize = 6;
 
-/// A new one, which is gone when the value is dropped, unless it is kept. Only this user enters it: vLLM's sockets lie there. Their paths may
-/// not exceed 107 bytes, so its own is short: in the system's temporary folder.
+/// A new folder of mode 0700, since vLLM's sockets lie there; it is removed when the value is dropped, unless it is kept. A socket's path has
+/// at most 107 bytes, so the folder has a short path: it lies in the system's temporary folder.
 pub(super) fn make() -> io::Result<TempDir> {
     let mode = std::fs::Permissions::from_mode(0o700);
     tempfile::Builder::new().prefix(PREFIX).rand_bytes(DRAWN).permissions(mode).tempdir()
 }
 
-/// Removes the folder that a journal names, and nothing that cannot be one of [`make`]: a journal may be damaged or forged, and a worker may
-/// say anything. Says whether it removed it.
+/// Removes the folder that a journal names, if it can be one of [`make`]: a journal may be damaged or forged. Returns whether it was removed.
 pub fn remove_scratch(folder: &Path) -> bool {
     is_ours(folder) && std::fs::remove_dir_all(folder).is_ok()
 }

@@ -1,10 +1,11 @@
 //! Defects: every request has a record that says what went wrong, and none is lost.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use autotune::clock;
+use autotune::load::RequestRecord;
 use autotune::settings::limits;
 use autotune::units::Seconds;
 use autotune::verdict::{Certainty, Course, Outcome, Window, judge};
@@ -67,13 +68,13 @@ fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    none_is_answered(&url, "refused-connection");
+    drop(none_is_answered(&url, "refused-connection"));
 }
 
 #[test]
 fn a_name_that_nobody_knows() {
     // Reserved for this purpose by RFC 6761.
-    none_is_answered("http://nobody.invalid:8000", "dns");
+    drop(none_is_answered("http://nobody.invalid:8000", "dns"));
 }
 
 #[test]
@@ -85,12 +86,36 @@ fn a_server_that_speaks_no_tls() {
             connection.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         }
     });
-    none_is_answered(&url, "tls");
+    drop(none_is_answered(&url, "tls"));
+    speaker.join().unwrap();
+}
+
+#[test]
+fn a_stream_of_tokens_without_an_end_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let event = b"data: {\"choices\":[{\"index\":0,\"text\":\" mouse\"}]}\n\n";
+    let speaker = std::thread::spawn(move || {
+        let streams = listener.incoming().take(20).map(|connection| {
+            std::thread::spawn(move || {
+                let mut connection = connection.unwrap();
+                // It answers whatever it is asked.
+                let _ = connection.read(&mut [0; 1 << 16]).unwrap();
+                connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").unwrap();
+                while connection.write_all(&event.repeat(64)).is_ok() {}
+            })
+        });
+        streams.collect::<Vec<_>>().into_iter().for_each(|stream| stream.join().unwrap());
+    });
+    for record in none_is_answered(&url, "malformed") {
+        assert!(record.why.as_ref().unwrap().contains("asked for"), "{record:?}");
+        assert!(record.gaps.len() < 5_000, "{}", record.gaps.len());
+    }
     speaker.join().unwrap();
 }
 
 /// Every request has a record with that class, and every one breaks the promise.
-fn none_is_answered(url: &str, class: &str) {
+fn none_is_answered(url: &str, class: &str) -> Vec<RequestRecord> {
     let begun: Instant = clock::now();
     let driven = driven(url, "known", soon(20));
     assert_eq!(driven.records.len(), 20);
@@ -105,4 +130,5 @@ fn none_is_answered(url: &str, class: &str) {
     let verdict = judge(&driven.records, &limits, course, &driven.health, Certainty(0.5));
     assert_eq!((verdict.outcome, verdict.limits[0].violations), (Outcome::Fail, 20), "{}", verdict.because);
     assert_eq!(verdict.errors.get(class), Some(&20));
+    driven.records
 }

@@ -26,6 +26,8 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// More than any client sends.
 const MOST_REQUESTS_PER_SECOND: f64 = 1e6;
+/// Tokens of the prompts that may be held in memory at once: about 6 GB.
+const MOST_TOKENS_HELD: u64 = 1_000_000_000;
 /// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
 const CERTAINTY: Certainty = Certainty(0.5);
 
@@ -47,6 +49,16 @@ pub(super) fn offered(args: &BenchArgs, traffic: &Traffic) -> Result<Vec<Offered
     offered.extend(args.at_once.map(Offered::AllAtOnce));
     if offered.is_empty() && (args.recorded || is_trace) {
         offered.push(Offered::Recorded);
+    }
+    let at_once = args.concurrency.iter().chain(&args.at_once).copied().max().unwrap_or(0);
+    let longest = match &traffic.workload.kind {
+        WorkloadKind::Random(plan) => u64::from(plan.input_tokens.max) + u64::from(plan.shared_prefix_tokens),
+        _ => 0,
+    };
+    if u64::from(at_once) * longest > MOST_TOKENS_HELD {
+        return wrong(&format!(
+            "{at_once} prompts of up to {longest} tokens at once do not fit into memory: at most {MOST_TOKENS_HELD} tokens do; give fewer requests or shorter prompts"
+        ));
     }
     if offered.is_empty() {
         return wrong("how much load? --rate 2, --rates 1,2,4, --concurrency 20,40,80 or --at-once 500");

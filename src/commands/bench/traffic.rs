@@ -172,6 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn more_requests_at_once_than_memory_holds_are_refused() {
+        for (flag, value, most) in [
+            ("--at-once", "4000000000", "1000000"),
+            ("--at-once", "0", "1000000"),
+            ("--concurrency", "4000000000", "100000"),
+            ("--concurrency", "1,100001", "100000"),
+        ] {
+            let words = ["autotune", "bench", "--url", "http://127.0.0.1:1", flag, value];
+            let says = Cli::try_parse_from(words).unwrap_err().to_string();
+            assert!(says.contains(flag) && says.contains(&format!("1..={most}")), "{says}");
+        }
+    }
+
+    #[test]
     fn mistakes_name_their_place_and_the_remedy() {
         for (flags, parts) in [
             ("--with arrivals=gama", vec!["gama", "gamma"]),

@@ -38,7 +38,7 @@ pub(crate) struct Traffic {
     source: Box<dyn Source>,
     shared: Vec<Prompt>,
     sketched: bool,
-    /// Whether prompts may begin alike: otherwise no cache ever holds one.
+    /// Whether prompts may share a prefix: otherwise the prefix cache never hits.
     shares: bool,
     /// Requests that are still to come, at most.
     left: u32,
@@ -47,12 +47,12 @@ pub(crate) struct Traffic {
     kept: HashMap<u32, Vec<u64>>,
     /// Whether later prompts hold the engine's own answers.
     resends_answers: bool,
-    /// Whether later prompts hold the words of answers.
+    /// Whether later prompts contain earlier answers.
     resends_words: bool,
 }
 
 impl Traffic {
-    /// That of a plan at a pace, without words where nobody can tell.
+    /// The traffic of a plan at a pace, without words where no engine told any.
     pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
         let Some(source) = workload::sketched(plan, material, pace) else { return Self::worded(plan, material, pace) };
         let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
@@ -133,7 +133,7 @@ fn shares(plan: &WorkloadPlan) -> bool {
     !matches!(&plan.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
 }
 
-/// Hears what an engine serves; times in seconds from the start of the traffic.
+/// Observes what a simulated engine serves; times are seconds from the start of the traffic.
 pub(crate) trait ServeObserver {
     /// Whether it hears of tokens between the first and the last of a request.
     const EVERY_TOKEN: bool;
@@ -168,7 +168,7 @@ impl Engine {
         scheduler
     }
 
-    /// Serves the traffic in virtual time; out of memory is an error with its diagnosis.
+    /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.
     pub(crate) fn serve<B: ServeObserver>(
         &self,
         mut traffic: Traffic,
@@ -257,7 +257,7 @@ fn died(batch: u32, max_seqs_before_oom: u32, now: f64) -> Failure {
     Failure { diagnosis, took: Seconds(now) }
 }
 
-/// An answer of that many words, each of them a token here.
+/// An answer of that many words; each is one token.
 fn answer(tokens: u32) -> String {
     vec!["word"; tokens as usize].join(" ")
 }

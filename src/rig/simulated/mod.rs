@@ -77,7 +77,7 @@ impl SimulatedRig {
     /// The point has a parameter that the model does not know, or a value is refused.
     pub fn flags(&self, point: &Point) -> Result<EngineFlags, FlagError> {
         let mut flags = EngineFlags::from(self.profile.defaults);
-        // What the model does not know of the fixed arguments is the same for every point; whoever shows results says it.
+        // Fixed arguments that the model does not know change every point alike; reports list them.
         flags.set_all(&self.plan.engine.args)?;
         for (name, value) in &point.0 {
             flags.set(name, &value.to_string())?;
@@ -90,7 +90,7 @@ impl SimulatedRig {
         self.engine(point, Launch::MEDIAN).ok().map(|engine| engine.limits)
     }
 
-    /// The engine of a point with the luck of its launch, or why it does not start.
+    /// The engine of a point, with the random deviation of this launch, or why it does not start.
     pub(crate) fn engine(&self, point: &Point, launch: Launch) -> Result<Engine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         if flags.max_num_batched_tokens < flags.max_num_seqs {
@@ -185,7 +185,7 @@ impl SimulatedRig {
         Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
     }
 
-    /// Serves the traffic in virtual time; out of memory is an error with its diagnosis.
+    /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.
     fn drive(
         &self,
         engine: &Engine,
@@ -222,7 +222,7 @@ fn diagnosis(cause: Cause, consequence: Consequence, says: String) -> Diagnosis 
     Diagnosis { cause, line: None, says, consequence }
 }
 
-/// A flag that the model does not know fails at every point; a value that is refused fails where it stands.
+/// An unknown flag fails at every point; a refused value fails at the points that have it.
 fn refused(error: FlagError) -> Diagnosis {
     let consequence = match &error {
         FlagError::Unknown { .. } => Consequence::Abort,
@@ -245,7 +245,7 @@ impl Rig for SimulatedRig {
         if let Some(ready) = self.alter(trial, point).map_err(|diagnosis| failed(diagnosis, Seconds(0.0)))? {
             return Ok(ready);
         }
-        // The attempt is no part of the seed: a resumed session finds the launch that it would have had.
+        // The attempt is not part of the seed, so that a resumed session gets the same launch.
         let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.on.unwrap_or(trial.number))]);
         let launch = self.profile.noise.map_or(Launch::MEDIAN, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
         let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, point)?)));
@@ -306,7 +306,7 @@ impl Rig for SimulatedRig {
         let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
         let mut watch =
             Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
-        // The content's seed tells trial and probe, and a resumed session asks with the same.
+        // The content seed identifies trial and probe, and is the same in a resumed session.
         let seed = workload::mix(self.shared_seed, &[PROBE_NOISE, ask.content_seed]);
         let driven = self.drive(&engine, pace, ask.window.to, &mut watch, seed);
         let Driven { records, ended, complete, telemetry } = driven.map_err(|failure| {

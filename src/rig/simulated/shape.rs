@@ -1,4 +1,4 @@
-//! What the scheduler needs to know of a prompt, from its words or from its sketch.
+//! A prompt as the scheduler sees it: its number of tokens and its blocks, from its words or from its sketch.
 
 use crate::twin::PromptShape;
 use crate::workload::{self, MESSAGE_TEMPLATE, Prompt};
