@@ -1,6 +1,6 @@
 //! Where arguments come from, as annotations of the object that has them.
 
-use super::homes::Written;
+use super::arguments::Written;
 use super::locate::Document;
 use super::render::{Entry, insert_entry, scalar};
 use super::text::Edit;

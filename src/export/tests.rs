@@ -7,7 +7,7 @@ use super::flags::{Flags, Setting};
 use super::forms::{Target, annotate_command, diff, json_patch, kustomize};
 use super::locate::{Document, Located};
 use super::source::Source;
-use super::write::{Exported, Wanted, export};
+use super::write::{Exported, IntendedFlags, export};
 use crate::report::Outcome;
 use crate::space::Value;
 
@@ -24,9 +24,9 @@ fn winner() -> Vec<Setting> {
     ]
 }
 
-fn wanted(containers: &[&str]) -> Wanted {
+fn wanted(containers: &[&str]) -> IntendedFlags {
     let annotations = [("autotune/version", "0.1.0"), ("autotune/certified-rate", "15.8 req/s, 97 % sure")];
-    Wanted {
+    IntendedFlags {
         settings: winner(),
         annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
         containers: containers.iter().map(|c| (*c).to_owned()).collect(),
@@ -39,7 +39,7 @@ fn flags() -> Flags {
     Flags::of_vllm(settings.iter().map(|s| s.name.as_str()))
 }
 
-fn exported(text: &str, wanted: &Wanted) -> Result<Exported, String> {
+fn exported(text: &str, wanted: &IntendedFlags) -> Result<Exported, String> {
     export("m.yaml", text, wanted, &flags(), &|_, _| Vec::new()).map_err(|problems| problems.render())
 }
 
@@ -113,14 +113,14 @@ fn what_cannot_be_changed_safely_is_refused_with_its_place_and_a_remedy() {
 #[test]
 fn the_user_can_point_to_arguments_that_are_not_found() {
     let text = std::fs::read_to_string(folder().join("refused/unknown-kind.yaml")).unwrap();
-    let pointed = Wanted { path: Some("spec.args".parse().unwrap()), ..wanted(&[]) };
+    let pointed = IntendedFlags { path: Some("spec.args".parse().unwrap()), ..wanted(&[]) };
     let done = exported(&text, &pointed).unwrap();
     assert!(done.text.contains("    - --max-num-seqs\n    - \"96\"\n"), "{}", done.text);
-    assert!(exported(&text, &Wanted { path: Some("spec.arguments[3]".parse().unwrap()), ..wanted(&[]) }).is_err());
+    assert!(exported(&text, &IntendedFlags { path: Some("spec.arguments[3]".parse().unwrap()), ..wanted(&[]) }).is_err());
 }
 
 fn pointed(text: &str, path: &str) -> Result<String, String> {
-    exported(text, &Wanted { path: Some(path.parse().unwrap()), ..wanted(&[]) }).map(|done| done.text)
+    exported(text, &IntendedFlags { path: Some(path.parse().unwrap()), ..wanted(&[]) }).map(|done| done.text)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From a manifest and the settings of a winner to the manifest with those settings, proved to differ in nothing else.
 
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
-use super::homes::{Words, Written, keys};
+use super::arguments::{Arguments, Written, keys};
 use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
 use super::shapes::{Engine, Kind, shape};
@@ -12,7 +12,7 @@ use crate::problems::{Problem, Problems, list};
 
 /// What to write, and where.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct IntendedFlags {
     pub settings: Vec<Setting>,
     /// Annotations of the object, in their order; none writes none.
     pub annotations: Vec<(String, String)>,
@@ -51,7 +51,7 @@ pub type Visit<'v> = &'v dyn Fn(Document<'_>, &Located<'_>) -> Vec<Problem>;
 ///
 /// # Errors
 /// Why nothing can be written, with the place and a remedy.
-pub fn export(name: &str, text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problems> {
+pub fn export(name: &str, text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problems> {
     let written = write(text, wanted, flags, visit).and_then(|done| {
         // Read as the first time, it says what was wanted: a shell may understand words together that YAML keeps apart.
         match write(&done.text, wanted, flags, &|_, _| Vec::new()) {
@@ -62,7 +62,7 @@ pub fn export(name: &str, text: &str, wanted: &Wanted, flags: &Flags, visit: Vis
     written.map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 
-fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
+fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
     let source = Source::new(text).map_err(|wrong| {
         let hint = "write valid YAML; templates around the arguments are understood as long as each stands in a value or on a line of its own";
         Problem::new(&(wrong.at..wrong.at), format!("not valid YAML: {}", wrong.says), "here", hint)
@@ -81,7 +81,7 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     for engine in &engines {
         let document = documents[engine.document];
         let Written { edits: new, meanings } = settle(&documents, engine, &wanted.settings, flags)?;
-        let place = engine.homes.first().map_or(0..0, |home| home.span(0));
+        let place = engine.arguments.first().map_or(0..0, |place| place.span(0));
         notes.extend(visit(document, engine));
         edits.extend(new);
         for (path, after) in meanings {
@@ -113,11 +113,11 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
         .and_then(|after| self::meanings(&after))
         .is_some_and(|after| after.len() == expected.len() && after.iter().zip(&expected).all(|(a, b)| a.same(b)));
     if !proved {
-        let place = engines.first().and_then(|e| e.homes.first()).map_or(0..0, |home| home.span(0));
+        let place = engines.first().and_then(|e| e.arguments.first()).map_or(0..0, |place| place.span(0));
         return Err(cannot_be_written(&place));
     }
     changed.retain(|c: &Changed| c.before.as_ref().is_none_or(|before| !before.same(&c.after)));
-    let engines = engines.iter().map(|e| e.seat.name.clone()).collect();
+    let engines = engines.iter().map(|e| e.location.name.clone()).collect();
     Ok(Exported { text: whole, changed, notes, engines })
 }
 
@@ -155,9 +155,9 @@ fn cannot_be_annotated(root: &Node) -> Problem {
 fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec<Located<'m>>, Problem> {
     let mut engines = Vec::new();
     for document in documents {
-        let seats = shape(document.root()).map_or(Vec::new(), |shape| (shape.seats)(document.root()));
-        for seat in seats {
-            engines.extend(locate(*document, seat, flags)?);
+        let locations = shape(document.root()).map_or(Vec::new(), |shape| (shape.locations)(document.root()));
+        for location in locations {
+            engines.extend(locate(*document, location, flags)?);
         }
     }
     Ok(engines)
@@ -174,7 +174,7 @@ fn title(root: &Node) -> String {
 fn choose<'m>(
     documents: &[Document<'m>],
     engines: Vec<Located<'m>>,
-    wanted: &Wanted,
+    wanted: &IntendedFlags,
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
@@ -184,16 +184,16 @@ fn choose<'m>(
     if engines.is_empty() {
         return Err(nothing_found(documents, &wanted.settings));
     }
-    let place = |e: &Located<'_>| e.homes.first().map_or(0..0, |home| home.span(0));
-    let called: Vec<String> = engines.iter().map(|e| e.seat.name.clone()).collect();
+    let place = |e: &Located<'_>| e.arguments.first().map_or(0..0, |place| place.span(0));
+    let called: Vec<String> = engines.iter().map(|e| e.location.name.clone()).collect();
     let several = |name: &str| called.iter().filter(|c| *c == name).count() > 1;
     let full = |e: &Located<'_>| {
-        if several(&e.seat.name) { format!("{}/{}", object(e), e.seat.name) } else { e.seat.name.clone() }
+        if several(&e.location.name) { format!("{}/{}", object(e), e.location.name) } else { e.location.name.clone() }
     };
     let all: Vec<String> = engines.iter().map(full).collect();
     if !names.is_empty() {
         for name in names {
-            let fits = engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.seat.name));
+            let fits = engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name));
             if fits.count() != 1 {
                 let known = list(all.iter().map(String::as_str), "and");
                 let says = format!("no engine is called `{name}` here");
@@ -201,14 +201,14 @@ fn choose<'m>(
             }
         }
         let chosen =
-            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.seat.name));
+            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.location.name));
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
     // What another engine runs was not measured.
     let ours = |e: &Located<'_>| (e.sure, e.engine == Engine::Vllm);
     let best = engines.iter().map(ours).max();
     let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| Some(ours(e)) == best).collect();
-    let group = |e: &Located<'_>| e.seat.group.map(|group| (e.document, group));
+    let group = |e: &Located<'_>| e.location.group.map(|group| (e.document, group));
     let together = group(&meant[0]).is_some() && meant.iter().all(|e| group(e) == group(&meant[0]));
     match meant.len() {
         1 => Ok(meant),
@@ -230,8 +230,8 @@ fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
         let root = document.root();
         match shape(root) {
             Some(shape) => {
-                let seats = (shape.seats)(root);
-                let paths = seats.iter().filter_map(|s| s.args.as_ref()).map(ToString::to_string);
+                let locations = (shape.locations)(root);
+                let paths = locations.iter().filter_map(|s| s.args.as_ref()).map(ToString::to_string);
                 let paths: Vec<String> = paths.collect();
                 let at = if paths.is_empty() { "no container".to_owned() } else { paths.join(", ") };
                 format!("{} (a {}): looked at {at}", title(root), shape.name)
@@ -264,8 +264,8 @@ fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result
     let near: Vec<&Document<'m>> = documents.iter().filter(parent_there).collect();
     match (&there[..], &near[..]) {
         ([one], _) | ([], [one]) => {
-            let seats = shape(one.root()).map_or(Vec::new(), |shape| (shape.seats)(one.root()));
-            point_to(**one, path, seats, flags)
+            let locations = shape(one.root()).map_or(Vec::new(), |shape| (shape.locations)(one.root()));
+            point_to(**one, path, locations, flags)
         }
         ([], _) => {
             let hint = "dots between keys, [0] for an item, [\"a.b\"] for a key with dots";
@@ -286,40 +286,40 @@ fn settle(
     flags: &Flags,
 ) -> Result<Written, Problem> {
     let nowhere = || {
-        let says = format!("{} has no place for arguments", engine.seat.name);
+        let says = format!("{} has no place for arguments", engine.location.name);
         Problem::new(&(0..0), says, "", "give it a list `args` or an environment variable for them")
     };
     if engine.engine != Engine::Vllm {
-        let place = engine.homes.first().map_or(0..0, |home| home.span(0));
+        let place = engine.arguments.first().map_or(0..0, |place| place.span(0));
         let other = engine.engine.name();
-        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.seat.name);
+        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.location.name);
         let hint = format!("the same number means something else in {other}: tune it by hand, or deploy vLLM");
         return Err(Problem::new(&place, says, "this engine", hint));
     }
     let document = documents[engine.document];
-    let mut by_home: Vec<Vec<Change>> = engine.homes.iter().map(|_| Vec::new()).collect();
+    let mut by_place: Vec<Vec<Change>> = engine.arguments.iter().map(|_| Vec::new()).collect();
     let mut of_keys = Written::default();
     for setting in settings {
         // Where the mapping of the keys is missing, the list beside them takes the flag.
-        let keys = engine.seat.keys.iter().filter(|key| {
-            let at = engine.seat.keys_at.key(key.path);
+        let keys = engine.location.keys.iter().filter(|key| {
+            let at = engine.location.keys_at.key(key.path);
             at.parent().is_some_and(|(above, _)| document.root().at(&above).is_some_and(|map| !map.is_nothing()))
         });
         let key = keys.into_iter().find(|key| key.flag == setting.name);
         let mut named = Vec::new();
-        for (i, home) in engine.homes.iter().enumerate() {
-            let seen = home.seen();
-            if !occurrences(&seen, setting, flags).map_err(|r| refused(home.as_ref(), r))?.is_empty() {
+        for (i, place) in engine.arguments.iter().enumerate() {
+            let seen = place.seen();
+            if !occurrences(&seen, setting, flags).map_err(|r| refused(place.as_ref(), r))?.is_empty() {
                 named.push(i);
             }
         }
         if let [first, second, ..] = named[..] {
-            let (first, second) = (&engine.homes[first], &engine.homes[second]);
+            let (first, second) = (&engine.arguments[first], &engine.arguments[second]);
             let says = format!("--{} stands in {} and in {}", setting.name, first.place(), second.place());
             return Err(Problem::new(&second.span(0), says, "here too", "delete one of them"));
         }
         if let Some(key) = key {
-            let at = &engine.seat.keys_at;
+            let at = &engine.location.keys_at;
             let there = document.root().at(&at.key(key.path)).filter(|node| !node.is_nothing());
             if let Some(node) = there.filter(|node| keys::is_placeholder_at(document.source, node)) {
                 let says = format!("the value of {} is a placeholder", at.key(key.path));
@@ -334,21 +334,21 @@ fn settle(
                 continue;
             }
         }
-        let home = named.first().copied().unwrap_or(0);
-        let seen = engine.homes.get(home).ok_or_else(nowhere)?.seen();
-        let new = changes(&seen, setting, flags).map_err(|r| refused(engine.homes[home].as_ref(), r))?;
-        by_home[home].extend(new);
+        let place = named.first().copied().unwrap_or(0);
+        let seen = engine.arguments.get(place).ok_or_else(nowhere)?.seen();
+        let new = changes(&seen, setting, flags).map_err(|r| refused(engine.arguments[place].as_ref(), r))?;
+        by_place[place].extend(new);
     }
     // A list may be the last key of the mapping that gets new keys: its items come first.
     let mut written = Written::default();
-    for (home, changes) in engine.homes.iter().zip(&by_home) {
+    for (place, changes) in engine.arguments.iter().zip(&by_place) {
         if !changes.is_empty() {
-            written = written.and(home.write(changes).ok_or_else(|| cannot_be_written(&home.span(0)))?);
+            written = written.and(place.write(changes).ok_or_else(|| cannot_be_written(&place.span(0)))?);
         }
     }
     Ok(written.and(of_keys))
 }
 
-fn refused(home: &dyn Words, refused: Refused) -> Problem {
-    Problem::new(&home.span(refused.word), refused.says, "here", refused.hint)
+fn refused(place: &dyn Arguments, refused: Refused) -> Problem {
+    Problem::new(&place.span(refused.word), refused.says, "here", refused.hint)
 }

@@ -13,7 +13,7 @@ mod production_stack;
 mod vllm_runtime;
 mod workload;
 
-use super::homes::keys::Key;
+use super::arguments::keys::Key;
 use super::yaml::{Node, Path};
 
 pub struct Shape {
@@ -22,7 +22,7 @@ pub struct Shape {
     /// Whether a document is of this kind.
     pub recognises: fn(&Node) -> bool,
     /// Where engines may sit in it.
-    pub seats: fn(&Node) -> Vec<Seat>,
+    pub locations: fn(&Node) -> Vec<ArgumentLocation>,
     /// What else it is than a custom resource.
     pub kind: Kind,
 }
@@ -61,7 +61,7 @@ pub fn shape(root: &Node) -> Option<&'static Shape> {
 
 /// A place where an engine may sit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seat {
+pub struct ArgumentLocation {
     /// What a person calls it: the container, the component.
     pub name: String,
     /// The program, if the kind has a place for it.
@@ -71,7 +71,7 @@ pub struct Seat {
     pub env: Vec<Path>,
     /// Keys that stand for flags, and the mapping that they are counted from.
     pub keys: &'static [Key],
-    /// The mapping of [`Seat::keys`].
+    /// The mapping of [`ArgumentLocation::keys`].
     pub keys_at: Path,
     pub image: Option<Path>,
     pub gpus: Option<Path>,
@@ -83,9 +83,9 @@ pub struct Seat {
     pub model: Option<Path>,
     /// Whether an engine sits here whatever its words say.
     pub engine: Option<Engine>,
-    /// Variables that whatever starts the engine here puts behind its arguments, unless the seat has a command of its own.
+    /// Variables that whatever starts the engine here puts behind its arguments, unless the location has a command of its own.
     pub expands: &'static [&'static str],
-    /// The group that runs one engine together with the other seats of this name in its document.
+    /// The group that runs one engine together with the other locations of this name in its document.
     pub group: Option<&'static str>,
 }
 
@@ -111,7 +111,7 @@ impl Engine {
     }
 }
 
-impl Seat {
+impl ArgumentLocation {
     /// A container of a pod.
     pub fn container(name: impl Into<String>, at: &Path) -> Self {
         Self {
@@ -129,8 +129,8 @@ impl Seat {
 }
 
 /// The containers of a pod's specification.
-pub fn containers(root: &Node, pod: &Path) -> Vec<Seat> {
-    named(root, &pod.key("containers")).map(|(name, at)| Seat::container(name, &at)).collect()
+pub fn containers(root: &Node, pod: &Path) -> Vec<ArgumentLocation> {
+    named(root, &pod.key("containers")).map(|(name, at)| ArgumentLocation::container(name, &at)).collect()
 }
 
 /// The items of a list with their names.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Words, Written};
+use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
 use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_entry, remove_item, scalar};
 use crate::export::source::Source;
@@ -114,7 +114,7 @@ impl<'m> List<'m> {
     }
 }
 
-impl Words for List<'_> {
+impl Arguments for List<'_> {
     fn path(&self) -> &Path {
         &self.path
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Words, Written};
+use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
 use crate::export::shell_lexer::{Word, commands, split};
 use crate::export::source::Source;
@@ -126,7 +126,7 @@ impl<'m> Line<'m> {
     }
 }
 
-impl Words for Line<'_> {
+impl Arguments for Line<'_> {
     fn path(&self) -> &Path {
         &self.path
     }
