@@ -11,7 +11,7 @@ use crate::export::forms::{self, diff};
 use crate::export::render::yaml;
 use crate::export::source::Source;
 use crate::export::winner::{NoWinner, annotations, settings, winner};
-use crate::export::write::{Exported, Visit, IntendedFlags, export};
+use crate::export::write::{Exported, IntendedFlags, Visit, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use super::flags::is_placeholder;
-use super::locate::{Document, Located, model_of, value_of};
+use super::flags::{Setting, is_placeholder};
+use super::known::{model_of, value_of};
+use super::locate::{Document, Located};
 use super::yaml::{Node, Path};
 use crate::problems::Problem;
 use crate::report::Outcome;
+use crate::space::Value;
 use crate::units::Seconds;
 
 /// What to compare a manifest with.
@@ -176,6 +178,14 @@ impl<'m> Seen<'_, 'm> {
         self.engine.words.iter().cloned().chain(of_homes).map(in_full).collect()
     }
 
+    /// What a key says that stands for a flag.
+    fn key(&self, flag: &str) -> Option<&'m str> {
+        let location = &self.engine.location;
+        let setting = Setting { name: flag.to_owned(), value: Value::Int(0) };
+        let key = location.keys.of(self.document.root().at(&location.keys_at), &setting)?;
+        self.node(Some(&key.at(&location.keys_at)))?.text()
+    }
+
     /// Arguments here that decide the size of the KV cache, whatever the share of memory is.
     fn overruled(&self) -> Vec<Problem> {
         let best = self.outcome.best.as_ref();
@@ -183,8 +193,10 @@ impl<'m> Seen<'_, 'm> {
             return Vec::new();
         }
         let words = self.words();
-        let stands =
-            |flag: &&str| value_of(&words, flag).is_some() && value_of(&self.outcome.fixed_arguments, flag).is_none();
+        let stands = |flag: &&str| {
+            value_of(&words, flag).or(self.key(flag)).is_some()
+                && value_of(&self.outcome.fixed_arguments, flag).is_none()
+        };
         let says = |flag: &str| {
             let says =
                 format!("--{flag} decides the size of the KV cache here, and --gpu-memory-utilization no longer does");
@@ -229,8 +241,7 @@ impl<'m> Seen<'_, 'm> {
                 w.strip_prefix("--").is_some_and(|w| w.split('=').next().unwrap_or(w).replace('_', "-") == name)
             });
             let measured = value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"));
-            let key = self.engine.location.keys.iter().find(|key| key.flag == name);
-            let key = key.and_then(|key| self.node(Some(&self.engine.location.keys_at.key(key.path)))?.text());
+            let key = self.key(&name);
             let there = value_of(&words, &name).or(key).filter(|_| value.is_some());
             let says = match (stands || key.is_some(), there, value) {
                 (false, ..) => format!("it was measured with {measured}, which is not here"),

@@ -3,6 +3,7 @@
 pub mod keys;
 pub mod line;
 pub mod list;
+pub mod variable;
 
 use std::ops::Range;
 

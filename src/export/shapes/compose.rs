@@ -1,6 +1,6 @@
 //! Docker Compose: services by name, whose `command` is a list or one text, and `environment` a list or a mapping.
 
-use super::{Kind, ArgumentLocation, Shape};
+use super::{ArgumentLocation, Kind, Shape};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "Docker Compose", recognises, locations, kind: Kind::Values };

@@ -1,6 +1,6 @@
 //! DynamoGraphDeployment of `nvidia.com/v1alpha1`: services by name, whose `extraPodSpec.mainContainer` is the engine.
 
-use super::{Kind, ArgumentLocation, Shape, is, named};
+use super::{ArgumentLocation, Kind, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1alpha1", recognises, locations, kind: Kind::Custom };

@@ -1,6 +1,6 @@
 //! DynamoGraphDeployment of `nvidia.com/v1beta1`: components with pod templates, whose container `main` is the engine.
 
-use super::{Kind, ArgumentLocation, Shape, is, named};
+use super::{ArgumentLocation, Kind, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1beta1", recognises, locations, kind: Kind::Custom };

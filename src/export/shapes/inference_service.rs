@@ -1,6 +1,6 @@
 //! InferenceService of `serving.kserve.io/v1beta1`: a model server of KServe's that passes vLLM's flags on, or containers of one's own.
 
-use super::{Engine, Kind, ArgumentLocation, Shape, containers, is};
+use super::{ArgumentLocation, Engine, Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "KServe InferenceService", recognises, locations, kind: Kind::Custom };

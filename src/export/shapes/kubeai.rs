@@ -1,6 +1,6 @@
 //! Model of `kubeai.org/v1`: arguments that KubeAI puts behind its own.
 
-use super::{Engine, Kind, ArgumentLocation, Shape, is};
+use super::{ArgumentLocation, Engine, Kind, Shape, is};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "KubeAI Model", recognises, locations, kind: Kind::Custom };

@@ -1,6 +1,6 @@
 //! LeaderWorkerSet: the leader runs the engine; workers join its cluster, or run the engine as well.
 
-use super::{Kind, ArgumentLocation, Shape, containers, is};
+use super::{ArgumentLocation, Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "LeaderWorkerSet", recognises, locations, kind: Kind::Custom };

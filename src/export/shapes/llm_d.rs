@@ -1,6 +1,6 @@
 //! Helm values of llm-d's model service: the containers of `decode` and `prefill`.
 
-use super::{Engine, Kind, ArgumentLocation, Shape, named};
+use super::{ArgumentLocation, Engine, Kind, Shape, named};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "llm-d Helm values", recognises, locations, kind: Kind::Values };
@@ -19,7 +19,10 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
             let command = root.at(&at.key("modelCommand")).and_then(Node::text);
             matches!(command, Some("vllmServe" | "imageDefault"))
         };
-        containers.map(move |(_, at)| ArgumentLocation { engine: runs(&at).then_some(Engine::Vllm), ..ArgumentLocation::container(role, &at) })
+        containers.map(move |(_, at)| ArgumentLocation {
+            engine: runs(&at).then_some(Engine::Vllm),
+            ..ArgumentLocation::container(role, &at)
+        })
     };
     ROLES.into_iter().flat_map(of_role).collect()
 }

@@ -1,8 +1,8 @@
 //! Helm values of the vLLM production stack: `servingEngineSpec.modelSpec[].vllmConfig` has keys for some flags and `extraArgs` for all
 //! others.
 
-use super::{Engine, Kind, ArgumentLocation, Shape, named};
-use crate::export::arguments::keys::Key;
+use super::{ArgumentLocation, Engine, Kind, Shape, named};
+use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, locations, kind: Kind::Values };
@@ -26,7 +26,7 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
         name,
         args: Some(at.key("vllmConfig.extraArgs")),
         env: vec![at.key("env")],
-        keys: &KEYS,
+        keys: Keys::Named(&KEYS),
         keys_at: at.key("vllmConfig"),
         gpus: Some(at.key("requestGPU")),
         memory: Some(at.key("limitMemory")),

@@ -1,7 +1,7 @@
 //! VLLMRuntime of the vLLM production stack's operator: keys for some flags, a list for all others.
 
-use super::{Engine, Kind, ArgumentLocation, Shape, is};
-use crate::export::arguments::keys::Key;
+use super::{ArgumentLocation, Engine, Kind, Shape, is};
+use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, locations, kind: Kind::Custom };
@@ -23,7 +23,7 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
         name: name.to_owned(),
         args: Some(spec.key("vllmConfig.extraArgs")),
         env: vec![spec.key("vllmConfig.env")],
-        keys: &KEYS,
+        keys: Keys::Named(&KEYS),
         keys_at: spec.clone(),
         gpus: Some(spec.key("deploymentConfig.resources.gpu")),
         memory: Some(spec.key("deploymentConfig.resources.memory")),
