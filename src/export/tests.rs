@@ -207,6 +207,16 @@ fn a_sidecar_and_a_client_are_no_engines() {
 }
 
 #[test]
+fn another_server_with_a_model_and_another_program_with_a_port_are_left_alone() {
+    let server =
+        pod("    args: [--model, /m.gguf, --port, \"80\"]\n").replace("vllm/vllm-openai", "ggml-org/llama.cpp");
+    assert!(refusal(&server).contains("say so with --container engine"), "{}", refusal(&server));
+    assert_eq!(exported(&server, &wanted(&["engine"])).unwrap().engines, ["engine"]);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  app.yaml: |\n    model: m\n    port: 1\n";
+    assert!(refusal(map).contains("no engine was found"), "{}", refusal(map));
+}
+
+#[test]
 fn a_leader_and_workers_that_run_the_engine_are_set_together() {
     let text = std::fs::read_to_string(folder().join("leaderworkerset-headless.yaml")).unwrap();
     let done = exported(&text, &wanted(&[])).unwrap();
@@ -250,8 +260,8 @@ fn a_switch_of_a_configuration_file_is_written_as_vllm_reads_it() {
         ..IntendedFlags::default()
     };
     assert_eq!(
-        exported("model: m\nport: 1\n", &off).unwrap().text,
-        "model: m\nport: 1\nno-enable-prefix-caching: true\n"
+        exported("model: m\nmax-model-len: 1\n", &off).unwrap().text,
+        "model: m\nmax-model-len: 1\nno-enable-prefix-caching: true\n"
     );
     let opposite = exported("model: m\nenable_prefix_caching: true\n", &off).map(|done| done.text).unwrap_err();
     assert!(opposite.contains("enable_prefix_caching says the opposite"), "{opposite}");

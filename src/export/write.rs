@@ -318,6 +318,13 @@ fn choose<'m>(
     let ours = |e: &Located<'_>| (e.sure, e.engine == Engine::Vllm);
     let best = engines.iter().map(ours).max();
     let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| Some(ours(e)) == best).collect();
+    if let [one] = &meant[..]
+        && !one.sure
+    {
+        let name = full(one);
+        let says = format!("nothing but --model says that {name} runs vLLM, and other servers have that flag");
+        return Err(Problem::new(&place(one), says, "here", format!("if it does, say so with --container {name}")));
+    }
     let group = |e: &Located<'_>| e.location.group.map(|group| (e.document, group));
     let together = group(&meant[0]).is_some() && meant.iter().all(|e| group(e) == group(&meant[0]));
     match meant.len() {

@@ -7,10 +7,12 @@ use crate::export::yaml::{Node, Path};
 
 pub const SHAPE: Shape = Shape { name: "vllm serve --config", recognises, locations, kind: Kind::Values };
 
+/// Every key is a flag of vLLM's, and one is no other program's: `model`, `host` and `port` are keys of many files.
 fn recognises(root: &Node) -> bool {
-    let is_flag = |key: &str| VLLM_FLAGS.lines().any(|flag| flag == key.replace('_', "-"));
-    let keys = root.entries().iter().map(|(key, _)| key.text().unwrap_or_default());
-    !root.entries().is_empty() && keys.into_iter().all(is_flag)
+    let keys = root.entries().iter().map(|(key, _)| key.text().unwrap_or_default().replace('_', "-"));
+    let keys: Vec<String> = keys.collect();
+    let is_flag = |key: &String| VLLM_FLAGS.lines().any(|flag| flag == key);
+    keys.iter().all(is_flag) && keys.iter().any(|key| key.matches('-').count() >= 2)
 }
 
 fn locations(_: &Node) -> Vec<ArgumentLocation> {
