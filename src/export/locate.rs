@@ -349,8 +349,8 @@ impl<'m> Finder<'m, '_> {
             let hint = "render the template first, or set the arguments in the template's values";
             return refuse("a template adds to the arguments of the engine".to_owned(), hint);
         }
-        if let Some(flags) = self.kept_elsewhere(&parsed, start) {
-            let says = format!("this script keeps flags that are to be set outside of the engine's command: {flags}");
+        if let Some(flags) = self.kept_elsewhere(&parsed, start).or_else(|| self.kept_in_unit(node, start)) {
+            let says = format!("flags that are to be set stand outside of the engine's command: {flags}");
             return refuse(says, "write them into the engine's command itself");
         }
         let Some(line) = Line::script(self.document.source, node, path, start) else {
@@ -377,6 +377,18 @@ impl<'m> Finder<'m, '_> {
             value.split_whitespace().any(|word| self.is_tuned_flag(word))
         };
         texts.into_iter().find(keeps).map(str::to_owned)
+    }
+
+    /// The same in another line of a unit, as `Environment` has them.
+    fn kept_in_unit(&self, node: &Node, start: &Start) -> Option<String> {
+        let source = self.document.source;
+        let replaced = start.command.words.iter().any(|word| word.expands && word.text().contains('$'));
+        (source.format == Format::Unit && replaced).then_some(())?;
+        let tuned = |word: &str| word.split(['=', '"', '\'']).any(|part| self.is_tuned_flag(part));
+        let around = [source.text.get(..node.span.start)?, source.text.get(node.span.end..)?];
+        let mut lines = around.into_iter().flat_map(str::lines).map(str::trim);
+        let line = lines.find(|line| !line.starts_with(['#', ';']) && line.split_whitespace().any(tuned))?;
+        Some(line.to_owned())
     }
 
     /// Where a script ends in `exec "$@"`, and the words behind it start the engine.

@@ -92,7 +92,7 @@ const REFUSED: [(&str, &[&str]); 20] = [
     ("argo-value-files", &["values are elsewhere", "export into that values file"]),
     ("compose-shell", &["the shell before it takes the first one alone", "write it as a list"]),
     ("rayservice-code", &["RayService chat", "max_num_seqs: 96", "engine_kwargs"]),
-    ("script-variable", &["outside of the engine's command", "write them into the engine's command"]),
+    ("script-variable", &["stand outside of the engine's command", "write them into the engine's command"]),
     ("service", &["this object starts nothing"]),
     ("two-texts", &["data[\"a.sh\"] and data[\"b.sh\"]", "--path"]),
     ("unit-pipe", &["no shell reads this line", "bash -c"]),
@@ -223,6 +223,13 @@ fn a_leader_and_workers_that_run_the_engine_are_set_together() {
     assert_eq!(done.engines, ["leader/vllm", "worker/vllm"]);
     assert_eq!(done.text.matches("--max-num-seqs").count(), 2);
     assert_eq!(exported(&text, &wanted(&["worker/vllm"])).unwrap().engines, ["worker/vllm"]);
+}
+
+#[test]
+fn flags_in_a_variable_of_a_unit_are_refused() {
+    let unit = "[Service]\nEnvironment=\"ARGS=--max-num-seqs 9\"\nExecStart=/bin/vllm serve m --max-num-seqs 4 $ARGS\n";
+    assert!(refusal(unit).contains("outside of the engine's command: Environment="), "{}", refusal(unit));
+    assert!(text_of(&unit.replace(" $ARGS", "")).contains("m --max-num-seqs 96 --gpu"));
 }
 
 #[test]
