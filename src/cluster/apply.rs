@@ -11,7 +11,7 @@ use crate::export::forms::{self, diff};
 use crate::export::render::yaml;
 use crate::export::source::Source;
 use crate::export::winner::{NoWinner, annotations, settings, winner};
-use crate::export::write::{Exported, Visit, Wanted, export};
+use crate::export::write::{Exported, IntendedFlags, Visit, export};
 use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
@@ -136,7 +136,7 @@ fn written(
     let before = yaml(&of_owner(target), 0) + "\n";
     let flags = Flags::of_vllm(settings.iter().map(|s| s.name.as_str()));
     let containers = target.part.iter().cloned().chain(container.map(str::to_owned)).collect();
-    let wanted = Wanted { settings, annotations, containers, path: None };
+    let wanted = IntendedFlags { settings, annotations, containers, path: None };
     let name = target.title();
     let done = export(&name, &before, &wanted, &flags, visit).map_err(|e| ClusterError::Wrong(e.render()))?;
     if done.changed.is_empty() {

@@ -11,7 +11,7 @@ use crate::export::flags::Flags;
 use crate::export::forms;
 use crate::export::source::Source;
 use crate::export::winner::{annotations, settings, winner};
-use crate::export::write::{Exported, Wanted, export as write};
+use crate::export::write::{Exported, IntendedFlags, export as write};
 use crate::problems::Problems;
 use crate::report::{Outcome, replace};
 
@@ -25,7 +25,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
     let (outcome, digest) = read_outcome(&args.outcome)?;
     let best = winner(&outcome, args.uncertified).map_err(|e| Failed::usage(format!("error: {e}")))?;
     let (name, before) = read_manifest(&args.manifest)?;
-    let wanted = Wanted {
+    let wanted = IntendedFlags {
         settings: settings(best),
         annotations: if args.no_annotations { Vec::new() } else { annotations(&outcome, best, &digest) },
         containers: args.container.clone(),

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use super::flags::is_placeholder;
-use super::locate::{Document, Located, model_of, value_of};
+use super::flags::{Setting, is_placeholder};
+use super::known::{model_of, value_of};
+use super::locate::{Document, Located};
 use super::yaml::{Node, Path};
 use crate::problems::Problem;
 use crate::report::Outcome;
+use crate::space::Value;
 use crate::units::Seconds;
 
 /// What to compare a manifest with.
@@ -46,11 +48,11 @@ impl<'m> Seen<'_, 'm> {
 
     /// Where the engine's arguments stand.
     fn arguments(&self) -> Range<usize> {
-        self.engine.homes.first().map_or(0..0, |home| home.span(0))
+        self.engine.arguments.first().map_or(0..0, |place| place.span(0))
     }
 
     fn image(&self) -> Option<Problem> {
-        let (image, span) = self.text(self.engine.seat.image.as_ref())?;
+        let (image, span) = self.text(self.engine.location.image.as_ref())?;
         if image.contains('@') {
             return None;
         }
@@ -89,7 +91,7 @@ impl<'m> Seen<'_, 'm> {
         let measured = self.outcome.model.as_deref().filter(|_| !self.outcome.simulated)?;
         let served = value_of(&self.engine.words, "served-model-name");
         let there = model_of(&self.engine.words)
-            .or_else(|| self.text(self.engine.seat.model.as_ref()).map(|(text, _)| text))
+            .or_else(|| self.text(self.engine.location.model.as_ref()).map(|(text, _)| text))
             .filter(|model| !is_placeholder(model))?;
         let last = |name: &str| {
             let name = name.trim_end_matches('/');
@@ -108,7 +110,7 @@ impl<'m> Seen<'_, 'm> {
         let used = parallel("tensor-parallel-size").ok()?
             * parallel("pipeline-parallel-size").ok()?
             * parallel("data-parallel-size").ok()?;
-        let (text, span) = self.text(self.engine.seat.gpus.as_ref())?;
+        let (text, span) = self.text(self.engine.location.gpus.as_ref())?;
         let there = text.parse::<usize>().ok()?;
         (!self.outcome.gpus.is_empty() && there != used).then(|| {
             let says = format!("this manifest asks for {there} GPUs, and the engine that was measured used {used}");
@@ -119,7 +121,7 @@ impl<'m> Seen<'_, 'm> {
     /// Whether Kubernetes ends the engine before it serves.
     fn start(&self) -> Option<Problem> {
         let start = self.outcome.slowest_start?;
-        let probes = &self.engine.seat.probes;
+        let probes = &self.engine.location.probes;
         let (kind, at) = ["startupProbe", "livenessProbe"]
             .into_iter()
             .map(|kind| (kind, probes.key(kind)))
@@ -148,7 +150,7 @@ impl<'m> Seen<'_, 'm> {
     }
 
     fn memory(&self) -> Option<Problem> {
-        let (text, span) = self.text(self.engine.seat.memory.as_ref())?;
+        let (text, span) = self.text(self.engine.location.memory.as_ref())?;
         let (limit, used) = (quantity(text)?, self.outcome.host_memory? as f64);
         (limit < used).then(|| {
             let gib = used / f64::from(1_u32 << 30);
@@ -157,7 +159,7 @@ impl<'m> Seen<'_, 'm> {
         })
     }
 
-    /// Every word of every home, short names of flags in full.
+    /// Every word of every place, short names of flags in full.
     fn words(&self) -> Vec<String> {
         const SHORT: [(&str, &str); 5] = [
             ("-tp", "--tensor-parallel-size"),
@@ -166,7 +168,7 @@ impl<'m> Seen<'_, 'm> {
             ("-q", "--quantization"),
             ("-O", "--compilation-config"),
         ];
-        let of_homes = self.engine.homes.iter().flat_map(|home| home.seen()).map(|word| word.text.to_owned());
+        let of_homes = self.engine.arguments.iter().flat_map(|place| place.seen()).map(|word| word.text.to_owned());
         let in_full = |word: String| {
             let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
             let known = SHORT.iter().find(|(short, _)| *short == name);
@@ -176,6 +178,14 @@ impl<'m> Seen<'_, 'm> {
         self.engine.words.iter().cloned().chain(of_homes).map(in_full).collect()
     }
 
+    /// What a key says that stands for a flag.
+    fn key(&self, flag: &str) -> Option<&'m str> {
+        let location = &self.engine.location;
+        let setting = Setting { name: flag.to_owned(), value: Value::Int(0) };
+        let key = location.keys.of(self.document.root().at(&location.keys_at), &setting)?;
+        self.node(Some(&key.at(&location.keys_at)))?.text()
+    }
+
     /// Arguments here that decide the size of the KV cache, whatever the share of memory is.
     fn overruled(&self) -> Vec<Problem> {
         let best = self.outcome.best.as_ref();
@@ -183,8 +193,10 @@ impl<'m> Seen<'_, 'm> {
             return Vec::new();
         }
         let words = self.words();
-        let stands =
-            |flag: &&str| value_of(&words, flag).is_some() && value_of(&self.outcome.fixed_arguments, flag).is_none();
+        let stands = |flag: &&str| {
+            value_of(&words, flag).or(self.key(flag)).is_some()
+                && value_of(&self.outcome.fixed_arguments, flag).is_none()
+        };
         let says = |flag: &str| {
             let says =
                 format!("--{flag} decides the size of the KV cache here, and --gpu-memory-utilization no longer does");
@@ -229,8 +241,7 @@ impl<'m> Seen<'_, 'm> {
                 w.strip_prefix("--").is_some_and(|w| w.split('=').next().unwrap_or(w).replace('_', "-") == name)
             });
             let measured = value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"));
-            let key = self.engine.seat.keys.iter().find(|key| key.flag == name);
-            let key = key.and_then(|key| self.node(Some(&self.engine.seat.keys_at.key(key.path)))?.text());
+            let key = self.key(&name);
             let there = value_of(&words, &name).or(key).filter(|_| value.is_some());
             let says = match (stands || key.is_some(), there, value) {
                 (false, ..) => format!("it was measured with {measured}, which is not here"),

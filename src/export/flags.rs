@@ -131,6 +131,8 @@ pub struct Refused {
     pub word: usize,
     pub says: String,
     pub hint: String,
+    /// The placeholder that stands for the value.
+    pub placeholder: Option<String>,
 }
 
 /// How a list of words says a setting: the words that name it, each with the word that holds its value.
@@ -143,6 +145,7 @@ pub fn occurrences(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Resu
                     word: index,
                     says: format!("`{}` is one word to the engine, which knows no such flag", word.text),
                     hint: "write the flag and its value as two words".to_owned(),
+                    placeholder: None,
                 });
             }
             Says::Nothing => {}
@@ -152,6 +155,7 @@ pub fn occurrences(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Resu
                     word: index,
                     says: format!("`{}` begins {}, and the engine refuses it", word.text, meant.join(" and ")),
                     hint: "write the flag in full".to_owned(),
+                    placeholder: None,
                 });
             }
         }
@@ -199,10 +203,10 @@ fn holds_value(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flag
 
 fn set(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> Result<Option<Change>, Refused> {
     let Some(word) = words.get(index) else { return Ok(None) };
-    let refused = |word, says, hint: &str| Err(Refused { word, says, hint: hint.to_owned() });
+    let refused = |word, says, hint: &str| Err(Refused { word, says, hint: hint.to_owned(), placeholder: None });
     let placeholder = |word: usize, text: &str| {
-        let hint = "write a number there, or set the flag where the placeholder gets its value";
-        refused(word, format!("the value of `--{}` is the placeholder `{text}`", setting.name), hint)
+        let says = format!("the value of `--{}` is the placeholder `{text}`", setting.name);
+        Err(Refused { word, says, hint: String::new(), placeholder: Some(text.to_owned()) })
     };
     match (flags.says(word.text, setting), &setting.value) {
         (Says::Names { value: None, negated }, Value::Bool(on)) => {

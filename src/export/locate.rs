@@ -1,23 +1,28 @@
-//! Where an engine keeps its arguments: the homes of a seat, found by the words that start it.
+//! Where an engine keeps its arguments, found by the words that start it.
 
-use super::flags::{Flags, is_placeholder};
-use super::homes::Words;
-use super::homes::line::Line;
-use super::homes::list::List;
-use super::shapes::{Engine, Seat};
+use super::arguments::Arguments;
+use super::arguments::line::Line;
+use super::arguments::list::List;
+use super::arguments::variable::NewVariable;
+use super::flags::Flags;
+use super::known::{
+    Start, basename, engine_at, engine_in, engine_of_script, of_image, runs_another_program, script_of, starts,
+    texts_of, value_of,
+};
+use super::shapes::{ArgumentLocation, Engine};
 use super::shell_lexer::{Command, commands, split};
-use super::source::Source;
+use super::source::{Format, Source};
 use super::yaml::{Meaning, Node, Path};
 use crate::problems::Problem;
 
 /// An engine in a manifest.
 pub struct Located<'m> {
-    pub seat: Seat,
+    pub location: ArgumentLocation,
     /// Which document it is in.
     pub document: usize,
     pub engine: Engine,
     /// Where arguments may stand. New ones go to the first.
-    pub homes: Vec<Box<dyn Words + 'm>>,
+    pub arguments: Vec<Box<dyn Arguments + 'm>>,
     /// Whether its words say that it is an engine; otherwise its image alone does.
     pub sure: bool,
     /// The words that start it, as far as they are known, for what they say besides.
@@ -39,9 +44,6 @@ impl<'m> Document<'m> {
     }
 }
 
-/// Shells whose option `-c` takes a script.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
-
 /// One word of what a container starts.
 struct Started {
     text: String,
@@ -50,12 +52,16 @@ struct Started {
     index: usize,
 }
 
-/// The engine of a seat; none if nothing there looks like one.
+/// The engine of a location; none if nothing there looks like one.
 ///
 /// # Errors
 /// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document, two engines in one script.
-pub fn locate<'m>(document: Document<'m>, seat: Seat, flags: &Flags) -> Result<Option<Located<'m>>, Problem> {
-    Finder { document, flags }.find(seat)
+pub fn locate<'m>(
+    document: Document<'m>,
+    location: ArgumentLocation,
+    flags: &Flags,
+) -> Result<Option<Located<'m>>, Problem> {
+    Finder { document, flags }.find(location)
 }
 
 struct Finder<'m, 'f> {
@@ -64,83 +70,102 @@ struct Finder<'m, 'f> {
 }
 
 impl<'m> Finder<'m, '_> {
-    fn list(&self, path: &Path, first: usize) -> Option<Box<dyn Words + 'm>> {
+    fn list(&self, path: &Path, first: usize) -> Option<Box<dyn Arguments + 'm>> {
         let Document { source, meaning, .. } = self.document;
         Some(Box::new(List::new(source, self.document.root(), meaning, path.clone(), first)?))
     }
 
-    fn find(&self, seat: Seat) -> Result<Option<Located<'m>>, Problem> {
-        self.refuse_merged(&seat)?;
-        let started = self.started(&seat);
+    fn find(&self, location: ArgumentLocation) -> Result<Option<Located<'m>>, Problem> {
+        self.refuse_merged(&location)?;
+        let started = self.started(&location);
         let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
-        let mut variables = self.variables(&seat);
-        let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text());
+        let mut variables = self.variables(&location);
+        let image = location.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text());
         let script = script_of(&texts);
-        let mut found = match (self.line(&seat), script) {
-            (Some(line), _) => self.in_line(&seat, line)?,
-            (None, Some(script)) => self.in_script(&seat, &started, script)?,
-            (None, None) => self.in_words(&seat, &started),
+        let mut found = match (self.line(&location), script) {
+            (Some(line), _) => self.in_line(&location, line)?,
+            (None, Some(script)) => self.in_script(&location, &started, script)?,
+            (None, None) => self.in_words(&location, &started),
         };
         let words = || texts.iter().map(|t| (*t).to_owned()).collect();
         let of_image = image.and_then(of_image);
-        let engine = seat.engine.or(of_image);
+        let engine = location.engine.or(of_image);
         let tells = |text: &str| text.split_whitespace().any(|word| self.is_tuned_flag(word));
-        let told = |home: &dyn Words| home.seen().iter().any(|word| tells(word.text));
+        let told = |place: &dyn Arguments| place.seen().iter().any(|word| tells(word.text));
         // A variable counts where something expands it: a script, a script of a ConfigMap beside it, a preset.
         let file = started.iter().find_map(|word| self.file(basename(&word.text)));
         let expanded = |name: &String| {
             script.and_then(|script| texts.get(script)).is_some_and(|text| mentions(text, name))
                 || file.is_some_and(|file| mentions(file, name))
-                || (seat.expands.contains(&name.as_str()) && !self.has_command(&seat))
+                || (location.expands.contains(&name.as_str()) && !self.has_command(&location))
         };
-        let itself = found.as_ref().is_some_and(|found| found.named) || !self.has_command(&seat);
-        if let Some((name, home)) = variables.iter().find(|(name, home)| !expanded(name) && told(home.as_ref()))
+        let itself = found.as_ref().is_some_and(|found| found.named) || !self.has_command(&location);
+        if let Some((name, place)) = variables.iter().find(|(name, place)| !expanded(name) && told(place.as_ref()))
             && !itself
             && script.is_none()
         {
             let says = format!("it is not known whether {} reads {name}", texts.first().unwrap_or(&"the program"));
             let hint = "add the ConfigMap with this script to the manifest, or start the engine by its name";
-            return Err(Problem::new(&home.span(0), says, "this variable", hint));
+            return Err(Problem::new(&place.span(0), says, "this variable", hint));
         }
         if script.is_none() {
-            self.refuse_pasted(&seat, &texts)?;
+            self.refuse_pasted(&location, &texts)?;
         }
         variables.retain(|(name, _)| expanded(name));
-        let tells = texts.iter().any(|text| tells(text)) || variables.iter().any(|(_, home)| told(home.as_ref()));
+        let tells = texts.iter().any(|text| tells(text)) || variables.iter().any(|(_, place)| told(place.as_ref()));
         if found.is_none() && !variables.is_empty() {
             let started = file.and_then(engine_of_script).unwrap_or(Engine::Vllm);
-            found = Some(Found { engine: started, homes: Vec::new(), words: words(), named: file.is_some() });
+            found = Some(Found { engine: started, arguments: Vec::new(), words: words(), named: file.is_some() });
         }
         if found.is_none()
             && let Some(engine) = engine
         {
             // Behind a script, more words are no arguments of what it starts.
             if let Some(word) = script.and_then(|script| started.get(script)) {
-                return if runs_another_program(&word.text) { Ok(None) } else { Err(self.not_understood(&seat, word)) };
+                return if runs_another_program(&word.text) {
+                    Ok(None)
+                } else {
+                    Err(self.not_understood(&location, word))
+                };
             }
             // Another program than the image's own takes no flags that it did not take before.
             let other = texts.iter().any(|word| basename(word) == "vllm");
-            if seat.engine.is_none() && self.has_command(&seat) && (other || !tells) {
+            if location.engine.is_none() && self.has_command(&location) && (other || !tells) {
                 return Ok(None);
             }
-            let homes = seat.args.iter().filter_map(|args| self.list(args, 0)).collect();
-            found = Some(Found { engine, homes, words: words(), named: false });
+            let arguments = location.args.iter().filter_map(|args| self.list(args, 0)).collect();
+            found = Some(Found { engine, arguments, words: words(), named: false });
         }
         let Some(mut found) = found else { return Ok(None) };
         // `--model` alone is a flag of many programs.
         let sure = found.named || engine.is_some() || tells;
-        for (name, home) in variables {
+        for (name, place) in variables {
             // A preset that reads this variable may replace `args`.
-            if seat.expands.contains(&name.as_str()) { found.homes.insert(0, home) } else { found.homes.push(home) }
+            if location.expands.contains(&name.as_str()) {
+                found.arguments.insert(0, place);
+            } else {
+                found.arguments.push(place);
+            }
         }
-        self.refuse_shared(&seat, script.and_then(|script| started.get(script)))?;
-        let Found { homes, words, named, engine: started } = found;
+        if let Some(new) = &location.new_variable
+            && !self.has_command(&location)
+            && location
+                .args
+                .as_ref()
+                .and_then(|at| self.document.root().at(at))
+                .is_none_or(|args| args.items().is_empty())
+            && !found.arguments.iter().any(|place| place.path().0.starts_with(&new.list.0))
+        {
+            found.arguments.insert(0, Box::new(NewVariable::new(self.document, new.clone())));
+        }
+        self.refuse_shared(&location, script.and_then(|script| started.get(script)))?;
+        let Found { arguments, words, named, engine: started } = found;
         let engine = match value_of(&words, "backend") {
             Some("huggingface") => Engine::HuggingFace,
             _ if named => started,
             _ => engine.unwrap_or(started),
         };
-        Ok(Some(Located { document: self.document.index, engine, homes, sure, words, seat }))
+        Ok(Some(Located { document: self.document.index, engine, arguments, sure, words, location }))
     }
 
     /// The text of a script that a ConfigMap of the same manifest holds.
@@ -151,45 +176,72 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Arguments written as one text, which is split as a shell does and run without one.
-    fn line(&self, seat: &Seat) -> Option<(&'m Node, Path)> {
-        [&seat.args, &seat.command].into_iter().flatten().find_map(|path| {
+    fn line(&self, location: &ArgumentLocation) -> Option<(&'m Node, Path)> {
+        [&location.args, &location.command].into_iter().flatten().find_map(|path| {
             let node = self.document.root().at(path)?;
             (node.text().is_some() && !node.is_null()).then(|| (node, path.clone()))
         })
     }
 
-    fn in_line(&self, seat: &Seat, (node, path): (&'m Node, Path)) -> Result<Option<Found<'m>>, Problem> {
+    fn in_line(
+        &self,
+        location: &ArgumentLocation,
+        (node, path): (&'m Node, Path),
+    ) -> Result<Option<Found<'m>>, Problem> {
         let text = node.text().unwrap_or_default();
-        let words = split(text).iter().map(|word| word.text().to_owned()).collect::<Vec<_>>();
-        let texts: Vec<&str> = words.iter().map(String::as_str).collect();
-        if engine_at(&texts).is_some() {
+        let split_text = |text: &str| split(text).iter().map(|word| word.text().to_owned()).collect::<Vec<_>>();
+        let words = split_text(text);
+        let own: Vec<&str> = words.iter().map(String::as_str).collect();
+        // What stands before the line: the entry point, as a list or as a text of its own.
+        let before = location.command.as_ref().filter(|command| **command != path);
+        let mut before: Vec<String> = match before.and_then(|at| self.document.meaning.at(at)) {
+            Some(Meaning::List(items)) => items.iter().filter_map(Meaning::text).map(str::to_owned).collect(),
+            Some(Meaning::Scalar { text, .. }) => split_text(text),
+            _ => Vec::new(),
+        };
+        before.push("-".to_owned());
+        let entry: Vec<&str> = before.iter().map(String::as_str).collect();
+        if script_of(&entry).is_some() {
+            let says =
+                format!("{path} is split into words, and the shell before it takes the first one alone as its script");
+            return Err(Problem::new(
+                &node.span,
+                says,
+                "this text",
+                "write it as a list of one text: [\"vllm serve …\"]",
+            ));
+        }
+        let entry = &entry[..entry.len() - 1];
+        if engine_at(&own).is_some() || script_of(&own).is_some() {
             return self.script(node, path, text).map(|found| found.ok().map(|script| script.found));
         }
-        let image = seat.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text()).and_then(of_image);
-        let Some(engine) = seat.engine.or(image).filter(|_| seat.args.as_ref() == Some(&path)) else { return Ok(None) };
-        let home = Line::script(self.document.source, node, path, 0, 0);
-        let homes = home.into_iter().map(|line| Box::new(line) as Box<dyn Words + 'm>).collect();
-        Ok(Some(Found { engine, homes, words, named: false }))
+        let named = engine_in(&[entry, &[""]].concat()).map(|(engine, _)| engine);
+        let image = location.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text()).and_then(of_image);
+        let engine = named.or(if entry.is_empty() { location.engine.or(image) } else { None });
+        let Some(engine) = engine.filter(|_| location.args.as_ref() == Some(&path)) else { return Ok(None) };
+        let arguments = Line::words(self.document.source, node, path);
+        let arguments = arguments.into_iter().map(|line| Box::new(line) as Box<dyn Arguments + 'm>).collect();
+        Ok(Some(Found { engine, arguments, words, named: named.is_some() }))
     }
 
-    fn has_command(&self, seat: &Seat) -> bool {
-        let command = seat.command.as_ref().and_then(|at| self.document.root().at(at));
+    fn has_command(&self, location: &ArgumentLocation) -> bool {
+        let command = location.command.as_ref().and_then(|at| self.document.root().at(at));
         command.is_some_and(|node| !(node.is_null() || node.is_flow() && node.items().is_empty()))
     }
 
     /// A script that starts an engine in a way that cannot be followed.
-    fn not_understood(&self, seat: &Seat, word: &Started) -> Problem {
-        let list = if word.in_args { &seat.args } else { &seat.command };
+    fn not_understood(&self, location: &ArgumentLocation, word: &Started) -> Problem {
+        let list = if word.in_args { &location.args } else { &location.command };
         let node = list.as_ref().and_then(|list| self.document.root().at(&list.item(word.index)));
         let hint = "start the engine by its name in the script (vllm serve …)";
-        let says = format!("it is not clear how this script of {} starts the engine", seat.name);
+        let says = format!("it is not clear how this script of {} starts the engine", location.name);
         Problem::new(&node.map_or(0..0, |node| node.span.clone()), says, "this script", hint)
     }
 
     /// The words of `command` and `args`.
-    fn started(&self, seat: &Seat) -> Vec<Started> {
+    fn started(&self, location: &ArgumentLocation) -> Vec<Started> {
         let mut words = Vec::new();
-        for (in_args, path) in [(false, &seat.command), (true, &seat.args)] {
+        for (in_args, path) in [(false, &location.command), (true, &location.args)] {
             if let Some(Meaning::List(items)) = path.as_ref().and_then(|path| self.document.meaning.at(path)) {
                 let texts = items.iter().enumerate().filter_map(|(index, item)| Some((index, item.text()?)));
                 words.extend(texts.map(|(index, text)| Started { text: text.to_owned(), in_args, index }));
@@ -199,15 +251,15 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Where no shell is in between.
-    fn in_words(&self, seat: &Seat, started: &[Started]) -> Option<Found<'m>> {
+    fn in_words(&self, location: &ArgumentLocation, started: &[Started]) -> Option<Found<'m>> {
         let texts: Vec<&str> = started.iter().map(|w| w.text.as_str()).collect();
         let words = || texts.iter().map(|t| (*t).to_owned()).collect();
         let args_there =
-            seat.args.as_ref().and_then(|args| self.document.root().at(args)).is_some_and(|args| !args.is_null());
+            location.args.as_ref().and_then(|args| self.document.root().at(args)).is_some_and(|args| !args.is_null());
         let (engine, first, named) = match engine_in(&texts) {
             Some((engine, first)) => (engine, first, true),
             // The image's own entry point, recognised by the arguments that it is given.
-            None if !self.has_command(seat) && texts.iter().any(|text| self.is_engine_flag(text)) => {
+            None if !self.has_command(location) && texts.iter().any(|text| self.is_engine_flag(text)) => {
                 (Engine::Vllm, 0, false)
             }
             None => return None,
@@ -219,13 +271,14 @@ impl<'m> Finder<'m, '_> {
         };
         let in_command = || {
             (!begins_in_args).then_some(())?;
-            let command = seat.command.as_ref().filter(|at| self.document.root().at(at).is_some())?;
+            let command = location.command.as_ref().filter(|at| self.document.root().at(at).is_some())?;
             self.list(command, first_in(false))
         };
-        let in_args = || self.list(seat.args.as_ref()?, if begins_in_args { first_in(true) } else { 0 });
+        let in_args = || self.list(location.args.as_ref()?, if begins_in_args { first_in(true) } else { 0 });
         // Arguments stand in `args`, unless all of the command line is the command.
-        let homes = if args_there || in_command().is_none() { [in_args(), in_command()] } else { [in_command(), None] };
-        Some(Found { engine, homes: homes.into_iter().flatten().collect(), words: words(), named })
+        let arguments =
+            if args_there || in_command().is_none() { [in_args(), in_command()] } else { [in_command(), None] };
+        Some(Found { engine, arguments: arguments.into_iter().flatten().collect(), words: words(), named })
     }
 
     /// Whether a word is a flag that shall be set, or one that no other program has.
@@ -238,24 +291,29 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Where a shell runs a script.
-    fn in_script(&self, seat: &Seat, started: &[Started], script: usize) -> Result<Option<Found<'m>>, Problem> {
+    fn in_script(
+        &self,
+        location: &ArgumentLocation,
+        started: &[Started],
+        script: usize,
+    ) -> Result<Option<Found<'m>>, Problem> {
         let Some(word) = started.get(script) else { return Ok(None) };
-        let Some(list) = (if word.in_args { &seat.args } else { &seat.command }) else { return Ok(None) };
+        let Some(list) = (if word.in_args { &location.args } else { &location.command }) else { return Ok(None) };
         let path = list.item(word.index);
         let Some(node) = self.document.root().at(&path) else { return Ok(None) };
         let Script { mut found, takes_positional } = match self.script(node, path, &word.text)? {
             Ok(script) => script,
-            Err(parsed) => return Ok(self.in_positional(seat, started, script, &parsed)),
+            Err(parsed) => return Ok(self.in_positional(location, started, script, &parsed)),
         };
         // Behind the script stands what it calls itself, and then what it calls "$@".
         let positional = started.get(script + 2..).unwrap_or_default();
         if takes_positional
-            && let Some(args) = &seat.args
+            && let Some(args) = &location.args
             && let Some(first) = positional.iter().find(|w| w.in_args)
-            && let Some(home) = self.list(args, first.index)
+            && let Some(place) = self.list(args, first.index)
         {
             found.words.extend(positional.iter().map(|w| w.text.clone()));
-            found.homes.insert(0, home);
+            found.arguments.insert(0, place);
         }
         Ok(Some(found))
     }
@@ -271,39 +329,76 @@ impl<'m> Finder<'m, '_> {
             }
             Err(_) => return Ok(Err(Vec::new())),
         };
-        let engines: Vec<(usize, Engine, usize)> = parsed
-            .iter()
-            .enumerate()
-            .filter_map(|(i, command)| {
-                let words = texts_of(command);
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                engine_in(&words).map(|(engine, first)| (i, engine, first))
-            })
-            .collect();
-        let (index, engine, first) = match engines[..] {
+        if self.document.source.format == Format::Unit
+            && (parsed.len() > 1 || parsed.iter().any(|c| !c.behind.is_empty()))
+        {
+            return refuse(
+                "no shell reads this line: `|`, `>` and `&` are words of the engine".to_owned(),
+                "write bash -c '…'",
+            );
+        }
+        let found = starts(text, &parsed);
+        let start = match &found[..] {
             [] => return Ok(Err(parsed)),
             [one] => one,
             [..] => return refuse("this script starts two engines".to_owned(), "start each in a container of its own"),
         };
-        let command = &parsed[index];
-        let words = texts_of(command);
-        let end = command.words.iter().chain(&command.behind).map(|word| word.range.end).max().unwrap_or(0);
+        let words = texts_of(&start.command);
         // A template that takes the line end before it away continues the command.
-        if template_in(&words) || text[end..].trim_start().starts_with("{{-") {
+        if template_in(&words) || start.after.trim_start().starts_with("{{-") {
             let hint = "render the template first, or set the arguments in the template's values";
             return refuse("a template adds to the arguments of the engine".to_owned(), hint);
         }
-        let Some(line) = Line::script(self.document.source, node, path, index, first) else {
+        if let Some(flags) = self.kept_elsewhere(&parsed, start).or_else(|| self.kept_in_unit(node, start)) {
+            let says = format!("flags that are to be set stand outside of the engine's command: {flags}");
+            return refuse(says, "write them into the engine's command itself");
+        }
+        let Some(line) = Line::script(self.document.source, node, path, start) else {
             let says = "this script is written in a way that cannot be edited without changing more".to_owned();
             return refuse(says, "write it as a block (`|`) or in quotes");
         };
-        let takes_positional = command.words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
-        let homes: Vec<Box<dyn Words + 'm>> = vec![Box::new(line)];
-        Ok(Ok(Script { found: Found { engine, homes, words, named: true }, takes_positional }))
+        let positional = start.command.words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
+        let takes_positional = positional && start.within.is_empty();
+        let arguments: Vec<Box<dyn Arguments + 'm>> = vec![Box::new(line)];
+        Ok(Ok(Script { found: Found { engine: start.engine, arguments, words, named: true }, takes_positional }))
+    }
+
+    /// Flags that are to be set and that another command of the script holds, in a variable or an array, where the engine's command has words
+    /// that the shell replaces.
+    fn kept_elsewhere(&self, parsed: &[Command], start: &Start) -> Option<String> {
+        let outer = start.within.first().map_or(start.index, |(command, _)| *command);
+        let replaced = |word: &str| word.contains('$') && !["$@", "${@}", "$*"].contains(&word);
+        start.command.words.iter().any(|word| word.expands && replaced(word.text())).then_some(())?;
+        let others = parsed.iter().enumerate().filter(|(index, _)| *index != outer).flat_map(|(_, c)| &c.words);
+        let texts = others.map(|word| word.text());
+        let keeps = |text: &&str| {
+            let value =
+                text.split_once('=').filter(|(name, _)| !name.starts_with('-')).map_or(*text, |(_, value)| value);
+            value.split_whitespace().any(|word| self.is_tuned_flag(word))
+        };
+        texts.into_iter().find(keeps).map(str::to_owned)
+    }
+
+    /// The same in another line of a unit, as `Environment` has them.
+    fn kept_in_unit(&self, node: &Node, start: &Start) -> Option<String> {
+        let source = self.document.source;
+        let replaced = start.command.words.iter().any(|word| word.expands && word.text().contains('$'));
+        (source.format == Format::Unit && replaced).then_some(())?;
+        let tuned = |word: &str| word.split(['=', '"', '\'']).any(|part| self.is_tuned_flag(part));
+        let around = [source.text.get(..node.span.start)?, source.text.get(node.span.end..)?];
+        let mut lines = around.into_iter().flat_map(str::lines).map(str::trim);
+        let line = lines.find(|line| !line.starts_with(['#', ';']) && line.split_whitespace().any(tuned))?;
+        Some(line.to_owned())
     }
 
     /// Where a script ends in `exec "$@"`, and the words behind it start the engine.
-    fn in_positional(&self, seat: &Seat, started: &[Started], script: usize, parsed: &[Command]) -> Option<Found<'m>> {
+    fn in_positional(
+        &self,
+        location: &ArgumentLocation,
+        started: &[Started],
+        script: usize,
+        parsed: &[Command],
+    ) -> Option<Found<'m>> {
         let runs = |command: &Command| {
             let texts: Vec<&str> = command.words.iter().map(super::shell_lexer::Word::text).collect();
             matches!(texts[..], ["$@" | "${@}"] | ["exec", "$@" | "${@}"])
@@ -314,17 +409,17 @@ impl<'m> Finder<'m, '_> {
         let (engine, first) = engine_in(&texts)?;
         // The last words are arguments: new ones go behind them.
         let last = positional.last()?;
-        let list = if last.in_args { &seat.args } else { &seat.command };
+        let list = if last.in_args { &location.args } else { &location.command };
         let first = positional.get(first).map_or(last.index + 1, |w| w.index);
         (positional.iter().all(|w| w.in_args == last.in_args)).then_some(())?;
         let words = texts.iter().map(|t| (*t).to_owned()).collect();
-        Some(Found { engine, homes: vec![self.list(list.as_ref()?, first)?], words, named: true })
+        Some(Found { engine, arguments: vec![self.list(list.as_ref()?, first)?], words, named: true })
     }
 
     /// Environment variables: their names, values and places.
-    fn env(&self, seat: &Seat) -> Vec<(&'m str, &'m Node, Path)> {
+    fn env(&self, location: &ArgumentLocation) -> Vec<(&'m str, &'m Node, Path)> {
         let mut found = Vec::new();
-        for env in &seat.env {
+        for env in &location.env {
             let Some(node) = self.document.root().at(env) else { continue };
             found.extend(node.items().iter().enumerate().filter_map(|(i, item)| {
                 Some((item.get("name")?.text()?, item.get("value")?, env.item(i).key("value")))
@@ -336,14 +431,14 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Environment variables that hold arguments.
-    fn variables(&self, seat: &Seat) -> Vec<(String, Box<dyn Words + 'm>)> {
-        let mut found: Vec<(String, Box<dyn Words + 'm>)> = Vec::new();
-        for (name, value, path) in self.env(seat) {
+    fn variables(&self, location: &ArgumentLocation) -> Vec<(String, Box<dyn Arguments + 'm>)> {
+        let mut found: Vec<(String, Box<dyn Arguments + 'm>)> = Vec::new();
+        for (name, value, path) in self.env(location) {
             let text = value.text().unwrap_or_default();
             let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
             let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
             if named
-                && (says || seat.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
+                && (says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
                 && let Some(line) = Line::variable(self.document.source, value, path)
             {
                 found.push((name.to_owned(), Box::new(line)));
@@ -353,10 +448,11 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Kubernetes puts the value of `$(NAME)` into the arguments as one word, to which no flag can be added.
-    fn refuse_pasted(&self, seat: &Seat, texts: &[&str]) -> Result<(), Problem> {
+    fn refuse_pasted(&self, location: &ArgumentLocation, texts: &[&str]) -> Result<(), Problem> {
         let tuned = |value: &Node| value.text().is_some_and(|v| v.split_whitespace().any(|w| self.is_tuned_flag(w)));
         let pasted = |name: &str| texts.iter().any(|text| text.contains(&format!("$({name})")));
-        let Some((name, value, _)) = self.env(seat).into_iter().find(|(name, value, _)| pasted(name) && tuned(value))
+        let Some((name, value, _)) =
+            self.env(location).into_iter().find(|(name, value, _)| pasted(name) && tuned(value))
         else {
             return Ok(());
         };
@@ -366,9 +462,9 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// An engine whose arguments come through a merge key cannot be edited where it stands.
-    fn refuse_merged(&self, seat: &Seat) -> Result<(), Problem> {
+    fn refuse_merged(&self, location: &ArgumentLocation) -> Result<(), Problem> {
         let root = self.document.root();
-        let Some((owner, _)) = seat.args.as_ref().and_then(Path::parent) else { return Ok(()) };
+        let Some((owner, _)) = location.args.as_ref().and_then(Path::parent) else { return Ok(()) };
         let merge = root.at(&owner).and_then(|map| map.entries().iter().find(|(key, _)| key.text() == Some("<<")));
         let (Some((key, _)), Some(merged)) = (merge, self.document.meaning.at(&owner.literal_key("<<"))) else {
             return Ok(());
@@ -394,9 +490,9 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// What others share cannot be edited for one.
-    fn refuse_shared(&self, seat: &Seat, script: Option<&Started>) -> Result<(), Problem> {
+    fn refuse_shared(&self, location: &ArgumentLocation, script: Option<&Started>) -> Result<(), Problem> {
         let root = self.document.root();
-        for list in [&seat.command, &seat.args].into_iter().flatten() {
+        for list in [&location.command, &location.args].into_iter().flatten() {
             if let Some(node) = root.at(list)
                 && matches!(node.kind, super::yaml::Kind::Alias(_))
             {
@@ -406,7 +502,7 @@ impl<'m> Finder<'m, '_> {
             if let Some(node) = root.at(list) {
                 let source = self.document.source;
                 let is_script = |index: usize| {
-                    script.is_some_and(|w| w.index == index && w.in_args == (seat.args.as_ref() == Some(list)))
+                    script.is_some_and(|w| w.index == index && w.in_args == (location.args.as_ref() == Some(list)))
                 };
                 let words = node.items().iter().enumerate();
                 let words =
@@ -468,36 +564,10 @@ struct Script<'m> {
 
 struct Found<'m> {
     engine: Engine,
-    homes: Vec<Box<dyn Words + 'm>>,
+    arguments: Vec<Box<dyn Arguments + 'm>>,
     words: Vec<String>,
     /// Whether words start it by its name; otherwise the image's own entry point does.
     named: bool,
-}
-
-fn texts_of(command: &Command) -> Vec<String> {
-    command.words.iter().chain(&command.behind).map(|w| w.text().to_owned()).collect()
-}
-
-/// The engine that a whole script starts.
-fn engine_of_script(script: &str) -> Option<Engine> {
-    commands(script).ok()?.iter().find_map(|command| {
-        let words = texts_of(command);
-        Some(engine_in(&words.iter().map(String::as_str).collect::<Vec<_>>())?.0)
-    })
-}
-
-/// Whether a script starts a program of the engine's image that serves nothing: a benchmark, a worker of Ray.
-fn runs_another_program(script: &str) -> bool {
-    let other = |words: &[String]| {
-        words.windows(2).any(|pair| match (basename(&pair[0]), pair[1].as_str()) {
-            ("vllm", next) => next != "serve",
-            ("ray", next) => next == "start",
-            // The script of vLLM's own image that joins or heads a cluster of Ray.
-            ("multi-node-serving.sh", _) => true,
-            _ => false,
-        })
-    };
-    commands(script).is_ok_and(|commands| commands.iter().any(|command| other(&texts_of(command))))
 }
 
 /// Whether a template among words may write flags: one that is neither a flag's value nor what is served.
@@ -534,69 +604,6 @@ fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
-/// Which word is a shell's script.
-fn script_of(words: &[&str]) -> Option<usize> {
-    let shell = words.iter().position(|word| SHELLS.contains(&basename(word)))?;
-    let options = words.iter().enumerate().skip(shell + 1);
-    for (index, word) in options {
-        let option = word.strip_prefix('-').filter(|o| !o.is_empty() && !o.starts_with('-'));
-        match option {
-            Some(letters) if letters.contains('c') => return Some(index + 1),
-            Some(_) => {}
-            None if word.starts_with("--") && word.len() > 2 || word.starts_with('+') => {}
-            // The value of `-o pipefail` or `-O extglob`.
-            None if words.get(index - 1).is_some_and(|w| w.ends_with(['o', 'O']) && w.starts_with(['-', '+'])) => {}
-            None => return None,
-        }
-    }
-    None
-}
-
-fn basename(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-/// The engine that words start, and the first word that may be an argument; not where they only speak of it.
-fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
-    const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
-    let (engine, first) = engine_at(words)?;
-    let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)) || word.ends_with(':'));
-    (!speaks).then_some((engine, first))
-}
-
-fn engine_at(words: &[&str]) -> Option<(Engine, usize)> {
-    words.iter().enumerate().find_map(|(i, word)| {
-        let engine = match (basename(word), words.get(i + 1).copied()?) {
-            ("vllm", "serve") | ("autotune", "sim-engine") => Engine::Vllm,
-            ("sglang", "serve") => Engine::Sglang,
-            ("-m", module) => match module {
-                "vllm.entrypoints.openai.api_server" | "vllm.entrypoints.api_server" | "dynamo.vllm" => Engine::Vllm,
-                "huggingfaceserver" => Engine::Vllm,
-                "vllm.entrypoints.cli.main" if words.get(i + 2) == Some(&"serve") => {
-                    return Some((Engine::Vllm, i + 3));
-                }
-                "sglang.launch_server" | "dynamo.sglang" => Engine::Sglang,
-                "dynamo.trtllm" | "tensorrt_llm.commands.serve" => Engine::TensorRtLlm,
-                _ => return None,
-            },
-            ("trtllm-serve", _) => return Some((Engine::TensorRtLlm, i + 1)),
-            _ => return None,
-        };
-        Some((engine, i + 2))
-    })
-}
-
-/// The engine that an image's name says is in it.
-fn of_image(image: &str) -> Option<Engine> {
-    let name = image.split(['@', ':']).next().unwrap_or(image);
-    match basename(name) {
-        "vllm" | "vllm-openai" | "vllm-runtime" | "vllm-cpu" => Some(Engine::Vllm),
-        "tensorrtllm-runtime" => Some(Engine::TensorRtLlm),
-        "sglang" | "sglang-runtime" => Some(Engine::Sglang),
-        _ => None,
-    }
-}
-
 /// The engine whose arguments stand at a place that the user pointed to. The place says only where: what runs there decides the rest.
 ///
 /// # Errors
@@ -604,45 +611,51 @@ fn of_image(image: &str) -> Option<Engine> {
 pub fn point_to<'m>(
     document: Document<'m>,
     path: &Path,
-    seats: Vec<Seat>,
+    locations: Vec<ArgumentLocation>,
     flags: &Flags,
 ) -> Result<Located<'m>, Problem> {
     let root = document.root();
     let node = root.at(path);
     let span = node.map_or(root.span.start..root.span.start, |n| n.span.clone());
     let finder = Finder { document, flags };
-    let holds = |seat: &Seat| {
-        let lists = [&seat.args, &seat.command].into_iter().flatten().chain(&seat.env);
+    let holds = |location: &ArgumentLocation| {
+        let lists = [&location.args, &location.command].into_iter().flatten().chain(&location.env);
         lists.into_iter().any(|list| path.0.starts_with(&list.0))
     };
-    let above =
-        || (1..path.0.len()).rev().map(|depth| Seat::container(path.to_string(), &Path(path.0[..depth].to_vec())));
-    let seat = seats.into_iter().find(holds).or_else(|| above().find(holds));
+    let above = || {
+        (1..path.0.len())
+            .rev()
+            .map(|depth| ArgumentLocation::container(path.to_string(), &Path(path.0[..depth].to_vec())))
+    };
+    let location = locations.into_iter().find(holds).or_else(|| above().find(holds));
     let nothing = |says: String| {
         let hint = "point to the arguments of a container whose command or image starts vLLM";
         Problem::new(&span, says, "this", hint)
     };
-    let script = node.filter(|node| seat.is_none() && node.text().is_some_and(|text| !text.is_empty()));
-    let located = match (script, seat) {
+    let script = node.filter(|node| location.is_none() && node.text().is_some_and(|text| !text.is_empty()));
+    let located = match (script, location) {
         (Some(node), _) => finder.script(node, path.clone(), node.text().unwrap_or_default())?.ok().map(|script| {
-            let Found { engine, homes, words, .. } = script.found;
-            let seat = Seat { name: path.to_string(), ..Seat::default() };
-            Located { seat, document: document.index, engine, homes, sure: true, words }
+            let Found { engine, arguments, words, .. } = script.found;
+            let location = ArgumentLocation { name: path.to_string(), ..ArgumentLocation::default() };
+            Located { location, document: document.index, engine, arguments, sure: true, words }
         }),
-        (None, Some(seat)) => finder.find(seat)?,
+        (None, Some(location)) => finder.find(location)?,
         (None, None) => {
             let above = path.parent().map(|(above, _)| above).unwrap_or_default();
-            finder.find(Seat { args: Some(path.clone()), ..Seat::container(path.to_string(), &above) })?
+            finder.find(ArgumentLocation {
+                args: Some(path.clone()),
+                ..ArgumentLocation::container(path.to_string(), &above)
+            })?
         }
     };
     let mut located =
         located.ok_or_else(|| nothing(format!("what stands at {path} starts no engine that is known")))?;
-    let all: Vec<String> = located.homes.iter().map(|home| home.place()).collect();
-    located.homes.retain(|home| {
-        let home = &home.path().0;
-        home.starts_with(&path.0) || path.0.starts_with(home)
+    let all: Vec<String> = located.arguments.iter().map(|place| place.place()).collect();
+    located.arguments.retain(|place| {
+        let place = &place.path().0;
+        place.starts_with(&path.0) || path.0.starts_with(place)
     });
-    if located.homes.is_empty() {
+    if located.arguments.is_empty() {
         return Err(nothing(format!(
             "{path} is not where the engine reads its arguments: that is {}",
             all.join(" or ")
@@ -651,49 +664,15 @@ pub fn point_to<'m>(
     Ok(located)
 }
 
-/// The value of a flag among words, wherever it stands: `--flag value` or `--flag=value`, underscores for dashes; the last one.
-pub fn value_of<'w>(words: &'w [String], flag: &str) -> Option<&'w str> {
-    let named = |word: &str| word.strip_prefix("--").map(|w| w.replace('_', "-"));
-    words.iter().enumerate().rev().find_map(|(i, word)| match word.split_once('=') {
-        Some((name, value)) => (named(name)? == flag).then_some(value),
-        None => (named(word)? == flag).then(|| words.get(i + 1).map(String::as_str)).flatten(),
-    })
-}
-
-/// The model that words name: behind `vllm serve`, or with `--model`.
-pub fn model_of(words: &[String]) -> Option<&str> {
-    let named = || ["model", "model-path", "model-id", "model-dir"].into_iter().find_map(|flag| value_of(words, flag));
-    let serve = words.iter().position(|w| w == "serve");
-    let positional = serve.and_then(|at| words.get(at + 1)).map(String::as_str).filter(|w| !w.starts_with('-'));
-    positional.or_else(named).filter(|model| !is_placeholder(model))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn engines_are_known_by_what_starts_them() {
-        let found = |line: &str| engine_in(&line.split(' ').collect::<Vec<_>>());
-        assert_eq!(found("exec /usr/bin/vllm serve m"), Some((Engine::Vllm, 3)));
-        assert_eq!(found("python3 -m dynamo.trtllm --x"), Some((Engine::TensorRtLlm, 3)));
-        assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
-        assert_eq!(found("python3 -m sglang.launch_server --x"), Some((Engine::Sglang, 3)));
-        assert_eq!(found("trtllm-serve m"), Some((Engine::TensorRtLlm, 1)));
-        assert_eq!(found("python -m vllm.entrypoints.openai.run_batch --x"), None);
-        assert_eq!(found("command: vllm serve m"), None);
-        assert_eq!(found("vllm bench serve"), None);
-        assert_eq!(found("echo now vllm serve m"), None);
-        assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));
-        assert_eq!(script_of(&["bash", "--norc", "-O", "extglob", "+x", "-c", "x"]), Some(6));
-        assert_eq!(script_of(&["/bin/sh", "/run.sh", "-c"]), None);
-        assert!(
-            mentions("vllm $A_ARGS", "A_ARGS")
-                && mentions("x ${A_ARGS:-}", "A_ARGS")
-                && mentions("$(A_ARGS)", "A_ARGS")
-        );
+    fn a_variable_is_mentioned_where_something_expands_it() {
+        for text in ["vllm $A_ARGS", "x ${A_ARGS:-}", "$(A_ARGS)"] {
+            assert!(mentions(text, "A_ARGS"), "{text}");
+        }
         assert!(!mentions("vllm $A_ARGS2 A_ARGS", "A_ARGS"));
-        assert_eq!(of_image("vllm/vllm-openai:v0.24.0"), Some(Engine::Vllm));
-        assert_eq!(of_image("lmcache/vllm-router:v1"), None);
     }
 }

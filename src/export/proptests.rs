@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use saphyr_parser::{Event, Parser};
 
 use super::flags::{Flags, Setting};
-use super::write::{Wanted, export};
+use super::write::{IntendedFlags, export};
 use crate::space::Value;
 
 const TUNED: [&str; 3] = ["gpu-memory-utilization", "max-num-batched-tokens", "max-num-seqs"];
@@ -240,7 +240,7 @@ fn manifest() -> impl Strategy<Value = Manifest> {
         Just(Shape::Quoted),
         Just(Shape::Variable),
     ];
-    // A variable that says nothing is no home, and neither is a list of nothing.
+    // A variable or a list without a word holds no arguments.
     let first = Arg {
         flag: "dtype",
         value: Some("half".into()),
@@ -268,7 +268,8 @@ fn settings(values: (u32, u32, u32)) -> Vec<Setting> {
 }
 
 fn exported(text: &str, settings: &[Setting]) -> String {
-    let wanted = Wanted { settings: settings.to_vec(), containers: vec!["engine".into()], ..Wanted::default() };
+    let wanted =
+        IntendedFlags { settings: settings.to_vec(), containers: vec!["engine".into()], ..IntendedFlags::default() };
     export("m", text, &wanted, &Flags::of_vllm(TUNED), &|_, _| Vec::new()).map_err(|e| e.render()).unwrap().text
 }
 

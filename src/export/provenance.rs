@@ -1,6 +1,6 @@
 //! Where arguments come from, as annotations of the object that has them.
 
-use super::homes::Written;
+use super::arguments::Written;
 use super::locate::Document;
 use super::render::{Entry, insert_entry, scalar};
 use super::text::Edit;
@@ -14,7 +14,7 @@ pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Opt
     let (source, root) = (document.source, document.root());
     let metadata = root.get("metadata").filter(|node| matches!(node.kind, Kind::Mapping { .. }))?;
     let at = Path::default().key(ANNOTATIONS);
-    let entry = |(key, value): &(String, String)| (key.clone(), scalar(value, Style::Double, false));
+    let entry = |(key, value): &(String, String)| (key.clone(), Entry::Scalar(scalar(value, Style::Double, false)));
     let meaning = |value: &str| Meaning::quoted(value);
     // Those of an alias are another object's as well.
     if metadata.get("annotations").is_some_and(|node| matches!(node.kind, Kind::Alias(_))) {
@@ -22,7 +22,7 @@ pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Opt
     }
     let there = metadata.get("annotations").filter(|node| !node.entries().is_empty());
     let Some(map) = there else {
-        let entries: Vec<(String, String)> = annotations.iter().map(entry).collect();
+        let entries: Vec<(String, Entry)> = annotations.iter().map(entry).collect();
         let edit = insert_entry(source, root, metadata, "annotations", &Entry::Map(entries))?;
         let all = annotations.iter().map(|(key, value)| (Meaning::plain(key.clone()), meaning(value))).collect();
         return Some(Written { edits: vec![edit], meanings: vec![(at, Meaning::Map(all))] });

@@ -122,28 +122,28 @@ pub fn remove_item(source: &Source, list: &Node, index: usize) -> Option<Edit> {
     Some(Edit::replace(start..after, ""))
 }
 
-/// What a new entry of a mapping says.
+/// A new value, its scalars and keys as they shall be written.
 pub enum Entry {
-    /// A scalar, as it shall be written.
     Scalar(String),
-    /// A list of scalars, as they shall be written.
-    List(Vec<String>),
-    /// A mapping of scalars: keys and values as they shall be written.
-    Map(Vec<(String, String)>),
-    /// A mapping of one key.
-    In(String, Box<Entry>),
+    List(Vec<Entry>),
+    Map(Vec<(String, Entry)>),
 }
 
 impl Entry {
-    fn flow(&self) -> String {
+    /// A mapping of one key.
+    pub fn of(key: impl Into<String>, entry: Self) -> Self {
+        Self::Map(vec![(key.into(), entry)])
+    }
+
+    pub fn flow(&self) -> String {
         match self {
             Self::Scalar(text) => text.clone(),
-            Self::List(items) => format!("[{}]", items.join(", ")),
+            Self::List(items) => format!("[{}]", items.iter().map(Self::flow).collect::<Vec<_>>().join(", ")),
             Self::Map(entries) => {
-                let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+                let entries: Vec<String> =
+                    entries.iter().map(|(key, value)| format!("{key}: {}", value.flow())).collect();
                 format!("{{{}}}", entries.join(", "))
             }
-            Self::In(key, entry) => format!("{{{key}: {}}}", entry.flow()),
         }
     }
 
@@ -151,12 +151,29 @@ impl Entry {
     fn block(&self, start: &str, list_indent: &str, step: &str) -> String {
         match self {
             Self::Scalar(text) => format!(" {text}"),
-            Self::List(items) => items.iter().map(|item| format!("{start}{list_indent}- {item}")).collect(),
-            Self::Map(entries) => entries.iter().map(|(key, value)| format!("{start}{step}{key}: {value}")).collect(),
-            Self::In(key, entry) => {
-                let start = format!("{start}{step}");
-                format!("{start}{key}:{}", entry.block(&start, list_indent, step))
+            Self::List(items) => {
+                let start = format!("{start}{list_indent}");
+                items.iter().map(|item| format!("{start}- {}", item.item(&start, list_indent, step))).collect()
             }
+            Self::Map(entries) => {
+                let start = format!("{start}{step}");
+                entries
+                    .iter()
+                    .map(|(key, value)| format!("{start}{key}:{}", value.block(&start, list_indent, step)))
+                    .collect()
+            }
+        }
+    }
+
+    /// What stands behind the dash of an item; `start` is the line end and the indentation of the dash.
+    pub fn item(&self, start: &str, list_indent: &str, step: &str) -> String {
+        match self {
+            Self::Map(entries) => {
+                let start = format!("{start}  ");
+                let entry = |(key, value): &(String, Self)| format!("{key}:{}", value.block(&start, list_indent, step));
+                entries.iter().map(entry).collect::<Vec<_>>().join(&start)
+            }
+            other => other.flow(),
         }
     }
 }
@@ -199,7 +216,7 @@ fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: 
 }
 
 /// By how much the file indents a mapping in a mapping.
-fn step(source: &Source, root: &Node) -> String {
+pub fn step(source: &Source, root: &Node) -> String {
     fn find(source: &Source, node: &Node) -> Option<usize> {
         node.entries().iter().find_map(|(key, value)| match &value.kind {
             Kind::Mapping { flow: false, .. } if !node.is_flow() => {
@@ -212,7 +229,7 @@ fn step(source: &Source, root: &Node) -> String {
 }
 
 /// By how much the file indents the dashes of a list under its key.
-fn list_indent(source: &Source, root: &Node) -> &'static str {
+pub fn list_indent(source: &Source, root: &Node) -> &'static str {
     fn find(source: &Source, node: &Node) -> Option<usize> {
         let below = |(key, value): &(Node, Node)| match &value.kind {
             Kind::Sequence { flow: false, .. } => source.column(value).checked_sub(source.column(key)),
@@ -320,7 +337,7 @@ mod tests {
     fn mappings_grow_in_their_own_style() {
         let grown = |text: &str| {
             edited(text, |s, root| {
-                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::Map(vec![("x".into(), "\"1\"".into())]))
+                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::of("x", Entry::Scalar("\"1\"".into())))
             })
         };
         assert_eq!(grown("m:\n    a: 1 # c\nn: 2\n"), "m:\n    a: 1 # c\n    k:\n        x: \"1\"\nn: 2\n");
@@ -329,7 +346,8 @@ mod tests {
         assert_eq!(grown("m:\n  k: {}\n"), "m:\n  k: {x: \"1\"}\n");
         let list = |text: &str| {
             edited(text, |s, root| {
-                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::List(vec!["x".into(), "y".into()]))
+                let items = ["x", "y"].map(|item| Entry::Scalar(item.to_owned()));
+                insert_entry(s, root, root.get("m").unwrap(), "k", &Entry::List(items.into()))
             })
         };
         assert_eq!(list("l:\n- 1\nm:\n  a: 1\n"), "l:\n- 1\nm:\n  a: 1\n  k:\n  - x\n  - y\n");

@@ -35,9 +35,10 @@ pub struct Command {
 /// The simple commands of a script in their order, also those inside of groups and subshells.
 ///
 /// # Errors
-/// What this reader does not understand, as a person says it, and where: a here-document, a quote without an end.
+/// What this reader does not understand, as a person says it, and where: a quote or a here-document without an end.
 pub fn commands(script: &str) -> Result<Vec<Command>, (usize, &'static str)> {
-    let mut reader = Reader { script, at: 0, done: Vec::new(), open: Command::default(), redirected: false };
+    let (done, open) = (Vec::new(), Command::default());
+    let mut reader = Reader { script, at: 0, done, open, redirected: false, here: Vec::new() };
     reader.read()?;
     Ok(reader.done)
 }
@@ -48,6 +49,8 @@ struct Reader<'s> {
     done: Vec<Command>,
     open: Command,
     redirected: bool,
+    /// The words that end the here-documents which begin on the next line, and whether tabs may stand before them.
+    here: Vec<(String, bool)>,
 }
 
 impl Reader<'_> {
@@ -71,6 +74,9 @@ impl Reader<'_> {
                 '\n' | ';' | '&' | '|' | '(' | ')' if !self.rest().starts_with("&>") => {
                     self.end_command();
                     self.at += 1;
+                    if c == '\n' {
+                        self.here_documents()?;
+                    }
                 }
                 '#' => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
                 '<' | '>' if self.substitutes() => {
@@ -94,6 +100,25 @@ impl Reader<'_> {
             }
         }
         self.end_command();
+        if self.here.is_empty() { Ok(()) } else { Err((self.at, "a here-document without an end")) }
+    }
+
+    /// Leaves out the texts of here-documents.
+    fn here_documents(&mut self) -> Result<(), (usize, &'static str)> {
+        let script = self.script;
+        for (end, tabs) in std::mem::take(&mut self.here) {
+            loop {
+                let line = script[self.at..]
+                    .split_inclusive('\n')
+                    .next()
+                    .ok_or((self.at, "a here-document without an end"))?;
+                self.at += line.len();
+                let line = line.trim_end_matches(['\n', '\r']);
+                if (if tabs { line.trim_start_matches('\t') } else { line }) == end {
+                    break;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -113,7 +138,14 @@ impl Reader<'_> {
 
     fn redirection(&mut self) -> Result<(), (usize, &'static str)> {
         if self.rest().starts_with("<<") && !self.rest().starts_with("<<<") {
-            return Err((self.at, "a here-document"));
+            self.at += 2;
+            let tabs = self.rest().starts_with('-');
+            self.at += usize::from(tabs);
+            self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t']).len();
+            let end = self.word()?.text().to_owned();
+            self.here.push((end, tabs));
+            self.redirected = true;
+            return Ok(());
         }
         while self.rest().starts_with(['<', '>', '&', '|']) && !self.substitutes() {
             self.at += 1;
@@ -305,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn words_behind_a_redirection_are_kept_apart_and_here_documents_are_refused() {
+    fn words_behind_a_redirection_and_here_documents_are_kept_apart() {
         let commands = commands("vllm serve m > /log --x 1").unwrap();
         assert_eq!(commands[0].behind[0].text(), "--x");
         let substituted = super::commands("vllm serve --config <(cat c) --x 1 > >(tee l) 2>&1").unwrap();
@@ -313,7 +345,8 @@ mod tests {
         assert_eq!((substituted.len(), substituted[0].words.len()), (1, 6));
         assert_eq!(texts("vllm serve m \\\n  --x \\"), [["vllm", "serve", "m", "--x"]]);
         assert_eq!(texts("X=$(echo \")\" 'it)' \\) )\nvllm serve m")[1], ["vllm", "serve", "m"]);
-        assert!(super::commands("cat <<EOF\nx\nEOF").is_err());
+        assert_eq!(texts("cat <<-'E' > f\nvllm serve x\n\tE\nvllm serve m"), [&["cat"][..], &["vllm", "serve", "m"]]);
+        assert!(super::commands("cat <<EOF\nx\nEO").is_err());
         assert!(super::commands("echo 'x").is_err());
     }
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use super::known::engine_of_script;
 use super::text::{Encoding, Layer};
+use super::unit;
 use super::yaml::{Kind, Node, NotYaml, Style, parse};
 
 #[derive(Clone, Debug)]
@@ -13,18 +15,41 @@ pub struct Source {
     masked: String,
     /// The documents, empty ones left out.
     pub documents: Vec<Node>,
+    pub format: Format,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Yaml,
+    /// A unit of systemd or a quadlet.
+    Unit,
+    /// A shell script: one text.
+    Script,
 }
 
 impl Source {
-    /// Parses a manifest.
+    /// Parses a manifest, a unit or a script.
     ///
     /// # Errors
     /// Those of [`parse`].
     pub fn new(text: impl Into<String>) -> Result<Self, NotYaml> {
         let text = text.into();
+        if unit::is_unit(&text) {
+            let documents = vec![unit::parse(&text)];
+            return Ok(Self { masked: text.clone(), text, documents, format: Format::Unit });
+        }
         let masked = masked(&text);
-        let documents = parse(&masked)?;
-        let mut source = Self { text, masked, documents: Vec::new() };
+        let parsed = parse(&masked);
+        let is_object = parsed.as_ref().is_ok_and(|documents| {
+            documents.iter().any(|root| !matches!(root.kind, Kind::Scalar { .. })) || documents.is_empty()
+        });
+        if text.starts_with("#!") || (!is_object && engine_of_script(&text).is_some()) {
+            let documents = vec![unit::scalar(&text, 0..text.len())];
+            return Ok(Self { masked: text.clone(), text, documents, format: Format::Script });
+        }
+        let documents = parsed?;
+        let mut source = Self { text, masked, documents: Vec::new(), format: Format::Yaml };
         source.documents = documents.into_iter().map(|root| source.unmasked(root)).collect();
         Ok(source)
     }
@@ -110,6 +135,9 @@ impl Source {
     /// here must be what the parser read.
     pub fn layer(&self, node: &Node) -> Option<Layer> {
         let style = node.style()?;
+        if self.format != Format::Yaml {
+            return Some(Layer::verbatim(&self.text, node.span.clone()));
+        }
         let mut layer = self.decoded(&node.span, style)?;
         layer.text = layer.read_from(&self.text)?;
         reads_as(&layer, node.text()?, style).then_some(layer)

@@ -7,7 +7,7 @@ use super::flags::{Flags, Setting};
 use super::forms::{Target, annotate_command, diff, json_patch, kustomize};
 use super::locate::{Document, Located};
 use super::source::Source;
-use super::write::{Exported, Wanted, export};
+use super::write::{Exported, IntendedFlags, export};
 use crate::report::Outcome;
 use crate::space::Value;
 
@@ -24,9 +24,9 @@ fn winner() -> Vec<Setting> {
     ]
 }
 
-fn wanted(containers: &[&str]) -> Wanted {
+fn wanted(containers: &[&str]) -> IntendedFlags {
     let annotations = [("autotune/version", "0.1.0"), ("autotune/certified-rate", "15.8 req/s, 97 % sure")];
-    Wanted {
+    IntendedFlags {
         settings: winner(),
         annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
         containers: containers.iter().map(|c| (*c).to_owned()).collect(),
@@ -39,48 +39,63 @@ fn flags() -> Flags {
     Flags::of_vllm(settings.iter().map(|s| s.name.as_str()))
 }
 
-fn exported(text: &str, wanted: &Wanted) -> Result<Exported, String> {
+fn exported(text: &str, wanted: &IntendedFlags) -> Result<Exported, String> {
     export("m.yaml", text, wanted, &flags(), &|_, _| Vec::new()).map_err(|problems| problems.render())
 }
 
 /// Fixtures with several engines, and which of them are set.
-const SEVERAL: [(&str, &[&str]); 4] = [
+const SEVERAL: [(&str, &[&str]); 5] = [
     ("dgd-v1alpha1-disagg", &["VllmDecodeWorker"]),
     ("dgd-v1beta1-disagg", &["prefill", "decode"]),
     ("llminferenceservice-args", &["main", "prefill"]),
+    ("stormservice", &["decode"]),
     ("values-llm-d", &["decode"]),
 ];
 
+/// Every manifest that is edited: its name, its file, its text, and what is made of it.
+fn fixtures() -> Vec<(String, PathBuf, String, Exported)> {
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let is_manifest = |path: &PathBuf| {
+        path.is_file() && path.extension().is_some_and(|e| e != "diff") && !path.ends_with("validate.sh")
+    };
+    let exported = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
+        let done = exported(&text, &wanted(containers)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        // The second time there is nothing left to do.
+        let again = self::exported(&done.text, &wanted(containers)).unwrap();
+        assert!(again.text == done.text && again.changed.is_empty(), "{name}: {:?}", again.changed);
+        (name, path, text, done)
+    };
+    files.filter(is_manifest).map(exported).collect()
+}
+
 #[test]
 fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
-    let mut seen = 0;
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if path.extension().is_none_or(|e| e != "yaml") {
-            continue;
-        }
-        let before = std::fs::read_to_string(&path).unwrap();
-        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
-        let done = exported(&before, &wanted(containers)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let all = fixtures();
+    for (name, path, before, done) in &all {
+        let file = path.file_name().unwrap().to_str().unwrap();
         let notes: String = done.notes.iter().map(|n| format!("# {}\n", n.message)).collect();
-        let shown = notes + &diff(&format!("{name}.yaml"), &before, &done.text);
+        let shown = notes + &diff(file, before, &done.text);
         let golden = path.with_extension("diff");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&golden, &shown).unwrap();
         }
         assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
-        // The second time there is nothing left to do.
-        let again = exported(&done.text, &wanted(containers)).unwrap();
-        assert_eq!(again.text, done.text, "{name}");
-        assert!(again.changed.is_empty(), "{name}: {:?}", again.changed);
-        seen += 1;
     }
-    assert_eq!(seen, 30);
+    assert_eq!(all.len(), 55);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
-const REFUSED: [(&str, &[&str]); 13] = [
+const REFUSED: [(&str, &[&str]); 20] = [
+    ("argo-value-files", &["values are elsewhere", "export into that values file"]),
+    ("compose-shell", &["the shell before it takes the first one alone", "write it as a list"]),
+    ("rayservice-code", &["RayService chat", "max_num_seqs: 96", "engine_kwargs"]),
+    ("script-variable", &["stand outside of the engine's command", "write them into the engine's command"]),
+    ("service", &["this object starts nothing"]),
+    ("two-texts", &["data[\"a.sh\"] and data[\"b.sh\"]", "--path"]),
+    ("unit-pipe", &["no shell reads this line", "bash -c"]),
     ("dgd-trtllm-flags", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
     ("sglang", &["chat runs SGLang", "measured on vLLM"]),
     ("args-alias", &["through an anchor", "write out"]),
@@ -113,14 +128,16 @@ fn what_cannot_be_changed_safely_is_refused_with_its_place_and_a_remedy() {
 #[test]
 fn the_user_can_point_to_arguments_that_are_not_found() {
     let text = std::fs::read_to_string(folder().join("refused/unknown-kind.yaml")).unwrap();
-    let pointed = Wanted { path: Some("spec.args".parse().unwrap()), ..wanted(&[]) };
+    let pointed = IntendedFlags { path: Some("spec.args".parse().unwrap()), ..wanted(&[]) };
     let done = exported(&text, &pointed).unwrap();
     assert!(done.text.contains("    - --max-num-seqs\n    - \"96\"\n"), "{}", done.text);
-    assert!(exported(&text, &Wanted { path: Some("spec.arguments[3]".parse().unwrap()), ..wanted(&[]) }).is_err());
+    assert!(
+        exported(&text, &IntendedFlags { path: Some("spec.arguments[3]".parse().unwrap()), ..wanted(&[]) }).is_err()
+    );
 }
 
 fn pointed(text: &str, path: &str) -> Result<String, String> {
-    exported(text, &Wanted { path: Some(path.parse().unwrap()), ..wanted(&[]) }).map(|done| done.text)
+    exported(text, &IntendedFlags { path: Some(path.parse().unwrap()), ..wanted(&[]) }).map(|done| done.text)
 }
 
 #[test]
@@ -190,12 +207,83 @@ fn a_sidecar_and_a_client_are_no_engines() {
 }
 
 #[test]
+fn another_server_with_a_model_and_another_program_with_a_port_are_left_alone() {
+    let server =
+        pod("    args: [--model, /m.gguf, --port, \"80\"]\n").replace("vllm/vllm-openai", "ggml-org/llama.cpp");
+    assert!(refusal(&server).contains("say so with --container engine"), "{}", refusal(&server));
+    assert_eq!(exported(&server, &wanted(&["engine"])).unwrap().engines, ["engine"]);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  app.yaml: |\n    model: m\n    port: 1\n";
+    assert!(refusal(map).contains("no engine was found"), "{}", refusal(map));
+}
+
+#[test]
 fn a_leader_and_workers_that_run_the_engine_are_set_together() {
     let text = std::fs::read_to_string(folder().join("leaderworkerset-headless.yaml")).unwrap();
     let done = exported(&text, &wanted(&[])).unwrap();
     assert_eq!(done.engines, ["leader/vllm", "worker/vllm"]);
     assert_eq!(done.text.matches("--max-num-seqs").count(), 2);
     assert_eq!(exported(&text, &wanted(&["worker/vllm"])).unwrap().engines, ["worker/vllm"]);
+}
+
+#[test]
+fn flags_in_a_variable_of_a_unit_are_refused() {
+    let unit = "[Service]\nEnvironment=\"ARGS=--max-num-seqs 9\"\nExecStart=/bin/vllm serve m --max-num-seqs 4 $ARGS\n";
+    assert!(refusal(unit).contains("outside of the engine's command: Environment="), "{}", refusal(unit));
+    assert!(text_of(&unit.replace(" $ARGS", "")).contains("m --max-num-seqs 96 --gpu"));
+}
+
+#[test]
+fn half_of_a_group_is_not_written() {
+    let text = std::fs::read_to_string(folder().join("llminferenceservice-multinode.yaml")).unwrap();
+    let done = exported(&text, &wanted(&[])).unwrap();
+    assert_eq!(done.engines, ["main", "worker"]);
+    assert_eq!(done.text.matches("--max-num-seqs 96").count(), 2);
+    assert_eq!(exported(&text, &wanted(&["worker"])).unwrap().engines, ["worker"]);
+    // One of the two cannot be edited.
+    let text = std::fs::read_to_string(folder().join("leaderworkerset-headless.yaml")).unwrap();
+    let half = text.replace("org/moe --headless", "org/moe {{ .Values.more }} --headless");
+    assert!(half != text && refusal(&half).contains("a template adds to the arguments"), "{}", refusal(&half));
+}
+
+#[test]
+fn a_path_into_a_text_leads_to_the_file_in_it() {
+    let service = std::fs::read_to_string(folder().join("rayservice.yaml")).unwrap();
+    let done = pointed(&service, "spec.serveConfigV2").unwrap();
+    assert!(
+        done.contains("                max_num_seqs: 96\n                max_num_batched_tokens: 4096\n"),
+        "{done}"
+    );
+    let code = std::fs::read_to_string(folder().join("refused/rayservice-code.yaml")).unwrap();
+    assert!(pointed(&code, "spec.serveConfigV2").is_err());
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  a.yaml: |\n    model: m\n    max-num-seqs: 4\n  b.yaml: |\n    model: n\n";
+    assert!(pointed(map, "data[\"a.yaml\"]").unwrap().contains("    max-num-seqs: 96\n"));
+}
+
+#[test]
+fn a_switch_of_a_configuration_file_is_written_as_vllm_reads_it() {
+    // vLLM passes over `false` in this file.
+    let off = IntendedFlags {
+        settings: vec![Setting { name: "enable-prefix-caching".into(), value: Value::Bool(false) }],
+        ..IntendedFlags::default()
+    };
+    assert_eq!(
+        exported("model: m\nmax-model-len: 1\n", &off).unwrap().text,
+        "model: m\nmax-model-len: 1\nno-enable-prefix-caching: true\n"
+    );
+    let opposite = exported("model: m\nenable_prefix_caching: true\n", &off).map(|done| done.text).unwrap_err();
+    assert!(opposite.contains("enable_prefix_caching says the opposite"), "{opposite}");
+    let ray = "llm_configs:\n- model_loading_config: {model_id: a}\n  engine_kwargs: {enable_prefix_caching: true}\n";
+    assert!(exported(ray, &off).unwrap().text.contains("{enable_prefix_caching: false}"));
+}
+
+#[test]
+fn a_placeholder_is_named_with_the_line_that_gives_its_value() {
+    let args = "    args: [--max-num-seqs, $(SEQS)]\n    env:\n    - name: SEQS\n      value: \"4\"\n";
+    assert!(refusal(&pod(args)).contains("it gets its value in line 11"), "{}", refusal(&pod(args)));
+    let script = scripted("SEQS=4\nvllm serve m --max-num-seqs \"$SEQS\"");
+    assert!(refusal(&script).contains("it gets its value in line 12"), "{}", refusal(&script));
+    let chart = refusal(&pod("    args: [--max-num-seqs, \"{{ .Values.seqs }}\"]\n"));
+    assert!(chart.contains("set seqs in the chart's values"), "{chart}");
 }
 
 #[test]
@@ -240,19 +328,55 @@ fn patched(mut object: serde_json::Value, operations: &[serde_json::Value]) -> R
     Ok(object)
 }
 
-#[test]
-fn every_patch_can_be_applied_and_says_the_same_as_the_file() {
-    use super::{forms::json, yaml::meaning};
-    let mut applied = 0;
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if path.extension().is_none_or(|e| e != "yaml") {
-            continue;
+/// What Kubernetes makes of an object and a patch: mappings are merged, containers by name, all else is replaced.
+fn merged(object: &mut serde_json::Value, patch: &serde_json::Value) {
+    use serde_json::Value;
+    match (object, patch) {
+        (Value::Object(object), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merged(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
         }
-        let text = std::fs::read_to_string(&path).unwrap();
-        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
-        let done = exported(&text, &wanted(containers)).unwrap();
+        (Value::Array(items), Value::Array(patch)) if patch.iter().all(|item| item.get("name").is_some()) => {
+            for item in patch {
+                merged(items.iter_mut().find(|there| there["name"] == item["name"]).unwrap(), item);
+            }
+        }
+        (object, patch) => *object = patch.clone(),
+    }
+}
+
+/// What a unified diff makes of a text.
+fn applied(text: &str, diff: &str) -> String {
+    let (mut lines, mut result) = (text.split_inclusive('\n'), String::new());
+    let (mut at, mut open) = (1, false);
+    for change in diff.split_inclusive('\n') {
+        if let Some(place) = change.strip_prefix("@@ -") {
+            let first: usize = place.split([',', ' ']).next().unwrap().parse().unwrap();
+            while at < first {
+                result += lines.next().unwrap();
+                at += 1;
+            }
+            open = true;
+        } else if change.starts_with(['-', ' ']) && open {
+            let line = lines.next().unwrap();
+            assert_eq!(line.trim_end(), change[1..].trim_end());
+            at += 1;
+            result += if change.starts_with(' ') { line } else { "" };
+        } else if change.starts_with('+') && open {
+            result += &change[1..];
+        }
+    }
+    result + &lines.collect::<String>()
+}
+
+#[test]
+fn every_form_can_be_applied_and_says_the_same_as_the_file() {
+    use super::{forms::json, yaml::meaning};
+    let (mut patches, mut components) = (0, 0);
+    for (name, _, text, done) in fixtures() {
+        let by_diff = applied(&text, &diff("m", &text, &done.text));
+        assert_eq!(by_diff.trim_end(), done.text.trim_end(), "{name}");
         let (before, after) = (Source::new(text).unwrap(), Source::new(done.text.clone()).unwrap());
         let index = done.changed[0].document;
         let object = |source: &Source| json(&meaning(&source.documents[index]).unwrap());
@@ -265,10 +389,21 @@ fn every_patch_can_be_applied_and_says_the_same_as_the_file() {
                 is["metadata"].as_object_mut().unwrap().remove("annotations");
             }
             assert_eq!(is, should, "{name}");
-            applied += 1;
+            patches += 1;
         }
+        let Ok(component) = kustomize(&before, &done) else { continue };
+        let component = Source::new(component).unwrap();
+        let text = component.documents[0].at(&"patches[0].patch".parse().unwrap()).unwrap().text().unwrap();
+        let patch = json(&meaning(&Source::new(text).unwrap().documents[0]).unwrap());
+        let mut is = object(&before);
+        match patch.as_array() {
+            Some(operations) => is = patched(is, operations).unwrap_or_else(|e| panic!("{name}: {e}")),
+            None => merged(&mut is, &patch),
+        }
+        assert_eq!(is, object(&after), "{name}");
+        components += 1;
     }
-    assert!(applied > 30, "{applied}");
+    assert!(patches > 60 && components > 30, "{patches} {components}");
 }
 
 #[test]
@@ -602,7 +737,8 @@ fn what_is_appended_before_a_redirection_is_no_file_descriptor() {
 #[test]
 fn fuzz_manifests() {
     let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    let manifests = files.filter(|path| path.extension().is_some_and(|e| e == "yaml")).map(std::fs::read);
+    let manifests =
+        files.filter(|path| path.is_file() && path.extension().is_none_or(|e| e != "diff")).map(std::fs::read);
     let valid: Vec<Vec<u8>> = manifests.map(Result::unwrap).collect();
     crate::fuzz::fuzz(10, valid, |input, _| {
         let before = String::from_utf8_lossy(input);

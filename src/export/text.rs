@@ -108,6 +108,14 @@ impl Layer {
         Self { text: String::new(), origin: Vec::new(), start, encoding }
     }
 
+    /// A part of a text, as it stands.
+    pub fn verbatim(text: &str, part: Range<usize>) -> Self {
+        let mut layer = Self::new(part.start, Encoding::Plain);
+        let characters = text.get(part.clone()).unwrap_or_default().char_indices();
+        characters.for_each(|(at, c)| layer.push(c, part.start + at..part.start + at + c.len_utf8()));
+        layer
+    }
+
     /// Appends a character that came from a range.
     pub fn push(&mut self, c: char, from: Range<usize>) {
         self.text.push(c);

@@ -1,18 +1,22 @@
 //! From a manifest and the settings of a winner to the manifest with those settings, proved to differ in nothing else.
 
+use super::arguments::keys::{self, KeyOf};
+use super::arguments::list::owner;
+use super::arguments::{Arguments, Written};
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
-use super::homes::{Words, Written, keys};
 use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
+use super::render::{Entry, insert_entry};
+use super::shapes::texts::texts;
 use super::shapes::{Engine, Kind, shape};
-use super::source::Source;
+use super::source::{Format, Source};
 use super::text::{Edit, splice};
-use super::yaml::{Meaning, Node, Path, meaning};
+use super::yaml::{Meaning, Node, Path, Style, meaning};
 use crate::problems::{Problem, Problems, list};
 
 /// What to write, and where.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct IntendedFlags {
     pub settings: Vec<Setting>,
     /// Annotations of the object, in their order; none writes none.
     pub annotations: Vec<(String, String)>,
@@ -42,6 +46,8 @@ pub struct Exported {
     pub notes: Vec<Problem>,
     /// The engines that were set, by name.
     pub engines: Vec<String>,
+    /// What was written, in bytes of the text as it was.
+    edits: Vec<Edit>,
 }
 
 /// An engine as [`export`] found it, for whoever compares it with what was measured.
@@ -51,7 +57,13 @@ pub type Visit<'v> = &'v dyn Fn(Document<'_>, &Located<'_>) -> Vec<Problem>;
 ///
 /// # Errors
 /// Why nothing can be written, with the place and a remedy.
-pub fn export(name: &str, text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problems> {
+pub fn export(
+    name: &str,
+    text: &str,
+    wanted: &IntendedFlags,
+    flags: &Flags,
+    visit: Visit<'_>,
+) -> Result<Exported, Problems> {
     let written = write(text, wanted, flags, visit).and_then(|done| {
         // Read as the first time, it says what was wanted: a shell may understand words together that YAML keeps apart.
         match write(&done.text, wanted, flags, &|_, _| Vec::new()) {
@@ -62,7 +74,7 @@ pub fn export(name: &str, text: &str, wanted: &Wanted, flags: &Flags, visit: Vis
     written.map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 
-fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
+fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
     let source = Source::new(text).map_err(|wrong| {
         let hint = "write valid YAML; templates around the arguments are understood as long as each stands in a value or on a line of its own";
         Problem::new(&(wrong.at..wrong.at), format!("not valid YAML: {}", wrong.says), "here", hint)
@@ -72,72 +84,169 @@ fn write(text: &str, wanted: &Wanted, flags: &Flags, visit: Visit<'_>) -> Result
     })?;
     let documents: Vec<Document<'_>> =
         meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning }).collect();
-    let engines = match &wanted.path {
-        Some(path) => vec![pointed(&documents, path, flags)?],
-        None => choose(&documents, found(&documents, flags)?, wanted)?,
-    };
-    let (mut edits, mut expected) = (Vec::<Edit>::new(), meanings.clone());
-    let (mut changed, mut notes, mut annotated) = (Vec::new(), Vec::new(), Vec::new());
-    for engine in &engines {
-        let document = documents[engine.document];
-        let Written { edits: new, meanings } = settle(&documents, engine, &wanted.settings, flags)?;
-        let place = engine.homes.first().map_or(0..0, |home| home.span(0));
-        notes.extend(visit(document, engine));
-        edits.extend(new);
-        for (path, after) in meanings {
-            record(&mut changed, document.meaning, &mut expected, engine.document, path, after)
-                .ok_or_else(|| cannot_be_written(&place))?;
-        }
-        if !annotated.contains(&engine.document) {
-            annotated.push(engine.document);
+    let mut draft = Draft { expected: meanings.clone(), ..Draft::default() };
+    if let Some((index, path)) = inner_file(&documents, wanted, flags)? {
+        draft.set_inner(documents[index], &path, wanted, flags, visit)?;
+    } else {
+        let engines = match &wanted.path {
+            Some(path) => vec![pointed(&documents, path, flags)?],
+            None => choose(&documents, found(&documents, flags)?, wanted)?,
+        };
+        for engine in &engines {
+            let document = documents[engine.document];
+            let new = settle(&documents, engine, &wanted.settings, flags)?;
+            draft.place = engine.arguments.first().map_or(0..0, |place| place.span(0));
+            draft.notes.extend(visit(document, engine));
+            if let Some((says, hint)) = engine.location.note.filter(|_| !new.edits.is_empty()) {
+                draft.notes.push(Problem::new(&draft.place, says, "here", hint));
+            }
+            draft.record(document, new).ok_or_else(|| cannot_be_written(&draft.place))?;
+            draft.engines.push(engine.location.name.clone());
         }
     }
+    let mut annotated: Vec<usize> = draft.touched.clone();
+    annotated.sort_unstable();
+    annotated.dedup();
     for index in annotated {
         let document = documents[index];
         let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::Values)
             && document.root().get("kind").and_then(Node::text) != Some("List");
-        if wanted.annotations.is_empty() || !is_object || document.root().get("kind").is_none() {
+        if wanted.annotations.is_empty() || !is_object || document.root().get("metadata").is_none() {
             continue;
         }
-        let written =
-            provenance::annotate(document, &wanted.annotations).ok_or_else(|| cannot_be_annotated(document.root()))?;
-        edits.extend(written.edits);
+        let cannot = || cannot_be_annotated(document.root());
+        let written = provenance::annotate(document, &wanted.annotations).ok_or_else(cannot)?;
+        draft.record(document, written).ok_or_else(cannot)?;
+    }
+    draft.proved(text)
+}
+
+/// What is about to be written.
+#[derive(Default)]
+struct Draft {
+    edits: Vec<Edit>,
+    /// What the documents mean afterwards.
+    expected: Vec<Meaning>,
+    changed: Vec<Changed>,
+    notes: Vec<Problem>,
+    engines: Vec<String>,
+    /// Documents with an engine, which get the annotations.
+    touched: Vec<usize>,
+    /// Where the arguments of the last engine stand.
+    place: std::ops::Range<usize>,
+}
+
+impl Draft {
+    /// Takes over what was written in a document; none if there is no such place.
+    fn record(&mut self, document: Document<'_>, written: Written) -> Option<()> {
+        self.edits.extend(written.edits);
+        self.touched.push(document.index);
         for (path, after) in written.meanings {
-            record(&mut changed, document.meaning, &mut expected, index, path, after)
-                .ok_or_else(|| cannot_be_annotated(document.root()))?;
+            self.expected.get_mut(document.index)?.set(&path.0, after.clone()).then_some(())?;
+            let before = document.meaning.at(&path).cloned();
+            self.changed.push(Changed { document: document.index, path, before, after });
         }
+        Some(())
     }
-    let whole = splice(text, &edits).ok_or_else(|| cannot_be_written(&(0..0)))?;
-    let proved = Source::new(whole.clone())
-        .ok()
-        .and_then(|after| self::meanings(&after))
-        .is_some_and(|after| after.len() == expected.len() && after.iter().zip(&expected).all(|(a, b)| a.same(b)));
-    if !proved {
-        let place = engines.first().and_then(|e| e.homes.first()).map_or(0..0, |home| home.span(0));
-        return Err(cannot_be_written(&place));
+
+    /// Sets the flags in a text of a document that is a file of its own.
+    fn set_inner(
+        &mut self,
+        document: Document<'_>,
+        path: &Path,
+        wanted: &IntendedFlags,
+        flags: &Flags,
+        visit: Visit<'_>,
+    ) -> Result<(), Problem> {
+        let node = document.root().at(path);
+        self.place = node.map_or(0..0, |node| node.span.clone());
+        let cannot = || cannot_be_written(&node.map_or(0..0, |node| node.span.clone()));
+        let node = node.ok_or_else(cannot)?;
+        let layer = document.source.layer(node).ok_or_else(cannot)?;
+        let inner = IntendedFlags { annotations: Vec::new(), path: None, ..wanted.clone() };
+        let outer = |problem: Problem| Problem { span: layer.outer(&problem.span), ..problem };
+        let done = write(&layer.text, &inner, flags, visit).map_err(outer)?;
+        let text = done.text + node.text().and_then(|text| text.get(layer.text.len()..)).unwrap_or_default();
+        let meaning = Meaning::Scalar { text, plain: node.style() == Some(Style::Plain), tag: node.tag.clone() };
+        self.notes.extend(done.notes.into_iter().map(outer));
+        self.engines.extend(done.engines);
+        if document.root().get("kind").and_then(Node::text) == Some("ConfigMap") && !done.changed.is_empty() {
+            let hint = "kubectl rollout restart the workload that mounts it";
+            self.notes.push(Problem::new(
+                &self.place,
+                "pods that run keep the old text of a ConfigMap",
+                "this text",
+                hint,
+            ));
+        }
+        let edits = done.edits.iter().map(|edit| layer.lift(edit)).collect();
+        self.record(document, Written { edits, meanings: vec![(path.clone(), meaning)] }).ok_or_else(cannot)
     }
-    changed.retain(|c: &Changed| c.before.as_ref().is_none_or(|before| !before.same(&c.after)));
-    let engines = engines.iter().map(|e| e.seat.name.clone()).collect();
-    Ok(Exported { text: whole, changed, notes, engines })
+
+    /// The text with all edits, if it means what was intended and nothing else.
+    fn proved(mut self, text: &str) -> Result<Exported, Problem> {
+        let cannot = || cannot_be_written(&self.place);
+        let whole = splice(text, &self.edits).ok_or_else(cannot)?;
+        let after = Source::new(whole.clone()).ok().and_then(|after| meanings(&after));
+        let expected = &self.expected;
+        let proved = after
+            .is_some_and(|after| after.len() == expected.len() && after.iter().zip(expected).all(|(a, b)| a.same(b)));
+        if !proved {
+            return Err(cannot());
+        }
+        self.changed.retain(|c: &Changed| c.before.as_ref().is_none_or(|before| !before.same(&c.after)));
+        let Self { changed, notes, engines, edits, .. } = self;
+        Ok(Exported { text: whole, changed, notes, engines, edits })
+    }
 }
 
 fn meanings(source: &Source) -> Option<Vec<Meaning>> {
     source.documents.iter().map(meaning).collect()
 }
 
-/// Notes a change and makes it in what is expected; none if there is no such place.
-fn record(
-    changed: &mut Vec<Changed>,
-    before: &Meaning,
-    expected: &mut [Meaning],
-    document: usize,
-    path: Path,
-    after: Meaning,
-) -> Option<()> {
-    expected.get_mut(document)?.set(&path.0, after.clone()).then_some(())?;
-    let before = before.at(&path).cloned();
-    changed.push(Changed { document, path, before, after });
-    Some(())
+/// The text in a document that is a file of its own and starts the engine; none where a document itself does, or none at all.
+fn inner_file(
+    documents: &[Document<'_>],
+    wanted: &IntendedFlags,
+    flags: &Flags,
+) -> Result<Option<(usize, Path)>, Problem> {
+    let text = |document: &Document<'_>, path: &Path| {
+        let node = document.root().at(path)?;
+        node.text().is_some().then(|| document.source.layer(node)).flatten().map(|layer| layer.text)
+    };
+    if let Some(path) = &wanted.path {
+        let holds = |document: &Document<'_>| {
+            let inner = text(document, path).and_then(|text| Source::new(text).ok());
+            inner.is_some_and(|inner| inner.documents.iter().any(|root| root.text().is_none() && shape(root).is_some()))
+        };
+        return Ok(documents.iter().find(|document| holds(document)).map(|document| (document.index, path.clone())));
+    }
+    if !found(documents, flags)?.is_empty() {
+        return Ok(None);
+    }
+    let mut starting = Vec::new();
+    for document in documents.iter().filter(|document| document.source.format == Format::Yaml) {
+        let texts = texts(document.root()).into_iter();
+        let starts = |path: &Path| text(document, path).is_some_and(|text| starts_engine(&text, flags));
+        starting.extend(texts.filter(starts).map(|path| (document.index, path)));
+    }
+    match &starting[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        [(_, first), (index, second), ..] => {
+            let span = documents[*index].root().at(second).map_or(0..0, |node| node.span.clone());
+            let says = format!("{first} and {second} may start the engine that was tuned");
+            Err(Problem::new(&span, says, "the second of them", format!("say which one with --path '{first}'")))
+        }
+    }
+}
+
+/// Whether a text is a file in which something starts an engine, or seems to.
+fn starts_engine(text: &str, flags: &Flags) -> bool {
+    let Ok(source) = Source::new(text) else { return false };
+    let Some(meanings) = meanings(&source) else { return false };
+    let documents = meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning });
+    found(&documents.collect::<Vec<_>>(), flags).map_or(true, |engines| !engines.is_empty())
 }
 
 fn cannot_be_written(place: &std::ops::Range<usize>) -> Problem {
@@ -155,9 +264,9 @@ fn cannot_be_annotated(root: &Node) -> Problem {
 fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec<Located<'m>>, Problem> {
     let mut engines = Vec::new();
     for document in documents {
-        let seats = shape(document.root()).map_or(Vec::new(), |shape| (shape.seats)(document.root()));
-        for seat in seats {
-            engines.extend(locate(*document, seat, flags)?);
+        let locations = shape(document.root()).map_or(Vec::new(), |shape| (shape.locations)(document.root()));
+        for location in locations {
+            engines.extend(locate(*document, location, flags)?);
         }
     }
     Ok(engines)
@@ -174,7 +283,7 @@ fn title(root: &Node) -> String {
 fn choose<'m>(
     documents: &[Document<'m>],
     engines: Vec<Located<'m>>,
-    wanted: &Wanted,
+    wanted: &IntendedFlags,
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
@@ -184,16 +293,17 @@ fn choose<'m>(
     if engines.is_empty() {
         return Err(nothing_found(documents, &wanted.settings));
     }
-    let place = |e: &Located<'_>| e.homes.first().map_or(0..0, |home| home.span(0));
-    let called: Vec<String> = engines.iter().map(|e| e.seat.name.clone()).collect();
+    let place = |e: &Located<'_>| e.arguments.first().map_or(0..0, |place| place.span(0));
+    let called: Vec<String> = engines.iter().map(|e| e.location.name.clone()).collect();
     let several = |name: &str| called.iter().filter(|c| *c == name).count() > 1;
     let full = |e: &Located<'_>| {
-        if several(&e.seat.name) { format!("{}/{}", object(e), e.seat.name) } else { e.seat.name.clone() }
+        if several(&e.location.name) { format!("{}/{}", object(e), e.location.name) } else { e.location.name.clone() }
     };
     let all: Vec<String> = engines.iter().map(full).collect();
     if !names.is_empty() {
         for name in names {
-            let fits = engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.seat.name));
+            let fits =
+                engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name));
             if fits.count() != 1 {
                 let known = list(all.iter().map(String::as_str), "and");
                 let says = format!("no engine is called `{name}` here");
@@ -201,14 +311,21 @@ fn choose<'m>(
             }
         }
         let chosen =
-            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.seat.name));
+            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.location.name));
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
     // What another engine runs was not measured.
     let ours = |e: &Located<'_>| (e.sure, e.engine == Engine::Vllm);
     let best = engines.iter().map(ours).max();
     let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| Some(ours(e)) == best).collect();
-    let group = |e: &Located<'_>| e.seat.group.map(|group| (e.document, group));
+    if let [one] = &meant[..]
+        && !one.sure
+    {
+        let name = full(one);
+        let says = format!("nothing but --model says that {name} runs vLLM, and other servers have that flag");
+        return Err(Problem::new(&place(one), says, "here", format!("if it does, say so with --container {name}")));
+    }
+    let group = |e: &Located<'_>| e.location.group.map(|group| (e.document, group));
     let together = group(&meant[0]).is_some() && meant.iter().all(|e| group(e) == group(&meant[0]));
     match meant.len() {
         1 => Ok(meant),
@@ -230,30 +347,60 @@ fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
         let root = document.root();
         match shape(root) {
             Some(shape) => {
-                let seats = (shape.seats)(root);
-                let paths = seats.iter().filter_map(|s| s.args.as_ref()).map(ToString::to_string);
-                let paths: Vec<String> = paths.collect();
-                let at = if paths.is_empty() { "no container".to_owned() } else { paths.join(", ") };
-                format!("{} (a {}): looked at {at}", title(root), shape.name)
+                let locations = (shape.locations)(root);
+                let paths = locations.iter().filter_map(|s| s.args.as_ref()).filter(|path| !path.0.is_empty());
+                let paths: Vec<String> = paths.map(ToString::to_string).collect();
+                let at = if paths.is_empty() { String::new() } else { format!(": looked at {}", paths.join(", ")) };
+                format!("{} (a {}){at}", title(root), shape.name)
             }
             None => format!("{}: a kind that is not known", title(root)),
         }
     });
     let looked: Vec<String> = looked.collect();
-    let flags = settings.iter().flat_map(|setting| setting.words(false)).collect::<Vec<_>>().join(" ");
-    let name = documents.iter().find_map(|d| shape(d.root())).map_or("", |shape| shape.name);
     let place = documents.first().map_or(0..0, |d| d.root().get("kind").map_or(0..0, |kind| kind.span.clone()));
-    let hint = match name {
-        "" => format!("paste {flags} where this kind takes vLLM's arguments, or point there with --path"),
-        "KServe LLMInferenceService" => format!(
-            "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: {flags}"
-        ),
-        _ => format!(
-            "start vLLM by its name (vllm serve …) in one of these containers, or paste {flags} where it starts"
-        ),
-    };
     let says = format!("no engine was found in this manifest. {}", looked.join("; "));
-    Problem::new(&place, says, "", hint)
+    Problem::new(&place, says, "", hint(documents, settings))
+}
+
+/// What to do with the flags where no engine was found, by kind.
+fn hint(documents: &[Document<'_>], settings: &[Setting]) -> String {
+    let flags = settings.iter().flat_map(|setting| setting.words(false)).collect::<Vec<_>>().join(" ");
+    let keys = settings.iter().map(|setting| format!("{}: {}", setting.name.replace('-', "_"), setting.value));
+    let keys = keys.collect::<Vec<_>>().join(", ");
+    let known = documents.iter().find_map(|document| Some((document, shape(document.root())?)));
+    let kind = known.map(|(document, _)| document).or(documents.first()).and_then(|d| d.root().get("kind")?.text());
+    let name = known.map(|(_, shape)| shape.name);
+    match (kind.unwrap_or_default(), name) {
+        ("RayService" | "RayCluster" | "RayJob", _) | (_, Some("Ray Serve configuration")) => {
+            format!("paste {keys} into the `engine_kwargs` of the model, or where the Python code builds its engine")
+        }
+        ("HelmRelease" | "Application" | "ApplicationSet" | "HelmChart", _) => {
+            format!(
+                "the values are elsewhere: export into that values file, or paste {flags} into the engine's arguments there"
+            )
+        }
+        ("Kustomization" | "Component", _) => "export into the file of the workload or of the patch".to_owned(),
+        ("DynamoGraphDeploymentRequest", _) => {
+            format!(
+                "paste {flags} into the worker's arguments in spec.overrides.dgd, or export into the deployment that it makes"
+            )
+        }
+        ("Model", Some("KubeAI Model")) => format!("only `engine: VLLM` takes these flags: {flags}"),
+        ("InferenceService", _) => format!(
+            "the runtime's container starts the engine: export into its ServingRuntime, or paste {flags} into spec.predictor.model.args"
+        ),
+        ("LLMInferenceServiceConfig", _) => {
+            format!(
+                "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: {flags}"
+            )
+        }
+        ("Service" | "Ingress" | "Gateway" | "HTTPRoute" | "Secret" | "Namespace" | "PersistentVolumeClaim", _) => {
+            "this object starts nothing: export into the file of the workload".to_owned()
+        }
+        (_, None) => format!("paste {flags} where this kind takes vLLM's arguments, or point there with --path"),
+        (_, Some("JSON patch")) => format!("patch `args` as a whole list, or paste {flags} there"),
+        _ => format!("start vLLM by its name (vllm serve …) here, or paste {flags} where it starts"),
+    }
 }
 
 fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result<Located<'m>, Problem> {
@@ -264,8 +411,8 @@ fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result
     let near: Vec<&Document<'m>> = documents.iter().filter(parent_there).collect();
     match (&there[..], &near[..]) {
         ([one], _) | ([], [one]) => {
-            let seats = shape(one.root()).map_or(Vec::new(), |shape| (shape.seats)(one.root()));
-            point_to(**one, path, seats, flags)
+            let locations = shape(one.root()).map_or(Vec::new(), |shape| (shape.locations)(one.root()));
+            point_to(**one, path, locations, flags)
         }
         ([], _) => {
             let hint = "dots between keys, [0] for an item, [\"a.b\"] for a key with dots";
@@ -286,69 +433,127 @@ fn settle(
     flags: &Flags,
 ) -> Result<Written, Problem> {
     let nowhere = || {
-        let says = format!("{} has no place for arguments", engine.seat.name);
+        let says = format!("{} has no place for arguments", engine.location.name);
         Problem::new(&(0..0), says, "", "give it a list `args` or an environment variable for them")
     };
     if engine.engine != Engine::Vllm {
-        let place = engine.homes.first().map_or(0..0, |home| home.span(0));
+        let place = engine.arguments.first().map_or(0..0, |place| place.span(0));
         let other = engine.engine.name();
-        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.seat.name);
+        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.location.name);
         let hint = format!("the same number means something else in {other}: tune it by hand, or deploy vLLM");
         return Err(Problem::new(&place, says, "this engine", hint));
     }
     let document = documents[engine.document];
-    let mut by_home: Vec<Vec<Change>> = engine.homes.iter().map(|_| Vec::new()).collect();
-    let mut of_keys = Written::default();
+    let mut by_place: Vec<Vec<Change>> = engine.arguments.iter().map(|_| Vec::new()).collect();
+    let (mut of_keys, mut new_keys) = (Written::default(), Vec::new());
     for setting in settings {
-        // Where the mapping of the keys is missing, the list beside them takes the flag.
-        let keys = engine.seat.keys.iter().filter(|key| {
-            let at = engine.seat.keys_at.key(key.path);
-            at.parent().is_some_and(|(above, _)| document.root().at(&above).is_some_and(|map| !map.is_nothing()))
-        });
-        let key = keys.into_iter().find(|key| key.flag == setting.name);
+        let location = &engine.location;
+        let map = document.root().at(&location.keys_at);
+        let key = location.keys.of(map, setting);
+        if let Some(opposite) = location.keys.opposite(map, setting) {
+            let says = format!("{}{opposite} says the opposite of what is to be set", dotted(&location.keys_at));
+            let span = map.map_or(0..0, |map| map.span.clone());
+            return Err(Problem::new(&span, says, "in here", format!("delete {opposite}")));
+        }
+        // Where the mapping of the keys is missing, the list beside them takes the flag, or else it is made.
+        let is_there = |key: &KeyOf| {
+            let above = key.at(&location.keys_at).parent().map(|(above, _)| above);
+            above.is_some_and(|above| document.root().at(&above).is_some_and(|map| !map.is_nothing()))
+        };
+        let key = match key {
+            Some(key) if !is_there(&key) && engine.arguments.is_empty() => {
+                new_keys.push(key.entry());
+                continue;
+            }
+            other => other.filter(is_there),
+        };
         let mut named = Vec::new();
-        for (i, home) in engine.homes.iter().enumerate() {
-            let seen = home.seen();
-            if !occurrences(&seen, setting, flags).map_err(|r| refused(home.as_ref(), r))?.is_empty() {
+        for (i, place) in engine.arguments.iter().enumerate() {
+            let seen = place.seen();
+            if !occurrences(&seen, setting, flags).map_err(|r| refused(document, place.as_ref(), r))?.is_empty() {
                 named.push(i);
             }
         }
         if let [first, second, ..] = named[..] {
-            let (first, second) = (&engine.homes[first], &engine.homes[second]);
+            let (first, second) = (&engine.arguments[first], &engine.arguments[second]);
             let says = format!("--{} stands in {} and in {}", setting.name, first.place(), second.place());
             return Err(Problem::new(&second.span(0), says, "here too", "delete one of them"));
         }
         if let Some(key) = key {
-            let at = &engine.seat.keys_at;
-            let there = document.root().at(&at.key(key.path)).filter(|node| !node.is_nothing());
+            let at = &location.keys_at;
+            let there = document.root().at(&key.at(at)).filter(|node| !node.is_nothing());
             if let Some(node) = there.filter(|node| keys::is_placeholder_at(document.source, node)) {
-                let says = format!("the value of {} is a placeholder", at.key(key.path));
-                return Err(Problem::new(&node.span, says, "a placeholder", "write a number there"));
+                let says = format!("the value of {} is the placeholder `{}`", key.at(at), document.source.raw(node));
+                let hint = given_by(&document.source.text, document.source.raw(node));
+                return Err(Problem::new(&node.span, says, "a placeholder", hint));
             }
             // An argument behind the key wins over it: both say the same afterwards.
             if named.is_empty() || there.is_some() {
-                let new = keys::write(document.source, document.root(), at, key, setting).ok_or_else(nowhere)?;
+                let new = keys::write(document.source, document.root(), at, &key, setting).ok_or_else(nowhere)?;
                 of_keys = of_keys.and(new);
             }
             if named.is_empty() {
                 continue;
             }
         }
-        let home = named.first().copied().unwrap_or(0);
-        let seen = engine.homes.get(home).ok_or_else(nowhere)?.seen();
-        let new = changes(&seen, setting, flags).map_err(|r| refused(engine.homes[home].as_ref(), r))?;
-        by_home[home].extend(new);
+        let place = named.first().copied().unwrap_or(0);
+        let seen = engine.arguments.get(place).ok_or_else(nowhere)?.seen();
+        let new = changes(&seen, setting, flags).map_err(|r| refused(document, engine.arguments[place].as_ref(), r))?;
+        by_place[place].extend(new);
     }
     // A list may be the last key of the mapping that gets new keys: its items come first.
     let mut written = Written::default();
-    for (home, changes) in engine.homes.iter().zip(&by_home) {
+    for (place, changes) in engine.arguments.iter().zip(&by_place) {
         if !changes.is_empty() {
-            written = written.and(home.write(changes).ok_or_else(|| cannot_be_written(&home.span(0)))?);
+            written = written.and(place.write(changes).ok_or_else(|| cannot_be_written(&place.span(0)))?);
         }
+    }
+    if !new_keys.is_empty() {
+        let (entries, meanings): (Vec<_>, Vec<_>) = new_keys.into_iter().unzip();
+        let at = &engine.location.keys_at;
+        let (map, keys) = owner(document.root(), at).ok_or_else(nowhere)?;
+        let (first, rest) = keys.split_first().ok_or_else(nowhere)?;
+        let entry = rest.iter().rev().fold(Entry::Map(entries), |entry, key| Entry::of(key.clone(), entry));
+        let edit = insert_entry(document.source, document.root(), map, first, &entry).ok_or_else(nowhere)?;
+        written = written.and(Written { edits: vec![edit], meanings: vec![(at.clone(), Meaning::Map(meanings))] });
     }
     Ok(written.and(of_keys))
 }
 
-fn refused(home: &dyn Words, refused: Refused) -> Problem {
-    Problem::new(&home.span(refused.word), refused.says, "here", refused.hint)
+/// A place with the dot behind it that a key needs; nothing for the root.
+fn dotted(at: &Path) -> String {
+    if at.0.is_empty() { String::new() } else { format!("{at}.") }
+}
+
+fn refused(document: Document<'_>, place: &dyn Arguments, refused: Refused) -> Problem {
+    let hint = match &refused.placeholder {
+        Some(placeholder) => given_by(&document.source.text, placeholder),
+        None => refused.hint,
+    };
+    Problem::new(&place.span(refused.word), refused.says, "here", hint)
+}
+
+/// What to do about a placeholder: the line of the file that gives it its value, if there is one.
+fn given_by(text: &str, placeholder: &str) -> String {
+    let name = placeholder.trim_matches(|c: char| "\"'${}()<> ".contains(c));
+    let name = name.split([':', '|', '-', ' ']).next().unwrap_or(name);
+    if let Some(value) = name.strip_prefix(".Values.") {
+        return format!("set {value} in the chart's values, or write a number here");
+    }
+    let gives = |line: &str| {
+        let line = line.trim_start_matches(['-', ' ', '\t', '{']);
+        let line = ["export ", "Environment=", "local "]
+            .iter()
+            .fold(line, |line, before| line.strip_prefix(before).unwrap_or(line));
+        let line = line.trim_start_matches(['"', '\'']);
+        let named = line.strip_prefix("name:").map(|rest| rest.trim_start().trim_start_matches(['"', '\'']));
+        let named = named
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+        named || line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['=', ':']))
+    };
+    match text.lines().position(gives).filter(|_| !name.is_empty()) {
+        Some(line) => format!("it gets its value in line {}: write a number there, or here", line + 1),
+        None => "write a number there, or set the flag where the placeholder gets its value".to_owned(),
+    }
 }

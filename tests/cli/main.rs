@@ -9,6 +9,7 @@
 
 mod bench;
 mod calibrate;
+mod command_lines;
 mod export;
 mod failures;
 mod kills;

@@ -19,7 +19,7 @@ use super::yaml::{Meaning, Node, Path, Step};
 pub enum NoSuchForm {
     /// Nothing in the cluster to patch.
     #[error(
-        "values of a Helm chart and files of Docker Compose are no objects of the cluster: take the whole file or a diff"
+        "this file is no object of the cluster (Helm values, Docker Compose, a unit, a script): take the whole file or a diff"
     )]
     Values,
     /// A patch is of one object.

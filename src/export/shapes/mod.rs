@@ -1,19 +1,29 @@
 //! The kinds of manifests, one a file: where in them engines sit.
 
+mod chart_values;
 mod compose;
 mod dynamo_v1alpha1;
 mod dynamo_v1beta1;
 mod inference_service;
+mod json_patch;
 mod kubeai;
 mod leader_worker_set;
 mod llm_d;
 mod llm_inference_service;
+mod nested_values;
 mod pod_template;
 mod production_stack;
+mod ray_serve;
+mod ray_service;
+mod shell_script;
+pub mod texts;
+mod unit_file;
+mod vllm_config;
 mod vllm_runtime;
 mod workload;
 
-use super::homes::keys::Key;
+use super::arguments::keys::Keys;
+use super::arguments::variable::VariableLocation;
 use super::yaml::{Node, Path};
 
 pub struct Shape {
@@ -22,7 +32,7 @@ pub struct Shape {
     /// Whether a document is of this kind.
     pub recognises: fn(&Node) -> bool,
     /// Where engines may sit in it.
-    pub seats: fn(&Node) -> Vec<Seat>,
+    pub locations: fn(&Node) -> Vec<ArgumentLocation>,
     /// What else it is than a custom resource.
     pub kind: Kind,
 }
@@ -34,12 +44,12 @@ pub enum Kind {
     BuiltIn,
     /// A custom resource: Kustomize replaces its lists.
     Custom,
-    /// Values of a Helm chart, or a file of Docker Compose: no object of the cluster.
+    /// A file that is no object of the cluster: values of a Helm chart, Docker Compose, a unit, a script.
     Values,
 }
 
 /// Every kind that is known. The first that recognises a document has it.
-pub const SHAPES: [Shape; 12] = [
+pub const SHAPES: [Shape; 20] = [
     workload::SHAPE,
     dynamo_v1beta1::SHAPE,
     dynamo_v1alpha1::SHAPE,
@@ -51,7 +61,15 @@ pub const SHAPES: [Shape; 12] = [
     production_stack::SHAPE,
     llm_d::SHAPE,
     compose::SHAPE,
+    ray_service::SHAPE,
+    ray_serve::SHAPE,
+    nested_values::SHAPE,
+    unit_file::SHAPE,
+    shell_script::SHAPE,
+    json_patch::SHAPE,
+    vllm_config::SHAPE,
     pod_template::SHAPE,
+    chart_values::SHAPE,
 ];
 
 /// The kind of a document.
@@ -61,7 +79,7 @@ pub fn shape(root: &Node) -> Option<&'static Shape> {
 
 /// A place where an engine may sit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seat {
+pub struct ArgumentLocation {
     /// What a person calls it: the container, the component.
     pub name: String,
     /// The program, if the kind has a place for it.
@@ -70,8 +88,8 @@ pub struct Seat {
     /// Environment variables: a list of `name` and `value`, or a mapping.
     pub env: Vec<Path>,
     /// Keys that stand for flags, and the mapping that they are counted from.
-    pub keys: &'static [Key],
-    /// The mapping of [`Seat::keys`].
+    pub keys: Keys,
+    /// The mapping of [`ArgumentLocation::keys`].
     pub keys_at: Path,
     pub image: Option<Path>,
     pub gpus: Option<Path>,
@@ -83,9 +101,13 @@ pub struct Seat {
     pub model: Option<Path>,
     /// Whether an engine sits here whatever its words say.
     pub engine: Option<Engine>,
-    /// Variables that whatever starts the engine here puts behind its arguments, unless the seat has a command of its own.
+    /// Variables that whatever starts the engine here puts behind its arguments, unless the location has a command of its own.
     pub expands: &'static [&'static str],
-    /// The group that runs one engine together with the other seats of this name in its document.
+    /// The variable that takes new arguments where there are no `args`, and where it is made.
+    pub new_variable: Option<VariableLocation>,
+    /// What a person should know before this is applied: what it means and what to do.
+    pub note: Option<(&'static str, &'static str)>,
+    /// The group that runs one engine together with the other locations of this name in its document.
     pub group: Option<&'static str>,
 }
 
@@ -111,7 +133,24 @@ impl Engine {
     }
 }
 
-impl Seat {
+impl ArgumentLocation {
+    /// The same in a document that has this one at a place.
+    fn below(self, at: &Path) -> Self {
+        let put = |path: Path| Path(at.0.iter().cloned().chain(path.0).collect());
+        Self {
+            command: self.command.map(put),
+            args: self.args.map(put),
+            env: self.env.into_iter().map(put).collect(),
+            keys_at: put(self.keys_at),
+            image: self.image.map(put),
+            gpus: self.gpus.map(put),
+            memory: self.memory.map(put),
+            probes: put(self.probes),
+            model: self.model.map(put),
+            ..self
+        }
+    }
+
     /// A container of a pod.
     pub fn container(name: impl Into<String>, at: &Path) -> Self {
         Self {
@@ -129,8 +168,8 @@ impl Seat {
 }
 
 /// The containers of a pod's specification.
-pub fn containers(root: &Node, pod: &Path) -> Vec<Seat> {
-    named(root, &pod.key("containers")).map(|(name, at)| Seat::container(name, &at)).collect()
+pub fn containers(root: &Node, pod: &Path) -> Vec<ArgumentLocation> {
+    named(root, &pod.key("containers")).map(|(name, at)| ArgumentLocation::container(name, &at)).collect()
 }
 
 /// The items of a list with their names.
@@ -141,6 +180,21 @@ pub fn named<'n>(root: &'n Node, list: &Path) -> impl Iterator<Item = (String, P
         let name = item.get("name").and_then(Node::text).map_or_else(|| i.to_string(), str::to_owned);
         (name, list.item(i))
     })
+}
+
+/// Calls a function with every mapping of a document and its place.
+fn walk<'n>(node: &'n Node, at: &Path, visit: &mut dyn FnMut(&'n Node, &Path)) {
+    if !node.entries().is_empty() {
+        visit(node, at);
+    }
+    for (key, value) in node.entries() {
+        if let Some(key) = key.text() {
+            walk(value, &at.literal_key(key), visit);
+        }
+    }
+    for (index, item) in node.items().iter().enumerate() {
+        walk(item, &at.item(index), visit);
+    }
 }
 
 /// Whether a document is an object of a group and kind; `version` may be left open.

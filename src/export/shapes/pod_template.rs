@@ -1,33 +1,23 @@
 //! Any object with a pod in it, whatever its kind: ServingRuntime, Rollout, Knative Service, the objects of a List.
 
-use super::{Kind, Seat, Shape, containers};
+use super::{ArgumentLocation, Kind, Shape, containers, walk};
 use crate::export::yaml::{Node, Path};
 
-/// The row. It comes last: kinds with a meaning of their own are known by name.
-pub const SHAPE: Shape = Shape { name: "pod template", recognises, seats, kind: Kind::Custom };
+/// It comes behind the kinds that have a meaning of their own.
+pub const SHAPE: Shape = Shape { name: "pod template", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
-    !seats(root).is_empty()
+    !locations(root).is_empty()
 }
 
 /// The containers of every pod, at any depth.
-fn seats(root: &Node) -> Vec<Seat> {
-    let mut found = Vec::new();
-    pods(root, root, &Path::default(), &mut found);
-    found
-}
-
-fn pods(root: &Node, node: &Node, at: &Path, found: &mut Vec<Seat>) {
+fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let is_container = |item: &Node| item.get("name").is_some() || item.get("image").is_some();
-    if node.get("containers").is_some_and(|list| list.items().iter().any(is_container)) {
-        found.extend(containers(root, at));
-    }
-    for (key, value) in node.entries() {
-        if let Some(key) = key.text() {
-            pods(root, value, &at.literal_key(key), found);
+    let mut found = Vec::new();
+    walk(root, &Path::default(), &mut |node, at| {
+        if node.get("containers").is_some_and(|list| list.items().iter().any(is_container)) {
+            found.extend(containers(root, at));
         }
-    }
-    for (index, item) in node.items().iter().enumerate() {
-        pods(root, item, &at.item(index), found);
-    }
+    });
+    found
 }

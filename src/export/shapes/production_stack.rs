@@ -1,11 +1,11 @@
 //! Helm values of the vLLM production stack: `servingEngineSpec.modelSpec[].vllmConfig` has keys for some flags and `extraArgs` for all
 //! others.
 
-use super::{Engine, Kind, Seat, Shape, named};
-use crate::export::homes::keys::Key;
+use super::{ArgumentLocation, Engine, Kind, Shape, named};
+use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, seats, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, locations, kind: Kind::Values };
 
 const KEYS: [Key; 3] = [
     Key { flag: "max-num-seqs", path: "maxNumSeqs", text: false },
@@ -21,19 +21,19 @@ fn recognises(root: &Node) -> bool {
     root.get("kind").is_none() && root.at(&models()).is_some_and(|list| !list.items().is_empty())
 }
 
-fn seats(root: &Node) -> Vec<Seat> {
-    let seat = |(name, at): (String, Path)| Seat {
+fn locations(root: &Node) -> Vec<ArgumentLocation> {
+    let location = |(name, at): (String, Path)| ArgumentLocation {
         name,
         args: Some(at.key("vllmConfig.extraArgs")),
         env: vec![at.key("env")],
-        keys: &KEYS,
+        keys: Keys::Named(&KEYS),
         keys_at: at.key("vllmConfig"),
         gpus: Some(at.key("requestGPU")),
         memory: Some(at.key("limitMemory")),
         model: Some(at.key("modelURL")),
         engine: Some(Engine::Vllm),
         probes: Path::default().key("servingEngineSpec"),
-        ..Seat::default()
+        ..ArgumentLocation::default()
     };
-    named(root, &models()).map(seat).collect()
+    named(root, &models()).map(location).collect()
 }

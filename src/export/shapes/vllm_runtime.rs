@@ -1,10 +1,10 @@
 //! VLLMRuntime of the vLLM production stack's operator: keys for some flags, a list for all others.
 
-use super::{Engine, Kind, Seat, Shape, is};
-use crate::export::homes::keys::Key;
+use super::{ArgumentLocation, Engine, Kind, Shape, is};
+use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, seats, kind: Kind::Custom };
+pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, locations, kind: Kind::Custom };
 
 const KEYS: [Key; 3] = [
     Key { flag: "max-num-seqs", path: "model.maxNumSeqs", text: false },
@@ -16,19 +16,19 @@ fn recognises(root: &Node) -> bool {
     is(root, "production-stack.vllm.ai", None, &["VLLMRuntime"])
 }
 
-fn seats(root: &Node) -> Vec<Seat> {
+fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let spec = Path::default().key("spec");
     let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or("runtime");
-    vec![Seat {
+    vec![ArgumentLocation {
         name: name.to_owned(),
         args: Some(spec.key("vllmConfig.extraArgs")),
         env: vec![spec.key("vllmConfig.env")],
-        keys: &KEYS,
+        keys: Keys::Named(&KEYS),
         keys_at: spec.clone(),
         gpus: Some(spec.key("deploymentConfig.resources.gpu")),
         memory: Some(spec.key("deploymentConfig.resources.memory")),
         model: Some(spec.key("model.modelURL")),
         engine: Some(Engine::Vllm),
-        ..Seat::default()
+        ..ArgumentLocation::default()
     }]
 }

@@ -3,8 +3,12 @@
 use super::{Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape =
-    Shape { name: "Kubernetes workload", recognises, seats: |root| containers(root, &pod(root)), kind: Kind::BuiltIn };
+pub const SHAPE: Shape = Shape {
+    name: "Kubernetes workload",
+    recognises,
+    locations: |root| containers(root, &pod(root)),
+    kind: Kind::BuiltIn,
+};
 
 fn recognises(root: &Node) -> bool {
     is(root, "apps", None, &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])

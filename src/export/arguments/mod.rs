@@ -1,8 +1,9 @@
-//! The homes of arguments: a list of words, a line of a script or of an environment variable, keys of a mapping.
+//! Where arguments stand: a list of words, a line of a script or of an environment variable, keys of a mapping.
 
 pub mod keys;
 pub mod line;
 pub mod list;
+pub mod variable;
 
 use std::ops::Range;
 
@@ -26,8 +27,8 @@ impl Written {
     }
 }
 
-/// A home that holds words as a command line does.
-pub trait Words {
+/// A place that holds the words of a command line.
+pub trait Arguments {
     fn path(&self) -> &Path;
     /// The same, as a person finds it.
     fn place(&self) -> String {
@@ -37,6 +38,6 @@ pub trait Words {
     fn seen(&self) -> Vec<Seen<'_>>;
     /// Where a word stands, in bytes of the file.
     fn span(&self, word: usize) -> Range<usize>;
-    /// What makes the changes; none where this home's style has no way to write them.
+    /// What makes the changes; none where this place's style has no way to write them.
     fn write(&self, changes: &[Change]) -> Option<Written>;
 }

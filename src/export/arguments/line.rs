@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Words, Written};
+use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
+use crate::export::known::Start;
 use crate::export::shell_lexer::{Word, commands, split};
 use crate::export::source::Source;
 use crate::export::text::{Edit, Encoding, Layer, Piece, splice};
@@ -16,7 +17,8 @@ pub struct Line<'m> {
     file: &'m str,
     node: &'m Node,
     path: Path,
-    layer: Layer,
+    /// The scalar's text, and the scripts within it, each in a word of the one before.
+    layers: Vec<Layer>,
     /// Every word of the engine's command, or of the variable.
     words: Vec<Word>,
     /// The first that may be an argument.
@@ -28,20 +30,44 @@ pub struct Line<'m> {
 }
 
 impl<'m> Line<'m> {
-    /// The engine's command in a script: the command at an index of [`commands`], its arguments from a word on.
-    pub fn script(source: &'m Source, node: &'m Node, path: Path, command: usize, first: usize) -> Option<Self> {
-        let layer = source.layer(node)?;
-        let command = commands(&layer.text).ok()?.into_iter().nth(command)?;
+    /// The command that starts an engine in a script; `first` is its first word that may be an argument.
+    pub fn script(source: &'m Source, node: &'m Node, path: Path, start: &Start) -> Option<Self> {
+        let mut layers = vec![source.layer(node)?];
+        for (command, word) in &start.within {
+            let inner = commands(&layers.last()?.text).ok()?.into_iter().nth(*command)?.words.into_iter().nth(*word)?;
+            layers.push(inner.layer);
+        }
+        let command = commands(&layers.last()?.text).ok()?.into_iter().nth(start.index)?;
         let until = command.words.len();
         let words = command.words.into_iter().chain(command.behind).collect();
-        Some(Self { file: &source.text, node, path, layer, words, first, until, quotes: true })
+        Some(Self { file: &source.text, node, path, layers, words, first: start.first, until, quotes: true })
+    }
+
+    /// A text of nothing but arguments, split as a shell does.
+    pub fn words(source: &'m Source, node: &'m Node, path: Path) -> Option<Self> {
+        let layer = source.layer(node)?;
+        let [command] = <[_; 1]>::try_from(commands(&layer.text).ok()?).ok()?;
+        let until = command.words.len();
+        let words = command.words.into_iter().chain(command.behind).collect();
+        Some(Self { file: &source.text, node, path, layers: vec![layer], words, first: 0, until, quotes: true })
     }
 
     /// A text that is split at white space, whole.
     pub fn variable(source: &'m Source, node: &'m Node, path: Path) -> Option<Self> {
         let layer = source.layer(node)?;
         let words = split(&layer.text);
-        Some(Self { file: &source.text, node, path, until: words.len(), words, layer, first: 0, quotes: false })
+        let until = words.len();
+        Some(Self { file: &source.text, node, path, until, words, layers: vec![layer], first: 0, quotes: false })
+    }
+
+    /// The text that the words stand in.
+    fn text(&self) -> &str {
+        self.layers.last().map_or("", |layer| &layer.text)
+    }
+
+    /// The range of the file that a range of [`Line::text`] came from.
+    fn outer(&self, range: &Range<usize>) -> Range<usize> {
+        self.layers.iter().rev().fold(range.clone(), |range, layer| layer.outer(&range))
     }
 
     /// A new text for a word in its own quotes; none where it would be split.
@@ -57,7 +83,7 @@ impl<'m> Line<'m> {
     }
 
     fn like(&self, word: &Word) -> Encoding {
-        match self.layer.text[word.range.clone()].chars().next() {
+        match self.text()[word.range.clone()].chars().next() {
             Some('\'') => Encoding::ShellQuoted,
             Some('"') => Encoding::DoubleQuoted,
             _ => Encoding::Plain,
@@ -76,7 +102,7 @@ impl<'m> Line<'m> {
             .filter_map(|word| self.gap(word))
             .collect();
         // In a folded block a line end reads as a space: what counts is how it is written. Where flags begin lines, new ones do too.
-        let written = |gap: &Range<usize>| &self.file[self.layer.outer(gap)];
+        let written = |gap: &Range<usize>| &self.file[self.outer(gap)];
         let on_lines: Vec<&Range<usize>> = gaps.iter().filter(|gap| written(gap).contains('\n')).collect();
         let gaps: Vec<&Range<usize>> = if on_lines.is_empty() { gaps.iter().collect() } else { on_lines };
         let mut alike: HashMap<&str, usize> = HashMap::new();
@@ -97,13 +123,13 @@ impl<'m> Line<'m> {
                     let range = self.words.get(self.first + word)?.range.clone();
                     // The gap behind it goes with it: whoever overrides it stands there. A redirection in the gap stays.
                     let next = self.words.get(self.first + word + 1).map_or(range.end, |next| next.range.start);
-                    let blank = self.layer.text[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
+                    let blank = self.text()[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
                     edits.push(Edit::replace(range.start..if blank { next } else { range.end }, ""));
                 }
                 Change::Append(words) => {
                     let at = match self.until.checked_sub(1) {
                         Some(last) => self.words.get(last)?.range.end,
-                        None => self.layer.text.len(),
+                        None => self.text().len(),
                     };
                     let mut pieces = Vec::new();
                     for (i, word) in words.iter().enumerate() {
@@ -115,7 +141,7 @@ impl<'m> Line<'m> {
                         pieces.push(Piece::Text(self.quoted(word, Encoding::Plain)?));
                     }
                     // A number right before a redirection would be its file descriptor.
-                    if self.layer.text[at..].starts_with(['<', '>']) {
+                    if self.text()[at..].starts_with(['<', '>']) {
                         pieces.push(Piece::Text(" ".to_owned()));
                     }
                     edits.push(Edit { range: at..at, pieces });
@@ -126,29 +152,31 @@ impl<'m> Line<'m> {
     }
 }
 
-impl Words for Line<'_> {
+impl Arguments for Line<'_> {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn seen(&self) -> Vec<Seen<'_>> {
-        let word = |word: &'_ Word| word.expands || is_placeholder(&self.layer.text[word.range.clone()]);
+        let word = |word: &'_ Word| word.expands || is_placeholder(&self.text()[word.range.clone()]);
         self.words.iter().skip(self.first).map(|w| Seen { text: w.text(), placeholder: word(w) }).collect()
     }
 
     fn span(&self, word: usize) -> Range<usize> {
-        self.words.get(self.first + word).map_or(self.node.span.clone(), |word| self.layer.outer(&word.range))
+        self.words.get(self.first + word).map_or(self.node.span.clone(), |word| self.outer(&word.range))
     }
 
     fn write(&self, changes: &[Change]) -> Option<Written> {
-        let edits = self.edits(changes)?;
-        let mut text = splice(&self.layer.text, &edits)?;
+        let (outermost, inner) = self.layers.split_first()?;
+        let lift = |edit: Edit| inner.iter().rev().fold(edit, |edit, layer| layer.lift(&edit));
+        let edits: Vec<Edit> = self.edits(changes)?.into_iter().map(lift).collect();
+        let mut text = splice(&outermost.text, &edits)?;
         // The line ends that a block keeps at its end.
-        text.push_str(self.node.text()?.get(self.layer.text.len()..).unwrap_or_default());
+        text.push_str(self.node.text()?.get(outermost.text.len()..).unwrap_or_default());
         let plain = self.node.style() == Some(Style::Plain);
         let meaning = Meaning::Scalar { text, plain, tag: self.node.tag.clone() };
         Some(Written {
-            edits: edits.iter().map(|edit| self.layer.lift(edit)).collect(),
+            edits: edits.iter().map(|edit| outermost.lift(edit)).collect(),
             meanings: vec![(self.path.clone(), meaning)],
         })
     }

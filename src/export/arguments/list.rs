@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Words, Written};
+use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
 use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_entry, remove_item, scalar};
 use crate::export::source::Source;
@@ -23,14 +23,19 @@ pub struct List<'m> {
     first: usize,
 }
 
+/// The innermost mapping above a place that is there, and the keys from it to the place.
+pub fn owner<'m>(root: &'m Node, path: &Path) -> Option<(&'m Node, Vec<String>)> {
+    (0..path.0.len()).rev().find_map(|depth| {
+        let map = root.at(&Path(path.0[..depth].to_vec()))?;
+        let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
+        Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
+    })
+}
+
 impl<'m> List<'m> {
     /// The list at a place; absent, it is made when something is added. None where something else than a list of scalars stands.
     pub fn new(source: &'m Source, root: &'m Node, before: &'m Meaning, path: Path, first: usize) -> Option<Self> {
-        let owner = (0..path.0.len()).rev().find_map(|depth| {
-            let map = root.at(&Path(path.0[..depth].to_vec()))?;
-            let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
-            Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
-        });
+        let owner = owner(root, &path);
         let node = root.at(&path).filter(|node| !node.is_null());
         let words = match (node.map(|n| &n.kind), before.at(&path)) {
             (None, _) => Vec::new(),
@@ -57,10 +62,8 @@ impl<'m> List<'m> {
             items.filter(move |(_, word)| word.starts_with('-') == flag).filter_map(|(item, _)| item.style())
         };
         let quotes = favourite_quotes(self.items().iter().filter_map(Node::style));
-        let style = |word: &str| match favourite(like(word.starts_with('-'))) {
-            Some(Style::Plain) | None => Style::Plain,
-            Some(quoted) => quoted,
-        };
+        let all = || favourite(self.items().iter().filter_map(Node::style));
+        let style = |word: &str| favourite(like(word.starts_with('-'))).or_else(all).unwrap_or(Style::Plain);
         let in_quotes = |word: &String| match scalar(word, style(word), self.in_flow()) {
             bare if bare == *word => bare,
             _ => scalar(word, if word.contains(['"', '\'']) { Style::Plain } else { quotes }, self.in_flow()),
@@ -93,8 +96,8 @@ impl<'m> List<'m> {
                 ([_, ..], _) => edits.extend(append_items(self.source, self.node?, &added)?),
                 ([], Some((map, keys))) => {
                     let (first, rest) = keys.split_first()?;
-                    let list = Entry::List(added.concat());
-                    let entry = rest.iter().rev().fold(list, |entry, key| Entry::In(key.clone(), Box::new(entry)));
+                    let list = Entry::List(added.concat().into_iter().map(Entry::Scalar).collect());
+                    let entry = rest.iter().rev().fold(list, |entry, key| Entry::of(key.clone(), entry));
                     edits.push(insert_entry(self.source, self.root, map, first, &entry)?);
                 }
                 ([], None) => return None,
@@ -114,7 +117,7 @@ impl<'m> List<'m> {
     }
 }
 
-impl Words for List<'_> {
+impl Arguments for List<'_> {
     fn path(&self) -> &Path {
         &self.path
     }

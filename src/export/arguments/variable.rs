@@ -1,0 +1,101 @@
+//! An environment variable that is not there yet, in a list of variables or in a list of containers that may not be there either.
+
+use std::ops::Range;
+
+use super::list::owner;
+use super::{Arguments, Written};
+use crate::export::flags::{Change, Seen};
+use crate::export::locate::Document;
+use crate::export::render::{Entry, indent_of, insert_entry, list_indent, scalar, step};
+use crate::export::text::Edit;
+use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
+
+/// Where a variable is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariableLocation {
+    pub name: &'static str,
+    /// The list of variables; that of containers, if the variable's container is made as well.
+    pub list: Path,
+    /// The name of the container that is made.
+    pub container: Option<&'static str>,
+}
+
+pub struct NewVariable<'m> {
+    document: Document<'m>,
+    at: VariableLocation,
+}
+
+impl<'m> NewVariable<'m> {
+    pub fn new(document: Document<'m>, at: VariableLocation) -> Self {
+        Self { document, at }
+    }
+
+    fn entry(&self, value: &str) -> Entry {
+        let word = |text: &str, style| Entry::Scalar(scalar(text, style, false));
+        let variable = Entry::Map(vec![
+            ("name".to_owned(), word(self.at.name, Style::Plain)),
+            ("value".to_owned(), word(value, Style::Double)),
+        ]);
+        match self.at.container {
+            None => variable,
+            Some(name) => Entry::Map(vec![
+                ("name".to_owned(), word(name, Style::Plain)),
+                ("env".to_owned(), Entry::List(vec![variable])),
+            ]),
+        }
+    }
+
+    fn edit(&self, item: Entry) -> Option<Edit> {
+        let (source, root) = (self.document.source, self.document.root());
+        let list = root.at(&self.at.list).filter(|node| !node.items().is_empty());
+        if let Some((list, last)) = list.and_then(|list| Some((list, list.items().last()?))) {
+            if list.is_flow() {
+                return Some(Edit::insert(last.span.end, format!(", {}", item.flow())));
+            }
+            let start = format!("{}{}", source.line_end(), indent_of(source, list));
+            let item = item.item(&start, list_indent(source, root), &step(source, root));
+            return Some(Edit::insert(source.line_stop(source.end(last)), format!("{start}- {item}")));
+        }
+        let (map, keys) = owner(root, &self.at.list)?;
+        let (first, rest) = keys.split_first()?;
+        let list = Entry::List(vec![item]);
+        let entry = rest.iter().rev().fold(list, |entry, key| Entry::of(key.clone(), entry));
+        insert_entry(source, root, map, first, &entry)
+    }
+}
+
+impl Arguments for NewVariable<'_> {
+    fn path(&self) -> &Path {
+        &self.at.list
+    }
+
+    fn seen(&self) -> Vec<Seen<'_>> {
+        Vec::new()
+    }
+
+    fn span(&self, _: usize) -> Range<usize> {
+        owner(self.document.root(), &self.at.list).map_or(0..0, |(map, _)| map.span.start..map.span.start)
+    }
+
+    fn write(&self, changes: &[Change]) -> Option<Written> {
+        let words = changes.iter().flat_map(|change| match change {
+            Change::Append(words) => words.as_slice(),
+            _ => &[],
+        });
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        if words
+            .iter()
+            .any(|word| word.is_empty() || word.contains(|c: char| c.is_whitespace() || "'\"\\$`".contains(c)))
+        {
+            return None;
+        }
+        let item = self.entry(&words.join(" "));
+        let new = parse(&item.flow()).ok()?.first().and_then(meaning)?;
+        let mut items = match self.document.meaning.at(&self.at.list) {
+            Some(Meaning::List(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        items.push(new);
+        Some(Written { edits: vec![self.edit(item)?], meanings: vec![(self.at.list.clone(), Meaning::List(items))] })
+    }
+}
