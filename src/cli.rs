@@ -285,6 +285,9 @@ pub struct JobRunArgs {
     /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Who asks, such as the UID of a Job: what it asked for before is not begun again where it ended, and goes on where it did not
+    #[arg(long, value_name = "ID", env = "AUTOTUNE_ONCE")]
+    pub once: Option<String>,
     /// Say what would happen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,

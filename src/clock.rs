@@ -8,6 +8,12 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// The clock of the runtime's timers, for spans between pauses: where a test lets pauses pass at once, this goes along.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the runtime's clock")]
+pub fn ticks() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// Seconds since the Unix epoch by the wall clock, for time stamps that people read; it may jump, so spans never come from it.
 pub fn unix_seconds() -> f64 {
     since_epoch().as_secs_f64()

@@ -30,8 +30,14 @@ pub enum ClusterError {
     #[error("{what}: the API server says: {message} ({code})")]
     Refused { code: u16, what: String, message: String },
     /// The server was away for longer than the patience.
-    #[error("{what}: the API server is away: {why}")]
+    #[error("{what}: {why}")]
     Away { what: String, why: String },
+    /// Somebody asked for an end.
+    #[error("stopped before the end")]
+    Stopped,
+    /// The target still waits for its scale; the sentence says how it gets it back.
+    #[error("{0}")]
+    Held(String),
     /// What is there is not as it must be; the sentence says what to do.
     #[error("{0}")]
     Wrong(String),
@@ -122,12 +128,10 @@ impl Cluster {
         Ok(Self { client, namespace, patience: FIRST_PATIENCE, tell })
     }
 
-    /// What answers at an address in a test.
+    /// Behind this client.
     #[cfg(test)]
-    pub(super) fn at(url: &str) -> Self {
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
-        Self { client, namespace: "default".to_owned(), patience: Duration::ZERO, tell: Arc::new(|_| {}) }
+    pub(super) fn behind(client: kube::Client, tell: Tell) -> Self {
+        Self { client, namespace: "default".to_owned(), patience: FIRST_PATIENCE, tell }
     }
 
     /// The same cluster for a run, which waits while the API server is away.
@@ -192,6 +196,15 @@ impl Cluster {
             }
             done => done,
         }
+    }
+
+    /// Asks whether an object would be made, without making it.
+    ///
+    /// # Errors
+    /// Those of the server, also that we may not make it.
+    pub async fn rehearse(&self, api: &str, plural: &str, object: &Value) -> Result<(), ClusterError> {
+        let path = self.path(api, plural, &format!("?fieldManager={MANAGER}&dryRun=All"));
+        self.call(Method::POST, &path, Some((Content::Json, object))).await.map(drop)
     }
 
     /// Replaces an object that nobody changed since it was read.
@@ -281,7 +294,7 @@ impl Cluster {
     /// One request, tried again while the server is away or overwhelmed.
     async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
         let what = format!("{method} {}", path.split('?').next().unwrap_or(path));
-        let (begun, mut pause, mut said) = (clock::now(), FIRST_PAUSE, false);
+        let (begun, mut pause, mut said) = (clock::ticks(), FIRST_PAUSE, false);
         loop {
             let mut request = http::Request::builder().method(method.clone()).uri(path);
             let mut bytes = Vec::new();
@@ -291,17 +304,22 @@ impl Cluster {
             }
             let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;
             let why = match tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await {
-                Err(_) => format!("no answer within {} s", ANSWER.as_secs()),
+                Err(_) => format!("the API server is away (no answer within {} s)", ANSWER.as_secs()),
                 Ok(Ok(value)) => {
                     if said {
                         self.tell(&format!("the API server is back after {:.0} s", begun.elapsed().as_secs_f64()));
                     }
                     return Ok(value);
                 }
+                // A service account that was deleted in mid-run may be made again; wrong credentials at the beginning are said at once.
+                Ok(Err(kube::Error::Api(status))) if status.code == 401 && self.patience > FIRST_PATIENCE => format!(
+                    "the API server does not accept our credentials any more ({} (401)): make the service account or the token again",
+                    status.message
+                ),
                 Ok(Err(kube::Error::Api(status))) if !(status.code >= 500 || status.code == 429) => {
                     return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
                 }
-                Ok(Err(error)) => whole(&error),
+                Ok(Err(error)) => format!("the API server is away ({})", whole(&error)),
             };
             if begun.elapsed() > self.patience {
                 return Err(ClusterError::Away { what, why });
@@ -309,7 +327,7 @@ impl Cluster {
             if !said && begun.elapsed() > SILENCE {
                 said = true;
                 let patience = Seconds::from(self.patience);
-                self.tell(&format!("the API server is away ({why}); trying again for {patience}"));
+                self.tell(&format!("{why}; trying again for {patience}"));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -10,6 +10,7 @@ use super::events::{Step, say};
 use super::target::{Borrowed, Target, Which, has_ended};
 use super::worker::LABEL;
 use crate::clock;
+use crate::digest::sha256;
 use crate::units::Seconds;
 
 pub(super) const BATCH: &str = "apis/batch/v1";
@@ -24,10 +25,17 @@ const UNDO: &str = "undo.json";
 /// How a run's name tells when it began.
 const BEGUN: &str = "%Y%m%d-%H%M%S";
 
-/// A name that fits where at most 63 characters do: a pod's name is its Job's and six more.
-pub(super) fn short_name(target: &str) -> &str {
-    let end = target.char_indices().nth(44).map_or(target.len(), |(at, _)| at);
-    target[..end].trim_end_matches(['-', '.'])
+/// So many letters of a target's name fit into the names of our objects: a pod's name is its Job's and six more, and has 63 at most.
+pub(super) const LETTERS: usize = 44;
+
+/// A target's name where it fits, and otherwise its beginning and a digest: two targets never share an object.
+pub(super) fn short_name(target: &str) -> String {
+    if target.chars().count() <= LETTERS {
+        return target.to_owned();
+    }
+    let digest = &sha256(target.as_bytes())[..8];
+    let head: String = target.chars().take(LETTERS - digest.len() - 1).collect();
+    format!("{}-{digest}", head.trim_end_matches(['-', '.']))
 }
 
 /// The name of everything that a run on a target makes.
@@ -71,7 +79,7 @@ pub async fn take(
         borrowed.run
     );
     say(cluster, target, Step::Borrowed, &says).await;
-    let begun = clock::now();
+    let begun = clock::ticks();
     loop {
         let pods = target.pods(cluster).await?;
         let is_going = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_string();
@@ -100,7 +108,7 @@ pub async fn take(
 /// Those of the server.
 pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
     cluster.delete(BATCH, "jobs", &own_name(target)).await?;
-    let (begun, labels) = (clock::now(), format!("{LABEL}={}", short_name(target)));
+    let (begun, labels) = (clock::ticks(), format!("{LABEL}={}", short_name(target)));
     while begun.elapsed() < WORKER_GOES {
         let pods = cluster.list(CORE, "pods", &labels).await?;
         if pods.iter().all(has_ended) {
@@ -148,12 +156,13 @@ fn undo_of(config_map: &Value, target: &Target) -> Option<Option<Value>> {
 }
 
 /// Ends the worker, brings back arguments that were not proved, and gives the target its scale back; what is done already is left alone.
+/// `known` is what this coordinator took: it counts where somebody removed the note.
 ///
 /// # Errors
 /// Those of the server: then the annotation stays, and the next attempt goes on from there.
-pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterError> {
+pub async fn give_back(cluster: &Cluster, which: &Which, known: Option<&Borrowed>) -> Result<(), ClusterError> {
     end_worker(cluster, &which.name).await?;
-    let Some(target) = Target::find(cluster, which).await? else {
+    let Some(target) = find_borrowed(cluster, which, known).await? else {
         cluster.tell(&format!("{} {} is gone; there is nothing to restore", which.kind.name, which.name));
         return forget(cluster, &which.name).await;
     };
@@ -165,9 +174,21 @@ pub async fn give_back(cluster: &Cluster, which: &Which) -> Result<(), ClusterEr
         let force = Apply { force: true, dry_run: false };
         cluster.apply(&target.api(), target.kind.plural, &target.name, &undo, force).await?;
         say(cluster, &target, Step::RolledBack, &format!("{} has its former arguments again", target.title())).await;
-        return release(cluster, &Target::read(cluster, which).await?).await;
+        if let Some(target) = find_borrowed(cluster, which, known).await? {
+            return release(cluster, &target).await;
+        }
     }
     release(cluster, &target).await
+}
+
+/// The target, borrowed as it says itself, or else as it is known.
+async fn find_borrowed(
+    cluster: &Cluster,
+    which: &Which,
+    known: Option<&Borrowed>,
+) -> Result<Option<Target>, ClusterError> {
+    let target = Target::find(cluster, which).await?;
+    Ok(target.map(|target| Target { borrowed: target.borrowed.clone().or(known.cloned()), ..target }))
 }
 
 /// Gives the target its scale back, and takes away what was noted.
@@ -232,6 +253,8 @@ mod tests {
     fn names_fit_and_tell_the_time() {
         let long = "a-deployment-with-a-name-that-is-much-longer-than-most-people-would-ever-choose";
         assert_eq!(own_name(long).len(), "autotune-".len() + 44);
+        assert_eq!(&long[..44], &format!("{long}-2")[..44]);
+        assert_ne!(own_name(long), own_name(&format!("{long}-2")), "a cut would have them share a Job");
         assert_eq!(own_name("chat"), "autotune-chat");
         let begun: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
         let later: Timestamp = "2026-11-22T10:12:30Z".parse().unwrap();

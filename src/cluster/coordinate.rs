@@ -1,6 +1,7 @@
 //! One run from the outside: borrow the GPU, let the worker tune, give the GPU back, with better arguments if that is asked for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,22 +9,21 @@ use serde_json::{Value, json};
 use super::api::{Apply, Cluster, ClusterError, Patch};
 use super::apply::{change, likely_change};
 use super::borrow::{
-    BATCH, CORE, end_worker, give_back, keep_undo, kept_undo, outcome_name, own_name, release, scale_back, short_name,
-    take,
+    BATCH, CORE, LETTERS, end_worker, give_back, keep_undo, kept_undo, own_name, release, scale_back, short_name, take,
 };
 use super::events::{Step, say};
 use super::follow::{Ended, Watch, follow};
 use super::indexed::{introduce, workers};
 use super::lease::Lease;
 use super::owners::{gitops, obstacle};
+use super::record::{begin, end, keep_outcome, kept_outcome, record};
 use super::rights::{check, needed, scaling_rights};
-use super::rollout::{Rollout, serves};
+use super::rollout::{Rollout, serves, standing, unsettled};
 use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
-use super::worker::{LABEL, Order, TEMPLATE, digest, worker};
+use super::worker::{LABEL, Order, TEMPLATE, digest, left_out, stay_on, worker};
 use crate::export::render::yaml;
-use crate::printable::read_json;
-use crate::report::{Outcome, outcome_json};
+use crate::report::Outcome;
 use crate::settings::Plan as Session;
 use crate::space::Space;
 
@@ -47,6 +47,10 @@ pub struct Request {
     pub apply: Option<bool>,
     /// How long pods may take to go, and the worker to begin.
     pub patience: Duration,
+    /// Who asks, if it may ask again after it died: what it asked for is done once.
+    pub once: Option<String>,
+    /// Keeps an outcome as soon as there is one, whatever happens afterwards.
+    pub found: Arc<dyn Fn(&Outcome) + Send + Sync>,
 }
 
 /// What a run would do.
@@ -61,6 +65,8 @@ pub struct Plan {
     pub gitops: Option<&'static str>,
     /// The points that may come out of it.
     pub space: Space,
+    /// How the same run ended before, if it did; it is not begun again.
+    pub ended: Option<Ended>,
 }
 
 /// What became of the arguments.
@@ -90,17 +96,25 @@ pub struct Done {
 pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Result<Plan, ClusterError> {
     let name = &request.which.name;
     let applies = request.apply.is_some();
-    check(cluster, &needed(&request.which, applies, request.order.workers.into())).await?;
+    let may = check(cluster, &needed(&request.which, applies, request.order.workers.into())).await;
+    may.map_err(|missing| match missing {
+        ClusterError::Wrong(why) if name.len() > LETTERS => ClusterError::Wrong(format!(
+            "{why}. Names of more than {LETTERS} letters are shortened with a digest: `autotune job render` writes such a Role"
+        )),
+        missing => missing,
+    })?;
     let target = Target::read(cluster, &request.which).await?;
     check(cluster, &scaling_rights(&target)).await?;
     target.selector()?;
-    if let Some(why) = obstacle(cluster, &target).await? {
-        return Err(ClusterError::Wrong(why));
+    let record = record(cluster, request).await?;
+    let mut ended = record.as_ref().and_then(|record| record.ended(target.borrowed.is_some()));
+    if target.borrowed.is_none() && ended.is_none() {
+        refuse(cluster, &target, request).await?;
     }
-    if target.original() == 0 {
+    if target.original() == 0 && ended.is_none() {
         return Err(ClusterError::Wrong(format!("{} is scaled to 0: there is no GPU to borrow", target.title())));
     }
-    if request.keep >= target.original() {
+    if request.keep >= target.original() && ended.is_none() {
         return Err(ClusterError::Wrong(format!(
             "{} has {} pods, so keeping {} of them frees no GPU",
             target.title(),
@@ -109,11 +123,12 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
         )));
     }
     let gitops = gitops(&target);
-    if let (Some(force), None, None) = (request.apply, gitops, &target.borrowed) {
+    if let (Some(force), None, None, None) = (request.apply, gitops, &target.borrowed, &ended) {
         rehearse_apply(cluster, &target, request, session, force).await?;
     }
     // A run that did not come to its end goes on under its name, and with its worker.
-    let new = || Borrowed { original: target.replicas, kept: request.keep, run: request.order.run.clone() };
+    let run = record.map_or_else(|| request.order.run.clone(), |record| record.run);
+    let new = || Borrowed { original: target.replicas, kept: request.keep, run };
     let borrowed = target.borrowed.clone().unwrap_or_else(new);
     let there = match target.borrowed {
         Some(_) => cluster.find(BATCH, "jobs", &own_name(name)).await?,
@@ -124,14 +139,96 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
         // It may have more of them than we were asked for.
         check(cluster, &needed(&request.which, applies, workers(job))).await?;
     }
-    let has_ended = target.borrowed.is_some() && kept_outcome(cluster, name, &borrowed.run).await?.is_some();
-    let job = if goes_on.is_some() || has_ended {
+    if target.borrowed.is_some() && ended.is_none() {
+        ended = kept_outcome(cluster, name, &borrowed.run).await?.map(Ended::found);
+    }
+    let job = if goes_on.is_some() || ended.is_some() {
         None
     } else {
         let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
-        Some(worker(&target, &template(cluster, &target).await?, &order)?)
+        let made_of = template(cluster, &target, borrowed.kept).await?;
+        let mut job = worker(&target, &made_of, &order)?;
+        let left_out = left_out(&made_of, &job);
+        if !left_out.is_empty() {
+            cluster.tell(&format!("the worker has the engine alone, without the containers {}", left_out.join(", ")));
+        }
+        place(cluster, &target, &borrowed, &mut job).await?;
+        ask_for_pod(cluster, &job, request.order.claim.as_deref()).await?;
+        Some(job)
     };
-    Ok(Plan { target, borrowed, job, gitops, space: session.space.clone() })
+    Ok(Plan { target, borrowed, job, gitops, space: session.space.clone(), ended })
+}
+
+/// Keeps the workers where the target's pods are, as far as these give their GPUs.
+async fn place(cluster: &Cluster, target: &Target, borrowed: &Borrowed, job: &mut Value) -> Result<(), ClusterError> {
+    let pods = target.pods(cluster).await?;
+    let mut nodes: Vec<&str> = pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let others = workers(job).saturating_sub(borrowed.original.saturating_sub(borrowed.kept));
+    if others > 0 || nodes.is_empty() {
+        cluster.tell("a worker may run on another node than the target did: see in outcome.json which GPU it measured");
+    } else {
+        cluster.tell(&format!("the worker runs where the target does: on {}", nodes.join(" or ")));
+        stay_on(job, &nodes);
+    }
+    Ok(())
+}
+
+/// Asks whether the cluster would take the worker's pod, while the service still serves. Without the rights to ask, that is seen later.
+async fn ask_for_pod(cluster: &Cluster, job: &Value, claim: Option<&str>) -> Result<(), ClusterError> {
+    let refused = |what: &str| {
+        Err(ClusterError::Wrong(format!("the worker's pod would be refused: {what}; nothing was touched")))
+    };
+    if let Some(claim) = claim {
+        match cluster.get(CORE, "persistentvolumeclaims", claim).await {
+            Err(error) if error.is_not_found() => {
+                return refused(&format!("there is no PersistentVolumeClaim {claim} (--results)"));
+            }
+            Ok(_) | Err(ClusterError::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let template = &job["spec"]["template"];
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["generateName"] = format!("{}-", job["metadata"]["name"].as_str().unwrap_or_default()).into();
+    match cluster.rehearse(CORE, "pods", &pod).await {
+        // A quota counts what the target still holds; a webhook, or our own role, may know no rehearsal.
+        Err(ClusterError::Refused { message, .. })
+            if !["exceeded quota", "does not support dry run", "cannot create resource \"pods\""]
+                .iter()
+                .any(|known| message.contains(known)) =>
+        {
+            refused(&message)
+        }
+        Ok(()) | Err(ClusterError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses a target that would not come back as it was.
+async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result<(), ClusterError> {
+    if let Some(why) = obstacle(cluster, target).await? {
+        return Err(ClusterError::Wrong(why));
+    }
+    if request.apply.is_some()
+        && let Some(why) = (target.kind.stuck)(&target.scaled(), request.keep, target.replicas)
+    {
+        return Err(ClusterError::Wrong(format!("{} {why}", target.title())));
+    }
+    let pods = target.pods(cluster).await?;
+    match unsettled(target, &pods).filter(|_| target.replicas > 0) {
+        None => Ok(()),
+        Some(why) => {
+            let why = [Some(why), pods.iter().find_map(standing)].into_iter().flatten().collect::<Vec<_>>().join("; ");
+            Err(ClusterError::Wrong(format!(
+                "{} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
+rollout, or undo it (`kubectl rollout status`, `kubectl rollout undo`)",
+                target.title()
+            )))
+        }
+    }
 }
 
 /// Asks the server what it would say of new arguments, while that costs nothing.
@@ -170,20 +267,25 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<Done, ClusterError> {
     let (impatient, cluster) = (cluster, &cluster.patient());
+    if let (Some(ended), None) = (&plan.ended, &plan.target.borrowed) {
+        cluster.tell("this run came to its end before, and is not begun again");
+        return Ok(Done { ended: ended.clone(), arguments: Arguments::Left });
+    }
     let lease = Lease::take(cluster, &own_name(&request.which.name), &request.holder).await?;
     let done = tokio::select! {
         done = borrowed(cluster, plan, request) => done,
         // Whoever has it now gives the GPU back.
         lost = keep(cluster, &lease) => return Err(lost),
-        () = stop => Err(ClusterError::Wrong("stopped before the end".to_owned())),
+        () = stop => Err(ClusterError::Stopped),
     };
+    end(cluster, request, &done).await;
     // Somebody may have taken over since the last renewal. Nobody can while the server is away.
     if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(impatient).await {
         return Err(lost);
     }
     // The worker may take minutes to end, longer than a lease that nobody renews.
     let given_back = tokio::select! {
-        given_back = give_back(cluster, &request.which) => given_back,
+        given_back = give_back(cluster, &request.which, Some(&plan.borrowed)) => given_back,
         lost = keep(cluster, &lease) => return Err(lost),
     };
     let released = lease.release(cluster).await;
@@ -193,7 +295,7 @@ pub async fn run(
         let by_hand = format!("autotune restore --{} {name}{part} -n {}", kind.flag, cluster.namespace);
         let title = plan.target.title();
         let before = done.err().map_or(String::new(), |why| format!("{why}; and "));
-        return Err(ClusterError::Wrong(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
+        return Err(ClusterError::Held(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }
     done
 }
@@ -219,10 +321,11 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
         cluster.create(CORE, "configmaps", &config_map(&own, request, &plan.borrowed, json!(request.files))).await?;
         create_worker(cluster, job).await?;
     }
-    let ended = match kept_outcome(cluster, name, &plan.borrowed.run).await?.filter(|_| !made) {
-        Some(outcome) => {
+    begin(cluster, request, &plan.borrowed).await?;
+    let ended = match &plan.ended {
+        Some(ended) => {
             cluster.tell("the outcome of this run is there already");
-            Ended { outcome: Some(outcome), because: String::new() }
+            ended.clone()
         }
         None => {
             if !made {
@@ -241,8 +344,9 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
             let mut watch = Watch::new(&request.which, &plan.borrowed, made_from);
             let ended = follow(cluster, &mut watch, request.patience).await?;
             if let Some(outcome) = &ended.outcome {
+                (request.found)(outcome);
                 say(cluster, target, Step::Tuned, &outcome.because).await;
-                keep_outcome(cluster, request, &plan.borrowed, outcome).await?;
+                keep_outcome(cluster, request, &plan.borrowed, outcome).await;
             }
             ended
         }
@@ -274,7 +378,7 @@ async fn set_arguments(
     let change = match change(&target, request.order.container.as_deref(), outcome, &plan.space) {
         Ok(Some(change)) => change,
         // An earlier coordinator changed them, and did not come to prove them.
-        Ok(None) if kept_undo(cluster, &target).await?.is_some() => return prove(cluster, request, outcome).await,
+        Ok(None) if kept_undo(cluster, &target).await?.is_some() => return prove(cluster, plan, request, outcome).await,
         Ok(None) => {
             cluster.tell(&format!("{} has these arguments already", target.title()));
             return Ok(Arguments::Left);
@@ -305,13 +409,19 @@ async fn set_arguments(
             away => Err(away),
         };
     }
-    prove(cluster, request, outcome).await
+    prove(cluster, plan, request, outcome).await
 }
 
 /// Scales up with the new arguments, and waits whether the target serves with them. If not, giving back brings the former ones back.
-async fn prove(cluster: &Cluster, request: &Request, outcome: &Outcome) -> Result<Arguments, ClusterError> {
+async fn prove(
+    cluster: &Cluster,
+    plan: &Plan,
+    request: &Request,
+    outcome: &Outcome,
+) -> Result<Arguments, ClusterError> {
     let which = &request.which;
-    let target = Target::read(cluster, which).await?;
+    let mut target = Target::read(cluster, which).await?;
+    target.borrowed.get_or_insert_with(|| plan.borrowed.clone());
     say(cluster, &target, Step::Applied, &format!("{} has new arguments", target.title())).await;
     scale_back(cluster, &target).await?;
     let slowest = outcome.slowest_start.map_or(Duration::ZERO, |start| Duration::from_secs_f64(start.0 * SLOWER));
@@ -348,7 +458,7 @@ pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, Clus
 }
 
 /// A ConfigMap of a run.
-fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -> Value {
+pub(super) fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -> Value {
     let labels = json!({LABEL: short_name(&request.which.name)});
     json!({
         "apiVersion": "v1",
@@ -358,31 +468,9 @@ fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -
     })
 }
 
-/// Leaves the outcome in the cluster, for whoever reads it after this coordinator's pod is gone.
-async fn keep_outcome(
-    cluster: &Cluster,
-    request: &Request,
-    borrowed: &Borrowed,
-    outcome: &Outcome,
-) -> Result<(), ClusterError> {
-    let name = outcome_name(&request.which.name);
-    cluster.delete(CORE, "configmaps", &name).await?;
-    let object = config_map(&name, request, borrowed, json!({"outcome.json": outcome_json(outcome)}));
-    cluster.create(CORE, "configmaps", &object).await?;
-    cluster.tell(&format!("the outcome is in ConfigMap {name}"));
-    Ok(())
-}
-
-/// The outcome of this run, if it was kept.
-async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
-    let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
-    let kept = kept.filter(|kept| kept["metadata"]["annotations"][RUN] == run);
-    Ok(kept.and_then(|kept| read_json(kept["data"]["outcome.json"].as_str()?.as_bytes()).ok()))
-}
-
 /// Makes the Job; one of that name may still be on its way out.
 async fn create_worker(cluster: &Cluster, job: &Value) -> Result<(), ClusterError> {
-    let begun = crate::clock::now();
+    let begun = crate::clock::ticks();
     loop {
         match cluster.create(BATCH, "jobs", job).await {
             Err(error) if error.is_conflict() && begun.elapsed() < Duration::from_secs(60) => {
@@ -411,7 +499,7 @@ pub async fn restore(cluster: &Cluster, which: &Which, holder: &str) -> Result<(
     let cluster = &cluster.patient();
     let lease = Lease::take(cluster, &own, holder).await?;
     tokio::select! {
-        given_back = give_back(cluster, which) => given_back?,
+        given_back = give_back(cluster, which, None) => given_back?,
         lost = keep(cluster, &lease) => return Err(lost),
     }
     lease.release(cluster).await

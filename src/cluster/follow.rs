@@ -1,6 +1,6 @@
 //! Watching the worker until it has ended, and the target meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -26,14 +26,24 @@ const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateCon
 /// What a second attempt may mend: a registry that was busy.
 const DOUBTFUL: [&str; 5] =
     ["ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
+/// A pod ends so soon after its containers, unless one of them stays.
+const LINGERS: Duration = Duration::from_secs(20);
 /// How long that is waited for.
 const MENDS: Duration = Duration::from_secs(90);
 
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// What it found; none where it did not come to say so.
     pub outcome: Option<Outcome>,
     /// Why there is none.
     pub because: String,
+}
+
+impl Ended {
+    /// With this answer.
+    pub fn found(outcome: Outcome) -> Self {
+        Self { outcome: Some(outcome), because: String::new() }
+    }
 }
 
 /// What is known of the target while the worker runs.
@@ -84,7 +94,7 @@ impl<'w> Watch<'w> {
 
 /// What is known of the workers that lend their engines to the first. None of them ends a run: the leader says by itself whom it misses.
 struct Lenders {
-    missing_since: Instant,
+    missing_since: tokio::time::Instant,
     said: Vec<String>,
 }
 
@@ -95,9 +105,9 @@ impl Lenders {
         let missing = (1..workers(job)).find(|worker| !there.contains(worker));
         let mut says: Vec<String> = pods.iter().filter_map(|pod| hindered(pod, Timestamp::now())).collect();
         match missing {
-            None => self.missing_since = clock::now(),
+            None => self.missing_since = clock::ticks(),
             Some(worker) if self.missing_since.elapsed() > POD_APPEARS => {
-                self.missing_since = clock::now();
+                self.missing_since = clock::ticks();
                 let refused = refusal(cluster, job).await.unwrap_or_else(|| "its Job makes no pod".to_owned());
                 says.push(format!("worker {worker}: {refused}"));
             }
@@ -137,8 +147,8 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     let own = own_name(&watch.which.name);
     let labels = format!("{LABEL}={}", short_name(&watch.which.name));
     // Since when none of its pods runs: one that was evicted may find its GPU taken.
-    let (mut idle, mut said, mut doubts) = (clock::now(), String::new(), None);
-    let mut lenders = Lenders { missing_since: clock::now(), said: Vec::new() };
+    let (mut idle, mut said, mut doubts, mut lingers) = (clock::ticks(), String::new(), None, None);
+    let mut lenders = Lenders { missing_since: clock::ticks(), said: Vec::new() };
     let mut tell = |says: String| {
         if says != said {
             cluster.tell(&says);
@@ -163,7 +173,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         }
         let phase = newest.and_then(|pod| pod["status"]["phase"].as_str());
         if matches!(phase, Some("Running" | "Succeeded" | "Failed")) {
-            idle = clock::now();
+            idle = clock::ticks();
         }
         if phase == Some("Running")
             && let Some(pod) = newest.and_then(|pod| pod["metadata"]["name"].as_str())
@@ -172,9 +182,23 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
             tell(format!("{who}{line}"));
         }
         let (complete, failed) = (condition(&job, "Complete"), condition(&job, "Failed"));
+        let message = newest.and_then(last_words).unwrap_or_default();
+        let outcome = read_json::<Outcome>(message.as_bytes()).ok();
+        // A sidecar that somebody injects keeps the pod, and the Job with it, running after our own end.
+        match newest.and_then(exit_code).filter(|_| phase == Some("Running")) {
+            None => lingers = None,
+            Some(code) => {
+                let since = *lingers.get_or_insert_with(clock::ticks);
+                if since.elapsed() > LINGERS {
+                    let because = format!(
+                        "the worker ended with code {code}, and another container keeps its pod running: {message}"
+                    );
+                    let because = if outcome.is_some() { String::new() } else { because };
+                    return Ok(Ended { outcome, because });
+                }
+            }
+        }
         if complete.or(failed).is_some() {
-            let message = newest.and_then(last_words).unwrap_or_default();
-            let outcome = read_json::<Outcome>(message.as_bytes()).ok();
             let why = failed.and_then(|c| c["message"].as_str()).unwrap_or_default();
             let because = match (message.is_empty() || outcome.is_some(), workers(&job)) {
                 (true, _) => why.to_owned(),
@@ -188,7 +212,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         watch.look(cluster).await?;
         if let Some(why) = newest.and_then(waiting).map(|(reason, message)| format!("{reason} {message}")) {
             let reason = why.split(' ').next().unwrap_or_default();
-            let since = *doubts.get_or_insert_with(clock::now);
+            let since = *doubts.get_or_insert_with(clock::ticks);
             if HOPELESS.contains(&reason) || (DOUBTFUL.contains(&reason) && since.elapsed() > MENDS) {
                 return Err(ClusterError::Wrong(format!("the worker cannot begin: {}", why.trim_end())));
             }
@@ -221,11 +245,20 @@ async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
     newest.and_then(|event| event["message"].as_str()).map(str::to_owned)
 }
 
-/// The termination message of a worker's pod.
-fn last_words(pod: &Value) -> Option<String> {
+/// How our container in a worker's pod ended.
+fn end(pod: &Value) -> Option<&Value> {
     let statuses = pod["status"]["containerStatuses"].as_array()?;
-    let ours = statuses.iter().find(|status| status["name"] == "autotune")?;
-    ours["state"]["terminated"]["message"].as_str().map(str::to_owned)
+    statuses.iter().find(|status| status["name"] == "autotune")?["state"].get("terminated")
+}
+
+/// Its exit code.
+fn exit_code(pod: &Value) -> Option<i64> {
+    end(pod)?["exitCode"].as_i64()
+}
+
+/// Its termination message.
+fn last_words(pod: &Value) -> Option<String> {
+    end(pod)?["message"].as_str().map(str::to_owned)
 }
 
 #[cfg(test)]

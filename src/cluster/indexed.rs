@@ -119,7 +119,7 @@ pub async fn introduce(cluster: &Cluster, job: &Value) -> Result<(), ClusterErro
 /// Makes an object that belongs to a Job, unless it is there.
 async fn accompany(cluster: &Cluster, job: &Value, plural: &str, object: &Value) -> Result<(), ClusterError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let begun = clock::now();
+    let begun = clock::ticks();
     loop {
         match cluster.find(CORE, plural, name).await? {
             None => match cluster.create(CORE, plural, object).await {

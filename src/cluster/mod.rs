@@ -14,11 +14,17 @@ pub mod indexed;
 pub mod kinds;
 pub mod lease;
 mod owners;
+mod record;
 pub mod render;
 pub mod rights;
 pub mod rollout;
 pub mod target;
 mod template;
 pub mod worker;
+
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod world;
 
 pub use api::{Cluster, ClusterError};

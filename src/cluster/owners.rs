@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
+use super::kinds::controller;
 use super::target::Target;
 
 /// The API of what scales others.
@@ -27,7 +28,7 @@ pub async fn obstacle(cluster: &Cluster, target: &Target) -> Result<Option<Strin
     if let Some(why) = (target.kind.obstacle)(&target.scaled()) {
         return Ok(Some(format!("{} {why}", target.title())));
     }
-    if let Some((kind, name)) = controller(&target.object) {
+    if let Some((kind, name)) = owner(&target.object) {
         return Ok(Some(format!(
             "{} belongs to {kind} {name}, which would scale it back: borrow from that (autotune job run --help has the kinds)",
             target.title()
@@ -35,7 +36,7 @@ pub async fn obstacle(cluster: &Cluster, target: &Target) -> Result<Option<Strin
     }
     let Some(scaler) = scaled_by(cluster, target).await? else { return Ok(None) };
     let name = scaler["metadata"]["name"].as_str().unwrap_or_default();
-    Ok(Some(match controller(&scaler) {
+    Ok(Some(match owner(&scaler) {
         Some(("ScaledObject", object)) => format!(
             "KEDA's ScaledObject {object} scales {} (HorizontalPodAutoscaler {name}), and would scale it up in mid-run: `kubectl annotate \
 scaledobject {object} autoscaling.keda.sh/paused=true` before, and `autoscaling.keda.sh/paused-` after the run",
@@ -61,9 +62,8 @@ pub fn gitops(target: &Target) -> Option<&'static str> {
 }
 
 /// The kind and name of the controller that owns an object.
-fn controller(object: &Value) -> Option<(&str, &str)> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+fn owner(object: &Value) -> Option<(&str, &str)> {
+    let owner = controller(object)?;
     Some((owner["kind"].as_str()?, owner["name"].as_str()?))
 }
 

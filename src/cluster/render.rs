@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::borrow::short_name;
 use super::indexed::PORT;
 use super::kinds::Kind;
 use super::rights::{Right, needed};
@@ -11,12 +12,14 @@ use super::target::Which;
 use super::worker::labels;
 use crate::export::render::yaml;
 
-/// The name of the coordinator's objects; those of the worker are called after the target.
-const NAME: &str = "autotune";
 /// Long enough to end the worker and to scale the target back.
 const GRACE_SECONDS: u64 = 900;
 /// A coordinator that dies is started again so many times, and goes on with the run that it left.
 const RETRIES: u64 = 6;
+/// Exit codes after which it is not.
+const ANSWERS: [u8; 4] = [2, 3, 4, 6];
+/// Where a pod has the UID of its Job.
+const ASKS: &str = "metadata.labels['batch.kubernetes.io/controller-uid']";
 
 /// What the manifests are made for.
 pub struct Rendered {
@@ -38,19 +41,27 @@ pub struct Rendered {
     pub listen: Option<u16>,
 }
 
+/// How long the finished coordinator and its log stay; the outcome stays in its ConfigMap.
+const STAYS_SECONDS: u64 = 86_400;
+
+/// The name of the coordinator's objects, after its target: a second target in the namespace has others.
+fn name(rendered: &Rendered, of: &str) -> String {
+    format!("tune{of}-{}", short_name(&rendered.which.name))
+}
+
 /// The manifests, as documents of one YAML file.
 pub fn render(rendered: &Rendered) -> String {
-    let space = format!("{NAME}-space");
+    let (own, comfortable, space) = (name(rendered, ""), name(rendered, "-comfort"), name(rendered, "-space"));
     let data: Value = rendered.files.iter().map(|(key, (_, text))| (key.clone(), Value::from(text.as_str()))).collect();
     let mut objects = vec![
-        ("who it is", object(rendered, "v1", "ServiceAccount", NAME, json!({}))),
+        ("who it is", object(rendered, "v1", "ServiceAccount", &own, json!({}))),
         (
             "what it may do and must: before it touches anything, it says which of these rights is missing",
             object(
                 rendered,
                 "rbac.authorization.k8s.io/v1",
                 "Role",
-                NAME,
+                &own,
                 json!({"rules": rules(&needed(&rendered.which, rendered.applies, rendered.workers.into()))}),
             ),
         ),
@@ -60,12 +71,12 @@ pub fn render(rendered: &Rendered) -> String {
                 rendered,
                 "rbac.authorization.k8s.io/v1",
                 "Role",
-                &format!("{NAME}-comfort"),
+                &comfortable,
                 json!({"rules": comfort(rendered.which.kind)}),
             ),
         ),
-        ("that it may", binding(rendered, NAME)),
-        ("and that", binding(rendered, &format!("{NAME}-comfort"))),
+        ("that it may", binding(rendered, &own)),
+        ("and that", binding(rendered, &comfortable)),
         (
             "the promises, the workload, and what is tuned",
             object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
@@ -74,7 +85,7 @@ pub fn render(rendered: &Rendered) -> String {
     if rendered.workers > 1 {
         objects.push((
             "who reaches the workers: each other, and nobody else but at the port of --listen; their network must know such policies",
-            object(rendered, "networking.k8s.io/v1", "NetworkPolicy", NAME, json!({"spec": policy(rendered)})),
+            object(rendered, "networking.k8s.io/v1", "NetworkPolicy", &own, json!({"spec": policy(rendered)})),
         ));
     }
     if let Some(claim) = &rendered.claim {
@@ -93,8 +104,8 @@ pub fn render(rendered: &Rendered) -> String {
         objects.push((says, object(rendered, "v1", "PersistentVolumeClaim", claim, json!({"spec": spec}))));
     }
     objects.push((
-        "the coordinator, which needs no GPU; a Job's name can be used once: delete it before the next run",
-        object(rendered, "batch/v1", "Job", NAME, json!({"spec": job(rendered, &space)})),
+        "the coordinator, which needs no GPU; it is gone a day after its end, and a second run before that needs it deleted",
+        object(rendered, "batch/v1", "Job", &own, json!({"spec": job(rendered, &own, &space)})),
     ));
     let documents: Vec<String> =
         objects.iter().map(|(says, object)| format!("# {says}\n{}\n", yaml(object, 0))).collect();
@@ -114,7 +125,7 @@ fn object(rendered: &Rendered, api: &str, kind: &str, name: &str, more: Value) -
 }
 
 fn binding(rendered: &Rendered, role: &str) -> Value {
-    let mut subject = json!({"kind": "ServiceAccount", "name": NAME});
+    let mut subject = json!({"kind": "ServiceAccount", "name": name(rendered, "")});
     if let Some(namespace) = &rendered.namespace {
         subject["namespace"] = namespace.as_str().into();
     }
@@ -158,6 +169,8 @@ fn policy(rendered: &Rendered) -> Value {
 fn comfort(kind: &Kind) -> Value {
     let mut rules = vec![
         json!({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}),
+        json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}),
+        json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]}),
         json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]}),
         json!({"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]}),
     ];
@@ -169,15 +182,21 @@ fn comfort(kind: &Kind) -> Value {
     rules.into()
 }
 
-fn job(rendered: &Rendered, space: &str) -> Value {
+fn job(rendered: &Rendered, own: &str, space: &str) -> Value {
     let mut args = vec!["job", "run", "--space", "/space/space.toml", "--out", "/results"];
     args.extend(rendered.words.iter().map(String::as_str));
     let items: Vec<Value> = rendered.files.iter().map(|(key, (path, _))| json!({"key": key, "path": path})).collect();
     json!({
         "backoffLimit": RETRIES,
+        "ttlSecondsAfterFinished": STAYS_SECONDS,
+        "podFailurePolicy": {"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            // Answers, and what another attempt does not mend (the exit codes are in docs/output-files.md).
+            {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": ANSWERS}},
+        ]},
         "template": {"spec": {
-            "serviceAccountName": NAME,
-            "restartPolicy": "OnFailure",
+            "serviceAccountName": own,
+            "restartPolicy": "Never",
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
@@ -185,7 +204,9 @@ fn job(rendered: &Rendered, space: &str) -> Value {
                 "image": rendered.image,
                 "command": ["/autotune"],
                 "args": args,
-                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+                // By which one that is started again knows what it did before.
+                "env": [{"name": "AUTOTUNE_ONCE", "valueFrom": {"fieldRef": {"fieldPath": ASKS}}}],
+                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
                     "readOnlyRootFilesystem": true,
@@ -217,7 +238,7 @@ mod tests {
     }
 
     fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
-        documents.iter().find(|d| d["kind"] == kind && d["metadata"]["name"] == NAME).unwrap()
+        documents.iter().find(|d| d["kind"] == kind && d["metadata"]["name"] == "tune-target").unwrap()
     }
 
     fn rendered() -> Rendered {
@@ -225,10 +246,10 @@ mod tests {
             namespace: None,
             which: Which { kind: KINDS[0], name: "target".into(), part: None },
             image: "autotune".into(),
-            claim: Some("autotune-results".into()),
+            claim: Some("autotune-results-target".into()),
             files: [("space.toml".to_owned(), ("space.toml".to_owned(), "[slo]\nttft_p99 = \"1s\"\n".to_owned()))]
                 .into(),
-            words: ["--deployment", "$(TARGET)", "--results", "autotune-results"].map(str::to_owned).to_vec(),
+            words: ["--deployment", "$(TARGET)", "--results", "$(RESULTS)"].map(str::to_owned).to_vec(),
             applies: true,
             workers: 1,
             listen: None,
@@ -264,7 +285,8 @@ mod tests {
         let mut theirs = of_kind(&documents(&file("tune.yaml")), "Job").clone();
         let mut ours = of_kind(&made, "Job").clone();
         // The target and the image stand in variables there, for Kustomize to replace, and its ConfigMap has no other files.
-        theirs["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("env");
+        let env = theirs["spec"]["template"]["spec"]["containers"][0]["env"].as_array_mut().unwrap();
+        env.retain(|variable| variable["name"] == "AUTOTUNE_ONCE");
         ours["spec"]["template"]["spec"]["volumes"][0]["configMap"].as_object_mut().unwrap().remove("items");
         for job in [&mut theirs, &mut ours] {
             let args = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut().unwrap();

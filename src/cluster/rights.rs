@@ -53,7 +53,7 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -
     // The worker waits until the GPU is free.
     rights.push(right("patch", "batch", "jobs", Some(&own)));
     rights.push(right("get", "", "configmaps", Some(&outcome)));
-    rights.push(right("delete", "", "configmaps", Some(&outcome)));
+    rights.push(right("patch", "", "configmaps", Some(&outcome)));
     if applies {
         rights.push(right("patch", "", "configmaps", Some(&own)));
     }

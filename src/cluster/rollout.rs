@@ -27,20 +27,18 @@ pub enum Rollout {
 /// # Errors
 /// Those of the server; that the target is gone.
 pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Result<Rollout, ClusterError> {
-    let (begun, mut said) = (clock::now(), String::new());
+    let (begun, mut said) = (clock::ticks(), String::new());
     loop {
         let target = Target::read(cluster, which).await?;
-        let pods = target.pods(cluster).await?;
-        let is_ready =
-            |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready").is_some();
-        let ready = pods.iter().filter(is_ready).count() as u64;
-        if ready >= target.replicas && pods.len() as u64 == target.replicas && (target.kind.settled)(&target.scaled()) {
-            return Ok(Rollout::Ready);
+        if target.replicas == 0 {
+            return Ok(Rollout::Failed("it is scaled to 0".to_owned()));
         }
+        let pods = target.pods(cluster).await?;
+        let Some(stands) = unsettled(&target, &pods) else { return Ok(Rollout::Ready) };
         if let Some(why) = pods.iter().find_map(gives_up) {
             return Ok(Rollout::Failed(why));
         }
-        let stands = format!("{ready} of {} pods of {} are ready", target.replicas, target.title());
+        let stands = format!("{}: {stands}", target.title());
         if begun.elapsed() > within {
             let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));
             return Ok(Rollout::Failed(format!("{stands} after {}{why}", Seconds(within.as_secs_f64()))));
@@ -51,6 +49,18 @@ pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Resul
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Why a target with these pods does not serve with all that it asks for, in its newest version; none where it does.
+pub fn unsettled(target: &Target, pods: &[Value]) -> Option<String> {
+    let is_ready = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready").is_some();
+    let (ready, wanted) = (pods.iter().filter(is_ready).count() as u64, target.replicas);
+    if ready < wanted {
+        return Some(format!("{ready} of {wanted} pods are ready"));
+    }
+    let more = pods.len() as u64 - wanted;
+    let surplus = || (more > 0).then(|| format!("{more} pods more than the {wanted} that it asks for are there"));
+    (target.kind.unsettled)(&target.scaled()).or_else(surplus)
 }
 
 /// Why a pod will not become ready however long one waits.

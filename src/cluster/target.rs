@@ -148,13 +148,13 @@ impl Target {
         Ok(labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
     }
 
-    /// Its pods that still hold something: those that have not ended.
+    /// Its own pods that still hold something: those that have not ended.
     ///
     /// # Errors
     /// Those of the server.
     pub async fn pods(&self, cluster: &Cluster) -> Result<Vec<Value>, ClusterError> {
         let pods = cluster.list("api/v1", "pods", &self.selector()?).await?;
-        Ok(pods.into_iter().filter(|pod| !has_ended(pod)).collect())
+        Ok(pods.into_iter().filter(|pod| !has_ended(pod) && (self.kind.owns)(&self.scaled(), pod)).collect())
     }
 
     /// Asks for so many pods.

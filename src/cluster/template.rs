@@ -17,12 +17,12 @@ const FILLED_IN: [&str; 8] = [
     "ephemeralContainers",
 ];
 
-/// The template of a target's pods.
+/// The template of a target's pods, for a worker while so many of them stay.
 ///
 /// # Errors
 /// Those of the server; that no pod is there to be copied where the object itself does not tell.
-pub async fn template(cluster: &Cluster, target: &Target) -> Result<Value, ClusterError> {
-    if let Some(template) = (target.kind.template)(&target.scaled()) {
+pub async fn template(cluster: &Cluster, target: &Target, kept: u64) -> Result<Value, ClusterError> {
+    if let Some(template) = (target.kind.template)(&target.scaled(), kept) {
         return Ok(template);
     }
     let pods = target.pods(cluster).await?;

@@ -66,8 +66,8 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
     });
     let is_of_service = target.kind.is_of_service;
     let mut before = vec![installer(order, &engine)];
-    // A sidecar among them would never end, and the Job with it.
-    before.extend(list(&pod, "initContainers").into_iter().filter(|c| c["restartPolicy"] != "Always"));
+    // Sidecars among them end with the engine's container, and others may need them.
+    before.extend(list(&pod, "initContainers"));
     // What belongs to the service and not to the engine: its name, its spread, how it is restarted.
     for key in
         ["hostname", "subdomain", "topologySpreadConstraints", "readinessGates", "nodeName", "activeDeadlineSeconds"]
@@ -105,6 +105,33 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
         spread(&mut job, order.workers);
     }
     Ok(job)
+}
+
+/// The containers of a target's pod that a worker has not.
+pub fn left_out(template: &Value, job: &Value) -> Vec<String> {
+    let pod = &job["spec"]["template"]["spec"];
+    let engine = pod["containers"][0]["image"].as_str();
+    let all = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    let mut others: Vec<&Value> = all.iter().collect();
+    if let Some(at) = all.iter().position(|c| c["image"].as_str() == engine) {
+        others.remove(at);
+    }
+    others.into_iter().filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+}
+
+/// Keeps a worker on these nodes: another one may have GPUs of another type.
+pub fn stay_on(job: &mut Value, nodes: &[&str]) {
+    let place = &mut job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+    let terms = &mut place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let here = json!({"key": "metadata.name", "operator": "In", "values": nodes});
+    match terms.as_array_mut().filter(|terms| !terms.is_empty()) {
+        // One of the terms must hold, with all that it asks for.
+        Some(terms) => terms.iter_mut().for_each(|term| match term["matchFields"].as_array_mut() {
+            Some(fields) => fields.push(here.clone()),
+            None => term["matchFields"] = json!([here.clone()]),
+        }),
+        None => *terms = json!([{"matchFields": [here]}]),
+    }
 }
 
 /// The labels of everything that a run on a target makes.
@@ -249,7 +276,7 @@ mod tests {
     }
 
     fn made(target: &Target, order: &Order) -> Result<Value, ClusterError> {
-        worker(target, &(target.kind.template)(&target.scaled()).unwrap(), order)
+        worker(target, &(target.kind.template)(&target.scaled(), 0).unwrap(), order)
     }
 
     /// Whether these objects are those of a file that was read by a person.

@@ -20,7 +20,7 @@ use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
 use crate::private::{create_file, create_folder};
-use crate::report::{self, summary};
+use crate::report::{self, Outcome, summary};
 use crate::settings::{Plan, REDACTED, Secrets, StrategyKind};
 use crate::units::Seconds;
 
@@ -41,6 +41,7 @@ fn which(args: &TargetArgs) -> Result<Which, Failed> {
 fn failed(error: ClusterError) -> Failed {
     match error {
         ClusterError::Wrong(_) | ClusterError::NoCluster(_) => Failed::usage(format!("error: {error}")),
+        ClusterError::Stopped => Failed { code: exit::INTERRUPTED, message: format!("error: {error}") },
         _ => Failed::own(format!("error: {error}")),
     }
 }
@@ -110,10 +111,19 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
 }
 
 /// Borrows, tunes, gives back; the exit code is that of the worker's answer.
-pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result<u8, Failed> {
+pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> Result<u8, Failed> {
     let (which, (session, files)) = (which(&args.target)?, session(args)?);
     let budget = session.budget.gpu_time;
     let name = which.name.clone();
+    let out = out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
+    let keep = {
+        let out = out.clone();
+        move |outcome: &Outcome| {
+            if let Err(failed) = keep_outcome(outcome, &out) {
+                complain(&failed.message);
+            }
+        }
+    };
     let request = Request {
         order: Order {
             name: own_name(&name),
@@ -132,12 +142,15 @@ pub(super) fn run(JobRunArgs { job: args, out, dry_run }: &JobRunArgs) -> Result
         keep: args.keep_replicas,
         apply: args.apply.then_some(args.force_conflicts),
         patience: args.patience,
+        once: once.clone(),
+        found: Arc::new(keep),
     };
-    let out = out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
     runtime()?.block_on(async {
         let cluster = connect(&args.target).await?;
         let plan = coordinate::plan(&cluster, &request, &session).await.map_err(failed)?;
-        announce(&cluster, &plan, &request, Seconds::from(budget));
+        if plan.ended.is_none() {
+            announce(&cluster, &plan, &request, Seconds::from(budget));
+        }
         if *dry_run {
             if let Some(job) = &plan.job {
                 let companions = companions(job, REDACTED).into_iter().map(|(_, object)| object);
@@ -241,14 +254,18 @@ async fn stopped(says: &str) {
     complain(says);
 }
 
+fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<(), Failed> {
+    create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
+    report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)
+}
+
 /// Keeps what the worker found, and says it.
 fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     let Some(outcome) = &ended.outcome else {
         let because = if ended.because.is_empty() { "it left no outcome" } else { &ended.because };
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
-    create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
-    report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
+    keep_outcome(outcome, out)?;
     if let Err(unprinted) = print(&summary(outcome, out, false)) {
         complain(&unprinted.message);
     }

@@ -52,7 +52,7 @@ decoder, text, at, objects = json.JSONDecoder(), open(sys.argv[2]).read(), 0, []
 while text[at:].strip():
     value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
     objects += value["items"] if value["kind"] == "List" else [value]
-[rules] = [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["name"] == "autotune"]
+[rules] = [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["name"] == "tune-chat"]
 assert len(rules) == 14, rules
 rules = [r for i, r in enumerate(rules, 1) if i != int(sys.argv[1])]
 meta = {"name": "tuner", "namespace": "default"}
@@ -89,15 +89,15 @@ kubectl scale deployment chat --replicas=0 > /dev/null   # the only GPU is for t
 kubectl -n llm apply -f "$out/chat.yaml" > /dev/null
 kubectl -n llm rollout status deployment chat --timeout=60s > /dev/null
 check "kubectl apply -k jobs/" kubectl apply -k "$out/jobs"
-check "the Job completes" kubectl -n llm wait --for=condition=complete job/autotune --timeout=120s
-check "its log tells the whole way" bash -c "kubectl -n llm logs job/autotune | grep -c 'is scaled from 1 to 0\|the worker is Job\|the outcome is in\|is scaled back to 1\|serves again' | grep -x 5"
+check "the Job completes" kubectl -n llm wait --for=condition=complete job/tune-chat --timeout=120s
+check "its log tells the whole way" bash -c "kubectl -n llm logs job/tune-chat | grep -c 'is scaled from 1 to 0\|the worker is Job\|the outcome is in\|is scaled back to 1\|serves again' | grep -x 5"
 check "the outcome stays" python3 -c "import json,subprocess; o=json.loads(subprocess.check_output(['kubectl', '-n', 'llm', 'get', 'configmap', 'autotune-chat-outcome', '-o', 'jsonpath={.data.outcome\\.json}'])); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
 check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
-check "the journal stays on the claim" bash -c "ls $out/gpu-node/claims/llm-autotune-results/*/journal.jsonl"
+check "the journal stays on the claim" bash -c "ls $out/gpu-node/claims/llm-autotune-results-chat/*/journal.jsonl"
 [ "$failed" = 0 ] || kubectl -n llm logs job/autotune
-check "and what autotune job render prints does the same" bash -c "kubectl -n llm delete job autotune > /dev/null && kubectl -n llm delete configmap autotune-chat-outcome > /dev/null &&
+check "and what autotune job render prints does the same" bash -c "kubectl -n llm delete job tune-chat > /dev/null && kubectl -n llm delete configmap autotune-chat-outcome > /dev/null &&
   '$AUTOTUNE' job render --deployment chat -n llm --space '$out/space.toml' --image autotune:test --results autotune-results | kubectl apply -f - &&
-  kubectl -n llm wait --for=condition=complete job/autotune --timeout=120s && kubectl -n llm get configmap autotune-chat-outcome"
+  kubectl -n llm wait --for=condition=complete job/tune-chat --timeout=120s && kubectl -n llm get configmap autotune-chat-outcome"
 kubectl delete namespace llm --wait > /dev/null
 kubectl scale deployment chat --replicas=1 > /dev/null
 

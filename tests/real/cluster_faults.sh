@@ -347,7 +347,7 @@ fi
 if part interrupted "a coordinator that is interrupted while the target's pods come back"; then
   begin interrupted --budget 8s; says 60 interrupted "^trial 1" || failed=1
   kubectl cordon gpu-node > /dev/null
-  says 90 interrupted "0 of 1 pods of Deployment chat are ready" || failed=1
+  says 90 interrupted "Deployment chat: 0 of 1 pods are ready" || failed=1
   kill -TERM "$pid"
   check "it ends at once" until_true 10 gone "$pid"
   kubectl uncordon gpu-node > /dev/null

@@ -99,9 +99,9 @@ if part rights "a Role without Services"; then
   kubectl create serviceaccount tuner > /dev/null
   kubectl kustomize jobs | python3 -c '
 import sys
-text = "".join(f"---{part}" for part in sys.stdin.read().split("---") if "kind: Role\n" in part and "name: autotune\n" in part)
+text = "".join(f"---{part}" for part in sys.stdin.read().split("---") if "kind: Role\n" in part and "name: tune-chat\n" in part)
 print(text.replace("namespace: llm", "namespace: default").replace("- services", "- nothing"))' | kubectl apply -f - > /dev/null
-  kubectl create rolebinding tuner --role=autotune --serviceaccount=default:tuner > /dev/null
+  kubectl create rolebinding tuner --role=tune-chat --serviceaccount=default:tuner > /dev/null
   tests/real/kube/run.sh sa-kubeconfig default tuner "$KUBE" > "$out/tuner.kubeconfig"
   generation=$(kubectl get deployment chat -o jsonpath='{.metadata.generation}')
   code=0; KUBECONFIG=$out/tuner.kubeconfig run > "$out/right.log" 2>&1 || code=$?; logs=right
@@ -111,8 +111,8 @@ print(text.replace("namespace: llm", "namespace: default").replace("- services",
   check "and is enough for one worker" bash -c "KUBECONFIG=$out/tuner.kubeconfig ${job[*]:0:${#job[@]}-2} --dry-run > $out/one.json"
   kubectl kustomize jobs | kubectl apply --dry-run=client -o json -f - | python3 -c '
 import json, sys
-[role] = [o for o in json.load(sys.stdin)["items"] if (o["kind"], o["metadata"]["name"]) == ("Role", "autotune")]
-print(json.dumps({**role, "metadata": {"name": "autotune", "namespace": "default"}}))' | kubectl apply -f - > /dev/null
+[role] = [o for o in json.load(sys.stdin)["items"] if (o["kind"], o["metadata"]["name"]) == ("Role", "tune-chat")]
+print(json.dumps({**role, "metadata": {"name": "tune-chat", "namespace": "default"}}))' | kubectl apply -f - > /dev/null
   check "that of jobs/ is enough for two" bash -c "KUBECONFIG=$out/tuner.kubeconfig ${job[*]} --dry-run"
   check "which is no indexed Job" bash -c "! grep -q 'Indexed\|subdomain\|7787' $out/one.json"
 fi
@@ -227,8 +227,8 @@ if part job "the coordinator is a Job, as autotune job render prints it"; then
   kubectl -n llm apply -f "$out/chat.yaml" > /dev/null
   kubectl -n llm rollout status deployment chat --timeout=60s > /dev/null
   check "its manifests are taken" bash -c "'$AUTOTUNE' job render --deployment chat -n llm --workers 2 --space $out/space.toml --image autotune:test --results autotune-results | kubectl apply -f -"
-  check "the Job completes" kubectl -n llm wait --for=condition=complete job/autotune --timeout=180s
-  check "it had two workers" bash -c "kubectl -n llm logs job/autotune | grep 'the worker is Job autotune-chat with 2 pods'"
+  check "the Job completes" kubectl -n llm wait --for=condition=complete job/tune-chat --timeout=180s
+  check "it had two workers" bash -c "kubectl -n llm logs job/tune-chat | grep 'the worker is Job autotune-chat with 2 pods'"
   check "the outcome stays" kubectl -n llm get configmap autotune-chat-outcome
   check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
   [ "$failed" = 0 ] || kubectl -n llm logs job/autotune

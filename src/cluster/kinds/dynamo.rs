@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Scaled, Scaling, is_observed, wish};
+use super::{Kind, Scaled, Scaling, is_owned, unobserved, wish};
 use crate::cluster::api::Patch;
 use crate::problems::join;
 
@@ -24,8 +24,13 @@ pub const GRAPH: Kind = Kind {
             ("nvidia.com/dynamo-component".to_owned(), scaled.part.to_owned()),
         ])
     },
-    template: |_| None,
-    settled: |scaled| is_observed(scaled.object) && scaled.object["status"]["rollingUpdate"]["phase"] != "InProgress",
+    owns: is_owned,
+    template: |_, _| None,
+    stuck: |_, _, _| None,
+    unsettled: |scaled| {
+        let rolls = scaled.object["status"]["rollingUpdate"]["phase"] == "InProgress";
+        unobserved(scaled.object).or_else(|| rolls.then(|| "a rolling update is under way".to_owned()))
+    },
     // A worker with them would register with the graph's router, and be sent traffic.
     is_of_service: |variable| ["DYN_", "ETCD_", "NATS_"].iter().any(|prefix| variable.starts_with(prefix)),
 };

@@ -1,6 +1,6 @@
 //! Model of KubeAI, where its own autoscaler leaves the scale alone.
 
-use super::{Kind, Scaling, replicas, whole, wish};
+use super::{Kind, Scaling, owns_itself, replicas, whole, wish};
 
 /// A Model. KubeAI makes its pods itself, from its own settings, and labels them with the model's name (`api/k8s/v1/metadata.go`).
 pub const MODEL: Kind = Kind {
@@ -26,10 +26,12 @@ pub const MODEL: Kind = Kind {
         patch: wish(replicas),
     },
     labels: |scaled| Some(vec![("model".to_owned(), scaled.name.to_owned())]),
-    template: |_| None,
-    settled: |scaled| {
-        let all = scaled.object["status"]["replicas"]["all"].as_u64();
-        all.is_none_or(|all| all == replicas(scaled))
+    owns: owns_itself,
+    template: |_, _| None,
+    stuck: |_, _, _| None,
+    unsettled: |scaled| {
+        let (all, wanted) = (scaled.object["status"]["replicas"]["all"].as_u64()?, replicas(scaled));
+        (all != wanted).then(|| format!("it has {all} pods and asks for {wanted}"))
     },
     is_of_service: |_| false,
 };

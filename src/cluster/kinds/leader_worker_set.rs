@@ -1,6 +1,6 @@
 //! LeaderWorkerSet, as long as a group is one pod: an engine over several pods cannot be started by one worker.
 
-use super::{Kind, Scaled, Scaling, is_observed, replicas, whole, wish};
+use super::{Kind, Scaled, Scaling, is_owned, outdated, replicas, whole, wish};
 
 /// A LeaderWorkerSet. Its pods carry its name in a label of the project's API (`api/leaderworkerset/v1`).
 pub const SET: Kind = Kind {
@@ -26,11 +26,10 @@ pub const SET: Kind = Kind {
         patch: wish(replicas),
     },
     labels: |scaled| Some(vec![("leaderworkerset.sigs.k8s.io/name".to_owned(), scaled.name.to_owned())]),
-    template: |scaled| Some(template(scaled)),
-    settled: |scaled| {
-        let count = |key: &str| scaled.object["status"][key].as_u64().unwrap_or(0);
-        is_observed(scaled.object) && count("updatedReplicas") == count("replicas")
-    },
+    owns: is_owned,
+    template: |scaled, _| Some(template(scaled)),
+    stuck: |_, _, _| None,
+    unsettled: outdated,
     is_of_service: |_| false,
 };
 

@@ -30,10 +30,14 @@ pub struct Kind {
     pub scaling: fn(&Scaled<'_>, u64) -> Scaling,
     /// The labels of its pods; none where they are not chosen by labels alone.
     pub labels: fn(&Scaled<'_>) -> Option<Labels>,
-    /// What its pods are made of; none where only a running pod tells.
-    pub template: fn(&Scaled<'_>) -> Option<Value>,
-    /// Whether its controller has seen the newest wish and holds no pods of an older one.
-    pub settled: fn(&Scaled<'_>) -> bool,
+    /// Whether a pod with these labels is its own: other objects may choose by the same labels, and a person may set them.
+    pub owns: fn(&Scaled<'_>, pod: &Value) -> bool,
+    /// What its pods are made of, for a worker while so many pods stay; none where only a running pod tells.
+    pub template: fn(&Scaled<'_>, kept: u64) -> Option<Value>,
+    /// Why its pods cannot get new arguments while so many stay and it goes back to its scale; none where they can.
+    pub stuck: fn(&Scaled<'_>, kept: u64, original: u64) -> Option<String>,
+    /// What its controller has still to do: it has not seen the newest wish, or holds pods of an older one.
+    pub unsettled: fn(&Scaled<'_>) -> Option<String>,
     /// Whether a variable of its pods belongs to the service and must not reach a worker.
     pub is_of_service: fn(variable: &str) -> bool,
 }
@@ -80,8 +84,40 @@ fn wish(replicas: u64) -> Patch {
     Patch::Merge(serde_json::json!({"spec": {"replicas": replicas}}))
 }
 
-/// Whether the controller has seen the newest version of an object.
-fn is_observed(object: &Value) -> bool {
+/// The controller that owns an object.
+pub fn controller(object: &Value) -> Option<&Value> {
+    object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
+}
+
+/// Whether an object itself is the controller of a pod.
+fn owns_itself(scaled: &Scaled<'_>, pod: &Value) -> bool {
+    controller(pod).is_some_and(|owner| owner["uid"] == scaled.object["metadata"]["uid"])
+}
+
+/// Whether anything is the controller of a pod: where an operator's labels hold the object's own name, what is between them does not count.
+fn is_owned(_: &Scaled<'_>, pod: &Value) -> bool {
+    controller(pod).is_some()
+}
+
+/// That the controller has not seen the newest version of an object, if so.
+fn unobserved(object: &Value) -> Option<String> {
     let generation = object["metadata"]["generation"].as_i64();
-    object["status"]["observedGeneration"].as_i64().is_none_or(|seen| Some(seen) >= generation)
+    let seen = object["status"]["observedGeneration"].as_i64().is_none_or(|seen| Some(seen) >= generation);
+    (!seen).then(|| "its controller has not seen its newest version yet".to_owned())
+}
+
+/// That some pods are of an older version, for objects that count theirs in `status.replicas` and `status.updatedReplicas`.
+fn outdated(scaled: &Scaled<'_>) -> Option<String> {
+    let count = |key: &str| scaled.object["status"][key].as_u64().unwrap_or(0);
+    let (updated, all) = (count("updatedReplicas"), count("replicas"));
+    let says = || {
+        let by_hand = scaled.object["spec"]["updateStrategy"]["type"] == "OnDelete";
+        let how = if by_hand {
+            "with the strategy OnDelete, they stay until somebody deletes them"
+        } else {
+            "a rollout is under way"
+        };
+        format!("{updated} of its {all} pods have its newest template ({how})")
+    };
+    unobserved(scaled.object).or_else(|| (updated != all).then(says))
 }

@@ -1,0 +1,121 @@
+//! What stays of a run in the cluster: its outcome, and who asked for it, so that what was asked for once is not done twice.
+
+use serde_json::{Value, json};
+
+use super::api::{Cluster, ClusterError, Patch};
+use super::borrow::{CORE, outcome_name};
+use super::coordinate::{Done, Request, config_map};
+use super::follow::Ended;
+use super::target::{Borrowed, RUN};
+use crate::printable::read_json;
+use crate::report::{Outcome, outcome_json};
+
+/// The annotation of the outcome's ConfigMap that says who asked for the newest run.
+const ASKED: &str = "autotune/asked-by";
+/// The annotation that names that run.
+const ASKED_RUN: &str = "autotune/asked-run";
+/// The annotation that says that it came to its end, and why, where it found nothing.
+const ENDED: &str = "autotune/ended";
+
+/// What is known of the run that the same coordinator was asked for before it died.
+pub struct Record {
+    /// The run, whose journal's folder is called after it.
+    pub run: String,
+    outcome: Option<Outcome>,
+    because: Option<String>,
+}
+
+impl Record {
+    /// How the run ended, if it did. One that found something and `is_borrowed` no more was killed between the two.
+    pub fn ended(&self, is_borrowed: bool) -> Option<Ended> {
+        let found = self.outcome.is_some() && !is_borrowed;
+        if self.because.is_none() && !found {
+            return None;
+        }
+        Some(Ended { outcome: self.outcome.clone(), because: self.because.clone().unwrap_or_default() })
+    }
+}
+
+/// What the one who asks was told before; nothing where it asks for the first time.
+///
+/// # Errors
+/// Those of the server.
+pub async fn record(cluster: &Cluster, request: &Request) -> Result<Option<Record>, ClusterError> {
+    let Some(once) = &request.once else { return Ok(None) };
+    let kept = cluster.find(CORE, "configmaps", &outcome_name(&request.which.name)).await?.unwrap_or_default();
+    let note = |key: &str| kept["metadata"]["annotations"][key].as_str();
+    let Some(run) = note(ASKED_RUN).filter(|_| note(ASKED) == Some(once.as_str())) else { return Ok(None) };
+    let outcome = outcome_of(&kept, run);
+    Ok(Some(Record { run: run.to_owned(), outcome, because: note(ENDED).map(str::to_owned) }))
+}
+
+/// Notes who asks for a run that begins.
+///
+/// # Errors
+/// Those of the server.
+pub async fn begin(cluster: &Cluster, request: &Request, borrowed: &Borrowed) -> Result<(), ClusterError> {
+    let Some(once) = &request.once else { return Ok(()) };
+    let notes = json!({ASKED: once, ASKED_RUN: borrowed.run, ENDED: null});
+    put(cluster, request, borrowed, json!({"metadata": {"annotations": notes}})).await
+}
+
+/// Notes that a run came to its end. What a second attempt may mend is no end: a server that was away, a coordinator that was stopped.
+pub async fn end(cluster: &Cluster, request: &Request, done: &Result<Done, ClusterError>) {
+    let because = match done {
+        Ok(done) => done.ended.because.clone(),
+        Err(ClusterError::Wrong(why)) => why.clone(),
+        Err(_) => return,
+    };
+    if request.once.is_some() {
+        let name = outcome_name(&request.which.name);
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {ENDED: because}}}));
+        if let Err(error) = cluster.patch(CORE, "configmaps", &name, &patch).await {
+            cluster.tell(&format!("ConfigMap {name} does not say that this run has ended: {error}"));
+        }
+    }
+}
+
+/// Leaves the outcome in the cluster, for whoever reads it after this coordinator's pod is gone; in our log where the cluster takes it not.
+pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borrowed, outcome: &Outcome) {
+    let name = outcome_name(&request.which.name);
+    let fields = json!({
+        "metadata": {"annotations": {RUN: borrowed.run}},
+        "data": {"outcome.json": outcome_json(outcome)},
+    });
+    match put(cluster, request, borrowed, fields).await {
+        Ok(()) => cluster.tell(&format!("the outcome is in ConfigMap {name}")),
+        Err(error) => cluster.tell(&format!(
+            "the outcome is not in ConfigMap {name} ({error}); it is in --out, and here: {}",
+            serde_json::to_string(outcome).unwrap_or_default()
+        )),
+    }
+}
+
+/// The outcome of this run, if it was kept.
+///
+/// # Errors
+/// Those of the server.
+pub async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
+    let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
+    Ok(kept.and_then(|kept| outcome_of(&kept, run)))
+}
+
+fn outcome_of(kept: &Value, run: &str) -> Option<Outcome> {
+    let is_its = kept["metadata"]["annotations"][RUN] == run;
+    read_json(kept["data"]["outcome.json"].as_str().filter(|_| is_its)?.as_bytes()).ok()
+}
+
+/// Changes the ConfigMap of the outcome, or makes it: at no moment it is without the last one.
+async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, fields: Value) -> Result<(), ClusterError> {
+    let name = outcome_name(&request.which.name);
+    match cluster.patch(CORE, "configmaps", &name, &Patch::Merge(fields.clone())).await {
+        Err(error) if error.is_not_found() => {
+            let mut object = config_map(&name, request, borrowed, fields["data"].clone());
+            let notes = fields["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            // A note that is to be taken away is none of a new object.
+            object["metadata"]["annotations"] = notes.into_iter().filter(|(_, note)| !note.is_null()).collect();
+            cluster.create(CORE, "configmaps", &object).await.map(drop)
+        }
+        done => done.map(drop),
+    }
+}

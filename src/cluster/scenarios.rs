@@ -1,0 +1,508 @@
+//! Whole runs over a cluster in memory ([`super::world`]): what is called, what is said, and that the scale is right at the end.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::api::{Cluster, ClusterError};
+use super::borrow::{outcome_name, own_name};
+use super::coordinate::{Arguments, Done, Request, plan, restore, run, serves_again};
+use super::kinds::KINDS;
+use super::target::Which;
+use super::worker::Order;
+use super::world::{Fault, World};
+use crate::clock;
+use crate::digest::sha256;
+use crate::report::Outcome;
+
+fn request(kind: &str, name: &str) -> Request {
+    let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap();
+    Request {
+        order: Order {
+            name: own_name(name),
+            files: vec![("space.toml".into(), "space.toml".into())],
+            workers: 1,
+            container: None,
+            run: "20261122-100000".into(),
+            image: "autotune:1".into(),
+            claim: None,
+            deadline_seconds: 7_200,
+            words: Vec::new(),
+        },
+        which: Which { kind, name: name.to_owned(), part: None },
+        files: [("space.toml".to_owned(), "[slo]".to_owned())].into(),
+        holder: "us".into(),
+        keep: 0,
+        apply: None,
+        patience: Duration::from_secs(600),
+        once: None,
+        found: Arc::new(|_| {}),
+    }
+}
+
+/// A Deployment or StatefulSet of one engine a pod.
+fn target(kind: &str, name: &str, replicas: u64) -> Value {
+    let engine = json!({
+        "name": "engine", "image": "vllm:1", "command": ["vllm", "serve", "m"], "args": ["--max-num-seqs", "8"],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [engine]}},
+        },
+    })
+}
+
+fn outcome(status: &str) -> String {
+    let best = json!({
+        "parameters": {"max-num-seqs": 64}, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null,
+    });
+    json!({
+        "version": 1, "status": status, "because": "the budget ended", "simulated": false, "model": null, "engine_version": null, "gpus": [],
+        "space_file": "q.toml", "seed": 1, "baseline": null, "best": best, "gain": null, "left_out": [],
+        "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0},
+    })
+    .to_string()
+}
+
+type Shared = Arc<Mutex<World>>;
+
+/// A cluster with so many GPUs and this target, whose worker certifies an answer.
+fn bed(gpus: usize, plural: &str, object: Value) -> (Cluster, Shared) {
+    let (cluster, world) = World::new(gpus);
+    {
+        let mut world = world.lock().unwrap();
+        world.put(plural, object);
+        world.worker = (0, outcome("certified"));
+    }
+    (cluster, world)
+}
+
+fn chat() -> (Cluster, Shared) {
+    bed(1, "deployments", target("Deployment", "chat", 1))
+}
+
+async fn whole(cluster: &Cluster, request: &Request) -> Result<Done, ClusterError> {
+    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    let plan = plan(cluster, request, &session).await?;
+    run(cluster, &plan, request, std::future::pending()).await
+}
+
+/// What a run that must not begin says, with nothing touched.
+async fn refused(cluster: &Cluster, world: &Shared, request: &Request) -> String {
+    let said = whole(cluster, request).await.err().expect("it is refused").to_string();
+    assert!(world.lock().unwrap().writes.is_empty(), "nothing is touched: {:?}", world.lock().unwrap().writes);
+    said
+}
+
+fn scale(world: &Shared, path: &str) -> u64 {
+    world.lock().unwrap().objects[path]["spec"]["replicas"].as_u64().unwrap()
+}
+
+fn said(world: &Shared, words: &str) -> bool {
+    world.lock().unwrap().said.iter().any(|said| said.contains(words))
+}
+
+/// What of a run is left, but for its outcome.
+fn left(world: &Shared, path: &str) -> Vec<String> {
+    let world = world.lock().unwrap();
+    let ours = |path: &&String| {
+        ["jobs/", "configmaps/", "leases/"].iter().any(|kind| path.starts_with(kind)) && !path.ends_with("-outcome")
+    };
+    let notes = world.objects[path]["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let notes = notes
+        .into_iter()
+        .map(|(key, _)| key)
+        .filter(|key| ["autotune/original-replicas", "autotune/run"].contains(&&**key));
+    world.objects.keys().filter(ours).cloned().chain(notes).collect()
+}
+
+/// Makes this happen once, before the first call whose method and address hold these words.
+fn at(world: &Shared, words: &'static str, mut happens: impl FnMut(&mut World) -> Option<Fault> + Send + 'static) {
+    let mut done = false;
+    world.lock().unwrap().before = Some(Box::new(move |world, _, call| {
+        if done || !call.contains(words) {
+            return None;
+        }
+        done = true;
+        happens(world)
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gpu_is_borrowed_and_given_back() {
+    let (cluster, world) = chat();
+    let done = whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    assert!(done.ended.outcome.is_some() && done.arguments == Arguments::Left);
+    assert!(
+        serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap() && said(&world, "serves again")
+    );
+    let wanted = [
+        "POST leases",
+        "DELETE jobs/autotune-chat",
+        "DELETE configmaps/autotune-chat",
+        "POST configmaps",
+        "POST jobs",
+        "PATCH deployments/chat",
+        "PATCH deployments/chat/scale",
+        "PATCH jobs/autotune-chat",
+        "PATCH configmaps/autotune-chat-outcome",
+        "POST configmaps",
+        "PUT leases/autotune-chat",
+        "DELETE jobs/autotune-chat",
+        "PATCH deployments/chat/scale",
+        "DELETE configmaps/autotune-chat",
+        "PATCH deployments/chat",
+        "DELETE leases/autotune-chat",
+    ];
+    // The lease is renewed by the clock.
+    let mut writes = world.lock().unwrap().writes.clone();
+    writes.dedup();
+    assert_eq!(writes, wanted);
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn certified_arguments_are_applied_and_proved() {
+    let (cluster, world) = chat();
+    let done = whole(&cluster, &Request { apply: Some(false), ..request("Deployment", "chat") }).await.unwrap();
+    assert_eq!(done.arguments, Arguments::Applied);
+    let engine = world.lock().unwrap().objects["deployments/chat"]["spec"]["template"]["spec"]["containers"][0].clone();
+    assert_eq!((&engine["image"], &engine["args"][1]), (&"vllm:1".into(), &"64".into()));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_that_deletes_the_claims_of_pods_that_go_is_refused() {
+    let mut set = target("StatefulSet", "db", 1);
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "cache"}}]);
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenScaled": "Delete"});
+    let (cluster, world) = bed(1, "statefulsets", set);
+    let says = refused(&cluster, &world, &request("StatefulSet", "db")).await;
+    assert!(says.contains("StatefulSet db deletes the claims") && says.contains("to Retain"), "{says}");
+    world
+        .lock()
+        .unwrap()
+        .edit("statefulsets/db", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}}}));
+    whole(&cluster, &request("StatefulSet", "db")).await.unwrap();
+    assert_eq!(scale(&world, "statefulsets/db"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_not_asked_for_again() {
+    let ours = || Request { once: Some("job-1".into()), ..request("Deployment", "chat") };
+    for (code, words) in
+        [(0, outcome("certified")), (6, outcome("uncertified")), (4, "the engine never started".to_owned())]
+    {
+        let (cluster, world) = chat();
+        world.lock().unwrap().worker = (code, words);
+        let first = whole(&cluster, &ours()).await.unwrap().ended;
+        world.lock().unwrap().writes.clear();
+        let again = whole(&cluster, &ours()).await.unwrap().ended;
+        assert_eq!(again, first, "{code}");
+        assert_eq!(world.lock().unwrap().writes, Vec::<String>::new(), "{code}");
+        assert!(said(&world, "is not begun again"));
+        // Another Job asks for another run.
+        let other = Request { once: Some("job-2".into()), ..ours() };
+        whole(&cluster, &other).await.unwrap();
+        assert!(world.lock().unwrap().writes.contains(&"PATCH deployments/chat/scale".to_owned()));
+        assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_that_was_stopped_goes_on_in_the_same_folder() {
+    let (cluster, world) = chat();
+    let first = Request { once: Some("job-1".into()), ..request("Deployment", "chat") };
+    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    let planned = plan(&cluster, &first, &session).await.unwrap();
+    let stopped = run(&cluster, &planned, &first, tokio::time::sleep(Duration::from_secs(1))).await;
+    assert!(matches!(stopped, Err(ClusterError::Stopped)));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+    let mut second = Request { once: Some("job-1".into()), ..request("Deployment", "chat") };
+    second.order.run = "20261122-110000".into();
+    let planned = plan(&cluster, &second, &session).await.unwrap();
+    assert_eq!(planned.borrowed.run, "20261122-100000");
+    assert!(planned.job.unwrap().to_string().contains("/autotune/results/20261122-100000"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_targets_with_the_same_beginning_share_nothing() {
+    let long = "llama-3-1-70b-instruct-fp8-with-a-long-context-window";
+    let (one, two) = (format!("{long}-eu"), format!("{long}-us"));
+    let (cluster, world) = bed(2, "deployments", target("Deployment", &one, 1));
+    world.lock().unwrap().put("deployments", target("Deployment", &two, 1));
+    let (first, second) = (request("Deployment", &one), request("Deployment", &two));
+    let (first, second) = tokio::join!(whole(&cluster, &first), whole(&cluster, &second));
+    assert!(first.unwrap().ended.outcome.is_some() && second.unwrap().ended.outcome.is_some());
+    for name in [one, two] {
+        assert_eq!(scale(&world, &format!("deployments/{name}")), 1);
+        assert!(world.lock().unwrap().objects.contains_key(&format!("configmaps/{}", outcome_name(&name))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn targets_that_are_not_settled_are_refused() {
+    let (cluster, world) = bed(1, "deployments", target("Deployment", "chat", 2));
+    let says = refused(&cluster, &world, &request("Deployment", "chat")).await;
+    assert!(says.contains("is not settled: 1 of 2 pods are ready"), "{says}");
+    // A new pod that cannot be scheduled beside the old one, which serves.
+    let (cluster, world) = chat();
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"held": 0}}));
+    let says = refused(&cluster, &world, &request("Deployment", "chat")).await;
+    assert!(says.contains("0 of its 1 pods have its newest template (a rollout is under way)"), "{says}");
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"held": null, "paused": true}}));
+    let says = refused(&cluster, &world, &request("Deployment", "chat")).await;
+    assert!(says.contains("is paused (spec.paused)") && says.contains("rollout resume"), "{says}");
+    let mut set = target("StatefulSet", "db", 1);
+    set["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
+    set["spec"]["held"] = 0.into();
+    let (cluster, world) = bed(1, "statefulsets", set);
+    let says = refused(&cluster, &world, &request("StatefulSet", "db")).await;
+    assert!(says.contains("OnDelete, they stay until somebody deletes them"), "{says}");
+}
+
+/// A canary whose labels hold the target's, and a pod that somebody made with the target's labels.
+#[tokio::test(start_paused = true)]
+async fn pods_of_others_with_the_same_labels_are_not_waited_for() {
+    let (cluster, world) = bed(2, "deployments", target("Deployment", "chat", 1));
+    {
+        let mut canary = target("Deployment", "chat-canary", 1);
+        canary["spec"]["template"]["metadata"]["labels"] = json!({"app": "chat", "track": "canary"});
+        let mut world = world.lock().unwrap();
+        world.put("deployments", canary);
+        let debug = json!({"metadata": {"name": "debug", "labels": {"app": "chat"}}, "spec": {}, "status": {"phase": "Pending"}});
+        world.put("pods", debug);
+    }
+    let begun = clock::ticks();
+    whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    assert!(serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(scale(&world, "deployments/chat"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_scale_comes_back_without_the_note_and_with_an_emptied_lease() {
+    let unnoted = json!({"metadata": {"annotations": {"autotune/original-replicas": null, "autotune/run": null, "autotune/kept-replicas": null}}});
+    for apply in [None, Some(false)] {
+        let (cluster, world) = bed(2, "deployments", target("Deployment", "chat", 2));
+        let patch = unnoted.clone();
+        at(&world, "PATCH /apis/batch", move |world| {
+            world.edit("deployments/chat", patch.clone());
+            world.edit("leases/autotune-chat", json!({"spec": {"holderIdentity": null}}));
+            None
+        });
+        let done = whole(&cluster, &Request { apply, ..request("Deployment", "chat") }).await.unwrap();
+        assert!(apply.is_none() || done.arguments == Arguments::Applied, "{:?}", done.arguments);
+        assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (2, Vec::new()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_at_0_is_not_said_to_serve() {
+    let (cluster, world) = bed(1, "deployments", target("Deployment", "chat", 0));
+    assert!(!serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(said(&world, "does not serve yet: it is scaled to 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_arguments_that_would_wait_for_a_gpu_for_ever_are_refused() {
+    let (cluster, world) = bed(2, "deployments", target("Deployment", "chat", 2));
+    let kept = |apply| Request { keep: 1, apply, ..request("Deployment", "chat") };
+    let says = refused(&cluster, &world, &kept(Some(false))).await;
+    assert!(says.contains("maxUnavailable to 1") && says.contains("--keep-replicas 1"), "{says}");
+    whole(&cluster, &kept(None)).await.unwrap();
+    assert_eq!(scale(&world, "deployments/chat"), 2);
+    world
+        .lock()
+        .unwrap()
+        .edit("deployments/chat", json!({"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}}));
+    assert_eq!(whole(&cluster, &kept(Some(false))).await.unwrap().arguments, Arguments::Applied);
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (2, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_worker_mounts_the_claim_of_a_pod_that_goes() {
+    let mut set = target("StatefulSet", "db", 3);
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "cache"}}]);
+    set["spec"]["ordinals"] = json!({"start": 5});
+    let (cluster, _) = bed(3, "statefulsets", set);
+    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    for (keep, claim) in [(0, "cache-db-5"), (2, "cache-db-7")] {
+        let planned = plan(&cluster, &Request { keep, ..request("StatefulSet", "db") }, &session).await.unwrap();
+        let volumes = planned.job.unwrap()["spec"]["template"]["spec"]["volumes"].to_string();
+        assert!(volumes.contains(&format!("\"claimName\":\"{claim}\"")), "{volumes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_refused_for_a_while_lose_no_service() {
+    let (cluster, world) = chat();
+    let mut refusals = 20;
+    world.lock().unwrap().before = Some(Box::new(move |world, _, _| {
+        let borrowed = world.objects["deployments/chat"]["spec"]["replicas"] == 0;
+        refusals -= i32::from(borrowed && refusals > 0);
+        (borrowed && refusals > 0).then_some(Fault::Refused(401))
+    }));
+    whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    assert!(said(&world, "make the service account or the token again") && said(&world, "is back"));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_does_not_keep_the_outcome() {
+    let (cluster, world) = chat();
+    world.lock().unwrap().sidecar = true;
+    let done = whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    assert!(done.ended.outcome.is_some());
+    world.lock().unwrap().worker = (137, "killed".to_owned());
+    let done = whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    assert!(
+        done.ended.because.contains("ended with code 137") && done.ended.because.contains("killed"),
+        "{}",
+        done.ended.because
+    );
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_the_cluster_does_not_take_is_in_the_log_and_in_the_folder() {
+    let (cluster, world) = chat();
+    at(&world, "PATCH /api/v1/namespaces/default/configmaps/autotune-chat-outcome", |_| Some(Fault::Refused(403)));
+    let kept: Arc<Mutex<Option<Outcome>>> = Arc::default();
+    let keep = Arc::clone(&kept);
+    let ours =
+        Request { found: Arc::new(move |o| *keep.lock().unwrap() = Some(o.clone())), ..request("Deployment", "chat") };
+    let done = whole(&cluster, &ours).await.unwrap();
+    assert_eq!(*kept.lock().unwrap(), done.ended.outcome);
+    assert!(said(&world, "it is in --out, and here: {") && said(&world, "max-num-seqs"));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_worker_is_placed_and_asked_for_before_the_service_goes() {
+    let (cluster, world) = chat();
+    let ours = || Request {
+        order: Order { claim: Some("results".into()), ..request("Deployment", "chat").order },
+        ..request("Deployment", "chat")
+    };
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(says.contains("there is no PersistentVolumeClaim results"), "{says}");
+    world.lock().unwrap().put("persistentvolumeclaims", json!({"metadata": {"name": "results"}}));
+    at(&world, "pods?fieldManager=autotune&dryRun=All", |_| Some(Fault::Refused(403)));
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(says.contains("the worker's pod would be refused: a fault of the test; nothing was touched"), "{says}");
+    let proxy = json!({"name": "proxy", "image": "p"});
+    let sidecar = json!({"name": "log", "image": "l", "restartPolicy": "Always"});
+    let mut object = target("Deployment", "chat", 1);
+    let pod = &mut object["spec"]["template"]["spec"];
+    pod["initContainers"] = json!([sidecar]);
+    pod["containers"].as_array_mut().unwrap().push(proxy);
+    let labelled = json!({"matchExpressions": [{"key": "gpu", "operator": "Exists"}]});
+    pod["affinity"] =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [labelled]}}});
+    let (cluster, world) = bed(1, "deployments", object);
+    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    let job = plan(&cluster, &request("Deployment", "chat"), &session).await.unwrap().job.unwrap();
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(pod["initContainers"][1], sidecar);
+    assert!(
+        said(&world, "without the containers proxy") && said(&world, "the worker runs where the target does: on gpu-1")
+    );
+    let term =
+        &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0];
+    let here = json!([{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]);
+    assert_eq!((&term["matchFields"], &term["matchExpressions"]), (&here, &labelled["matchExpressions"]));
+}
+
+/// What may happen at any call: by the API server, by somebody else, to the coordinator.
+fn accident(kind: usize, world: &mut World, after: usize, killed: &Notify) -> Option<Fault> {
+    let chat = "deployments/chat";
+    let note = json!({"autotune/original-replicas": null, "autotune/run": null, "autotune/kept-replicas": null});
+    let lease = "leases/autotune-chat";
+    let once = |fault| (after == 0).then_some(fault);
+    match (kind, after) {
+        (0, _) => return once(Fault::Refused(403)),
+        (1, _) => return once(Fault::Refused(409)),
+        (2, _) => return once(Fault::Unheard),
+        (3, 0..5) => return Some(Fault::Refused(500)),
+        (4, 0..30) => return Some(Fault::Refused(401)),
+        (5, _) => return Some(Fault::Refused(503)),
+        (6, 0..3) => return Some(Fault::Unheard),
+        (7, 0) => world.edit(chat, json!({"spec": {"replicas": 0}})),
+        (8, 0) => world.edit(chat, json!({"spec": {"replicas": 2}})),
+        (9, 0) => world.edit(chat, json!({"metadata": {"annotations": note}})),
+        (10, 0) => world.edit(chat, json!({"spec": {"template": {"spec": {"edited": true}}}})),
+        (11, 0) => world.remove("jobs/autotune-chat"),
+        (12, 0) => world.remove("configmaps/autotune-chat"),
+        (13, 0) => world.remove(lease),
+        (14, 0) => world.edit(lease, json!({"spec": {"holderIdentity": ""}})),
+        (15, 0) => world.edit(lease, json!({"spec": {"holderIdentity": "another"}})),
+        (16, 0) => world.remove("pods/autotune-chat-0"),
+        (17, 0) => killed.notify_one(),
+        _ => {}
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_200_random_accidents_the_scale_is_right_or_restore_makes_it_so() {
+    let (mut accidents, mut restored) = (0, 0);
+    for seed in 0..200_u64 {
+        let draws = sha256(&seed.to_le_bytes());
+        let draw =
+            |place: usize, count: usize| usize::from_str_radix(&draws[4 * place..4 * place + 4], 16).unwrap() % count;
+        let (kind, number, apply) = (draw(0, 18), 1 + draw(1, 90), draw(2, 2) == 1);
+        let (cluster, world) = chat();
+        let killing = Arc::new(Notify::new());
+        let kill = Arc::clone(&killing);
+        let happened = Arc::new(Mutex::new(false));
+        let happens = Arc::clone(&happened);
+        world.lock().unwrap().before = Some(Box::new(move |world, call, _| {
+            let after = call.checked_sub(number)?;
+            *happens.lock().unwrap() = true;
+            accident(kind, world, after, &kill)
+        }));
+        let ours = Request { apply: apply.then_some(false), ..request("Deployment", "chat") };
+        let ended = tokio::select! {
+            biased;
+            () = killing.notified() => None,
+            ended = whole(&cluster, &ours) => Some(ended),
+        };
+        accidents += usize::from(*happened.lock().unwrap());
+        let what = format!("seed {seed}: accident {kind} at call {number}, apply {apply}");
+        let is_right = || match kind {
+            // Somebody else's wish counts where it came last.
+            7 => [0, 1].contains(&scale(&world, "deployments/chat")),
+            8 => [1, 2].contains(&scale(&world, "deployments/chat")),
+            _ => scale(&world, "deployments/chat") == 1,
+        };
+        let says = match &ended {
+            None => "killed".to_owned(),
+            Some(Ok(_)) => String::new(),
+            Some(Err(error)) => error.to_string(),
+        };
+        // Whoever was killed says nothing; everybody else says it where something is left to do.
+        let is_told = says == "killed" || says.contains("autotune restore --deployment chat -n default");
+        let by_another = kind == 15 && says.contains("has taken over");
+        if is_told || by_another {
+            restored += 1;
+            world.lock().unwrap().before = None;
+            let holder = if by_another { "another" } else { "somebody" };
+            restore(&cluster, &ours.which, holder).await.unwrap();
+            assert_eq!(left(&world, "deployments/chat"), Vec::<String>::new(), "{what}: {says}");
+        }
+        assert!(
+            is_right(),
+            "{what}: {} pods; {says}; {:#?}",
+            scale(&world, "deployments/chat"),
+            world.lock().unwrap().said
+        );
+    }
+    assert!(accidents > 100 && restored > 10, "{accidents} accidents, {restored} restored");
+}
