@@ -45,6 +45,8 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Write the winning arguments into your own manifest, and change nothing else
     Export(Box<ExportArgs>),
+    /// Write report.html and report.md of a run anew, from its journal and requests
+    Report(ReportArgs),
     /// Tune in a cluster: borrow the GPU of a Deployment, and give it back
     #[command(subcommand)]
     Job(JobCommand),
@@ -131,6 +133,14 @@ pub struct RehearseArgs {
     /// Print everything as JSON, every session included
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which run to report.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The folder of a run
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// The flags of an export.

@@ -8,6 +8,7 @@ mod job;
 mod lead;
 mod lend;
 mod rehearse;
+mod report;
 mod run;
 mod stop;
 
@@ -86,6 +87,7 @@ pub fn main() -> u8 {
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),
+        Some(Command::Report(args)) => report::report(&args.folder),
         Some(Command::Job(JobCommand::Run(args))) => job::run(&args),
         Some(Command::Job(JobCommand::Render(args))) => job::render(&args),
         Some(Command::Restore(args)) => job::restore(&args),

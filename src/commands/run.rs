@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::lead::{Crew, rigs, token};
 use super::lend::lend;
+use super::report::beside;
 use super::stop::{PATIENCE, Stop};
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
@@ -122,6 +123,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         }
         Ended::Interrupted => {
             report::write(&out, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+            beside(&out, &journal);
             complain(&format!(
                 "interrupted; the engine is stopped. To continue:\n  {}",
                 resume_command(&space, &out, &args)
@@ -199,6 +201,7 @@ async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
     if let Some(journal) = &kept {
         clean_up(journal).await;
         drop(report::write(&out, journal));
+        beside(&out, journal);
     }
     complain(&format!("interrupted while computing; the engine is ended. To continue:\n  {resume}"));
     #[expect(clippy::exit, reason = "the session's thread computes, and returns from nothing")]
@@ -217,6 +220,7 @@ async fn clean_up(journal: &Journal) -> usize {
 
 fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+    beside(out, journal);
     let outcome = report::outcome(journal);
     if let Some(log) = &args.termination_log {
         std::fs::write(log, report::last_words(&outcome))

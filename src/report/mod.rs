@@ -1,8 +1,11 @@
-//! What people and scripts read: of a session, made from its journal alone; of a benchmark, from its records; of a rehearsal, from what it
+//! What people and scripts read: of a session, made from its journal and its requests; of a benchmark, from its records; of a rehearsal, from what it
 //! simulated; of a calibration, from what it fitted.
 
 pub mod bench;
 mod calibration;
+mod data;
+mod html;
+mod markdown;
 mod outcome;
 mod rehearsal;
 mod summary;
@@ -41,6 +44,18 @@ pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
         replace(&folder.join("args.txt"), args_txt(&best.arguments).as_bytes())?;
     }
     Ok(())
+}
+
+/// Writes `report.html` and `report.md` beside the journal, from it and the requests that lie there.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_report(folder: &Path, journal: &Journal) -> Result<[PathBuf; 2], ReportError> {
+    let data = data::ReportData::new(journal, folder);
+    let paths = [folder.join("report.html"), folder.join("report.md")];
+    replace(&paths[0], html::page(&data).as_bytes())?;
+    replace(&paths[1], markdown::markdown(&data).as_bytes())?;
+    Ok(paths)
 }
 
 /// The winning flags, one a line with its value, ready to paste behind the engine's command in a shell.

@@ -22,8 +22,7 @@ const LAST_LINES: usize = 10;
 /// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
 pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     let mut text = format!("\n{}\n{}", wrapped(&source(outcome), ""), wrapped(&headline(outcome), ""));
-    let columns = columns(outcome);
-    for part in [table(outcome, &columns, verbose), parameters(outcome)] {
+    for part in [table(outcome, verbose), parameters(outcome)] {
         if !part.is_empty() {
             text += "\n";
             text += &part;
@@ -54,9 +53,12 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
         &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
         "  ",
     );
-    text += &next(outcome, folder);
+    if let Some((what, command)) = next(outcome, folder) {
+        text += &format!("Next: {what}\n  {command}\n");
+    }
     // Of a run in a cluster, only the outcome comes back.
-    let files = ["args.txt", "report.html", "outcome.json", "trials.csv", "journal.jsonl", "requests/", "trials/"];
+    let files =
+        ["args.txt", "report.html", "report.md", "outcome.json", "trials.csv", "journal.jsonl", "requests/", "trials/"];
     let there: Vec<&str> = files.into_iter().filter(|file| folder.join(file).exists()).collect();
     if !there.is_empty() {
         text += &wrapped(&format!("Files in {}: {}", folder.display(), there.join(", ")), "  ");
@@ -82,7 +84,7 @@ pub fn failed_start(journal: &Journal, folder: &Path) -> String {
 }
 
 /// Whether anything was measured, and on what.
-fn source(outcome: &Outcome) -> String {
+pub(super) fn source(outcome: &Outcome) -> String {
     if outcome.simulated {
         return "Simulated engine: no number is a measurement.".to_owned();
     }
@@ -93,7 +95,7 @@ fn source(outcome: &Outcome) -> String {
 }
 
 /// The answer in a sentence.
-fn headline(outcome: &Outcome) -> String {
+pub(super) fn headline(outcome: &Outcome) -> String {
     let best = outcome.best.as_ref().filter(|_| outcome.status != Status::Interrupted);
     let certified = best.map(|best| best.certified_rate.is_some());
     match (certified, outcome.gain) {
@@ -118,7 +120,7 @@ fn headline(outcome: &Outcome) -> String {
     }
 }
 
-fn interval(from: f64, to: f64) -> String {
+pub(super) fn interval(from: f64, to: f64) -> String {
     format!(" (90 %: {:+.0} to {:+.0} %)", from * 100.0, to * 100.0)
 }
 
@@ -127,22 +129,31 @@ fn ended_early(outcome: &Outcome) -> bool {
     outcome.left_out.iter().any(|what| what.contains("the budget ended"))
 }
 
-fn defaults_win(outcome: &Outcome) -> bool {
+pub(super) fn defaults_win(outcome: &Outcome) -> bool {
     let parameters = |answer: &Option<Answer>| answer.as_ref().map(|answer| answer.parameters.clone());
     outcome.best.is_some() && parameters(&outcome.best) == parameters(&outcome.baseline)
 }
 
 /// The points to show; one where the defaults win.
-fn columns(outcome: &Outcome) -> Vec<(&'static str, &Answer)> {
+pub(super) fn columns(outcome: &Outcome) -> Vec<(&'static str, &Answer)> {
     let tuned = outcome.best.as_ref().filter(|_| !defaults_win(outcome));
     let columns = [("defaults", outcome.baseline.as_ref()), ("tuned", tuned)];
     columns.into_iter().filter_map(|(name, answer)| Some((name, answer?))).collect()
 }
 
-/// Rates, and beside each limit what the probe nearest to the certified rate measured.
-fn table(outcome: &Outcome, columns: &[(&'static str, &Answer)], verbose: bool) -> String {
-    let percent = |share: f64| format!("{:.0} %", (share * 100.0).floor());
-    let mut rows: Vec<(String, Vec<Option<String>>)> = Vec::new();
+/// A share that is never rounded up.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", (share * 100.0).floor())
+}
+
+/// A label, and a cell for each of [`columns`].
+pub(super) type Row = (String, Vec<Option<String>>);
+
+/// Rates, and beside each limit what the probe nearest to the certified rate measured; the first row names the columns. Empty where nothing is
+/// known.
+pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
+    let columns = columns(outcome);
+    let mut rows: Vec<Row> = Vec::new();
     let mut row = |label: &str, cell: &dyn Fn(&Answer) -> Option<String>| {
         rows.push((label.to_owned(), columns.iter().map(|(_, answer)| cell(answer)).collect()));
     };
@@ -169,15 +180,21 @@ fn table(outcome: &Outcome, columns: &[(&'static str, &Answer)], verbose: bool) 
         row("  5-minute windows that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
     }
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
-    if rows.is_empty() {
-        return String::new();
+    if !rows.is_empty() {
+        rows.insert(0, (String::new(), columns.iter().map(|(name, _)| Some((*name).to_owned())).collect()));
     }
-    rows.insert(0, (String::new(), columns.iter().map(|(name, _)| Some((*name).to_owned())).collect()));
+    rows
+}
+
+/// [`rows`] as text.
+fn table(outcome: &Outcome, verbose: bool) -> String {
+    let rows = rows(outcome, verbose);
     let wide = |cells: &mut dyn Iterator<Item = usize>| cells.max().unwrap_or(0);
     let first = wide(&mut rows.iter().map(|(label, _)| label.len()));
     let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "none".to_owned());
-    let others: Vec<usize> =
-        (0..columns.len()).map(|c| wide(&mut rows.iter().map(|(_, cells)| cell(&cells[c]).len()))).collect();
+    let others: Vec<usize> = (0..rows.first().map_or(0, |(_, cells)| cells.len()))
+        .map(|c| wide(&mut rows.iter().map(|(_, cells)| cell(&cells[c]).len())))
+        .collect();
     let mut text = String::new();
     for (label, cells) in &rows {
         let cells: String = cells.iter().zip(&others).map(|(one, width)| format!("   {:>width$}", cell(one))).collect();
@@ -204,33 +221,38 @@ fn unknown(outcome: &Outcome, answer: &Answer) -> String {
 }
 
 /// Each parameter, with its change.
-fn parameters(outcome: &Outcome) -> String {
-    let Some(best) = &outcome.best else { return String::new() };
-    let names = best.parameters.0.keys();
-    let wide = names.clone().map(String::len).max().unwrap_or(0);
+pub(super) fn changes(outcome: &Outcome) -> Vec<(&str, String)> {
+    let Some(best) = &outcome.best else { return Vec::new() };
     let before = |name: &str| outcome.baseline.as_ref().and_then(|baseline| baseline.parameters.get(name));
-    let change = |name: &String| {
+    let change = |name| {
         let now = best.parameters.get(name).map_or(String::new(), Value::to_string);
         let change = match before(name).map(Value::to_string) {
             Some(before) if before == now => now,
             Some(before) => format!("{before} -> {now}"),
             None => format!("the engine's own -> {now}"),
         };
-        format!("  {name:wide$}   {change}\n")
+        (name, change)
     };
-    names.map(change).collect()
+    best.parameters.0.keys().map(|name| change(name.as_str())).collect()
 }
 
-/// What to do with the answer.
-fn next(outcome: &Outcome, folder: &Path) -> String {
+/// [`changes`] as text.
+fn parameters(outcome: &Outcome) -> String {
+    let changes = changes(outcome);
+    let wide = changes.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    changes.iter().map(|(name, change)| format!("  {name:wide$}   {change}\n")).collect()
+}
+
+/// What to do with the answer, and the command that does it.
+pub(super) fn next(outcome: &Outcome, folder: &Path) -> Option<(&'static str, String)> {
     let folder = shell_quoted(&folder.display().to_string());
     let export = format!("autotune export --outcome {folder} --manifest deployment.yaml --form diff");
     let again = format!("autotune --space {} --out {folder}", shell_quoted(&outcome.space_file));
-    let (what, command) = match outcome.status {
+    Some(match outcome.status {
         Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
             ("try what was left out, with a larger budget", format!("{again} --fresh --budget TIME"))
         }
-        Status::Certified if defaults_win(outcome) => return String::new(),
+        Status::Certified if defaults_win(outcome) => return None,
         Status::Certified => ("put the arguments into your manifest", export),
         Status::Uncertified if outcome.best.is_some() => {
             ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
@@ -241,8 +263,7 @@ fn next(outcome: &Outcome, folder: &Path) -> String {
         }
         Status::NeverStarted => ("correct the space file or the machine, then", format!("{again} --fresh")),
         Status::Interrupted => ("continue", format!("{again} --resume")),
-    };
-    format!("Next: {what}\n  {command}\n")
+    })
 }
 
 /// The text in lines of [`WIDTH`] columns, those behind the first one indented; a word that is longer has a line of its own.

@@ -55,6 +55,11 @@ impl RateSearch {
         self.kept.map(|(rate, _)| Rate(rate))
     }
 
+    /// The lowest rate that was not.
+    pub fn broken(&self) -> Option<Rate> {
+        self.broken.map(|(rate, _)| Rate(rate))
+    }
+
     pub fn next(&self) -> NextRate {
         match (self.kept, self.broken) {
             (None, None) => NextRate::Try(Rate(self.first)),

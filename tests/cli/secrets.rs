@@ -72,7 +72,7 @@ fn command(bench: &Workbench, arguments: &[&str]) -> Command {
     command
 }
 
-const SHARED: [&str; 3] = ["outcome.json", "trials.csv", "args.txt"];
+const SHARED: [&str; 5] = ["report.html", "report.md", "outcome.json", "trials.csv", "args.txt"];
 
 #[test]
 fn nothing_that_a_session_leaves_behind_holds_a_secret_or_is_anybodys_to_read() {

@@ -29,10 +29,23 @@ fn a_session_ends_with_an_answer_and_asking_again_costs_nothing() {
         }
     }
     bench.assert_nothing_left();
+    let page = std::fs::read_to_string(bench.path("out/report.html")).unwrap();
+    assert!(page.contains("Simulated engine: no number is a measurement.") && page.ends_with("</html>\n"));
+    assert!(said(&run).contains("report.html"));
+    std::fs::remove_file(bench.path("out/report.html")).unwrap();
+    let report = Command::new(BINARY).arg("report").arg("out").current_dir(bench.path("")).output().unwrap();
+    assert_eq!(report.status.code(), Some(0), "{}", said(&report));
+    assert!(said(&report).contains("out/report.md"));
+    let again = std::fs::read_to_string(bench.path("out/report.html")).unwrap();
+    assert_eq!(again.len(), page.len(), "the folder holds all that the report needs");
 
+    // A report that cannot be written costs neither the answer nor the exit code.
+    std::fs::remove_file(bench.path("out/report.html")).unwrap();
+    std::fs::create_dir_all(bench.path("out/report.html/full")).unwrap();
     let again = bench.run(&[]);
     assert_eq!(again.status.code(), run.status.code());
     assert!(said(&again).contains("already holds the answer"));
+    assert!(said(&again).contains("warning: no report.html"), "{}", said(&again));
     assert_eq!(bench.outcome().cost.probes as usize, probes);
 
     // Another job in the same folder is refused, and told apart.

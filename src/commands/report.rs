@@ -1,0 +1,32 @@
+//! `autotune report DIR`: the report of a run, made anew from what its folder holds.
+
+use std::path::Path;
+
+use super::{Failed, complain, exit, print};
+use crate::journal::{self, Journal};
+use crate::report;
+
+pub(super) fn report(folder: &Path) -> Result<u8, Failed> {
+    let path = folder.join(journal::FILE);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Failed::usage(format!("error: failed to read {}: {e}; DIR is the folder that a run wrote into", path.display()))
+    })?;
+    let journal = journal::read(&bytes).map_err(|e| Failed::usage(format!("error: {}: {e}", path.display())))?;
+    if journal.header().is_none() {
+        return Err(Failed::usage(format!("error: {} records no run: its first line is no header", path.display())));
+    }
+    let paths = report::write_report(folder, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+    print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
+    Ok(exit::FOUND)
+}
+
+/// Writes the report of a run that ends. The answer is in other files: a report that cannot be written is a warning.
+pub(super) fn beside(folder: &Path, journal: &Journal) {
+    let written = std::panic::catch_unwind(|| report::write_report(folder, journal));
+    let why = match written {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "this is a fault of the program".to_owned(),
+    };
+    complain(&format!("warning: no report.html: {why}; everything else is written"));
+}

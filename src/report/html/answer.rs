@@ -1,0 +1,141 @@
+//! (a) The answer: both points side by side, how sure it is, and what to copy.
+
+use super::chart::{Axis, Chart};
+use super::{escaped, legend, missing, paragraph, table};
+use crate::report::args_txt;
+use crate::report::data::ReportData;
+use crate::report::outcome::Answer;
+use crate::report::summary::{changes, columns, interval, next, percent, rows};
+
+pub(super) fn section(data: &ReportData<'_>) -> String {
+    let outcome = &data.outcome;
+    let columns = columns(outcome);
+    let mut html = String::new();
+    if columns.is_empty() {
+        let (trials, probes) = (data.trials.len(), data.at_rates().count());
+        html += &missing(&format!(
+            "There is no answer yet: {trials} trials and {probes} probes at a rate are recorded, and shown below."
+        ));
+    }
+    html += &tiles(data, &columns);
+    html += &columns
+        .iter()
+        .filter_map(|(name, answer)| sure(name, answer))
+        .map(|says| paragraph(&says))
+        .collect::<String>();
+    html += &rates(data, &columns);
+    html += "<div class=\"pair\">";
+    let rows = rows(outcome, true);
+    if let Some(((_, head), rows)) = rows.split_first() {
+        let cell =
+            |cell: &Option<String>| cell.as_ref().map_or_else(|| "none".to_owned(), |cell| cell.replace("+-", "±"));
+        let with = |label: &str, cells: &[Option<String>]| -> Vec<String> {
+            std::iter::once(label.to_owned()).chain(cells.iter().map(cell)).collect()
+        };
+        let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
+        html += &table(&with("", head), &rows);
+    }
+    let changes = changes(outcome);
+    if !changes.is_empty() {
+        let rows: Vec<Vec<String>> =
+            changes.into_iter().map(|(name, change)| vec![name.to_owned(), change.replace("->", "→")]).collect();
+        html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
+    }
+    html += "</div>";
+    if let Some(best) = &outcome.best {
+        let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
+        html += &format!("<h3>Arguments to copy{certified}</h3><pre>{}</pre>", escaped(&args_txt(&best.arguments)));
+    }
+    if let Some((what, command)) = next(outcome, data.folder) {
+        html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
+    }
+    html
+}
+
+/// The rates and the gain in large digits.
+fn tiles(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
+    let tile = |class: &str, name: &str, number: &str, says: &str| {
+        format!(
+            "<div class=\"tile {class}\"><p>{name}</p><p class=\"number\">{}</p><p>{}</p></div>",
+            escaped(number),
+            escaped(says)
+        )
+    };
+    let mut tiles = String::new();
+    for (name, answer) in columns {
+        let confidence = answer.confidence.map_or(String::new(), |share| format!(", {} sure", percent(share)));
+        let (number, says) = match (answer.certified_rate, answer.estimated_rate) {
+            (Some(rate), _) => (rate.to_string(), format!("certified{confidence}")),
+            (None, Some(rate)) => (format!("about {rate}"), "estimated, not certified".to_owned()),
+            (None, None) => (
+                "no rate".to_owned(),
+                if answer.probes == Some(0) { "not measured" } else { "none that was tried holds" }.to_owned(),
+            ),
+        };
+        tiles += &tile(name, name, &number, &says);
+    }
+    if let (Some(gain), [_, _]) = (data.outcome.gain, columns) {
+        let of = data.outcome.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
+        let says =
+            if of.is_empty() { "no interval is known".to_owned() } else { of.trim_matches([' ', '(', ')']).to_owned() };
+        tiles += &tile("gain", "gain", &format!("{:+.0} %", gain * 100.0), &says);
+    }
+    if tiles.is_empty() { tiles } else { format!("<div class=\"tiles\">{tiles}</div>") }
+}
+
+/// What a certified rate rests on.
+fn sure(name: &str, answer: &Answer) -> Option<String> {
+    let (rate, sure) = (answer.certified_rate?, percent(answer.confidence?));
+    let limit = answer.limit.zip(answer.limit_error).map_or(String::new(), |(limit, error)| {
+        format!(" The limit is estimated at {limit}, with a standard error of {:.1} %.", error * 100.0)
+    });
+    let name = if name == "tuned" { "tuned arguments" } else { name };
+    Some(format!("The {name} keep every promise at {rate}, {sure} sure, on fresh traffic.{limit}"))
+}
+
+/// Certified rates as bars, limits with their errors.
+fn rates(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
+    let range = |answer: &Answer| {
+        let (limit, width) = (answer.limit?.0, (1.645 * answer.limit_error?).exp());
+        Some((limit, limit / width, limit * width))
+    };
+    let all = columns.iter().flat_map(|(_, a)| [a.certified_rate.map(|r| r.0), range(a).map(|(_, _, high)| high)]);
+    let highest = all.flatten().fold(0.0, f64::max);
+    if highest <= 0.0 {
+        return String::new();
+    }
+    let names: Vec<String> = columns.iter().rev().map(|(name, _)| (*name).to_owned()).collect();
+    let x = Axis::between("requests per second", 0.0, highest * 1.12);
+    let mut chart =
+        Chart::new("Certified rates and limits", x, Axis::words("", &names), 60.0 + 42.0 * names.len() as f64).wide();
+    for (place, (name, answer)) in columns.iter().rev().enumerate() {
+        let y = place as f64;
+        if let Some(rate) = answer.certified_rate {
+            chart.area(
+                (0.0, y - 0.3),
+                (rate.0, y + 0.3),
+                &format!("fill {name}"),
+                &format!("{name}: {rate} certified"),
+            );
+        }
+        if let Some((limit, low, high)) = range(answer) {
+            chart.spread((low, high), y, "ink");
+            chart.mark(
+                (limit, y),
+                0.0,
+                super::shape(crate::report::data::Whose::Other),
+                "ink full",
+                &format!("limit {limit:.4} req/s"),
+            );
+        }
+    }
+    let key = legend(
+        data,
+        &[
+            ("fill defaults", super::BOX, "defaults, certified"),
+            ("fill tuned", super::BOX, "tuned, certified"),
+            ("ink full", super::CIRCLE, "limit, with its 90 % interval"),
+        ],
+    );
+    format!("{key}<div class=\"scroll narrow\">{}</div>", chart.svg())
+}

@@ -1,0 +1,155 @@
+//! `report.html`: one file that needs nothing else, answers first and explains after.
+
+mod answer;
+mod certifying;
+mod chart;
+mod evidence;
+mod parameters;
+mod promises;
+mod repeat;
+mod time;
+
+pub(super) use repeat::command as repeat_command;
+
+use super::data::{ReportData, Whose};
+use super::summary::{headline, source};
+use crate::printable::printable;
+use crate::settings::Metric;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page.
+pub(super) fn page(data: &ReportData<'_>) -> String {
+    let sections = [
+        ("answer", "The answer", answer::section(data)),
+        ("promises", "Each promise over the request rate", promises::section(data)),
+        ("parameters", "What each parameter did", parameters::section(data)),
+        ("time", "Where the time went", time::section(data)),
+        ("requests", "The requests behind the answer", certifying::section(data)),
+        ("evidence", "Why believe it", evidence::section(data)),
+        ("repeat", "How to repeat it", repeat::section(data)),
+    ];
+    let links: String = sections.iter().map(|(id, title, _)| format!("<a href=\"#{id}\">{title}</a> ")).collect();
+    let body: String = sections
+        .iter()
+        .map(|(id, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
+        .collect();
+    let (kind, word) = if data.outcome.simulated { ("simulated", "Simulated") } else { ("measured", "Measured") };
+    let badge = if data.outcome.simulated || data.outcome.model.is_some() {
+        format!("<span class=\"badge {kind}\">{word}</span>")
+    } else {
+        String::new()
+    };
+    let (headline, source) = (escaped(&headline(&data.outcome)), source(&data.outcome));
+    // The badge has said it.
+    let source = escaped(source.strip_prefix("Measured: ").unwrap_or(&source));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n\
+         <title>autotune: {headline}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><p class=\"source\">{badge} {source}</p><h1>{headline}</h1></header>\n\
+         <nav>{links}</nav>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+}
+
+/// Text that stays text in HTML, whoever wrote it.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A paragraph.
+fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>", escaped(text))
+}
+
+/// What is not there, and why.
+fn missing(text: &str) -> String {
+    format!("<p class=\"missing\">{}</p>", escaped(text))
+}
+
+fn list(items: &[String]) -> String {
+    let items: String = items.iter().map(|item| format!("<li>{}</li>", escaped(item))).collect();
+    if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+}
+
+/// A table of plain text; the first column names the rows.
+fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let cell = |(i, text): (usize, &String)| match i {
+        0 => format!("<th scope=\"row\">{}</th>", escaped(text)),
+        _ => format!("<td>{}</td>", escaped(text)),
+    };
+    let head: String = head.iter().map(|text| format!("<th scope=\"col\">{}</th>", escaped(text))).collect();
+    let row = |row: &Vec<String>| format!("<tr>{}</tr>", row.iter().enumerate().map(cell).collect::<String>());
+    let rows: String = rows.iter().map(row).collect();
+    format!("<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>")
+}
+
+/// A chart with its title above and a sentence below.
+fn figure(title: &str, svg: &str, says: &str) -> String {
+    let says = if says.is_empty() { String::new() } else { format!("<p>{}</p>", escaped(says)) };
+    format!("<figure><figcaption>{}</figcaption><div class=\"scroll\">{svg}</div>{says}</figure>", escaped(title))
+}
+
+/// What the colours and shapes of charts mean: class, SVG path, words. Points that nobody probed are left out.
+fn legend(data: &ReportData<'_>, entries: &[(&str, &str, &str)]) -> String {
+    let drawn = |class: &str| {
+        let whose = [Whose::Tuned, Whose::Other].into_iter().find(|whose| class.split(' ').any(|c| c == whose.name()));
+        whose.is_none_or(|whose| data.trials.iter().any(|t| t.whose == whose && !t.probes.is_empty()))
+    };
+    let entry = |(class, path, words): &(&str, &str, &str)| {
+        format!(
+            "<span><svg class=\"key\" viewBox=\"-8 -8 16 16\" aria-hidden=\"true\"><path class=\"{class}\" d=\"{path}\"/></svg>{words}</span>"
+        )
+    };
+    format!(
+        "<p class=\"legend\">{}</p>",
+        entries.iter().filter(|(class, ..)| drawn(class)).map(entry).collect::<String>()
+    )
+}
+
+const CIRCLE: &str = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z";
+const DIAMOND: &str = "M0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z";
+const UP: &str = "M0 -5.5l5.5 9.5h-11z";
+const DOWN: &str = "M0 5.5l5.5 -9.5h-11z";
+const DASH: &str = "M-8 0H8";
+const UPRIGHT: &str = "M0 -6V6M-4 -6h8M-4 6h8";
+const BOX: &str = "M-6 -6h12v12h-12z";
+
+fn shape(whose: Whose) -> chart::Shape {
+    match whose {
+        Whose::Tuned => chart::Shape::Diamond,
+        Whose::Defaults | Whose::Other => chart::Shape::Circle,
+    }
+}
+
+/// A promise as a person says it: `TTFT p99`.
+fn promise(key: &str) -> String {
+    let (metric, quantile) = key.rsplit_once('_').unwrap_or((key, ""));
+    match Metric::ALL.into_iter().find(|m| key.starts_with(m.name())) {
+        Some(m) => {
+            format!("{} {}", m.name().to_uppercase(), key[m.name().len()..].trim_start_matches('_').replace('_', "."))
+        }
+        None => format!("{} {quantile}", metric.to_uppercase()),
+    }
+}
+
+/// The unit in which latencies near a limit are drawn: its name, and how many there are in a second.
+fn unit(limit: f64) -> (&'static str, f64) {
+    if limit < 1.0 { ("ms", 1e3) } else { ("s", 1.0) }
+}
+
+#[cfg(test)]
+mod tests;

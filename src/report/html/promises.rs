@@ -1,0 +1,114 @@
+//! (b) Each promise over the rate: what was measured, what it means over hours of traffic, and the limit.
+
+use super::chart::{Axis, Chart, number};
+use super::{CIRCLE, DASH, DIAMOND, UPRIGHT, figure, legend, missing, promise, shape, unit};
+use crate::report::data::{ReportData, Whose};
+use crate::settings::Limit;
+use crate::verdict::{LimitResult, Outcome, Verdict};
+
+/// Latencies above so many limits are drawn at the upper end.
+const HIGHEST: f64 = 4.0;
+
+pub(super) fn section(data: &ReportData<'_>) -> String {
+    if data.at_rates().next().is_none() {
+        return missing("No probe at a rate was measured.");
+    }
+    let key = legend(
+        data,
+        &[
+            ("defaults hollow", CIRCLE, "defaults, measured"),
+            ("defaults full", CIRCLE, "defaults, over hours of traffic"),
+            ("tuned hollow", DIAMOND, "tuned, measured"),
+            ("tuned full", DIAMOND, "tuned, over hours of traffic"),
+            ("other hollow", CIRCLE, "other points"),
+            ("bar ink", UPRIGHT, "90 % interval of whoever decides"),
+            ("line limit", DASH, "limit of the promise"),
+        ],
+    );
+    let says = super::paragraph(
+        "A hollow mark is the quantile in the window of one probe. A full mark is the paired estimate: what the measurement implies for hours \
+         of traffic, without the luck of the arrivals. Where there is none, the plain count decides. Rates are those asked for.",
+    );
+    let charts: String = data.limits().iter().map(|limit| one(data, limit)).collect();
+    format!("{key}<div class=\"figures\">{charts}</div>{says}")
+}
+
+fn one(data: &ReportData<'_>, limit: &Limit) -> String {
+    let key = limit.key();
+    let result = |verdict: &'_ Verdict| verdict.limits.iter().find(|l| l.key == key).cloned();
+    let mut seen: Vec<(Whose, u32, u32, f64, bool, LimitResult)> = data
+        .at_rates()
+        .filter_map(|(trial, probe)| {
+            let void = probe.verdict.outcome == Outcome::Void;
+            Some((trial.whose, trial.number, probe.number, probe.ask.rate.0, void, result(probe.verdict)?))
+        })
+        .collect();
+    // The answer is drawn above the others.
+    seen.sort_by_key(|(whose, ..)| *whose);
+    let certified = [("defaults", &data.outcome.baseline), ("tuned", &data.outcome.best)];
+    let certified: Vec<(&str, f64)> = certified
+        .into_iter()
+        .filter(|(name, _)| *name == "defaults" || !crate::report::summary::defaults_win(&data.outcome))
+        .filter_map(|(name, answer)| Some((name, answer.as_ref()?.certified_rate?.0)))
+        .collect();
+    let (name, scale) = unit(limit.at_most.0);
+    let top = limit.at_most.0 * HIGHEST;
+    let values = seen.iter().flat_map(|(.., l)| {
+        let interval = l.decided_by_pair().map(|p| p.interval(0.9));
+        [
+            l.measured.map(|m| m.0),
+            interval.map(|(low, _)| low.0.max(limit.at_most.0 / HIGHEST)),
+            interval.map(|(_, high)| high.0),
+        ]
+    });
+    let values = values.flatten().map(|s| s.min(top)).chain([limit.at_most.0 * 1.05]);
+    let title = format!("{} over the request rate", promise(&key));
+    let x = Axis::over("requests per second", seen.iter().map(|s| s.3).chain(certified.iter().map(|c| c.1)));
+    let y = Axis::over(&format!("{}, {name}", promise(&key)), values.map(|v| v * scale));
+    let mut chart = Chart::new(&title, x, y, 330.0);
+    let at_most = limit.at_most.0 * scale;
+    for (name, rate) in &certified {
+        chart.upright(*rate, &format!("{name}: {} certified", crate::units::Rate(*rate)), name);
+    }
+    let mut unknown = 0;
+    for (whose, trial, probe, rate, void, result) in &seen {
+        let class = whose.name();
+        let at = format!("trial {trial}, probe {probe}, {}", crate::units::Rate(*rate));
+        let said = if *void { ", void" } else { "" };
+        let Some(measured) = result.measured else {
+            unknown += 1;
+            continue;
+        };
+        let paired = result.decided_by_pair().filter(|_| !void);
+        if let Some(paired) = paired {
+            let (low, high) = paired.interval(0.9);
+            chart.error_bar(*rate, 4.0, (low.0 * scale, high.0 * scale), class);
+            let says = format!("{at}: {} over hours, 90 %: {low} to {high}", paired.estimate);
+            chart.mark((*rate, paired.estimate.0 * scale), 4.0, shape(*whose), &format!("{class} full"), &says);
+        } else if let Some(error) = result.margin_error.filter(|_| !void) {
+            let width = (1.645 * error).exp();
+            chart.error_bar(
+                *rate,
+                0.0,
+                (measured.0 / width * scale, measured.0 * width * scale),
+                &format!("{class} faint"),
+            );
+        }
+        let aside = if paired.is_some() { -4.0 } else { 0.0 };
+        let says = format!("{at}: {measured} measured over {} requests{said}", result.observations);
+        chart.mark((*rate, measured.0 * scale), aside, shape(*whose), &format!("{class} hollow"), &says);
+    }
+    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
+    let note = match unknown {
+        0 => String::new(),
+        1 => "One probe is not drawn: it was cut, or the quantile lies among requests without an answer.".to_owned(),
+        n => format!("{n} probes are not drawn: they were cut, or the quantile lies among requests without an answer."),
+    };
+    let far =
+        |l: &LimitResult| [l.measured, l.decided_by_pair().map(|p| p.estimate)].iter().flatten().any(|s| s.0 > top);
+    let above = match seen.iter().filter(|(.., l)| far(l)).count() {
+        0 => String::new(),
+        n => format!(" Probes above {} limits are drawn at the top: {n}.", number(HIGHEST)),
+    };
+    figure(&format!("{} against its limit", promise(&key)), &chart.svg(), format!("{note}{above}").trim())
+}

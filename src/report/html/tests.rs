@@ -1,0 +1,120 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::journal::{Journal, Record, read};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn stored(name: &str) -> Journal {
+    read(&std::fs::read(folder(name).join("journal.jsonl")).unwrap()).unwrap()
+}
+
+fn made(journal: &Journal, folder: &Path) -> String {
+    let page = page(&ReportData::new(journal, folder));
+    assert_well_formed(&page);
+    page
+}
+
+/// Each tag is closed in its order, and nothing but tags opens one.
+fn assert_well_formed(page: &str) {
+    let (head, rest) = page.split_once("<style>").unwrap();
+    let (_, rest) = rest.split_once("</style>").unwrap();
+    let text = format!("{}{rest}", head.strip_prefix("<!DOCTYPE html>").unwrap());
+    let mut open: Vec<&str> = Vec::new();
+    for part in text.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').unwrap_or_else(|| panic!("not closed: {part}"));
+        assert!(!text.contains('>') && !tag.contains('\n'), "{part}");
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        assert!(name.bytes().all(|b| b.is_ascii_alphanumeric()), "{tag}");
+        match (tag.starts_with('/'), tag.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name), "{part}"),
+            (false, true) => {}
+            (false, false) => open.push(name),
+        }
+        for entity in text.split('&').skip(1).chain(tag.split('&').skip(1)) {
+            assert!(["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|e| entity.starts_with(e)), "&{entity}");
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+    for wrong in ["NaN", "\"inf", " inf", "<script", "href=\"http", "url("] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn a_finished_run_answers_first_and_shows_what_it_rests_on() {
+    let name = "results/h200-8b";
+    let page = made(&stored(name), &folder(name));
+    for part in [
+        "<span class=\"badge measured\">Measured</span>",
+        "<h1>The defaults are the best point found before the budget ended.</h1>",
+        "The defaults keep every promise at 14.88 req/s, 95 % sure, on fresh traffic.",
+        "The limit is estimated at 15.78 req/s, with a standard error of 3.1 %.",
+        "--max-num-batched-tokens 8192 \\\n--max-num-seqs 1024",
+        "TTFT p99 against its limit",
+        "defaults: 14.88 req/s certified",
+        "One point was probed at a rate",
+        "Engine time as the budget counts it: 8 min of 12 min",
+        "Trial 2, probe 2, with the defaults: a certifying probe at 15.93 req/s. 1455 requests count",
+        "Arrivals: 13.73 req/s asked, 13.79 req/s arrived (+0.4 %), 1241 requests count.",
+        "TPOT p99, judged by the paired estimate: 16.4 ms over hours",
+        "--space .h200/8b.toml --seed 1 --budget 720s --strategy bayes --precision 4%",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    let places: Vec<usize> = ["answer", "promises", "parameters", "time", "requests", "evidence", "repeat"]
+        .iter()
+        .map(|id| page.find(&format!("<section id=\"{id}\">")).unwrap())
+        .collect();
+    assert!(places.is_sorted());
+    assert!(page.len() < 300_000, "{} bytes", page.len());
+}
+
+#[test]
+fn an_unfinished_run_shows_what_there_is_and_says_what_is_missing() {
+    let name = "tests/data/h200-turns";
+    let journal = stored(name);
+    let page = made(&journal, &folder(name));
+    for part in [
+        "<h1>Stopped before its end; --resume continues it.</h1>",
+        "There is no answer yet: 4 trials and 4 probes at a rate are recorded, and shown below.",
+        "Nothing was certified: every number is of the search.",
+        "3 points were probed at a rate.",
+        "--resume",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    // Its requests may be elsewhere.
+    let elsewhere = made(&journal, Path::new("/nowhere"));
+    assert!(elsewhere.contains("Its requests cannot be shown: requests/") && elsewhere.contains("is missing"));
+    assert!(made(&Journal::default(), Path::new("/nowhere")).contains("No probe at a rate was measured."));
+    for end in 0..journal.entries.len() {
+        made(&Journal { entries: journal.entries[..end].to_vec(), ..Journal::default() }, &folder(name));
+    }
+}
+
+#[test]
+fn hostile_names_are_shown_as_text() {
+    let name = "results/h200-8b";
+    let mut journal = stored(name);
+    let hostile = "</title><img src=x onerror=\"alert(1)\">'&\u{1b}[2J";
+    for entry in &mut journal.entries {
+        match &mut entry.record {
+            Record::Header(header) => {
+                header.space_file = hostile.to_owned();
+                header.plan.engine.args.push(hostile.to_owned());
+                header.plan.space.parameters[0].values[0] = crate::space::Value::Text(hostile.to_owned());
+            }
+            Record::Ready { ready, .. } => ready.model = hostile.to_owned(),
+            Record::Probed { verdict, .. } => verdict.because = hostile.to_owned(),
+            Record::Concluded(conclusion) => conclusion.left_out.push(hostile.to_owned()),
+            _ => {}
+        }
+    }
+    let page = made(&journal, &folder(name));
+    assert!(!page.contains("<img") && !page.contains('\u{1b}'));
+    assert!(page.contains("&lt;img src=x onerror=&quot;alert(1)&quot;&gt;&#39;&amp;\u{fffd}[2J"));
+}

@@ -1,0 +1,83 @@
+//! (d) Where the time went: by kind of work, and trial by trial.
+
+use super::chart::{Axis, Chart};
+use super::{BOX, escaped, figure, legend, missing, table};
+use crate::report::data::{Busy, ReportData, Span, Trial};
+use crate::units::Seconds;
+
+const KINDS: [(Busy, &str, &str); 5] = [
+    (Busy::Launch, "launch", "launches, with their warm-up"),
+    (Busy::Burst, "burst", "requests at once: memory and batch"),
+    (Busy::Probe, "probe", "probes of the search"),
+    (Busy::Proof, "proof", "certifying probes"),
+    (Busy::Stop, "stop", "stops"),
+];
+
+pub(super) fn section(data: &ReportData<'_>) -> String {
+    let spans = || data.trials.iter().flat_map(|trial| &trial.spans);
+    let end = spans().map(|span| span.to).fold(0.0, f64::max);
+    if end <= 0.0 {
+        return missing("The journal holds no times.");
+    }
+    let sum = |kind: Busy| spans().filter(|s| s.what == kind).map(|s| s.to - s.from).sum::<f64>();
+    let busy: f64 = KINDS.iter().map(|(kind, ..)| sum(*kind)).sum();
+    let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / busy.max(1e-9));
+    let count = |kind: Busy| spans().filter(|s| s.what == kind).count().to_string();
+    let mut rows: Vec<Vec<String>> = KINDS
+        .iter()
+        .filter(|(kind, ..)| sum(*kind) > 0.0)
+        .map(|(kind, _, name)| {
+            vec![(*name).to_owned(), count(*kind), Seconds(sum(*kind)).to_string(), share(sum(*kind))]
+        })
+        .collect();
+    rows.push(vec!["all engine work".to_owned(), String::new(), Seconds(busy).to_string(), share(busy)]);
+    let outcome = &data.outcome;
+    let mut says = format!("Engine time as the budget counts it: {}", outcome.cost.engine_seconds);
+    if let Some(header) = data.header {
+        says += &format!(" of {}", Seconds::from(header.plan.budget.gpu_time));
+    }
+    if let Some(elapsed) = outcome.elapsed {
+        says += &format!("; the run took {elapsed} with {} at a time", engines(outcome.workers));
+    }
+    if let Some(forecast) = outcome.forecast {
+        says += &format!(
+            "; expected were {} launches, {} probes and {}",
+            forecast.launches, forecast.probes, forecast.engine_seconds
+        );
+    }
+    let key: Vec<(String, &str)> = KINDS.iter().map(|(_, class, name)| (format!("fill {class}"), *name)).collect();
+    let key: Vec<(&str, &str, &str)> = key.iter().map(|(class, name)| (class.as_str(), BOX, *name)).collect();
+    let head = ["", "times", "took", "share"].map(str::to_owned);
+    format!(
+        "<p>{}.</p>{}{}{}",
+        escaped(&says),
+        table(&head, &rows),
+        legend(data, &key),
+        figure("Trial by trial", &bars(&data.trials, end), "")
+    )
+}
+
+fn engines(workers: Option<usize>) -> String {
+    match workers {
+        Some(1) | None => "one engine".to_owned(),
+        Some(n) => format!("{n} engines"),
+    }
+}
+
+fn bars(trials: &[Trial<'_>], end: f64) -> String {
+    let name = |trial: &Trial<'_>| format!("{} {}", trial.number, trial.purpose.name());
+    let names: Vec<String> = trials.iter().rev().map(name).collect();
+    let (unit, scale) = if end > 600.0 { ("minutes", 60.0) } else { ("seconds", 1.0) };
+    let x = Axis::between(&format!("{unit} of the run"), 0.0, end / scale);
+    let mut chart =
+        Chart::new("Time of each trial", x, Axis::words("", &names), 62.0 + 20.0 * names.len() as f64).wide();
+    for (y, trial) in trials.iter().rev().enumerate() {
+        for Span { what, from, to } in &trial.spans {
+            let Some((_, class, name)) = KINDS.iter().find(|(kind, ..)| kind == what) else { continue };
+            let says = format!("trial {}: {name}, {}", trial.number, Seconds(to - from));
+            let y = y as f64;
+            chart.area((from / scale, y - 0.36), (to / scale, y + 0.36), &format!("fill {class}"), &says);
+        }
+    }
+    chart.svg()
+}
