@@ -7,7 +7,10 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untr
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is, in bytes of the file.
+    /// So many mistakes are shown: each takes the renderer as long as the whole text, and nobody reads more at once.
+const MOST_SHOWN: usize = 20;
+
+/// Where it is, in bytes of the file.
     pub span: Range<usize>,
     /// What is wrong, in one line.
     pub message: String,
@@ -67,16 +70,21 @@ impl Problems {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// All mistakes as the Rust compiler would show them, without colour.
+    /// The mistakes as the Rust compiler would show them, without colour; at most the first [`MOST_SHOWN`].
     pub fn render(&self) -> String {
-        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem, Level::ERROR)).collect();
-        reports.join("\n\n")
+        self.render_all(Level::ERROR)
     }
 
     /// The same as warnings: nothing was refused.
     pub fn render_as_warnings(&self) -> String {
-        let reports: Vec<String> = self.list.iter().map(|problem| self.render_one(problem, Level::WARNING)).collect();
-        reports.join("\n\n")
+        self.render_all(Level::WARNING)
+    }
+
+    fn render_all(&self, level: Level<'static>) -> String {
+        let shown = self.list.iter().take(MOST_SHOWN).map(|problem| self.render_one(problem, level.clone()));
+        let more = self.list.len().saturating_sub(MOST_SHOWN);
+        let more = (more > 0).then(|| format!("and {more} more mistakes; mend the first ones and try again"));
+        shown.chain(more).collect::<Vec<String>>().join("\n\n")
     }
 
     fn render_one(&self, problem: &Problem, level: Level<'static>) -> String {
@@ -137,6 +145,14 @@ mod tests {
           |
           = hint: write "1s"
         "#);
+    }
+
+    #[test]
+    fn of_very_many_mistakes_the_first_are_shown() {
+        let text = "x = 1\n".repeat(10_000);
+        let problem = |at: usize| Problem::new(&(6 * at..6 * at + 1), "`x` is unknown", "", "");
+        let said = Problems::new("f", &text, (0..10_000).map(problem).collect()).render();
+        assert!(said.matches("error: ").count() == MOST_SHOWN && said.ends_with("and 9980 more mistakes; mend the first ones and try again"));
     }
 
     #[test]

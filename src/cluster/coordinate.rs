@@ -378,7 +378,9 @@ async fn set_arguments(
     let change = match change(&target, request.order.container.as_deref(), outcome, &plan.space) {
         Ok(Some(change)) => change,
         // An earlier coordinator changed them, and did not come to prove them.
-        Ok(None) if kept_undo(cluster, &target).await?.is_some() => return prove(cluster, plan, request, outcome).await,
+        Ok(None) if kept_undo(cluster, &target).await?.is_some() => {
+            return prove(cluster, plan, request, outcome).await;
+        }
         Ok(None) => {
             cluster.tell(&format!("{} has these arguments already", target.title()));
             return Ok(Arguments::Left);

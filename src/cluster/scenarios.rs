@@ -60,7 +60,7 @@ fn target(kind: &str, name: &str, replicas: u64) -> Value {
 
 fn outcome(status: &str) -> String {
     let best = json!({
-        "parameters": {"max-num-seqs": 64}, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null,
+        "parameters": {"max-num-seqs": 16}, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null,
     });
     json!({
         "version": 1, "status": status, "because": "the budget ended", "simulated": false, "model": null, "engine_version": null, "gpus": [],
@@ -173,7 +173,7 @@ async fn certified_arguments_are_applied_and_proved() {
     let done = whole(&cluster, &Request { apply: Some(false), ..request("Deployment", "chat") }).await.unwrap();
     assert_eq!(done.arguments, Arguments::Applied);
     let engine = world.lock().unwrap().objects["deployments/chat"]["spec"]["template"]["spec"]["containers"][0].clone();
-    assert_eq!((&engine["image"], &engine["args"][1]), (&"vllm:1".into(), &"64".into()));
+    assert_eq!((&engine["image"], &engine["args"][1]), (&"vllm:1".into(), &"16".into()));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
 }
 

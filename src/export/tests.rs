@@ -610,7 +610,7 @@ fn contradictions(text: &str, of: &serde_json::Value) -> Vec<String> {
 #[test]
 fn another_image_than_the_measured_one_is_named() {
     let says = |image: &str| {
-        let text = pod("    args: [--model, m]\n").replace("vllm/vllm-openai:v0.24.0", image);
+        let text = pod("    command: [vllm, serve]\n    args: [m]\n").replace("vllm/vllm-openai:v0.24.0", image);
         contradictions(&text, &serde_json::json!({"engine_version": "0.24.0"})).join("\n")
     };
     for moving in ["", ":latest", ":nightly", ":latest-cu129", ":x86_64-latest"] {

@@ -11,6 +11,8 @@ use crate::journal::COMMON_ERROR;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
 
+/// The p99s of two launches at one rate differ by at least this (within 3 % on an H200), as a standard deviation of the logarithm.
+const OF_A_LAUNCH: f64 = 0.015;
 /// How uncertain the way is from one rate to another, as a share of how much the margin changes on it.
 const WAY_ERROR: f64 = 0.3;
 /// How a margin is thought to rise with the logarithm of the rate where no twin tells.
@@ -159,7 +161,7 @@ impl Certifier {
     /// The same for a launch to come, with what no number of probes of one launch and one twin tells.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
-        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR));
+        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR).max(OF_A_LAUNCH));
         if !self.launches.differ() {
             return (margin, error, freedom);
         }
@@ -348,8 +350,9 @@ mod tests {
         let (proof, driven) = certify(10.0, 9.9, 0.02, 0.03);
         let proof = proof.unwrap();
         assert_eq!(driven.len(), 1);
-        assert!((0.96..0.99).contains(&(proof.rate.0 / 10.0)), "{proof:?}");
-        assert!((proof.limit.0 - 10.0).abs() < 0.05 && proof.confidence >= 0.95 && proof.error < 0.015);
+        assert!((0.93..0.97).contains(&(proof.rate.0 / 10.0)), "{proof:?}");
+        assert!((proof.limit.0 - 10.0).abs() < 0.05 && proof.confidence >= 0.95);
+        assert!((COMMON_ERROR..0.035).contains(&proof.error), "{proof:?}");
     }
 
     #[test]
@@ -380,18 +383,18 @@ mod tests {
             certifier.proof().unwrap()
         };
         assert!(proof(3).rate.0 > proof(1).rate.0);
-        assert!(proof(40).error >= OF_A_LAUNCH / 2.0 * 0.9);
+        assert!(proof(40).error >= COMMON_ERROR * 0.9);
     }
 
     #[test]
-    fn where_a_margin_is_flat_in_the_rate_no_probe_after_the_second_is_worth_its_minutes() {
+    fn where_a_margin_is_flat_in_the_rate_no_probe_after_the_third_is_worth_its_minutes() {
         let flat = vec![vec![(0.0, 0.0), (5.0, 1.6)]];
         let after = |probes: usize| {
             let mut certifier = Certifier::default();
             (0..probes).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.01), 0.02), flat.clone()));
             certifier
         };
-        assert!(!after(1).done(0.03, 0.01) && after(2).done(0.03, 0.01) && !after(2).precise(0.03));
+        assert!(!after(1).done(0.03, 0.01) && after(3).done(0.03, 0.01) && !after(3).precise(0.03));
         let mut low = Certifier::default();
         low.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
         assert!(!low.done(0.03, 0.01), "a higher rate was not driven yet");
