@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet, normalize_untrusted_str};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// So many mistakes are shown: each takes the renderer as long as the whole text, and nobody reads more at once.
+/// So many mistakes are shown: each takes the renderer as long as the whole text, and nobody reads more at once.
 const MOST_SHOWN: usize = 20;
 
-/// Where it is, in bytes of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it is, in bytes of the file.
     pub span: Range<usize>,
     /// What is wrong, in one line.
     pub message: String,
@@ -152,7 +152,10 @@ mod tests {
         let text = "x = 1\n".repeat(10_000);
         let problem = |at: usize| Problem::new(&(6 * at..6 * at + 1), "`x` is unknown", "", "");
         let said = Problems::new("f", &text, (0..10_000).map(problem).collect()).render();
-        assert!(said.matches("error: ").count() == MOST_SHOWN && said.ends_with("and 9980 more mistakes; mend the first ones and try again"));
+        assert!(
+            said.matches("error: ").count() == MOST_SHOWN
+                && said.ends_with("and 9980 more mistakes; mend the first ones and try again")
+        );
     }
 
     #[test]
