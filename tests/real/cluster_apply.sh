@@ -56,11 +56,12 @@ create configmaps autotune-chat-outcome
 create events *
 create jobs autotune-chat
 create leases autotune-chat
+create pods *
 delete configmaps autotune-chat
-delete configmaps autotune-chat-outcome
 delete jobs autotune-chat
 delete leases autotune-chat
 patch configmaps autotune-chat
+patch configmaps autotune-chat-outcome
 patch deployments chat
 patch deployments/scale chat
 patch jobs autotune-chat

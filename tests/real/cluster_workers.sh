@@ -142,10 +142,10 @@ create configmaps autotune-chat-outcome
 create events *
 create jobs autotune-chat
 create leases autotune-chat
+create pods *
 create secrets autotune-chat
 create services autotune-chat
 delete configmaps autotune-chat
-delete configmaps autotune-chat-outcome
 delete jobs autotune-chat
 delete leases autotune-chat
 patch deployments chat
