@@ -148,6 +148,7 @@ create services autotune-chat
 delete configmaps autotune-chat
 delete jobs autotune-chat
 delete leases autotune-chat
+patch configmaps autotune-chat-outcome
 patch deployments chat
 patch deployments/scale chat
 patch jobs autotune-chat
