@@ -1,4 +1,4 @@
-//! The trial_runner: workers whose every answer is in the journal, so that an answer once paid for is never paid again.
+//! The trial runner: workers whose every answer is in the journal, so that an answer once paid for is never paid again.
 //!
 //! A resumed session runs from its beginning and asks the same questions; those that the journal answers cost nothing, and an
 //! engine is launched again only when a question comes that the journal cannot answer. Several workers answer in rounds: what they are

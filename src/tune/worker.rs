@@ -1,4 +1,4 @@
-//! A worker of the trial_runner: one rig with the trial that it is at, whose every question goes to the journal first.
+//! A worker of the trial runner: one rig with the trial that it is at, whose every question goes to the journal first.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

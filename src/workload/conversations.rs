@@ -141,7 +141,7 @@ impl Content for Conversations {
         let (Some(mut conversation), Some(text)) = (self.open.remove(&conversation), text) else { return false };
         let before = conversation.tokens;
         match &mut conversation.history {
-            Prompt::Messages(messages) => {
+            Prompt::Messages(messages) if !self.pen.is_dry() => {
                 messages.push(Message { role: "assistant", content: text.to_owned() });
                 let most = conversation.output_tokens;
                 let made = if self.ignore_eos {
@@ -149,9 +149,10 @@ impl Content for Conversations {
                 } else {
                     self.vocabulary.estimate(text.chars().count() as u64).min(most)
                 };
-                conversation.tokens += self.pen.resent().tokens(made);
+                conversation.tokens += made;
             }
-            Prompt::Tokens(_) | Prompt::Text(_) => self.imagine_answer(&mut conversation),
+            // Nobody wrote an answer that is sent as token ids, or replayed.
+            _ => self.imagine_answer(&mut conversation),
         }
         conversation.seen = if self.is_found(conversation.number) { conversation.tokens } else { before };
         self.advance(&mut conversation);

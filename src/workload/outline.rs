@@ -95,8 +95,9 @@ mod tests {
     #[test]
     fn later_turns_resend_what_the_engine_was_seen_to_get() {
         let resent = Resent { growth: 0.5, found: 0.0, apart: true };
-        for endpoint in [Endpoint::Chat, Endpoint::Completions] {
-            let plan = WorkloadPlan { endpoint, ..conversations() };
+        let cases = [(Endpoint::Chat, true), (Endpoint::Chat, false), (Endpoint::Completions, true)];
+        for (endpoint, ignore_eos) in cases {
+            let plan = WorkloadPlan { endpoint, ignore_eos, ..conversations() };
             let of = |resent| {
                 let material = Material { resent, ..material() };
                 outline(&plan, &material, open(4.0, 60.0), 200, |_| Seconds(0.0))
@@ -109,7 +110,8 @@ mod tests {
                 assert_eq!(seen[at].shared_tokens, seen[before].prompt_tokens, "the answer is computed again");
                 let grew = |of: &[Outline]| of[at].prompt_tokens - of[before].prompt_tokens;
                 let answer = seen[before].output_tokens;
-                assert_eq!(grew(&meant) - grew(&seen), answer - resent.tokens(answer), "{endpoint:?}");
+                let less = answer - resent.tokens(answer);
+                assert_eq!(grew(&meant) - grew(&seen), less, "{endpoint:?}, ignore_eos {ignore_eos}");
             }
         }
     }

@@ -42,7 +42,6 @@ impl Pen {
         Self { endpoint, vocabulary: vocabulary.clone(), ink: Ink::Whole, resent: None }
     }
 
-    /// The same, without anything to write: all lengths are as before, and all pieces are empty.
     /// The same for traffic whose answers come back to the engine like that.
     pub(super) fn resending(self, resent: Option<Resent>) -> Self {
         Self { resent, ..self }
@@ -54,8 +53,13 @@ impl Pen {
         self.resent.unwrap_or(Resent { found, ..Resent::WHOLE })
     }
 
+    /// The same, without anything to write: all lengths are as before, and all pieces are empty.
     pub(super) fn dry(self) -> Self {
         Self { ink: Ink::Dry, ..self }
+    }
+
+    pub(super) fn is_dry(&self) -> bool {
+        self.ink == Ink::Dry
     }
 
     /// The same, with sketches for pieces: all lengths are as before.
