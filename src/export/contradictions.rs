@@ -168,14 +168,14 @@ impl<'m> Seen<'_, 'm> {
             ("-q", "--quantization"),
             ("-O", "--compilation-config"),
         ];
-        let of_homes = self.engine.arguments.iter().flat_map(|place| place.seen()).map(|word| word.text.to_owned());
+        let of_places = self.engine.arguments.iter().flat_map(|place| place.seen()).map(|word| word.text.to_owned());
         let in_full = |word: String| {
             let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
             let known = SHORT.iter().find(|(short, _)| *short == name);
             let value = value.map_or_else(String::new, |value| format!("={value}"));
             known.map(|(_, long)| format!("{long}{value}")).unwrap_or(word)
         };
-        self.engine.words.iter().cloned().chain(of_homes).map(in_full).collect()
+        self.engine.words.iter().cloned().chain(of_places).map(in_full).collect()
     }
 
     /// What a key says that stands for a flag.

@@ -55,7 +55,7 @@ struct Started {
 /// The engine of a location; none if nothing there looks like one.
 ///
 /// # Errors
-/// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document, two engines in one script.
+/// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document without an end, two engines in one script.
 pub fn locate<'m>(
     document: Document<'m>,
     location: ArgumentLocation,
@@ -363,7 +363,7 @@ impl<'m> Finder<'m, '_> {
         Ok(Ok(Script { found: Found { engine: start.engine, arguments, words, named: true }, takes_positional }))
     }
 
-    /// Flags that are to be set and that another command of the script holds, in a variable or an array, where the engine's command has words
+    /// Flags to be set that another command of the script holds, in a variable or an array. They matter where the engine's command has words
     /// that the shell replaces.
     fn kept_elsewhere(&self, parsed: &[Command], start: &Start) -> Option<String> {
         let outer = start.within.first().map_or(start.index, |(command, _)| *command);

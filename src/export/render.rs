@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::text::Edit;
-use super::yaml::{Kind, Node, Style, dash, is_special};
+use super::yaml::{Kind, Node, Path, Step, Style, dash, is_special};
 
 /// A scalar of one line that says a text, in a style where it can be kept, otherwise in quotes.
 pub fn scalar(text: &str, style: Style, in_flow: bool) -> String {
@@ -176,6 +176,23 @@ impl Entry {
             other => other.flow(),
         }
     }
+}
+
+/// The innermost mapping above a place that is there, and the keys from it to the place.
+pub fn owner<'m>(root: &'m Node, path: &Path) -> Option<(&'m Node, Vec<String>)> {
+    (0..path.0.len()).rev().find_map(|depth| {
+        let map = root.at(&Path(path.0[..depth].to_vec()))?;
+        let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
+        Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
+    })
+}
+
+/// An entry at a place, with the mappings above it that are missing.
+pub fn insert_at(source: &Source, root: &Node, path: &Path, entry: Entry) -> Option<Edit> {
+    let (map, keys) = owner(root, path)?;
+    let (first, rest) = keys.split_first()?;
+    let entry = rest.iter().rev().fold(entry, |entry, key| Entry::of(key.clone(), entry));
+    insert_entry(source, root, map, first, &entry)
 }
 
 /// A new entry behind the last one of a mapping, or in place of an empty value of its key.

@@ -204,11 +204,7 @@ impl Reader<'_> {
     }
 
     fn verbatim(&self, word: &mut Word, range: Range<usize>) {
-        let text = &self.script[range.clone()];
-        for (offset, c) in text.char_indices() {
-            let at = range.start + offset;
-            word.layer.push(c, at..at + c.len_utf8());
-        }
+        word.layer.copy(self.script, range);
     }
 
     fn escaped(&mut self, word: &mut Word) {
@@ -298,9 +294,8 @@ pub fn split(text: &str) -> Vec<Word> {
         if word.is_empty() {
             continue;
         }
-        let mut layer = Layer::new(start, Encoding::Plain);
-        word.char_indices().for_each(|(i, c)| layer.push(c, start + i..start + i + c.len_utf8()));
-        words.push(Word { range: start..start + word.len(), layer, expands: word.contains('$') });
+        let range = start..start + word.len();
+        words.push(Word { layer: Layer::verbatim(text, range.clone()), range, expands: word.contains('$') });
     }
     words
 }

@@ -111,9 +111,14 @@ impl Layer {
     /// A part of a text, as it stands.
     pub fn verbatim(text: &str, part: Range<usize>) -> Self {
         let mut layer = Self::new(part.start, Encoding::Plain);
-        let characters = text.get(part.clone()).unwrap_or_default().char_indices();
-        characters.for_each(|(at, c)| layer.push(c, part.start + at..part.start + at + c.len_utf8()));
+        layer.copy(text, part);
         layer
+    }
+
+    /// Appends a part of a text, as it stands.
+    pub fn copy(&mut self, text: &str, part: Range<usize>) {
+        let characters = text.get(part.clone()).unwrap_or_default().char_indices();
+        characters.for_each(|(at, c)| self.push(c, part.start + at..part.start + at + c.len_utf8()));
     }
 
     /// Appends a character that came from a range.

@@ -1,12 +1,11 @@
 //! From a manifest and the settings of a winner to the manifest with those settings, proved to differ in nothing else.
 
 use super::arguments::keys::{self, KeyOf};
-use super::arguments::list::owner;
 use super::arguments::{Arguments, Written};
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
 use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
-use super::render::{Entry, insert_entry};
+use super::render::{Entry, insert_at};
 use super::shapes::texts::texts;
 use super::shapes::{Engine, Kind, shape};
 use super::source::{Format, Source};
@@ -204,7 +203,7 @@ fn meanings(source: &Source) -> Option<Vec<Meaning>> {
     source.documents.iter().map(meaning).collect()
 }
 
-/// The text in a document that is a file of its own and starts the engine; none where a document itself does, or none at all.
+/// The text in a document that is a file of its own and starts the engine. None where a document itself starts one, or nothing does.
 fn inner_file(
     documents: &[Document<'_>],
     wanted: &IntendedFlags,
@@ -371,7 +370,7 @@ fn hint(documents: &[Document<'_>], settings: &[Setting]) -> String {
     let kind = known.map(|(document, _)| document).or(documents.first()).and_then(|d| d.root().get("kind")?.text());
     let name = known.map(|(_, shape)| shape.name);
     match (kind.unwrap_or_default(), name) {
-        ("RayService" | "RayCluster" | "RayJob", _) | (_, Some("Ray Serve configuration")) => {
+        ("RayService" | "RayCluster" | "RayJob", _) => {
             format!("paste {keys} into the `engine_kwargs` of the model, or where the Python code builds its engine")
         }
         ("HelmRelease" | "Application" | "ApplicationSet" | "HelmChart", _) => {
@@ -511,10 +510,7 @@ fn settle(
     if !new_keys.is_empty() {
         let (entries, meanings): (Vec<_>, Vec<_>) = new_keys.into_iter().unzip();
         let at = &engine.location.keys_at;
-        let (map, keys) = owner(document.root(), at).ok_or_else(nowhere)?;
-        let (first, rest) = keys.split_first().ok_or_else(nowhere)?;
-        let entry = rest.iter().rev().fold(Entry::Map(entries), |entry, key| Entry::of(key.clone(), entry));
-        let edit = insert_entry(document.source, document.root(), map, first, &entry).ok_or_else(nowhere)?;
+        let edit = insert_at(document.source, document.root(), at, Entry::Map(entries)).ok_or_else(nowhere)?;
         written = written.and(Written { edits: vec![edit], meanings: vec![(at.clone(), Meaning::Map(meanings))] });
     }
     Ok(written.and(of_keys))

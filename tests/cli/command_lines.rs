@@ -148,8 +148,8 @@ fn render(shape: Shape, args: &[Arg]) -> String {
                 list(&["m"], &words)
             );
             format!(
-                "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {{name: m}}\nspec:\n  leaderWorkerTemplate:\n    size: 2\n      \n    leaderTemplate:\n{container}    workerTemplate:\n{container}"
-            ).replace("    size: 2\n      \n", "    size: 2\n")
+                "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {{name: m}}\nspec:\n  leaderWorkerTemplate:\n    size: 2\n    leaderTemplate:\n{container}    workerTemplate:\n{container}"
+            )
         }
         Shape::ConfigMap => format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  run.sh: |\n    set -e\n    exec vllm serve m {line}\n"

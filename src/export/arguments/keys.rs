@@ -41,10 +41,7 @@ pub struct KeyOf {
 impl Keys {
     /// The key for a setting, as the mapping writes it already or would write it.
     pub fn of(self, map: Option<&Node>, setting: &Setting) -> Option<KeyOf> {
-        let there = |name: &str| {
-            let keys = map.map_or(&[][..], Node::entries).iter().filter_map(|(key, _)| key.text());
-            keys.into_iter().find(|key| key.replace('_', "-") == name).map(str::to_owned)
-        };
+        let there = |name: &str| key_of(map, name).map(str::to_owned);
         let plain = |path, value: &Value| Some(KeyOf { path, text: false, value: value.clone() });
         match (self, &setting.value) {
             (Self::None, _) => None,
@@ -67,9 +64,14 @@ impl Keys {
     pub fn opposite(self, map: Option<&Node>, setting: &Setting) -> Option<String> {
         let Value::Bool(on) = setting.value else { return None };
         let name = if on { format!("no-{}", setting.name) } else { setting.name.clone() };
-        let keys = map.filter(|_| self == Self::Config).map_or(&[][..], Node::entries).iter();
-        keys.filter_map(|(key, _)| key.text()).find(|key| key.replace('_', "-") == name).map(str::to_owned)
+        key_of(map.filter(|_| self == Self::Config), &name).map(str::to_owned)
     }
+}
+
+/// The key of a mapping that stands for a flag, whether with dashes or underscores.
+fn key_of<'n>(map: Option<&'n Node>, name: &str) -> Option<&'n str> {
+    let mut keys = map.map_or(&[][..], Node::entries).iter().filter_map(|(key, _)| key.text());
+    keys.find(|key| key.replace('_', "-") == name)
 }
 
 impl KeyOf {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
-use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_entry, remove_item, scalar};
+use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_at, remove_item, scalar};
 use crate::export::source::Source;
 use crate::export::text::Edit;
-use crate::export::yaml::{Kind, Meaning, Node, Path, Step, Style};
+use crate::export::yaml::{Kind, Meaning, Node, Path, Style};
 
 /// A list of words in a document, or the place where it would be.
 pub struct List<'m> {
@@ -16,26 +16,14 @@ pub struct List<'m> {
     before: &'m Meaning,
     path: Path,
     node: Option<&'m Node>,
-    /// The innermost mapping above the list that is there, and the keys from it to the list.
-    owner: Option<(&'m Node, Vec<String>)>,
     words: Vec<String>,
     /// The first word that may be an argument.
     first: usize,
 }
 
-/// The innermost mapping above a place that is there, and the keys from it to the place.
-pub fn owner<'m>(root: &'m Node, path: &Path) -> Option<(&'m Node, Vec<String>)> {
-    (0..path.0.len()).rev().find_map(|depth| {
-        let map = root.at(&Path(path.0[..depth].to_vec()))?;
-        let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
-        Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
-    })
-}
-
 impl<'m> List<'m> {
     /// The list at a place; absent, it is made when something is added. None where something else than a list of scalars stands.
     pub fn new(source: &'m Source, root: &'m Node, before: &'m Meaning, path: Path, first: usize) -> Option<Self> {
-        let owner = owner(root, &path);
         let node = root.at(&path).filter(|node| !node.is_null());
         let words = match (node.map(|n| &n.kind), before.at(&path)) {
             (None, _) => Vec::new(),
@@ -44,7 +32,7 @@ impl<'m> List<'m> {
             }
             _ => return None,
         };
-        Some(Self { source, root, before, path, node, owner, words, first })
+        Some(Self { source, root, before, path, node, words, first })
     }
 
     fn items(&self) -> &'m [Node] {
@@ -92,15 +80,11 @@ impl<'m> List<'m> {
             }
         }
         if !added.is_empty() {
-            match (self.items(), &self.owner) {
-                ([_, ..], _) => edits.extend(append_items(self.source, self.node?, &added)?),
-                ([], Some((map, keys))) => {
-                    let (first, rest) = keys.split_first()?;
-                    let list = Entry::List(added.concat().into_iter().map(Entry::Scalar).collect());
-                    let entry = rest.iter().rev().fold(list, |entry, key| Entry::of(key.clone(), entry));
-                    edits.push(insert_entry(self.source, self.root, map, first, &entry)?);
-                }
-                ([], None) => return None,
+            if self.items().is_empty() {
+                let list = Entry::List(added.concat().into_iter().map(Entry::Scalar).collect());
+                edits.push(insert_at(self.source, self.root, &self.path, list)?);
+            } else {
+                edits.extend(append_items(self.source, self.node?, &added)?);
             }
         }
         Some(edits)

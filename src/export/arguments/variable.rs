@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::list::owner;
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen};
 use crate::export::locate::Document;
-use crate::export::render::{Entry, indent_of, insert_entry, list_indent, scalar, step};
+use crate::export::render::{Entry, indent_of, insert_at, list_indent, owner, scalar, step};
 use crate::export::text::Edit;
 use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
 
@@ -56,11 +55,7 @@ impl<'m> NewVariable<'m> {
             let item = item.item(&start, list_indent(source, root), &step(source, root));
             return Some(Edit::insert(source.line_stop(source.end(last)), format!("{start}- {item}")));
         }
-        let (map, keys) = owner(root, &self.at.list)?;
-        let (first, rest) = keys.split_first()?;
-        let list = Entry::List(vec![item]);
-        let entry = rest.iter().rev().fold(list, |entry, key| Entry::of(key.clone(), entry));
-        insert_entry(source, root, map, first, &entry)
+        insert_at(source, root, &self.at.list, Entry::List(vec![item]))
     }
 }
 

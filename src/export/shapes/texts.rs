@@ -1,4 +1,4 @@
-//! Texts of an object that are files of their own: values of a chart, a configuration of Ray Serve, a patch, a script in a ConfigMap.
+//! Texts of an object that are files of their own: chart values, a configuration of Ray Serve, a patch, a script in a ConfigMap.
 
 use super::walk;
 use crate::export::yaml::{Node, Path, Step};
