@@ -153,7 +153,7 @@ fn written(
     let undo = fields(&old, &done);
     if holds_secret(&undo, &redacted(&undo)) {
         return Err(ClusterError::Wrong(format!(
-            "a secret stands among the arguments of {name}, and undoing a change would keep it in a ConfigMap; put it into a Secret, \
+            "a secret stands among the arguments of {name}, and undoing a change would keep it in a ConfigMap. Put it into a Secret, \
 give the container a variable from it, and write $(VARIABLE) among the arguments"
         )));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::api::{Apply, Cluster, ClusterError, Patch};
-use super::apply::{change, likely_change};
+use super::apply::{Change, change, likely_change};
 use super::borrow::{
     BATCH, CORE, LETTERS, end_worker, give_back, keep_undo, kept_undo, own_name, release, scale_back, short_name, take,
 };
@@ -145,18 +145,36 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     let job = if goes_on.is_some() || ended.is_some() {
         None
     } else {
-        let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
-        let made_of = template(cluster, &target, borrowed.kept).await?;
-        let mut job = worker(&target, &made_of, &order)?;
-        let left_out = left_out(&made_of, &job);
-        if !left_out.is_empty() {
-            cluster.tell(&format!("the worker has the engine alone, without the containers {}", left_out.join(", ")));
+        match new_worker(cluster, &target, &borrowed, request).await {
+            Ok(job) => Some(job),
+            // Nobody else gives it back.
+            Err(ClusterError::Wrong(because)) if target.borrowed.is_some() => {
+                ended = Some(Ended { outcome: None, because });
+                None
+            }
+            Err(error) => return Err(error),
         }
-        place(cluster, &target, &borrowed, &mut job).await?;
-        ask_for_pod(cluster, &job, request.order.claim.as_deref()).await?;
-        Some(job)
     };
     Ok(Plan { target, borrowed, job, gitops, space: session.space.clone(), ended })
+}
+
+/// A worker that the cluster would take.
+async fn new_worker(
+    cluster: &Cluster,
+    target: &Target,
+    borrowed: &Borrowed,
+    request: &Request,
+) -> Result<Value, ClusterError> {
+    let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
+    let made_of = template(cluster, target, borrowed.kept).await?;
+    let mut job = worker(target, &made_of, &order)?;
+    let left_out = left_out(target, &made_of, order.container.as_deref())?;
+    if !left_out.is_empty() {
+        cluster.tell(&format!("the worker has the engine alone, without the containers {}", left_out.join(", ")));
+    }
+    place(cluster, target, borrowed, &mut job).await?;
+    ask_for_pod(cluster, &job, request.order.claim.as_deref()).await?;
+    Ok(job)
 }
 
 /// Keeps the workers where the target's pods are, as far as these give their GPUs.
@@ -166,7 +184,8 @@ async fn place(cluster: &Cluster, target: &Target, borrowed: &Borrowed, job: &mu
     nodes.sort_unstable();
     nodes.dedup();
     let others = workers(job).saturating_sub(borrowed.original.saturating_sub(borrowed.kept));
-    if others > 0 || nodes.is_empty() {
+    // Pods that stay say nothing of where those were that are gone.
+    if others > 0 || (pods.len() as u64) < borrowed.original {
         cluster.tell("a worker may run on another node than the target did: see in outcome.json which GPU it measured");
     } else {
         cluster.tell(&format!("the worker runs where the target does: on {}", nodes.join(" or ")));
@@ -269,7 +288,14 @@ pub async fn run(
     let (impatient, cluster) = (cluster, &cluster.patient());
     if let (Some(ended), None) = (&plan.ended, &plan.target.borrowed) {
         cluster.tell("this run came to its end before, and is not begun again");
-        return Ok(Done { ended: ended.clone(), arguments: Arguments::Left });
+        let own = own_name(&request.which.name);
+        // A coordinator that was killed at its end left it.
+        if Lease::is_there(cluster, &own).await?
+            && let Ok(lease) = Lease::take(cluster, &own, &request.holder).await
+        {
+            lease.release(cluster).await?;
+        }
+        return Ok(Done { ended: ended.clone(), arguments: left_by(ended, plan, request) });
     }
     let lease = Lease::take(cluster, &own_name(&request.which.name), &request.holder).await?;
     let done = tokio::select! {
@@ -278,14 +304,16 @@ pub async fn run(
         lost = keep(cluster, &lease) => return Err(lost),
         () = stop => Err(ClusterError::Stopped),
     };
-    end(cluster, request, &done).await;
     // Somebody may have taken over since the last renewal. Nobody can while the server is away.
     if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(impatient).await {
         return Err(lost);
     }
     // The worker may take minutes to end, longer than a lease that nobody renews.
     let given_back = tokio::select! {
-        given_back = give_back(cluster, &request.which, Some(&plan.borrowed)) => given_back,
+        given_back = async {
+            end(cluster, request, &done).await;
+            give_back(cluster, &request.which, Some(&plan.borrowed)).await
+        } => given_back,
         lost = keep(cluster, &lease) => return Err(lost),
     };
     let released = lease.release(cluster).await;
@@ -298,6 +326,21 @@ pub async fn run(
         return Err(ClusterError::Held(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }
     done
+}
+
+/// What a run that ended before left of the arguments that it was to set: it may have brought the former ones back.
+fn left_by(ended: &Ended, plan: &Plan, request: &Request) -> Arguments {
+    let outcome = ended.outcome.as_ref().filter(|_| request.apply.is_some());
+    match outcome.map(|outcome| change(&plan.target, request.order.container.as_deref(), outcome, &plan.space)) {
+        None | Some(Ok(None)) => Arguments::Left,
+        Some(Ok(Some(change))) => for_the_user(&change, "the run ended without them".to_owned()),
+        Some(Err(why)) => Arguments::Patch(String::new(), why.to_string()),
+    }
+}
+
+/// A change that its owner has to make.
+fn for_the_user(change: &Change, why: String) -> Arguments {
+    Arguments::Patch(yaml(&change.fields, 0) + "\n", why)
 }
 
 /// Renews the lease until somebody else has it. What else goes wrong, a run's own steps meet too, and say what to do about it.
@@ -324,7 +367,10 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
     begin(cluster, request, &plan.borrowed).await?;
     let ended = match &plan.ended {
         Some(ended) => {
-            cluster.tell("the outcome of this run is there already");
+            cluster.tell(match ended.outcome {
+                Some(_) => "the outcome of this run is there already",
+                None => "this run cannot go on, and gives the GPU back",
+            });
             ended.clone()
         }
         None => {
@@ -390,14 +436,13 @@ async fn set_arguments(
     if !change.warnings.is_empty() {
         cluster.tell(&change.warnings);
     }
-    let for_the_user = |why: String| Arguments::Patch(yaml(&change.fields, 0) + "\n", why);
     if let Some(tool) = plan.gitops {
         let why = format!("{tool} keeps {} as a repository says, so the change belongs there", target.title());
-        return Ok(for_the_user(why));
+        return Ok(for_the_user(&change, why));
     }
     if made_from(&worker).is_some_and(|before| before != digest(&target)) {
         let why = format!("{} was edited while the worker measured what it was before", target.title());
-        return Ok(for_the_user(why));
+        return Ok(for_the_user(&change, why));
     }
     cluster.tell(&change.diff);
     keep_undo(cluster, &target, Some(&change.undo)).await?;
@@ -405,7 +450,7 @@ async fn set_arguments(
         return match refused {
             ClusterError::Wrong(_) | ClusterError::Refused { .. } => {
                 keep_undo(cluster, &target, None).await?;
-                Ok(for_the_user(refused.to_string()))
+                Ok(for_the_user(&change, refused.to_string()))
             }
             // Perhaps they were changed, and only the answer was lost: giving back brings the former ones back.
             away => Err(away),

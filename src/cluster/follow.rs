@@ -26,10 +26,10 @@ const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateCon
 /// What a second attempt may mend: a registry that was busy.
 const DOUBTFUL: [&str; 5] =
     ["ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
-/// A pod ends so soon after its containers, unless one of them stays.
-const LINGERS: Duration = Duration::from_secs(20);
 /// How long that is waited for.
 const MENDS: Duration = Duration::from_secs(90);
+/// A pod ends so soon after its containers, unless one of them stays.
+const LINGERS: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {

@@ -11,7 +11,7 @@ use super::borrow::{outcome_name, own_name};
 use super::coordinate::{Arguments, Done, Request, plan, restore, run, serves_again};
 use super::kinds::KINDS;
 use super::target::Which;
-use super::worker::Order;
+use super::worker::{Order, stay_on};
 use super::world::{Fault, World};
 use crate::clock;
 use crate::digest::sha256;
@@ -420,6 +420,39 @@ async fn the_worker_is_placed_and_asked_for_before_the_service_goes() {
     assert_eq!((&term["matchFields"], &term["matchExpressions"]), (&here, &labelled["matchExpressions"]));
 }
 
+/// The coordinator was killed between the end of its worker and the scale, and the next one can make no worker.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_go_on_gives_the_gpu_back() {
+    let mut object = target("Deployment", "chat", 0);
+    object["metadata"]["annotations"] =
+        json!({"autotune/original-replicas": "1", "autotune/run": "20261122-100000", "autotune/kept-replicas": "0"});
+    let (cluster, world) = bed(1, "deployments", object);
+    let mut ours = request("Deployment", "chat");
+    ours.order.claim = Some("gone".into());
+    let done = whole(&cluster, &ours).await.unwrap();
+    assert!(done.ended.outcome.is_none() && done.ended.because.contains("there is no PersistentVolumeClaim gone"));
+    assert!(said(&world, "this run cannot go on, and gives the GPU back"));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+/// A requirement on fields takes one value.
+#[test]
+fn a_worker_may_run_on_each_of_the_nodes_with_all_that_was_asked_for() {
+    let terms = |asked: Value| {
+        let place = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": asked}});
+        let mut job = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": place}}}}});
+        stay_on(&mut job, &["a", "b"]);
+        let place = &job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
+    };
+    let on = |node: &str| json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+    assert_eq!(terms(Value::Null), json!([{"matchFields": on("a")}, {"matchFields": on("b")}]));
+    let [x, y] = ["x", "y"].map(|key| json!([{"key": key, "operator": "Exists"}]));
+    let both = terms(json!([{"matchExpressions": x}, {"matchExpressions": y}]));
+    let each = |asked: &Value, node| json!({"matchExpressions": asked, "matchFields": on(node)});
+    assert_eq!(both, json!([each(&x, "a"), each(&x, "b"), each(&y, "a"), each(&y, "b")]));
+}
+
 /// What may happen at any call: by the API server, by somebody else, to the coordinator.
 fn accident(kind: usize, world: &mut World, after: usize, killed: &Notify) -> Option<Fault> {
     let chat = "deployments/chat";
@@ -468,7 +501,8 @@ async fn after_200_random_accidents_the_scale_is_right_or_restore_makes_it_so() 
             *happens.lock().unwrap() = true;
             accident(kind, world, after, &kill)
         }));
-        let ours = Request { apply: apply.then_some(false), ..request("Deployment", "chat") };
+        let once = Some("job-1".to_owned());
+        let ours = Request { apply: apply.then_some(false), once, ..request("Deployment", "chat") };
         let ended = tokio::select! {
             biased;
             () = killing.notified() => None,

@@ -107,31 +107,30 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
     Ok(job)
 }
 
-/// The containers of a target's pod that a worker has not.
-pub fn left_out(template: &Value, job: &Value) -> Vec<String> {
-    let pod = &job["spec"]["template"]["spec"];
-    let engine = pod["containers"][0]["image"].as_str();
-    let all = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
-    let mut others: Vec<&Value> = all.iter().collect();
-    if let Some(at) = all.iter().position(|c| c["image"].as_str() == engine) {
-        others.remove(at);
-    }
-    others.into_iter().filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+/// The containers of a target's pod that a worker has not: all but the engine.
+pub fn left_out(target: &Target, template: &Value, named: Option<&str>) -> Result<Vec<String>, ClusterError> {
+    let engine = engine(target, template, named)?;
+    let all = template["spec"]["containers"].as_array().into_iter().flatten();
+    Ok(all.filter_map(|c| c["name"].as_str()).filter(|name| engine["name"] != *name).map(str::to_owned).collect())
 }
 
 /// Keeps a worker on these nodes: another one may have GPUs of another type.
 pub fn stay_on(job: &mut Value, nodes: &[&str]) {
     let place = &mut job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
     let terms = &mut place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    let here = json!({"key": "metadata.name", "operator": "In", "values": nodes});
-    match terms.as_array_mut().filter(|terms| !terms.is_empty()) {
-        // One of the terms must hold, with all that it asks for.
-        Some(terms) => terms.iter_mut().for_each(|term| match term["matchFields"].as_array_mut() {
-            Some(fields) => fields.push(here.clone()),
-            None => term["matchFields"] = json!([here.clone()]),
-        }),
-        None => *terms = json!([{"matchFields": [here]}]),
-    }
+    // One of the terms must hold, with all that it asks for. A term may name one node alone.
+    let asked = match terms.take() {
+        Value::Array(terms) if !terms.is_empty() => terms,
+        _ => vec![json!({})],
+    };
+    let on = |term: &Value, node: &str| {
+        let mut term = term.clone();
+        let mut fields = term["matchFields"].as_array().cloned().unwrap_or_default();
+        fields.push(json!({"key": "metadata.name", "operator": "In", "values": [node]}));
+        term["matchFields"] = fields.into();
+        term
+    };
+    *terms = asked.iter().flat_map(|term| nodes.iter().map(move |node| on(term, node))).collect();
 }
 
 /// The labels of everything that a run on a target makes.

@@ -32,8 +32,6 @@ pub struct World {
     /// The writes that were done, `PATCH deployments/chat/scale`, without events and reviews.
     pub writes: Vec<String>,
     pub said: Vec<String>,
-    /// What the coordinator may not do, such as `create jobs`.
-    pub denied: Vec<String>,
     pub before: Option<Before>,
     /// What the worker's process leaves: its exit code and its last words.
     pub worker: (i64, String),
@@ -81,7 +79,6 @@ impl World {
             gpus,
             writes: Vec::new(),
             said: Vec::new(),
-            denied: Vec::new(),
             before: None,
             worker: (0, String::new()),
             sidecar: false,
@@ -139,9 +136,7 @@ impl World {
     fn answer(&mut self, method: &Method, uri: &str, body: Value) -> Result<Value, Failure> {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         if path.ends_with("selfsubjectaccessreviews") {
-            let asked = &body["spec"]["resourceAttributes"];
-            let asks = format!("{} {}", asked["verb"].as_str().unwrap(), asked["resource"].as_str().unwrap());
-            return Ok(json!({"status": {"allowed": !self.denied.contains(&asks)}}));
+            return Ok(json!({"status": {"allowed": true}}));
         }
         let (api, path) = path.trim_start_matches('/').split_once("/namespaces/default/").unwrap();
         let (plural, name) = path.split_once('/').unwrap_or((path, ""));

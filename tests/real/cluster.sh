@@ -94,7 +94,7 @@ check "its log tells the whole way" bash -c "kubectl -n llm logs job/tune-chat |
 check "the outcome stays" python3 -c "import json,subprocess; o=json.loads(subprocess.check_output(['kubectl', '-n', 'llm', 'get', 'configmap', 'autotune-chat-outcome', '-o', 'jsonpath={.data.outcome\\.json}'])); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
 check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
 check "the journal stays on the claim" bash -c "ls $out/gpu-node/claims/llm-autotune-results-chat/*/journal.jsonl"
-[ "$failed" = 0 ] || kubectl -n llm logs job/autotune
+[ "$failed" = 0 ] || kubectl -n llm logs job/tune-chat
 check "and what autotune job render prints does the same" bash -c "kubectl -n llm delete job tune-chat > /dev/null && kubectl -n llm delete configmap autotune-chat-outcome > /dev/null &&
   '$AUTOTUNE' job render --deployment chat -n llm --space '$out/space.toml' --image autotune:test --results autotune-results | kubectl apply -f - &&
   kubectl -n llm wait --for=condition=complete job/tune-chat --timeout=120s && kubectl -n llm get configmap autotune-chat-outcome"

@@ -232,7 +232,7 @@ if part job "the coordinator is a Job, as autotune job render prints it"; then
   check "it had two workers" bash -c "kubectl -n llm logs job/tune-chat | grep 'the worker is Job autotune-chat with 2 pods'"
   check "the outcome stays" kubectl -n llm get configmap autotune-chat-outcome
   check "the scale came back" is 1 "kubectl -n llm get deployment chat -o jsonpath='{.spec.replicas}'"
-  [ "$failed" = 0 ] || kubectl -n llm logs job/autotune
+  [ "$failed" = 0 ] || kubectl -n llm logs job/tune-chat
   kubectl delete namespace llm --wait > /dev/null
 fi
 

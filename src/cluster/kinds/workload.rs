@@ -82,7 +82,7 @@ fn stuck(scaled: &Scaled<'_>, kept: u64, original: u64) -> Option<String> {
     let takes_none = share("maxUnavailable", false) == 0 && share("maxSurge", true) > 0;
     (kept > 0 && rolls && takes_none).then(|| {
         format!(
-            "would wait for ever for a GPU with new arguments: its rolling update takes no pod of {original} away (maxUnavailable), and \
+            "would wait for ever for a GPU with new arguments: its rolling update takes no pod of {original} away (maxUnavailable). \
 --keep-replicas {kept} leaves pods with the old ones. Set strategy.rollingUpdate.maxUnavailable to 1, or leave out --keep-replicas or --apply"
         )
     })
