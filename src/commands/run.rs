@@ -102,11 +102,11 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
             rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
             () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
         };
-        let mut bench = TrialRunner::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
+        let mut trial_runner = TrialRunner::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
         if resumed {
-            bench.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
+            trial_runner.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
-        let mut session = Session::new(bench, &plan, &*sink);
+        let mut session = Session::new(trial_runner, &plan, &*sink);
         let ended = until_stopped(&mut session, &mut stop, &*sink).await;
         last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {

@@ -131,8 +131,8 @@ fn an_engine_that_starts_and_runs_out_of_memory_under_load_is_told_so() {
     profile.memory.load_per_sequence = 1 << 20;
     let plan = plan(&SMALL);
     let rig = SimulatedRig::new(plan.clone(), profile.clone(), 1, Material::default());
-    let bench = TrialRunner::new(vec![rig], &plan, 1, &Silent, None, Journal::default());
-    let mut session = Session::new(bench, &plan, &Silent);
+    let trial_runner = TrialRunner::new(vec![rig], &plan, 1, &Silent, None, Journal::default());
+    let mut session = Session::new(trial_runner, &plan, &Silent);
     let conclusion = session.run().now_or_never().unwrap().unwrap();
     let seen = session.trial_runner().journal().entries.iter().any(|e| match &e.record {
         Record::Broken { failure, .. } | Record::NotReady { failure, .. } => {
