@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::tally::{FAR, Tally};
 use super::{Job, NoTruth};
 use crate::rig::{Engine, SimulatedRig, Traffic};
-use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
+use crate::settings::{ArrivalProcess, Limit, Metric, Plan};
 use crate::space::Point;
 use crate::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
 use crate::units::{Rate, Seconds};
@@ -69,7 +69,6 @@ impl<'a> LongRunTraffic<'a> {
     /// The promises or the traffic are such that there is no true limit.
     pub fn new(job: Job<'a>, requests: u32) -> Result<Self, NoTruth> {
         has_a_limit(job.plan)?;
-        let alone = matches!(&job.plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0);
         let draw = || {
             let traffic =
                 outline(&job.plan.workload, job.material, pace(Rate(1.0)), requests as usize, |_| Seconds(0.0));
@@ -77,7 +76,7 @@ impl<'a> LongRunTraffic<'a> {
                 |o: &Outline| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() };
             traffic.iter().map(sent).collect()
         };
-        Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: alone.then(draw) })
+        Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: (!job.plan.workload.connects_requests()).then(draw) })
     }
 
     /// The engine of a point under this traffic; none where it does not start.
@@ -205,7 +204,7 @@ fn pace(rate: Rate) -> Pace {
 
 /// The promises, and where none of them is about waiting, that nobody waits as long as in a queue that only grows.
 fn with_an_end(slo: &[Limit]) -> Vec<Limit> {
-    let waits = |limit: &Limit| matches!(limit.metric, Metric::Ttft | Metric::E2e);
+    let waits = |limit: &Limit| limit.metric.includes_waiting();
     let end = Limit { metric: Metric::Ttft, quantile: 0.99, at_most: ENDLESS };
     slo.iter().cloned().chain((!slo.iter().any(waits)).then_some(end)).collect()
 }

@@ -10,10 +10,22 @@ use nix::unistd::Pid;
 
 use crate::workbench::{BINARY, Workbench, said, session_of, started_in};
 
-/// Numbers that differ from run to run: a kill shall hit another moment each time.
-fn moments(count: usize, longest_ms: u64) -> Vec<Duration> {
+/// A number that the environment gives.
+fn given(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
+/// The seed of the moments: another one each time, so that a kill hits another moment. `KILLS_SEED` draws those of an earlier run again.
+fn seed_of_kills() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    (0..count).map(|i| Duration::from_millis(RandomState::new().hash_one(i) % longest_ms)).collect()
+    let seed = given("KILLS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("KILLS_SEED={seed}");
+    seed
+}
+
+fn moments(count: u64, longest_ms: u64) -> Vec<Duration> {
+    let seed = seed_of_kills();
+    (0..count).map(|i| Duration::from_millis(mix(seed, &[i]) % longest_ms)).collect()
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -204,14 +216,12 @@ fn engine_of(journal: &Journal) -> Option<(Pid, Pid)> {
         .then(|| (Pid::from_raw(group.guardian), Pid::from_raw(group.engine)))
 }
 
-/// `KILLS=100 cargo test --test cli random_kills -- --ignored --nocapture`; `KILLS_SEED` repeats the moments of another run.
+/// `KILLS=100 cargo test --test cli random_kills -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes; .ci/run runs ten"]
 fn random_kills_of_tuner_guardian_and_engine_alone_and_in_pairs_leave_no_process() {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-    let seed = number("KILLS_SEED").unwrap_or_else(|| moments(1, u64::from(u32::MAX))[0].as_millis() as u64);
-    let kills = number("KILLS").unwrap_or(10) as usize;
-    println!("KILLS_SEED={seed}");
+    let seed = seed_of_kills();
+    let kills = given("KILLS").unwrap_or(10) as usize;
     let mut slept = 0;
     let (mut bench, mut running) = (Workbench::new("", ""), None::<Child>);
     let (mut slowest, mut served, mut codes) = ([Duration::ZERO; VICTIMS.len()], [0; VICTIMS.len()], Vec::new());

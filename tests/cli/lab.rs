@@ -52,21 +52,21 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
             opened = true;
             continue;
         };
-        let Query { point, traffic } = &query;
+        let Query { point, rate } = &query;
         if points.last() != Some(&point.to_string()) {
             heard.clear();
             points.push(point.to_string());
         }
         let keeps = 8.0 + 0.5 * point.get("a").and_then(Value::number).unwrap();
-        let margin = (traffic.rate().0 / keeps).ln();
+        let margin = (rate.0 / keeps).ln();
         let seen = Observation {
             kept: margin <= 0.0,
             margin: Some(margin),
             limits: Vec::new(),
             saturated: false,
-            throughput: Rate(traffic.rate().0.min(keeps)),
+            throughput: Rate(rate.0.min(keeps)),
         };
-        heard.push(Heard { traffic: *traffic, seen });
+        heard.push(Heard { rate: *rate, seen });
         strategy.tell(&query, &Tell::Probed(heard.clone()));
     }
 }

@@ -1,7 +1,7 @@
 //! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
 
-use super::pairs::jackknife;
 use crate::settings::Metric;
+use crate::spread::jackknife;
 use crate::twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, careful};
 use crate::units::Seconds;
 
@@ -129,7 +129,7 @@ impl LongRunReplay {
                 found.map(|v| v.0.max(1e-9).ln())
             };
             let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
-            Some((without(None)? + self.blocks_add(metric, q), jackknife(&each)))
+            Some((without(None)? + self.blocks_add(metric, q), jackknife(&each).unwrap_or(f64::INFINITY)))
         };
         of(few, &mut values).or_else(|| of(usize::MAX, &mut values))
     }

@@ -3,52 +3,50 @@
 //! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
 //! later turns resend is what the engine was seen to get.
 
-use super::session_twin::Engine;
+use super::super::sample_sizes::SampleSizes;
+use super::super::seeds::SeedLabel;
+use super::engine::TwinEngine;
 use crate::rig::{ServeObserver, Traffic};
 use crate::settings::{Plan, WorkloadKind};
 use crate::twin::{Answered, FastReplay, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{LongRunReplay, SLOWER};
-use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, mix, outline};
-
-/// Requests of the long run: fewer mislead near the knee, as fewer measured ones do. Those of one conversation come together, so that as many
-/// requests say less: two draws of 30,000 give times per token whose p99 differ by 5 % (70B on an H200, kernels timed by NVIDIA).
-fn long_run(think: Option<Seconds>) -> usize {
-    match think {
-        _ if cfg!(test) => 3_000,
-        Some(_) => 300_000,
-        None => 100_000,
-    }
-}
-
-/// Block by block so many take a second, while an engine waits.
-const SERVED: u32 = if cfg!(test) { 3_000 } else { 30_000 };
-/// The label of the seed of the long traffic.
-const HOURS: u64 = 5;
+use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, outline};
 
 /// What traffic was drawn for: its seed, that of shared prompts, the words, and what becomes of resent answers.
 type DrawnFor = (u64, u64, Vocabulary, Option<Resent>);
 
 /// Requests of the workload, drawn once for a session and stretched to each rate.
-#[derive(Default)]
-pub(super) struct LongRunTraffic {
+pub struct LongRunTraffic {
+    sample_sizes: SampleSizes,
     drawn_for: Option<DrawnFor>,
     at_one_per_second: Vec<Outline>,
 }
 
 impl LongRunTraffic {
+    pub fn new(sample_sizes: SampleSizes) -> Self {
+        Self { sample_sizes, drawn_for: None, at_one_per_second: Vec::new() }
+    }
+
+    /// Requests of the long run.
+    fn requests(&self, plan: &Plan) -> usize {
+        let SampleSizes { long_run, long_run_of_conversations, .. } = self.sample_sizes;
+        if think_time(plan).is_some() { long_run_of_conversations } else { long_run }
+    }
+
     /// As a twin with those costs serves them at a rate, and how many requests were sent.
-    pub(super) fn through(
+    pub fn through(
         &mut self,
-        engine: &Engine,
+        engine: &TwinEngine,
         costs: &StepCosts,
         plan: &Plan,
         (material, shared_seed): (&Material, u64),
         rate: Rate,
     ) -> (LongRunReplay, usize) {
-        let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), rate);
+        let in_blocks = self.sample_sizes.long_run_in_blocks;
+        let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), (rate, in_blocks));
         let think = think_time(plan);
-        let traffic = self.of(plan, material, shared_seed, long_run(think));
+        let traffic = self.of(plan, material, shared_seed, self.requests(plan));
         let requests = traffic.len();
         let long = LongRunReplay::replay(
             costs,
@@ -73,13 +71,12 @@ impl LongRunTraffic {
     }
 
     /// So many requests at one a second, in the order in which conversations begin.
-    pub(super) fn of(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
-        let seed = mix(shared_seed, &[HOURS]);
+    pub fn of(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
+        let seed = SeedLabel::LongRun.of(shared_seed, &[]);
         let drawn_for = Some((seed, shared_seed, material.vocabulary.clone(), material.resent));
         if self.drawn_for != drawn_for {
             let pace = pace(Rate(1.0), seed, shared_seed);
-            self.at_one_per_second =
-                outline(&plan.workload, material, pace, long_run(think_time(plan)), |_| Seconds(0.0));
+            self.at_one_per_second = outline(&plan.workload, material, pace, self.requests(plan), |_| Seconds(0.0));
             self.drawn_for = drawn_for;
         }
         &self.at_one_per_second[..requests.min(self.at_one_per_second.len())]
@@ -87,7 +84,7 @@ impl LongRunTraffic {
 }
 
 /// The time between an answer and the next turn, where requests follow answers.
-pub(super) fn think_time(plan: &Plan) -> Option<Seconds> {
+pub fn think_time(plan: &Plan) -> Option<Seconds> {
     match &plan.workload.kind {
         WorkloadKind::Conversations(kind) => Some(kind.think_time.into()),
         _ => None,
@@ -95,11 +92,11 @@ pub(super) fn think_time(plan: &Plan) -> Option<Seconds> {
 }
 
 /// A request of a long run: when it was due, its first and last token, infinite where they never came, and the tokens of its answer.
-pub(super) type Flight = (f64, Answered, u32);
+pub type Flight = (f64, Answered, u32);
 
 /// Notes the requests of a long run, by their number.
 #[derive(Default)]
-pub(super) struct Flights(pub(super) Vec<Flight>);
+pub struct Flights(pub Vec<Flight>);
 
 impl ServeObserver for Flights {
     const EVERY_TOKEN: bool = false;
@@ -129,7 +126,7 @@ impl ServeObserver for Flights {
 }
 
 /// An open demand without end, all of it drawn by one seed; conversations begin with their first turn.
-pub(super) fn pace(rate: Rate, seed: u64, shared_seed: u64) -> Pace {
+pub fn pace(rate: Rate, seed: u64, shared_seed: u64) -> Pace {
     Pace {
         demand: Demand::Open(rate),
         horizon: Seconds(f64::MAX),
@@ -142,16 +139,16 @@ pub(super) fn pace(rate: Rate, seed: u64, shared_seed: u64) -> Pace {
 
 /// Serves the workload block by block; nothing where the size of the KV cache is not known.
 fn served(
-    engine: &Engine,
+    engine: &TwinEngine,
     costs: &StepCosts,
     plan: &Plan,
     (material, shared_seed): (&Material, u64),
-    rate: Rate,
+    (rate, requests): (Rate, u32),
 ) -> Option<Vec<Flight>> {
-    let seed = mix(shared_seed, &[HOURS]);
+    let seed = SeedLabel::LongRun.of(shared_seed, &[]);
     let pace = pace(rate, seed, shared_seed);
     let mut flights = Flights::default();
-    let traffic = Traffic::new(&plan.workload, material, pace).first(SERVED);
+    let traffic = Traffic::new(&plan.workload, material, pace).first(requests);
     engine.in_blocks(costs, material.resent)?.serve(traffic, &mut flights, seed).ok()?;
     Some(flights.0)
 }
