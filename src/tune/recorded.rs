@@ -6,7 +6,7 @@ use std::path::Path;
 use super::predictor::stress_replay;
 use super::sample_sizes::SampleSizes;
 pub use super::session_twin::Likeness;
-use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TwinEngine};
+use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
 use crate::journal::{Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::quantiles::quantile_of_sorted;
@@ -126,7 +126,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()),
+                lesson: FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()),
                 records,
                 engine,
             };
@@ -143,7 +143,7 @@ impl RecordedRun {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
-        let lesson = FitProbe::of(engine, ask, &records, (&CacheUse::default(), &Telemetry::default()));
+        let lesson = FitProbe::of(engine, ask, &records, &CacheUse::default(), &Telemetry::default());
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
         let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
         self.probes.insert(name.to_owned(), added);
@@ -203,12 +203,16 @@ impl RecordedRun {
         Material { resent, ..self.material.clone() }
     }
 
+    fn source<'a>(&'a self, material: &'a Material) -> TrafficSource<'a> {
+        TrafficSource { plan: &self.plan, material, seed: self.seed }
+    }
+
     /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent.
     pub fn limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
         let engine = self.probes.get(name)?.engine;
         let (material, mut hours) = (self.material(resent), LongRunTraffic::new(SampleSizes::FULL));
         Some(highest(|rate| {
-            let (long, _) = hours.through(&engine, costs, &self.plan, (&material, self.seed), rate);
+            let (long, _) = hours.through(&engine, costs, self.source(&material), rate);
             let holds = |metric, q, at_most: Seconds| long.log_of(metric, q).is_none_or(|log| log <= at_most.0.ln());
             self.plan.slo.iter().all(|l| holds(l.metric, l.quantile, l.at_most))
         }))
@@ -219,7 +223,7 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            stress_replay(&self.plan, (&material, self.seed), &engine, costs, (rate, SampleSizes::FULL.stress))
+            stress_replay(self.source(&material), &engine, costs, (rate, SampleSizes::FULL.stress))
                 .is_none_or(|reach| reach.endures)
         }))
     }
@@ -234,8 +238,7 @@ impl RecordedRun {
     ) -> Option<Vec<(String, f64)>> {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
-        let (long, _) =
-            LongRunTraffic::new(SampleSizes::FULL).through(&engine, costs, &self.plan, (&material, self.seed), rate);
+        let (long, _) = LongRunTraffic::new(SampleSizes::FULL).through(&engine, costs, self.source(&material), rate);
         let of = |l: &crate::settings::Limit| Some((l.key(), long.log_of(l.metric, l.quantile)?.exp()));
         self.plan.slo.iter().map(of).collect()
     }
@@ -253,7 +256,7 @@ impl RecordedRun {
         let RecordedProbe { records, course, client, lesson, .. } = recorded;
         let certainty = Certainty::SEARCH;
         let plain = judge(records, &self.plan.slo, *course, client, certainty);
-        Some(session_twin.weigh(plain, lesson, &self.plan, (&self.material, self.seed), certainty))
+        Some(session_twin.weigh(plain, lesson, self.source(&self.material), certainty))
     }
 }
 

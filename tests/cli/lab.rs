@@ -5,10 +5,10 @@ mod strategies;
 
 use autotune::search::{Ask, Heard, MakeStrategy, Observation, Query, Tell};
 use autotune::settings::{Plan, parse};
-use autotune::space::{Constraint, Grid, Parameter, Point, Space, Value};
+use autotune::space::{Constraint, Parameter, Point, Space, Value};
 use autotune::units::Rate;
 
-use strategies::{grid, random};
+use strategies::{Grid, grid, random};
 
 /// Nothing is expected of an engine that is a function.
 struct Nothing;
@@ -91,4 +91,19 @@ fn random_points_repeat_with_the_seed_and_never_within_a_search() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 12, "as many as there are, the baseline among them, none of them twice");
+}
+
+#[test]
+fn the_last_parameter_changes_fastest_what_is_held_stays_and_what_is_forbidden_is_left_out() {
+    let ints = |values: &[i64]| values.iter().map(|v| Value::Int(*v)).collect::<Vec<_>>();
+    let parameter = |name: &str, values| Parameter { name: name.into(), values: ints(values), default: None };
+    let space = Space {
+        parameters: vec![parameter("c", &[7, 8]), parameter("b", &[1, 2]), parameter("a", &[1, 2, 3])],
+        constraints: vec![Constraint::parse("a >= b").unwrap()],
+    };
+    let held = Point::default().with("c", Value::Int(8));
+    let told: Vec<String> = Grid::new(&space, &held).map(|p| p.to_string()).collect();
+    let expected = ["1, b 1", "2, b 1", "3, b 1", "2, b 2", "3, b 2"].map(|ab| format!("a {ab}, c 8"));
+    assert_eq!(told, expected);
+    assert_eq!(Grid::new(&space, &held).left(), 6);
 }

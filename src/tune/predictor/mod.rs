@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 pub use self::stress::{Ceiling, LOWEST, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
-use super::session_twin::{ENDLESS, SessionTwin, TwinEngine, promises_waiting, think_time};
+use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
 use super::trial::{Current, TrialRequest};
 use crate::engine::MEMORY_KNOB;
 use crate::search::{Expectation, STEP};
@@ -153,10 +153,11 @@ impl Predictor<'_> {
     }
 
     fn reach_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
             let requests = self.session_twin.sample_sizes().stress as usize;
-            let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, requests);
+            let outlines = self.session_twin.traffic(source, requests);
             let sent = engine.sent(outlines, rate, None, true);
             let (long, strain) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
             if strain.kv_full == 0 && strain.preemptions == 0 {
@@ -165,7 +166,7 @@ impl Predictor<'_> {
             }
         }
         let requests = self.session_twin.sample_sizes().stress;
-        stress_replay(self.plan, (&self.material, self.seed), engine, costs, (rate, requests))
+        stress_replay(source, engine, costs, (rate, requests))
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
@@ -175,8 +176,9 @@ impl Predictor<'_> {
         let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
         let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
         let requests = self.session_twin.sample_sizes().stress_in_search;
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let (endures, known) = known.with(rate, || {
-            let served = stress_replay(self.plan, (&self.material, self.seed), &engine, &costs, (rate, requests))?;
+            let served = stress_replay(source, &engine, &costs, (rate, requests))?;
             Some(served.endures)
         });
         self.outlook.endured.push(known);
@@ -220,7 +222,8 @@ impl Predictor<'_> {
             return Some(same.margins.clone());
         }
         let requests = self.session_twin.sample_sizes().search;
-        let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, requests);
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        let outlines = self.session_twin.traffic(source, requests);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
         let (long, strain) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);

@@ -6,13 +6,13 @@
 //! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
 
 use super::super::seeds::SeedLabel;
-use super::super::session_twin::{ENDLESS, Flight, Flights, TwinEngine, pace, promises_waiting};
-use crate::rig::{self, ServeObserver};
+use super::super::session_twin::{ENDLESS, Flight, Flights, TrafficSource, TwinEngine, promises_waiting};
+use crate::rig::ServeObserver;
 use crate::settings::{Metric, Plan};
 use crate::twin::StepCosts;
 use crate::units::Rate;
 use crate::verdict::QUEUE_GROWS;
-use crate::workload::{Material, Planned};
+use crate::workload::Planned;
 
 /// The share of them at the start that says nothing: the engine was empty.
 const WARMING: f64 = 0.02;
@@ -42,19 +42,16 @@ pub struct StressResult {
 
 /// Serves so many requests of the plan's workload at that rate, by an engine whose steps take as long as that.
 pub fn stress_replay(
-    plan: &Plan,
-    (material, shared_seed): (&Material, u64),
+    source: TrafficSource,
     engine: &TwinEngine,
     costs: &StepCosts,
     (rate, requests): (Rate, u32),
 ) -> Option<StressResult> {
-    let engine = engine.in_blocks(costs, material.resent)?;
-    let seed = SeedLabel::StressReplay.of(shared_seed, &[]);
-    let pace = pace(rate, seed, shared_seed);
-    let traffic = rig::Traffic::new(&plan.workload, material, pace).first(requests);
-    let mut breaches = CollapseCounter::of(plan, requests);
-    let served = engine.serve(traffic, &mut breaches, seed).ok()?;
-    let running = served.telemetry.peak_running.unwrap_or(0.0) as u32;
+    let engine = engine.in_blocks(costs, source.material.resent)?;
+    let mut breaches = CollapseCounter::of(source.plan, requests);
+    let seed = SeedLabel::StressReplay.of(source.seed, &[]);
+    let telemetry = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
+    let running = telemetry.peak_running.unwrap_or(0.0) as u32;
     Some(StressResult { endures: !breaches.by_far(breaches.counted), running })
 }
 
@@ -140,6 +137,7 @@ mod tests {
     use crate::space::Value;
     use crate::twin::Profile;
     use crate::units::Seconds;
+    use crate::workload::Material;
 
     /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
     fn reach(kv_tokens: u64, rate: f64) -> StressResult {
@@ -158,9 +156,10 @@ mod tests {
             host_memory: None,
             process: EngineProcess::default(),
         };
+        let material = Material::default();
+        let source = TrafficSource { plan: &plan, material: &material, seed: 7 };
         let engine = TwinEngine::of(&plan, &plan.space.baseline(), &ready).unwrap();
-        stress_replay(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), 2_000))
-            .unwrap()
+        stress_replay(source, &engine, &Profile::quickstart().costs, (Rate(rate), 2_000)).unwrap()
     }
 
     #[test]

@@ -19,7 +19,7 @@ use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
-use super::session_twin::{Hindsight, SessionTwin};
+use super::session_twin::{Hindsight, SessionTwin, TrafficSource};
 use super::trial::{Asking, Launch, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
@@ -137,7 +137,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
         let launch = |(worker, purpose, point)| {
-            (worker, Some(self.session_log.next_launch(TrialRequest { purpose, point, anew: false })), None)
+            let wanted = TrialRequest { purpose, point, anew: false };
+            Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
         };
         let asked = asked.into_iter().map(launch).collect();
         Ok(self.together(asked).await?.into_iter().filter_map(|answer| answer.ready).collect())
@@ -165,7 +166,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
         let asked = steps.into_iter().map(|Step { worker, launch, asking, certainty }| {
             let launch = launch.map(|wanted| self.session_log.next_launch(wanted));
-            (worker, launch, Some((asking, certainty)))
+            Assignment { worker, launch, probe: Some((asking, certainty)) }
         });
         let asked = asked.collect();
         let answers = self.together(asked).await?;
@@ -179,9 +180,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     async fn together(&mut self, asked: Vec<Assignment>) -> Result<Vec<WorkerReply>, RunnerError> {
         let busy: Vec<Seconds> = self.workers.iter().map(|worker| worker.busy).collect();
         let session_log = Mutex::new(&mut self.session_log);
-        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.0, asked)).collect();
+        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.worker, asked)).collect();
         let each = self.workers.iter_mut().enumerate().filter_map(|(at, worker)| Some((worker, asked.remove(&at)?)));
-        let each = each.map(async |(worker, (at, launch, probe))| {
+        let each = each.map(async |(worker, Assignment { worker: at, launch, probe })| {
             let mut answer = WorkerReply { worker: at, ready: None, probed: None };
             if let Some(launch) = &launch {
                 let ready = worker.launch(&session_log, launch).await?;
@@ -257,14 +258,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Self { workers, session_log, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
         let material = session_log.material(rig.material());
+        let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
         let mut weighed = |told: &ProbeResult| {
-            let traffic = (&material, session_log.seed);
             let lesson = told.lesson.as_ref()?;
-            let verdict = told.verdict.clone();
-            Some((
-                told.probe,
-                session_log.session_twin.weigh(verdict, lesson, session_log.plan, traffic, Certainty::SEARCH),
-            ))
+            let verdict = session_log.session_twin.weigh(told.verdict.clone(), lesson, source, Certainty::SEARCH);
+            Some((told.probe, verdict))
         };
         current.told.iter().filter_map(&mut weighed).collect()
     }
@@ -368,8 +366,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 }
 
-/// A worker, what it launches, and what it probes.
-type Assignment = (usize, Option<Launch>, Option<(Asking, Certainty)>);
+/// What one worker does in a round, with the number of the trial that it begins.
+struct Assignment {
+    worker: usize,
+    launch: Option<Launch>,
+    probe: Option<(Asking, Certainty)>,
+}
 
 struct WorkerReply {
     worker: usize,

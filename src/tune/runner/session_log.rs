@@ -264,7 +264,7 @@ impl<'a> SessionLog<'a> {
         };
         let path = folder.path.join(requests);
         match requests_of(&path, requests_sha256.as_deref()) {
-            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()))),
+            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()))),
             Err(why) => Err(RunnerError::Kept { path, why }),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::session_twin::{FitProbe, TwinEngine};
+use super::super::session_twin::{FitProbe, TrafficSource, TwinEngine};
 use super::super::trial::{Asking, Current, Launch, ProbeResult, TrialRequest};
 use super::served_as_meant;
 use super::session_log::{RunnerError, SessionLog};
@@ -147,11 +147,12 @@ impl<R: Rig> Worker<R> {
             let asked = ask(trial, probe, idle);
             let recorded = {
                 let mut session_log = look(session_log);
-                let (plan, seed, material) =
-                    (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
-                let steady = engine.filter(|_| !asked.is_burst()).and_then(|engine| {
-                    session_log.session_twin.answer_time(&engine, plan, (&material, seed), asked.rate, idle)
-                });
+                let (plan, seed) = (session_log.plan, session_log.seed);
+                let material = session_log.material(self.rig.material());
+                let source = TrafficSource { plan, material: &material, seed };
+                let steady = engine
+                    .filter(|_| !asked.is_burst())
+                    .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.
                 let paired = engine.is_some() && session_log.session_twin.has_a_say();
@@ -161,7 +162,7 @@ impl<R: Rig> Worker<R> {
             let answer = match recorded {
                 (ask, Some((Ok((verdict, took)), lesson))) => Ok(ProbeResult { probe, ask, verdict, took, lesson }),
                 (_, Some((Err(failure), _))) => Err(failure.diagnosis),
-                (ask, None) => self.measure(session_log, (trial, probe), ask, certainty).await?,
+                (ask, None) => self.measure(session_log, trial, probe, ask, certainty).await?,
             };
             match answer {
                 Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
@@ -180,7 +181,8 @@ impl<R: Rig> Worker<R> {
     async fn measure(
         &mut self,
         session_log: &Shared<'_, '_>,
-        (trial, probe): (u32, u32),
+        trial: u32,
+        probe: u32,
         ask: ProbeAsk,
         certainty: Certainty,
     ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
@@ -213,11 +215,11 @@ impl<R: Rig> Worker<R> {
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &session_log.plan.slo, course, client, certainty);
                 let lesson =
-                    engine.map(|engine| FitProbe::of(engine, ask, records, (&measured.cache, &measured.telemetry)));
+                    engine.map(|engine| FitProbe::of(engine, ask, records, &measured.cache, &measured.telemetry));
                 if let Some(lesson) = &lesson {
-                    let (plan, seed, material) =
-                        (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
-                    verdict = session_log.session_twin.weigh(verdict, lesson, plan, (&material, seed), certainty);
+                    let material = session_log.material(self.rig.material());
+                    let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
+                    verdict = session_log.session_twin.weigh(verdict, lesson, source, certainty);
                 }
                 let resent = lesson.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);

@@ -6,15 +6,55 @@
 use super::super::sample_sizes::SampleSizes;
 use super::super::seeds::SeedLabel;
 use super::engine::TwinEngine;
-use crate::rig::{ServeObserver, Traffic};
+use crate::rig::{self, ServeObserver, Telemetry, Traffic};
 use crate::settings::{Plan, WorkloadKind};
 use crate::twin::{Answered, FastReplay, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{LongRunReplay, SLOWER};
 use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, outline};
 
-/// What traffic was drawn for: its seed, that of shared prompts, the words, and what becomes of resent answers.
-type DrawnFor = (u64, u64, Vocabulary, Option<Resent>);
+/// What the traffic of replays is drawn from.
+#[derive(Clone, Copy)]
+pub struct TrafficSource<'a> {
+    pub plan: &'a Plan,
+    pub material: &'a Material,
+    /// The seed of the session.
+    pub seed: u64,
+}
+
+impl TrafficSource<'_> {
+    /// An open demand without end at a rate, all of it drawn by one seed; conversations begin with their first turn.
+    fn pace(&self, rate: Rate, seed: u64) -> Pace {
+        Pace {
+            demand: Demand::Open(rate),
+            horizon: Seconds(f64::MAX),
+            arrival_seed: seed,
+            content_seed: seed,
+            shared_seed: self.seed,
+            answer_time: Seconds(0.0),
+        }
+    }
+
+    /// Lets an engine serve so many requests at a rate block by block, in the order in which conversations begin.
+    pub fn serve<O: ServeObserver>(
+        &self,
+        engine: &rig::Engine,
+        (rate, requests): (Rate, u32),
+        seed: u64,
+        observer: &mut O,
+    ) -> Option<Telemetry> {
+        let traffic = Traffic::new(&self.plan.workload, self.material, self.pace(rate, seed)).first(requests);
+        engine.serve(traffic, observer, seed).ok().map(|served| served.telemetry)
+    }
+}
+
+/// What traffic was drawn for.
+#[derive(PartialEq)]
+struct DrawnFor {
+    seed: u64,
+    vocabulary: Vocabulary,
+    resent: Option<Resent>,
+}
 
 /// Requests of the workload, drawn once for a session and stretched to each rate.
 pub struct LongRunTraffic {
@@ -39,20 +79,15 @@ impl LongRunTraffic {
         &mut self,
         engine: &TwinEngine,
         costs: &StepCosts,
-        plan: &Plan,
-        (material, shared_seed): (&Material, u64),
+        source: TrafficSource,
         rate: Rate,
     ) -> (LongRunReplay, usize) {
         let in_blocks = self.sample_sizes.long_run_in_blocks;
-        let serve = |costs: &StepCosts| served(engine, costs, plan, (material, shared_seed), (rate, in_blocks));
-        let think = think_time(plan);
-        let traffic = self.of(plan, material, shared_seed, self.requests(plan));
+        let serve = |costs: &StepCosts| served(engine, costs, source, (rate, in_blocks));
+        let (think, apart) = (think_time(source.plan), source.material.documents_apart());
+        let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
-        let long = LongRunReplay::replay(
-            costs,
-            engine.bounds(),
-            engine.sent(traffic, rate, think, material.documents_apart()),
-        );
+        let long = LongRunReplay::replay(costs, engine.bounds(), engine.sent(traffic, rate, think, apart));
         let Some(think) = think else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.
@@ -65,17 +100,17 @@ impl LongRunTraffic {
         let Some(blocks) = Some(think).filter(|think| think.0 > 0.0).and_then(|_| serve(costs)) else {
             return (long, requests);
         };
-        let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), material.documents_apart());
+        let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), apart);
         let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds(), &part, &mut FastReplay::default());
         (long.corrected(LongRunReplay::served(&blocks, &[]), sums), requests)
     }
 
     /// So many requests at one a second, in the order in which conversations begin.
-    pub fn of(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
-        let seed = SeedLabel::LongRun.of(shared_seed, &[]);
-        let drawn_for = Some((seed, shared_seed, material.vocabulary.clone(), material.resent));
+    pub fn of(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
+        let TrafficSource { plan, material, seed } = source;
+        let drawn_for = Some(DrawnFor { seed, vocabulary: material.vocabulary.clone(), resent: material.resent });
         if self.drawn_for != drawn_for {
-            let pace = pace(Rate(1.0), seed, shared_seed);
+            let pace = source.pace(Rate(1.0), SeedLabel::LongRun.of(seed, &[]));
             self.at_one_per_second = outline(&plan.workload, material, pace, self.requests(plan), |_| Seconds(0.0));
             self.drawn_for = drawn_for;
         }
@@ -125,30 +160,10 @@ impl ServeObserver for Flights {
     }
 }
 
-/// An open demand without end, all of it drawn by one seed; conversations begin with their first turn.
-pub fn pace(rate: Rate, seed: u64, shared_seed: u64) -> Pace {
-    Pace {
-        demand: Demand::Open(rate),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: seed,
-        content_seed: seed,
-        shared_seed,
-        answer_time: Seconds(0.0),
-    }
-}
-
 /// Serves the workload block by block; nothing where the size of the KV cache is not known.
-fn served(
-    engine: &TwinEngine,
-    costs: &StepCosts,
-    plan: &Plan,
-    (material, shared_seed): (&Material, u64),
-    (rate, requests): (Rate, u32),
-) -> Option<Vec<Flight>> {
-    let seed = SeedLabel::LongRun.of(shared_seed, &[]);
-    let pace = pace(rate, seed, shared_seed);
+fn served(engine: &TwinEngine, costs: &StepCosts, source: TrafficSource, length: (Rate, u32)) -> Option<Vec<Flight>> {
     let mut flights = Flights::default();
-    let traffic = Traffic::new(&plan.workload, material, pace).first(requests);
-    engine.in_blocks(costs, material.resent)?.serve(traffic, &mut flights, seed).ok()?;
+    let engine = engine.in_blocks(costs, source.material.resent)?;
+    source.serve(&engine, length, SeedLabel::LongRun.of(source.seed, &[]), &mut flights)?;
     Some(flights.0)
 }

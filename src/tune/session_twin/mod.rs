@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 pub use self::engine::TwinEngine;
 pub use self::launches::Launches;
 pub use self::likeness::Likeness;
-pub use self::long_run::{Flight, Flights, LongRunTraffic, pace, think_time};
+pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, think_time};
 use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
@@ -60,7 +60,8 @@ impl FitProbe {
         engine: TwinEngine,
         ask: ProbeAsk,
         records: &[RequestRecord],
-        (cache, told): (&CacheUse, &Telemetry),
+        cache: &CacheUse,
+        told: &Telemetry,
     ) -> Self {
         let served = Served::of(records, cache.counted_share(), engine.reused_by());
         let objection = beyond(records, ask.window);
@@ -154,16 +155,16 @@ impl SessionTwin {
         &mut self,
         verdict: Verdict,
         lesson: &FitProbe,
-        plan: &Plan,
-        (material, shared_seed): (&Material, u64),
+        source: TrafficSource,
         certainty: Certainty,
     ) -> Verdict {
         let asks = !lesson.ask.is_burst() && verdict.open_to_pairs();
         let judges = |fit: &&Fit| asks && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
         let FitProbe { engine, ask, probe, objection, resent, told } = lesson;
-        let material = &Material { resent: resent.or(self.resent), ..material.clone() };
-        let (long, requests) = self.hours.through(engine, &fit.costs, plan, (material, shared_seed), ask.rate);
+        let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
+        let (source, plan) = (TrafficSource { material, ..source }, source.plan);
+        let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
@@ -302,14 +303,13 @@ impl SessionTwin {
     pub fn answer_time(
         &mut self,
         engine: &TwinEngine,
-        plan: &Plan,
-        (material, shared_seed): (&Material, u64),
+        source: TrafficSource,
         rate: Rate,
         idle: Seconds,
     ) -> Option<Seconds> {
-        let (think, costs) = (think_time(plan)?, self.fit.as_ref()?.costs);
-        let outlines = self.hours.of(plan, material, shared_seed, self.sample_sizes.answer_time);
-        let sent = engine.sent(outlines, rate, Some(think), material.documents_apart());
+        let (think, costs) = (think_time(source.plan)?, self.fit.as_ref()?.costs);
+        let outlines = self.hours.of(source, self.sample_sizes.answer_time);
+        let sent = engine.sent(outlines, rate, Some(think), source.material.documents_apart());
         let mut answers = Vec::new();
         FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
         // The engine was empty before the first of them, and no conversation begins behind the last.
@@ -321,8 +321,8 @@ impl SessionTwin {
     }
 
     /// So many requests of the workload, as hours of it have them, at one a second.
-    pub fn traffic(&mut self, plan: &Plan, material: &Material, shared_seed: u64, requests: usize) -> &[Outline] {
-        self.hours.of(plan, material, shared_seed, requests)
+    pub fn traffic(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
+        self.hours.of(source, requests)
     }
 }
 
