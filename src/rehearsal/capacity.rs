@@ -1,6 +1,6 @@
 //! The true limit of one point: the highest rate that keeps the promises over very many requests, noise, misses and follow-ups included.
 //!
-//! A launch of its own speed is no part of it: the truth is that of the engine whose launch was like the median, long ago.
+//! It is the limit of an engine whose launch has the median speed, long after that launch.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +13,11 @@ use crate::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Outline, Pace, outline};
 
-/// Rates below this are no rate at all, in requests per second.
+/// Lower rates count as zero, in requests per second.
 const LEAST_RATE: f64 = 1e-3;
 /// Rates above this are as good as any.
 const MOST_RATE: f64 = 1e6;
-/// The seed of the requests; no session's seed is made so.
+/// The seed of the requests. No session draws this one.
 const SEED: u64 = 77;
 /// Requests of the runs that find about where the limit lies.
 const SKETCH: u32 = 3_000;
@@ -29,7 +29,7 @@ const SKETCHED: f64 = 1.06;
 const BRACKETED: f64 = 1.02;
 /// A rate that is corrected by less than this is not run again.
 const CORRECTED: f64 = 0.01;
-/// And no correction is believed beyond this.
+/// A larger correction is not believed.
 const MOST_CORRECTED: f64 = 0.05;
 /// Runs of the full length that one limit may take.
 const LONG_RUNS: u32 = 8;
@@ -37,9 +37,9 @@ const LONG_RUNS: u32 = 8;
 const LOWER: f64 = 0.97;
 /// The share of the sequences for which there is memory that may decode before blocks must tell whether they all fit.
 const NEAR_DEATH: f64 = 0.8;
-/// Whoever waits that long waits in a queue that only grows.
+/// A request that waits this long is taken to be in a queue that only grows.
 const ENDLESS: Seconds = Seconds(60.0);
-/// The least rise of the logarithm of a quantile with that of the rate that is believed.
+/// The logarithm of a quantile rises with that of the rate by this factor at least.
 const FLATTEST: f64 = 0.3;
 
 /// A limit and what is known around it.

@@ -70,7 +70,7 @@ impl Endured {
 
 struct Replayed {
     bounds: Bounds,
-    strain: Pressure,
+    pressure: Pressure,
     margins: Vec<Option<f64>>,
 }
 
@@ -78,9 +78,9 @@ impl Replayed {
     /// Whether an engine with these bounds would have served the same requests in the same way.
     fn is_the_same(&self, bounds: Bounds) -> bool {
         let kv = |b: Bounds| b.kv_tokens.unwrap_or(u64::MAX);
-        let filled = self.strain.kv_full > 0 || self.strain.preemptions > 0;
+        let filled = self.pressure.kv_full > 0 || self.pressure.preemptions > 0;
         let same_seqs = self.bounds.max_num_seqs == bounds.max_num_seqs
-            || (self.strain.seqs_full == 0 && u64::from(bounds.max_num_seqs) >= self.strain.most_running);
+            || (self.pressure.seqs_full == 0 && u64::from(bounds.max_num_seqs) >= self.pressure.most_running);
         same_seqs && (kv(self.bounds) == kv(bounds) || (!filled && kv(bounds) >= kv(self.bounds)))
     }
 }
@@ -110,7 +110,7 @@ pub struct Predictor<'a> {
     pub material: Material,
     pub seed: u64,
     pub session_twin: &'a mut SessionTwin,
-    pub outlook: &'a mut PredictionCache,
+    pub predictions: &'a mut PredictionCache,
     pub prices: Prices,
     /// The trial whose engine runs.
     pub running: Option<&'a Current>,
@@ -124,13 +124,13 @@ impl Predictor<'_> {
     /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
     /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
     pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let engine = self.outlook.engine(point)?;
+        let engine = self.predictions.engine(point)?;
         self.reach_of(&engine, costs, rate)
     }
 
     /// Whether a point's engine does not endure the rate for want of a larger KV cache.
     pub fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
-        let engine = self.outlook.engine(point)?;
+        let engine = self.predictions.engine(point)?;
         if self.reach_of(&engine, costs, rate)?.endures {
             return Some(false);
         }
@@ -159,10 +159,10 @@ impl Predictor<'_> {
             let requests = self.session_twin.sample_sizes().stress as usize;
             let outlines = self.session_twin.traffic(source, requests);
             let sent = engine.sent(outlines, rate, None, true);
-            let (long, strain) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
-            if strain.kv_full == 0 && strain.preemptions == 0 {
+            let (long, pressure) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory);
+            if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(StressResult { endures: beyond <= 0.0, running: strain.most_running as u32 });
+                return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
             }
         }
         let requests = self.session_twin.sample_sizes().stress;
@@ -172,16 +172,17 @@ impl Predictor<'_> {
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
     fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
-        let engine = self.outlook.engine(point)?;
-        let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
-        let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
+        let engine = self.predictions.engine(point)?;
+        let at =
+            self.predictions.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
+        let known = at.map_or(Endured::of(&engine), |at| self.predictions.endured.swap_remove(at));
         let requests = self.session_twin.sample_sizes().stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let (endures, known) = known.with(rate, || {
             let served = stress_replay(source, &engine, &costs, (rate, requests))?;
             Some(served.endures)
         });
-        self.outlook.endured.push(known);
+        self.predictions.endured.push(known);
         endures
     }
 
@@ -208,13 +209,13 @@ impl Predictor<'_> {
     /// What the twin makes of a point at a rate; none where there is no twin.
     fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
         let (costs, fits) = self.session_twin.known().map(|(costs, fits)| (*costs, fits))?;
-        if self.outlook.fits != fits {
-            self.outlook.fits = fits;
-            self.outlook.replayed.clear();
-            self.outlook.endured.clear();
+        if self.predictions.fits != fits {
+            self.predictions.fits = fits;
+            self.predictions.replayed.clear();
+            self.predictions.endured.clear();
         }
-        let engine = self.outlook.engine(point)?;
-        let PredictionCache { replayed, memory, .. } = self.outlook;
+        let engine = self.predictions.engine(point)?;
+        let PredictionCache { replayed, memory, .. } = self.predictions;
         let bounds = engine.bounds();
         let rung = rung(rate);
         let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
@@ -225,10 +226,10 @@ impl Predictor<'_> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let outlines = self.session_twin.traffic(source, requests);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
-        let (long, strain) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
+        let (long, pressure) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
-        let known = self.outlook.replayed.entry(key).or_default();
-        known.push(Replayed { bounds, strain, margins: margins.clone() });
+        let known = self.predictions.replayed.entry(key).or_default();
+        known.push(Replayed { bounds, pressure, margins: margins.clone() });
         Some(margins)
     }
 }

@@ -211,7 +211,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         if let Some(Ok(_)) = &answer.ready
             && let Some(current) = self.workers.get(answer.worker).and_then(|worker| worker.current.as_ref())
         {
-            self.session_log.outlook.learn(&current.point, current.engine);
+            self.session_log.predictions.learn(&current.point, current.engine);
         }
         match &answer.probed {
             Some(Ok(told)) if told.verdict.outcome != Outcome::Void => self.tell(answer.worker, told.clone()),
@@ -312,9 +312,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Self { workers, session_log, .. } = self;
         let material = session_log.material(workers[0].rig.material());
         let alters = !session_log.cannot_change_live();
-        let SessionLog { plan, seed, session_twin, outlook, .. } = session_log;
+        let SessionLog { plan, seed, session_twin, predictions, .. } = session_log;
         let running = workers[worker].current.as_ref();
-        Predictor { plan, material, seed: *seed, session_twin, outlook, prices, running, alters, crowded }
+        Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, the latest word on it, and the time it took.

@@ -68,7 +68,7 @@ pub struct SessionLog<'a> {
     folder: Option<Folder>,
     journal: Journal,
     pub session_twin: SessionTwin,
-    pub outlook: PredictionCache,
+    pub predictions: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
     words: Option<Vocabulary>,
     /// How many of its records the session has come to.
@@ -81,12 +81,12 @@ pub type Recorded = Result<(Verdict, Seconds), Failure>;
 
 impl<'a> SessionLog<'a> {
     pub fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
-        let (session_twin, outlook) = (SessionTwin::new(SampleSizes::FULL), PredictionCache::default());
+        let (session_twin, predictions) = (SessionTwin::new(SampleSizes::FULL), PredictionCache::default());
         let words = journal.entries.iter().find_map(|e| match &e.record {
             Record::Words(words) => Some((**words).clone()),
             _ => None,
         });
-        Self { plan, seed, sink, folder, journal, session_twin, outlook, words, replayed: 0, trials: 0 }
+        Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
