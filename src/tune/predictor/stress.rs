@@ -87,15 +87,15 @@ impl CollapseCounter {
         self.promises.iter().any(|p| p.found > p.share * among)
     }
 
-    fn count(&mut self, id: u32, (due, answer, output): Flight) {
+    fn count(&mut self, id: u32, (answer, output): Flight) {
         if f64::from(id) < WARMING * f64::from(self.requests) {
             return;
         }
         self.counted += 1.0;
         for promise in &mut self.promises {
             let latency = match promise.metric {
-                Metric::Ttft => Some(answer.first - due),
-                Metric::E2e => Some(answer.last - due),
+                Metric::Ttft => Some(answer.first - answer.at),
+                Metric::E2e => Some(answer.last - answer.at),
                 Metric::Tpot => answer.tpot(output),
                 Metric::Itl => None,
             };
@@ -120,7 +120,7 @@ impl ServeObserver for CollapseCounter {
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
         let flight = self.flights.0[id as usize];
         self.count(id, flight);
-        flight.2
+        flight.1
     }
 
     fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {

@@ -127,7 +127,7 @@ pub fn think_time(plan: &Plan) -> Option<Seconds> {
 }
 
 /// A request of a long run: when it was due, its first and last token, infinite where they never came, and the tokens of its answer.
-pub type Flight = (f64, Answered, u32);
+pub type Flight = (Answered, u32);
 
 /// Notes the requests of a long run, by their number.
 #[derive(Default)]
@@ -138,13 +138,13 @@ impl ServeObserver for Flights {
 
     fn sent(&mut self, planned: &Planned, _tokens: u32) {
         let never = Answered { at: planned.due.0, first: f64::INFINITY, last: f64::INFINITY };
-        self.0.push((planned.due.0, never, planned.output_tokens));
+        self.0.push((never, planned.output_tokens));
     }
 
     fn refused(&mut self, _id: u32, _now: f64) {}
 
     fn token(&mut self, id: u32, first: f64, later: f64) {
-        let (_, answer, _) = &mut self.0[id as usize];
+        let (answer, _) = &mut self.0[id as usize];
         if answer.first.is_infinite() {
             answer.first = first;
         }
@@ -152,7 +152,7 @@ impl ServeObserver for Flights {
     }
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
-        self.0[id as usize].2
+        self.0[id as usize].1
     }
 
     fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
