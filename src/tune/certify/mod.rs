@@ -331,12 +331,17 @@ impl<R: Rig> Context<'_, R> {
         let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
         let ceiling = self.ceiling(point, &costs, highest);
         certifier.bound(ceiling);
-        let rates = match ceiling {
+        let said = match ceiling {
             Ceiling::Above => return,
-            Ceiling::At(ceiling) => format!("capped at {ceiling}: in simulation, bursts above it"),
-            Ceiling::BelowAll => format!("no rate is certified: in simulation, bursts from {} on", highest * LOWEST),
+            Ceiling::At(ceiling) => format!(
+                "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
+            ),
+            Ceiling::BelowAll => format!(
+                "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
+                highest * LOWEST
+            ),
         };
-        self.detail(&format!("{rates} fill the KV cache and latency does not recover"));
+        self.detail(&said);
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
