@@ -8,7 +8,7 @@ use super::summary::defaults_win;
 use crate::journal::{Header, Journal, Purpose, Record, requests_of};
 use crate::load::{ClientHealth, RequestRecord};
 use crate::rig::{CacheUse, Failure, ProbeAsk, Telemetry};
-use crate::search::{ALL_AT_ONCE, Observation, RateSearch};
+use crate::search::{Observation, RateSearch};
 use crate::settings::Limit;
 use crate::space::{Point, Space};
 use crate::units::{Rate, Seconds};
@@ -120,7 +120,7 @@ impl<'a> ReportData<'a> {
 
     /// Each trial with each of its probes at a rate.
     pub(super) fn at_rates(&self) -> impl Iterator<Item = (&Trial<'a>, &Probe<'a>)> {
-        self.trials.iter().flat_map(|t| t.probes.iter().filter(|p| p.ask.rate != ALL_AT_ONCE).map(move |p| (t, p)))
+        self.trials.iter().flat_map(|t| t.probes.iter().filter(|p| !p.ask.is_burst()).map(move |p| (t, p)))
     }
 
     /// The certifying probe of the answer that is nearest to its certified rate; before there is one, the last probe at a rate.
@@ -251,10 +251,10 @@ fn trials<'a>(journal: &'a Journal, space: Option<&Space>, outcome: &Outcome) ->
 }
 
 fn busy(purpose: Purpose, ask: &ProbeAsk) -> Busy {
-    match ask.rate {
-        ALL_AT_ONCE => Busy::Burst,
-        _ if purpose.certifies() => Busy::Proof,
-        _ => Busy::Probe,
+    match (ask.is_burst(), purpose.certifies()) {
+        (true, _) => Busy::Burst,
+        (false, true) => Busy::Proof,
+        (false, false) => Busy::Probe,
     }
 }
 

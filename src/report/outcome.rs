@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
-use crate::search::ALL_AT_ONCE;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -162,7 +161,7 @@ fn probes(entries: &[Entry], point: &Point) -> u32 {
             Record::Launching { trial, point: launched, .. } if point.holding(launched) == *point => {
                 trials.insert(*trial);
             }
-            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && ask.rate != ALL_AT_ONCE),
+            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && !ask.is_burst()),
             _ => {}
         }
     }
