@@ -223,7 +223,7 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            stress_replay(self.source(&material), &engine, costs, (rate, SampleSizes::FULL.stress))
+            stress_replay(self.source(&material), &engine, costs, rate, SampleSizes::FULL.stress)
                 .is_none_or(|reach| reach.endures)
         }))
     }
