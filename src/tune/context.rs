@@ -134,8 +134,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Whether the first worker's engine can be that of the defaults without a launch.
     pub fn serves_defaults(&self) -> bool {
-        let wanted =
-            |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
+        let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
         self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
     }
 

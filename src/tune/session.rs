@@ -175,7 +175,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 before = incumbent;
                 let Ask::Probe(query) = asked else { continue };
                 let fresh = self.context.trial_runner.point(worker) != Some(&query.point);
-                let wanted = fresh.then(|| TrialRequest { purpose, point: query.point.clone(), anew: false });
+                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before =
                     wanted.as_ref().map_or(Before::Nothing, |wanted| self.context.trial_runner.before(worker, wanted));
                 price += self.context.prices().probe(search_window(self.context.plan, query.rate).to, before);

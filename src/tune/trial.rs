@@ -44,7 +44,7 @@ impl Current {
 
     /// The same trial once more.
     pub fn again(&self) -> TrialRequest {
-        TrialRequest { purpose: self.purpose, point: self.point.clone(), anew: false }
+        TrialRequest::of(self.purpose, self.point.clone())
     }
 }
 
@@ -68,9 +68,8 @@ pub struct TrialRequest {
 }
 
 impl TrialRequest {
-    /// A point that the search wants to know.
-    pub fn search(point: &Point) -> Self {
-        Self { purpose: Purpose::Search, point: point.clone(), anew: false }
+    pub fn of(purpose: Purpose, point: Point) -> Self {
+        Self { purpose, point, anew: false }
     }
 
     /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process

@@ -137,7 +137,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
         let launch = |(worker, purpose, point)| {
-            let wanted = TrialRequest { purpose, point, anew: false };
+            let wanted = TrialRequest::of(purpose, point);
             Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
         };
         let asked = asked.into_iter().map(launch).collect();
