@@ -11,7 +11,7 @@ use crate::rig::{CacheUse, Failure, ProbeAsk, Telemetry};
 use crate::search::{Observation, RateSearch};
 use crate::settings::Limit;
 use crate::space::{Point, Space};
-use crate::units::{Rate, Seconds};
+use crate::units::Rate;
 use crate::verdict::{Outcome as Judged, Verdict};
 
 /// What a page is made of.
@@ -156,7 +156,7 @@ fn bracket(probes: &[&Probe<'_>]) -> Bracket {
     let Some(first) = probes.first() else { return Bracket { kept: None, broken: None } };
     let mut search = RateSearch::new(first.ask.rate, 0.0);
     for probe in probes {
-        search.tell(probe.ask.rate, &Observation::of(probe.verdict, Seconds(1.0)));
+        search.tell(probe.ask.rate, &Observation::of(probe.verdict));
     }
     Bracket { kept: search.kept(), broken: search.broken() }
 }

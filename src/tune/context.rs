@@ -60,10 +60,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The probes of a worker's engine that the strategy asked for.
     pub fn heard(&self, worker: usize) -> Vec<Heard> {
-        let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
-            rate: ask.rate,
-            seen: Observation::of(verdict, took),
-        };
+        let heard = |(ask, verdict): (&ProbeAsk, &Verdict)| Heard { rate: ask.rate, seen: Observation::of(verdict) };
         let own = |ask: &ProbeAsk| self.shows_batches() && ask.is_burst();
         self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
     }

@@ -70,7 +70,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Ok(found) => found,
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
-        let binding = self.context.trial_runner.told(0).last().and_then(|(_, verdict, _)| verdict.binding.clone());
+        let binding = self.context.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
         if self.context.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }

@@ -54,7 +54,6 @@ pub struct ProbeResult {
     pub probe: u32,
     pub ask: ProbeAsk,
     pub verdict: Verdict,
-    pub took: Seconds,
     pub lesson: Option<FitProbe>,
 }
 

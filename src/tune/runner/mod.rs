@@ -317,10 +317,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
     }
 
-    /// The probes of a worker's trial that say something, in their order: what was asked, the latest word on it, and the time it took.
-    pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict, Seconds)> {
+    /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.
+    pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict)> {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict, told.took))
+        current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict))
     }
 
     /// Ends every trial and stops the engines that run.

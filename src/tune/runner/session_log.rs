@@ -76,8 +76,8 @@ pub struct SessionLog<'a> {
     trials: u32,
 }
 
-/// What the journal knows of a probe: what it showed and the time it took, or why there was nothing to see.
-pub type Recorded = Result<(Verdict, Seconds), Failure>;
+/// What the journal knows of a probe: what it showed, or why there was nothing to see.
+pub type Recorded = Result<Verdict, Failure>;
 
 impl<'a> SessionLog<'a> {
     pub fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
@@ -225,8 +225,8 @@ impl<'a> SessionLog<'a> {
     ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
         for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
-                Record::Probed { trial: t, probe: p, ask, verdict, took, .. } if (*t, *p) == (trial, probe) => {
-                    (ask, Ok(((**verdict).clone(), *took)))
+                Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
+                    (ask, Ok((**verdict).clone()))
                 }
                 Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
                     (ask, Err(failure.clone()))
