@@ -11,7 +11,7 @@ use crate::rig::{CacheUse, Failure, ProbeAsk, Telemetry};
 use crate::search::{Observation, RateSearch};
 use crate::settings::Limit;
 use crate::space::{Point, Space};
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome as Judged, Verdict};
 
 /// What a page is made of.
