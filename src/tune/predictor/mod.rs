@@ -12,6 +12,7 @@ use super::cost::{Before, Prices, search_window};
 use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
 use super::trial::{Current, TrialRequest};
 use crate::engine::MEMORY_KNOB;
+use crate::journal::Purpose;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan};
 use crate::space::{Point, Value};
@@ -277,7 +278,7 @@ impl Expectation for Predictor<'_> {
     }
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        let another = || TrialRequest::search(point).behind(self.running, self.alters);
+        let another = || TrialRequest::of(Purpose::Search, point.clone()).behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(search_window(self.plan, rate).to, before)
     }
