@@ -33,6 +33,9 @@ pub struct Shape {
     pub recognises: fn(&Node) -> bool,
     /// Where engines may sit in it.
     pub locations: fn(&Node) -> Vec<ArgumentLocation>,
+    /// Where a person pastes the flags that cannot be written: FLAGS, KEYS and LINES stand for them as words, as keys of Python and as keys
+    /// with dashes.
+    pub takes: &'static str,
     /// What else it is than a custom resource.
     pub kind: Kind,
 }
@@ -45,7 +48,7 @@ pub enum Kind {
     /// A custom resource: Kustomize replaces its lists.
     Custom,
     /// A file that is no object of the cluster: values of a Helm chart, Docker Compose, a unit, a script.
-    Values,
+    File,
 }
 
 /// Every kind that is known. The first that recognises a document has it.
