@@ -185,16 +185,12 @@ pub fn environment(commands: &[Command]) -> impl Iterator<Item = (&Word, &str, u
     })
 }
 
-/// Whether a command that systemd starts expands a variable into words: `$NAME` alone, and where a shell reads it, `${NAME}` as well.
-pub fn splits(start: &Start, script: &str, name: &str) -> bool {
-    let whole = |word: &Word| {
-        let raw = &script[word.range.clone()];
-        raw.strip_prefix('$') == Some(name) || (!start.layers.is_empty() && raw == format!("${{{name}}}"))
-    };
-    let command = start.command();
-    let reads = |word: &&Word| mentions(word.text(), name);
-    let words = || start.commands.iter().flat_map(|c| c.words.iter().chain(&c.behind));
-    command.words.iter().filter(|word| whole(word)).count() == 1 && words().filter(reads).count() == 1
+/// Whether commands that systemd starts expand a variable once, into words: as `$NAME` alone, and where a shell reads it as `${NAME}` too.
+pub fn splits(commands: &[Command], script: &str, in_shell: bool, name: &str) -> bool {
+    let whole = |raw: &str| raw.strip_prefix('$') == Some(name) || (in_shell && raw == format!("${{{name}}}"));
+    let words = || commands.iter().flat_map(|c| c.words.iter().chain(&c.behind));
+    words().filter(|word| mentions(word.text(), name)).count() == 1
+        && words().any(|word| whole(&script[word.range.clone()]))
 }
 
 /// Whether the words of a value are flags and values as they stand.

@@ -9,7 +9,7 @@ use super::arguments::variable::NewVariable;
 use super::flags::Flags;
 use super::kept::{Wanted, environment, is_plain, kept, splits};
 use super::known::{
-    Start, awaits_script, basename, engine_at, engine_in, engine_of_script, mentions, of_image, runs_another_program,
+    awaits_script, basename, engine_at, engine_in, engine_of_script, mentions, of_image, runs_another_program,
     script_of, starts, texts_of, value_of,
 };
 use super::shapes::{ArgumentLocation, Engine};
@@ -175,7 +175,7 @@ impl<'m> Finder<'m, '_> {
     /// The text of a script that a ConfigMap of the same manifest holds.
     fn file(&self, name: &str) -> Option<&'m str> {
         let maps = self.document.source.documents.iter();
-        let mut maps = maps.filter(|root| root.get("kind").and_then(Node::text) == Some("ConfigMap"));
+        let mut maps = maps.filter(|root| root.text_at("kind") == Some("ConfigMap"));
         maps.find_map(|root| root.get("data")?.get(name)?.text())
     }
 
@@ -214,6 +214,12 @@ impl<'m> Finder<'m, '_> {
                 "write it as a list of one text: [\"vllm serve …\"]",
             ));
         }
+        let joins = |(at, _): (usize, &str)| !text[..at].ends_with(' ') && !text[at + 2..].starts_with([' ', '\t']);
+        let is_unit = self.document.source.format == Format::Unit;
+        if is_unit && text.match_indices("\\\n").any(joins) {
+            let says = "systemd reads a space where a line is continued, and a shell would read nothing";
+            return Err(Problem::new(&node.span, says, "this line", "write a space before the backslash"));
+        }
         if engine_at(&own).is_some() || script_of(&own).is_some() {
             return self.script(node, path, text).map(|found| found.ok().map(|script| script.found));
         }
@@ -221,8 +227,10 @@ impl<'m> Finder<'m, '_> {
         let image = location.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text()).and_then(of_image);
         let engine = named.or(if entry.is_empty() { location.engine.or(image) } else { None });
         let Some(engine) = engine.filter(|_| location.args.as_ref() == Some(&path)) else { return Ok(None) };
-        let arguments = Line::words(self.document.source, node, path);
-        let arguments = arguments.into_iter().map(|line| Box::new(line) as Box<dyn Arguments + 'm>).collect();
+        let line = Line::words(self.document.source, node, path);
+        let mut arguments: Vec<Box<dyn Arguments + 'm>> = Vec::new();
+        arguments.extend(line.map(|line| Box::new(line) as Box<dyn Arguments + 'm>));
+        arguments.extend(self.in_environment(&commands(text).unwrap_or_default(), text, false)?);
         Ok(Some(Found { engine, arguments, words, named: named.is_some() }))
     }
 
@@ -351,24 +359,22 @@ impl<'m> Finder<'m, '_> {
             let hint = "render the template first, or set the arguments in the template's values";
             return refuse("a template adds to the arguments of the engine".to_owned(), hint);
         }
-        let joins = |(at, _): (usize, &str)| !text[..at].ends_with(' ') && !text[at + 2..].starts_with([' ', '\t']);
-        let Some(outermost) = source.layer(node).filter(|_| !(is_unit && text.match_indices("\\\n").any(joins))) else {
+        let Some(outermost) = source.layer(node) else {
             let says = "this script is written in a way that cannot be edited without changing more".to_owned();
-            return refuse(
-                says,
-                "write it as a block (`|`) or in quotes, with a space before a line that is continued",
-            );
+            return refuse(says, "write it as a block (`|`) or in quotes");
         };
         let layers: Vec<Layer> = std::iter::once(outermost).chain(start.layers.iter().cloned()).collect();
         // What an outer script keeps is not followed into an inner one.
-        let outer = parsed.iter().flat_map(|command| &command.words).filter(|_| !start.layers.is_empty());
+        let inner = start.layers.first();
+        let outer = parsed.iter().flat_map(|c| &c.words).filter(|word| inner.is_some_and(|inner| *inner != word.layer));
         let reads = |name: &str| words.iter().any(|word| mentions(word, name));
         let outer = outer.filter(|word| assigned(word.text()).is_some_and(|(name, _)| reads(name)));
         if let Some(word) = outer.into_iter().find(|word| self.holds(word.text())) {
             return Err(kept_elsewhere(&layers[..1], &word.range, "a script within this one reads them"));
         }
         let in_script = kept(start, &layers, self).map_err(|(range, says)| kept_elsewhere(&layers, &range, &says))?;
-        let around = if is_unit { self.in_environment(start, &layers)? } else { Vec::new() };
+        let innermost = layers.last().map_or("", |layer| layer.text.as_str());
+        let around = self.in_environment(&start.commands, innermost, !start.layers.is_empty())?;
         let positional = start.command().words.iter().any(|word| matches!(word.text(), "$@" | "${@}" | "$*"));
         let takes_positional = positional && start.layers.is_empty();
         let Some(line) = Line::script(source, node, path, start, in_script) else { return Ok(Err(parsed)) };
@@ -378,10 +384,17 @@ impl<'m> Finder<'m, '_> {
     }
 
     /// Flags that a unit's `Environment` keeps in a variable which the engine's command expands.
-    fn in_environment(&self, start: &Start, layers: &[Layer]) -> Result<Vec<Box<dyn Arguments + 'm>>, Problem> {
+    fn in_environment(
+        &self,
+        started: &[Command],
+        script: &str,
+        in_shell: bool,
+    ) -> Result<Vec<Box<dyn Arguments + 'm>>, Problem> {
         let (source, root) = (self.document.source, self.document.root());
-        let script = layers.last().map_or("", |layer| layer.text.as_str());
         let mut lines = Vec::new();
+        if source.format != Format::Unit {
+            return Ok(Vec::new());
+        }
         for key in ["Service.Environment", "Container.Environment"] {
             let at = Path::default().key(key);
             let Some(node) = root.at(&at) else { continue };
@@ -395,10 +408,10 @@ impl<'m> Finder<'m, '_> {
         let mut found: Vec<Box<dyn Arguments + 'm>> = Vec::new();
         for ((node, path), commands) in lines.into_iter().zip(&parsed) {
             for (word, name, value) in environment(commands).filter(|(word, ..)| self.holds(word.text())) {
-                if !start.commands.iter().flat_map(texts_of).any(|text| mentions(&text, name)) {
+                if !started.iter().flat_map(texts_of).any(|text| mentions(&text, name)) {
                     continue;
                 }
-                let once = all().filter(|other| *other == name).count() == 1 && splits(start, script, name);
+                let once = all().filter(|other| *other == name).count() == 1 && splits(started, script, in_shell, name);
                 let of_service = path.0.starts_with(&Path::default().key("Service").0);
                 let plain = once && of_service && is_plain(&word.text()[value..], self);
                 match Line::assigned(source, node, path.clone(), word, value).filter(|_| plain) {

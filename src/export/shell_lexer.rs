@@ -76,12 +76,13 @@ impl Reader<'_> {
         &self.script[self.at..]
     }
 
-    fn end_command(&mut self) {
+    /// Ends a command; `alone` is the number of a part of a pipe, or of what runs in the background.
+    fn end_command(&mut self, alone: Option<usize>) {
         let mut command = std::mem::take(&mut self.open);
         self.redirected = false;
         if !command.words.is_empty() {
             command.reserved = self.grammar(&command);
-            command.blocks = self.blocks.iter().map(|block| block.number).chain(self.chain).collect();
+            command.blocks = self.blocks.iter().map(|block| block.number).chain(self.chain).chain(alone).collect();
             self.done.push(command);
         }
     }
@@ -145,19 +146,18 @@ impl Reader<'_> {
             // A chain goes on behind the end of a line.
             '\n' if before => {}
             '&' if double => {
-                self.end_command();
-                self.chain = self.chain.or_else(|| Some(self.numbers + 1));
-                self.numbers += 1;
+                self.end_command(None);
+                let number = self.number();
+                self.chain = self.chain.or(Some(number));
             }
             '|' | '&' => {
                 // What runs beside others, or in a pipe, changes nothing for them.
                 let alone = (!double).then(|| self.number());
-                self.chain = alone.or(self.chain);
-                self.end_command();
+                self.end_command(alone);
                 self.chain = (c == '|').then(|| self.number());
             }
             _ => {
-                self.end_command();
+                self.end_command(None);
                 self.chain = None;
             }
         }
@@ -203,7 +203,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.end_command();
+        self.end_command(None);
         if self.here.is_empty() { Ok(()) } else { Err((self.at, "a here-document without an end")) }
     }
 
@@ -483,7 +483,7 @@ mod tests {
             (items(a), items(b), &c.items),
             (vec!["--x".into(), "a b".into(), "$M".into()], vec!["y".into()], &None)
         );
-        assert_eq!(commands.len(), 3);
+        assert_eq!(commands.len(), 4);
         assert!(super::commands("A=(a; b)").is_err() && super::commands("A=(a").is_err());
         let words: Vec<String> =
             split("--a $(x | y) `p q` ${B:-c d} --e").iter().map(|w| w.text().to_owned()).collect();

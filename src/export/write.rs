@@ -121,7 +121,7 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
     for index in annotated {
         let document = documents[index];
         let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::File)
-            && document.root().get("kind").and_then(Node::text) != Some("List");
+            && document.root().text_at("kind") != Some("List");
         if wanted.annotations.is_empty() || !is_object || document.root().get("metadata").is_none() {
             continue;
         }
@@ -184,7 +184,7 @@ impl Draft {
         let meaning = Meaning::Scalar { text, plain: node.style() == Some(Style::Plain), tag: node.tag.clone() };
         self.notes.extend(done.notes.into_iter().map(outer));
         self.engines.extend(done.engines);
-        if document.root().get("kind").and_then(Node::text) == Some("ConfigMap") && !done.changed.is_empty() {
+        if document.root().text_at("kind") == Some("ConfigMap") && !done.changed.is_empty() {
             let hint = "kubectl rollout restart the workload that mounts it";
             self.notes.push(Problem::new(
                 &self.place,
@@ -284,8 +284,8 @@ fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec<Located<'m
 
 /// What a person calls an object: `Deployment vllm`.
 fn title(root: &Node) -> String {
-    let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text);
-    let kind = root.get("kind").and_then(Node::text).unwrap_or("a document without a kind");
+    let name = root.text_at("metadata.name");
+    let kind = root.text_at("kind").unwrap_or("a document without a kind");
     name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"))
 }
 
@@ -297,7 +297,7 @@ fn choose<'m>(
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
-        root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or_default().to_owned()
+        root.text_at("metadata.name").unwrap_or_default().to_owned()
     };
     let names = &wanted.containers;
     if engines.is_empty() {
@@ -311,17 +311,16 @@ fn choose<'m>(
     };
     let all: Vec<String> = engines.iter().map(full).collect();
     if !names.is_empty() {
+        let is =
+            |e: &Located<'_>, name: &String| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name);
         for name in names {
-            let fits =
-                engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name));
-            if fits.count() != 1 {
+            if engines.iter().filter(|e| is(e, name)).count() != 1 {
                 let known = list(all.iter().map(String::as_str), "and");
                 let says = format!("no engine is called `{name}` here");
                 return Err(Problem::new(&(0..0), says, "", format!("there are {known}")));
             }
         }
-        let chosen =
-            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.location.name));
+        let chosen = |e: &Located<'_>| names.iter().any(|name| is(e, name));
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
     // What another engine runs was not measured.
