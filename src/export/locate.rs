@@ -104,7 +104,8 @@ impl<'m> Finder<'m, '_> {
                 || (location.expands.contains(&name.as_str()) && !self.has_command(&location))
         };
         let itself = found.as_ref().is_some_and(|found| found.named) || !self.has_command(&location);
-        if let Some((name, place)) = variables.iter().find(|(name, place)| !expanded(name) && told(place.as_ref()))
+        if let Some((name, place)) =
+            variables.iter().find(|(name, place)| is_for_arguments(name) && !expanded(name) && told(place.as_ref()))
             && !itself
             && script.is_none()
         {
@@ -356,8 +357,7 @@ impl<'m> Finder<'m, '_> {
         let words = texts_of(start.command());
         // A template that takes the line end before it away continues the command.
         if template_in(&words) || start.after.trim_start().starts_with("{{-") {
-            let hint = "render the template first, or set the arguments in the template's values";
-            return refuse("a template adds to the arguments of the engine".to_owned(), hint);
+            return refuse("a template adds to the arguments of the engine".to_owned(), RENDER);
         }
         let Some(outermost) = source.layer(node) else {
             let says = "this script is written in a way that cannot be edited without changing more".to_owned();
@@ -471,10 +471,9 @@ impl<'m> Finder<'m, '_> {
         let mut found: Vec<(String, Box<dyn Arguments + 'm>)> = Vec::new();
         for (name, value, path) in self.env(location) {
             let text = value.text().unwrap_or_default();
-            let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
             let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
-            if named
-                && (says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
+            let known = says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS";
+            if ((is_for_arguments(name) && known) || self.holds(text))
                 && let Some(line) = Line::variable(self.document.source, value, path)
             {
                 found.push((name.to_owned(), Box::new(line)));
@@ -550,14 +549,12 @@ impl<'m> Finder<'m, '_> {
                 let line = lines.into_iter().find(|at| !inside(*at) && source.before(*at).trim().is_empty());
                 if let Some(start) = line.or_else(|| template_in(&words.collect::<Vec<_>>()).then_some(node.span.start))
                 {
-                    let hint = "render the template first, or set the arguments in the template's values";
                     let says = format!("{list} holds a template");
-                    return Err(Problem::new(&(start..start + 2), says, "a template", hint));
+                    return Err(Problem::new(&(start..start + 2), says, "a template", RENDER));
                 }
                 if let Some(at) = self.template_behind(list, node) {
-                    let hint = "render the template first, or set the arguments in the template's values";
                     let says = format!("a template adds to {list}, perhaps what is set here");
-                    return Err(Problem::new(&(at..at + 2), says, "a template", hint));
+                    return Err(Problem::new(&(at..at + 2), says, "a template", RENDER));
                 }
             }
         }
@@ -611,6 +608,9 @@ fn kept_elsewhere(layers: &[Layer], place: &Range<usize>, why: &str) -> Problem 
     Problem::new(&place, says, "here", hint)
 }
 
+/// What to do about a template that may write flags.
+const RENDER: &str = "render the template first, or set the arguments in the template's values";
+
 /// An engine that a script starts.
 struct Script<'m> {
     found: Found<'m>,
@@ -644,6 +644,11 @@ fn is_control(template: &str) -> bool {
 
 /// How templates that write nothing themselves begin.
 const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "block", "/*", "$"];
+
+/// Whether a variable is named as one that holds arguments.
+fn is_for_arguments(name: &str) -> bool {
+    ["_ARGS", "_FLAGS", "_OPTS"].iter().any(|end| name.ends_with(end))
+}
 
 /// The flag that a word names, in full.
 fn flag_of(word: &str) -> Option<String> {

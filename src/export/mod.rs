@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod contradictions;
 pub mod flags;
 pub mod forms;
+mod hints;
 mod kept;
 pub mod known;
 pub mod locate;

@@ -3,6 +3,7 @@
 use super::arguments::keys::{self, KeyOf};
 use super::arguments::{Arguments, Written};
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
+use super::hints::{not_found, paste};
 use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
 use super::render::{Entry, insert_at};
@@ -260,8 +261,8 @@ fn starts_engine(text: &str, flags: &Flags) -> bool {
 /// Arguments of a document that the edit or its proof failed on.
 fn cannot_be_written(place: &std::ops::Range<usize>, root: Option<&Node>, settings: &[Setting]) -> Problem {
     let says = "these arguments are written in a way that cannot be changed without changing something else; nothing was written";
-    let takes = root.and_then(shape).map_or("edit them by hand", |shape| shape.takes);
-    Problem::new(place, says, "here", format!("write them as a plain list of words, or {}", filled(takes, settings)))
+    let hint = root.and_then(shape).map_or("edit them by hand".to_owned(), |shape| paste(shape.name, settings));
+    Problem::new(place, says, "here", format!("write them as a plain list of words, or {hint}"))
 }
 
 fn cannot_be_annotated(root: &Node) -> Problem {
@@ -368,63 +369,8 @@ fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
     let looked: Vec<String> = looked.collect();
     let place = documents.first().map_or(0..0, |d| d.root().get("kind").map_or(0..0, |kind| kind.span.clone()));
     let says = format!("no engine was found in this manifest. {}", looked.join("; "));
-    Problem::new(&place, says, "", hint(documents, settings))
+    Problem::new(&place, says, "", not_found(documents, settings))
 }
-
-/// What to do with the flags where no engine was found, by kind.
-fn hint(documents: &[Document<'_>], settings: &[Setting]) -> String {
-    let known = documents.iter().find_map(|document| Some((document.root(), shape(document.root())?)));
-    let root = known.map(|(root, _)| root).or(documents.first().map(Document::root));
-    let kind = root.and_then(|root| root.get("kind")?.text()).unwrap_or_default();
-    let name = known.map_or("", |(_, shape)| shape.name);
-    if let Some((_, says)) = HINTS.iter().find(|(kinds, _)| kinds.contains(&kind) || kinds.contains(&name)) {
-        return filled(says, settings);
-    }
-    let Some((root, shape)) = known else {
-        return filled("paste FLAGS where this kind takes vLLM's arguments, or point there with --path", settings);
-    };
-    let by_command = (shape.locations)(root).iter().any(|location| location.engine.is_none());
-    let start = if by_command { "start vLLM by its name (vllm serve …), or " } else { "" };
-    format!("{start}{}", filled(shape.takes, settings))
-}
-
-/// A hint with the flags in it: FLAGS as words, KEYS as keys of Python, LINES as keys with dashes.
-pub(super) fn filled(hint: &str, settings: &[Setting]) -> String {
-    let flags = settings.iter().flat_map(|setting| setting.words(false)).collect::<Vec<_>>().join(" ");
-    let keys = |joined: &str| {
-        let key = |s: &Setting| format!("{}: {}", s.name.replace('-', joined), s.value);
-        settings.iter().map(key).collect::<Vec<_>>().join(", ")
-    };
-    hint.replace("FLAGS", &flags).replace("KEYS", &keys("_")).replace("LINES", &keys("-"))
-}
-
-/// Kinds and shapes in which nothing starts an engine, and what to do with the flags.
-const HINTS: [(&[&str], &str); 9] = [
-    (&["RayCluster", "RayJob"], "paste KEYS where the Python code builds its engine"),
-    (
-        &["DynamoGraphDeploymentRequest"],
-        "paste FLAGS into the worker's arguments in spec.overrides.dgd, or export into the deployment that it makes",
-    ),
-    (
-        &["HelmRelease", "Application", "ApplicationSet", "HelmChart"],
-        "the values are elsewhere: export into that values file, or paste FLAGS into the engine's arguments there",
-    ),
-    (&["Kustomization", "Component"], "export into the file of the workload or of the patch"),
-    (&["KubeAI Model"], "only `engine: VLLM` takes these flags: FLAGS"),
-    (
-        &["KServe InferenceService"],
-        "the runtime's container starts the engine: export into its ServingRuntime, or paste FLAGS into spec.predictor.model.args",
-    ),
-    (
-        &["LLMInferenceServiceConfig"],
-        "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: FLAGS",
-    ),
-    (&["ConfigMap"], "no text in it starts vLLM: export into the file of the workload, or paste FLAGS into its script"),
-    (
-        &["Service", "Ingress", "Gateway", "HTTPRoute", "Secret", "Namespace", "PersistentVolumeClaim"],
-        "this object starts nothing: export into the file of the workload",
-    ),
-];
 
 fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result<Located<'m>, Problem> {
     let parent_there = |d: &&Document<'_>| {

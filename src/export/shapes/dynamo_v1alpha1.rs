@@ -3,13 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "DynamoGraphDeployment v1alpha1",
-    recognises,
-    locations,
-    takes: "paste FLAGS into extraPodSpec.mainContainer.args of the worker",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1alpha1", recognises, locations, kind: Kind::Custom };
 
 /// Services that run no engine.
 const OTHERS: [&str; 2] = ["frontend", "planner"];

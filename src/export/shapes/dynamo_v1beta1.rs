@@ -3,13 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape, is, named};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "DynamoGraphDeployment v1beta1",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the `args` of the worker's container `main`",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "DynamoGraphDeployment v1beta1", recognises, locations, kind: Kind::Custom };
 
 /// Components that run no engine.
 const OTHERS: [&str; 3] = ["frontend", "planner", "epp"];

@@ -3,13 +3,7 @@
 use super::{ArgumentLocation, Engine, Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "KServe InferenceService",
-    recognises,
-    locations,
-    takes: "paste FLAGS into spec.predictor.model.args",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "KServe InferenceService", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     is(root, "serving.kserve.io", None, &["InferenceService"])

@@ -3,8 +3,7 @@
 use super::{ArgumentLocation, Engine, Kind, Shape, is};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape =
-    Shape { name: "KubeAI Model", recognises, locations, takes: "paste FLAGS into spec.args", kind: Kind::Custom };
+pub const SHAPE: Shape = Shape { name: "KubeAI Model", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     is(root, "kubeai.org", None, &["Model"])

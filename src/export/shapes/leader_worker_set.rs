@@ -3,13 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape, containers, is};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "LeaderWorkerSet",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the `args` of the leader, and of workers that run the engine",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "LeaderWorkerSet", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     is(root, "leaderworkerset.x-k8s.io", None, &["LeaderWorkerSet"])

@@ -3,13 +3,7 @@
 use super::{ArgumentLocation, Engine, Kind, Shape, named};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "llm-d Helm values",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the `args` of the container in `decode`, and in `prefill` if it was measured",
-    kind: Kind::File,
-};
+pub const SHAPE: Shape = Shape { name: "llm-d Helm values", recognises, locations, kind: Kind::File };
 
 const ROLES: [&str; 2] = ["decode", "prefill"];
 

@@ -6,13 +6,7 @@ use crate::export::arguments::variable::VariableLocation;
 use crate::export::known::KSERVE_ARGS;
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "KServe LLMInferenceService",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the variable VLLM_ADDITIONAL_ARGS of the container `main`",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "KServe LLMInferenceService", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     is(root, "serving.kserve.io", None, &["LLMInferenceService", "LLMInferenceServiceConfig"])

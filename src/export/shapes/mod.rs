@@ -33,9 +33,6 @@ pub struct Shape {
     pub recognises: fn(&Node) -> bool,
     /// Where engines may sit in it.
     pub locations: fn(&Node) -> Vec<ArgumentLocation>,
-    /// Where a person pastes the flags that cannot be written: FLAGS, KEYS and LINES stand for them as words, as keys of Python and as keys
-    /// with dashes.
-    pub takes: &'static str,
     /// What else it is than a custom resource.
     pub kind: Kind,
 }

@@ -4,13 +4,7 @@
 use super::{ArgumentLocation, Kind, SHAPES, Shape, is, walk};
 use crate::export::yaml::{Node, Path, Step};
 
-pub const SHAPE: Shape = Shape {
-    name: "Helm values in an object",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the engine's arguments in the values",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "Helm values in an object", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     is(root, "helm.toolkit.fluxcd.io", None, &["HelmRelease"])

@@ -4,13 +4,7 @@ use super::{ArgumentLocation, Kind, Shape, containers, walk};
 use crate::export::yaml::{Node, Path};
 
 /// It comes behind the kinds that have a meaning of their own.
-pub const SHAPE: Shape = Shape {
-    name: "pod template",
-    recognises,
-    locations,
-    takes: "paste FLAGS into the `args` of the container",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "pod template", recognises, locations, kind: Kind::Custom };
 
 fn recognises(root: &Node) -> bool {
     !locations(root).is_empty()

@@ -5,13 +5,7 @@ use super::{ArgumentLocation, Engine, Kind, Shape, named};
 use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "production stack Helm values",
-    recognises,
-    locations,
-    takes: "paste FLAGS into vllmConfig.extraArgs of the model in servingEngineSpec.modelSpec",
-    kind: Kind::File,
-};
+pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, locations, kind: Kind::File };
 
 const KEYS: [Key; 3] = [
     Key { flag: "max-num-seqs", path: "maxNumSeqs", text: false },

@@ -6,6 +6,5 @@ pub const SHAPE: Shape = Shape {
     name: "RayService",
     recognises: |root| is(root, "ray.io", None, &["RayService"]),
     locations: |_| Vec::new(),
-    takes: "paste KEYS into the `engine_kwargs` of the model in spec.serveConfigV2, or where the Python code builds its engine",
     kind: Kind::Custom,
 };

@@ -4,13 +4,7 @@ use super::{ArgumentLocation, Engine, Kind, Shape, is};
 use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape {
-    name: "production stack VLLMRuntime",
-    recognises,
-    locations,
-    takes: "paste FLAGS into spec.vllmConfig.extraArgs",
-    kind: Kind::Custom,
-};
+pub const SHAPE: Shape = Shape { name: "production stack VLLMRuntime", recognises, locations, kind: Kind::Custom };
 
 const KEYS: [Key; 3] = [
     Key { flag: "max-num-seqs", path: "model.maxNumSeqs", text: false },

@@ -7,7 +7,6 @@ pub const SHAPE: Shape = Shape {
     name: "Kubernetes workload",
     recognises,
     locations: |root| containers(root, &pod(root)),
-    takes: "paste FLAGS into the `args` of the container",
     kind: Kind::BuiltIn,
 };
 
