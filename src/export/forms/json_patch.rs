@@ -56,18 +56,17 @@ fn is_new_mapping(changed: &Changed) -> bool {
 pub fn annotate_command(source: &Source, exported: &Exported) -> Option<String> {
     let changed = exported.changed.iter().find(|changed| is_new_mapping(changed))?;
     let root = source.documents.get(changed.document)?;
-    let text = |key: &str| root.text_at(key);
     let Meaning::Map(entries) = &changed.after else { return None };
     let pairs =
         entries.iter().filter_map(|(key, value)| Some(shell_quoted(&format!("{}={}", key.text()?, value.text()?))));
-    let namespace = text("metadata.namespace").map_or_else(String::new, |name| format!(" --namespace {name}"));
+    let namespace = root.text_at("metadata.namespace").map_or_else(String::new, |name| format!(" --namespace {name}"));
     let pairs: Vec<String> = pairs.collect();
     // A kind alone may be another group's as well: Knative has a Service of its own.
-    let kind = match text("apiVersion")?.split_once('/') {
-        Some((group, version)) if group.contains('.') => format!("{}.{version}.{group}", text("kind")?),
-        _ => text("kind")?.to_owned(),
+    let kind = match root.text_at("apiVersion")?.split_once('/') {
+        Some((group, version)) if group.contains('.') => format!("{}.{version}.{group}", root.text_at("kind")?),
+        _ => root.text_at("kind")?.to_owned(),
     };
-    Some(format!("kubectl annotate {kind} {}{namespace} {}", text("metadata.name")?, pairs.join(" ")))
+    Some(format!("kubectl annotate {kind} {}{namespace} {}", root.text_at("metadata.name")?, pairs.join(" ")))
 }
 
 /// That the items on the way are those that are meant, by name.
