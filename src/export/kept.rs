@@ -87,6 +87,9 @@ pub fn kept(start: &Start, layers: &[Layer], wanted: &dyn Wanted) -> Result<Vec<
         if !flags && !value {
             continue;
         }
+        if let Some(apart) = all.iter().find(|a| a.name == "IFS" && a.plain && !expansion.quoted) {
+            return Err((apart.word.range.clone(), "IFS says how words are split".to_owned()));
+        }
         match home(start, layers, &values, &expansion, value, wanted) {
             Ok(home) => {
                 let closed = script[..values[0].word.range.end].ends_with(['"', '\'', ')']);
@@ -147,9 +150,10 @@ fn home(
         let texts = || command.words.iter().chain(&command.behind).skip(command.reserved);
         let first = texts().next().map_or("", |word| basename(word.text()));
         let other = |word: &&Word| !std::ptr::eq(*word, one.word);
-        let reads = |word: &&Word| mentions(word.text(), name) || (word.text() == name && !DECLARE.contains(&first));
+        let reads = |word: &&Word| speaks_of(word.text(), name) && !(DECLARE.contains(&first) && word.text() == name);
         let count = texts().filter(other).filter(reads).count();
-        let harmless = SPEAK.contains(&first) || ["[", "[[", "test"].contains(&first);
+        let says = SPEAK.contains(&first) && !texts().any(|word| word.text() == "-v");
+        let harmless = says || ["[", "[[", "test"].contains(&first);
         if count > usize::from(index == start.index) && !harmless {
             return no(texts().filter(other).find(reads).unwrap_or(one.word), "is read or changed here as well");
         }
@@ -171,10 +175,26 @@ fn home(
     if value && home.seen().len() != 1 {
         return no(one.word, "is no single value");
     }
-    match home.seen().iter().find(|word| wanted.holds(word.text()) && !word.text().starts_with("--")) {
-        Some(_) => no(one.word, "has them inside of an expansion or in quotes"),
-        None => Ok(home),
+    if home.seen().iter().any(|word| !is_flag(word.text(), wanted)) {
+        return no(one.word, "has them inside of an expansion or in quotes");
     }
+    Ok(home)
+}
+
+/// Whether a word holds no flag that is to be set, or is one, perhaps with its value.
+fn is_flag(word: &str, wanted: &dyn Wanted) -> bool {
+    !wanted.holds(word) || wanted.names(word.split('=').next().unwrap_or(word))
+}
+
+/// Whether a word may read or change a variable: it expands the variable, or says its name where a command could take it as one.
+fn speaks_of(word: &str, name: &str) -> bool {
+    let arithmetic = word.contains("((");
+    word.match_indices(name).any(|(at, _)| {
+        let before = word[..at].chars().next_back();
+        let apart = |c: char| "${(!#*+=<>,\"' \t\n".contains(c) || (arithmetic && "-/%".contains(c));
+        let ends = !word[at + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        before.is_none_or(apart) && ends
+    })
 }
 
 /// The words of a unit's `Environment` that give variables their values: each with its name, and where the value begins.
@@ -195,5 +215,5 @@ pub fn splits(commands: &[Command], script: &str, in_shell: bool, name: &str) ->
 
 /// Whether the words of a value are flags and values as they stand.
 pub fn is_plain(text: &str, wanted: &dyn Wanted) -> bool {
-    split(text).iter().all(|word| !wanted.holds(word.text()) || word.text().starts_with("--"))
+    split(text).iter().all(|word| is_flag(word.text(), wanted))
 }

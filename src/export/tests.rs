@@ -498,6 +498,11 @@ fn flags_in_a_variable_are_set_where_a_script_keeps_them() {
         let done = text_of(&scripted(script));
         assert!(done.contains(&expected.join("\n")), "{script}\n{done}");
     }
+    // A value that something else computes with is a placeholder still.
+    for other in ["let S=S+1", "((S++))", "T=$((4*S))", "T=$((4-S))", "export T=${S}0", "client $S"] {
+        let script = scripted(&format!("S=4\n{other}\nvllm serve m --max-num-seqs $S"));
+        assert!(refusal(&script).contains("is the placeholder `$S`"), "{other}");
+    }
     let inner = "bash -c 'A=\"--max-num-seqs 4\"; exec vllm serve m $A'";
     assert!(text_of(&scripted(inner)).contains("'A=\"--max-num-seqs 96 --gpu"), "{}", text_of(&scripted(inner)));
 }
@@ -518,6 +523,11 @@ fn flags_in_a_variable_are_refused_where_nothing_shows_what_an_edit_would_do() {
         ),
         ("A=\"--max-num-seqs 4\"\nbench $A\nvllm serve m $A", 2, "A is read or changed here as well"),
         ("A=\"--max-num-seqs 4\"\nread A\nvllm serve m $A", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\"\nprintf -v A x\nvllm serve m $A", 2, "A is read or changed here as well"),
+        ("A=(--max-num-seqs 4)\nA[1]=5\nvllm serve m \"${A[@]}\"", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\" B=$A\nvllm serve m $A", 1, "A is read or changed here as well"),
+        ("IFS=,\nA=\"--max-num-seqs 4\"\nvllm serve m $A", 1, "IFS says how words are split"),
+        ("A=\"--max-num-seqs,4\"\nvllm serve m $A", 1, "A has them inside of an expansion or in quotes"),
         ("A=\"--max-num-seqs 4\"\nvllm serve m $A --x=$A", 2, "A is read or changed here as well"),
         ("A=\"--max-num-seqs 4\"\nvllm serve m \"$A\"", 1, "A is one word to the engine"),
         ("A=(--max-num-seqs 4)\nvllm serve m $A", 1, "A is one word to the engine"),
