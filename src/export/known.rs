@@ -66,10 +66,13 @@ impl Start {
     }
 }
 
-/// The engines that the commands of a script start.
+/// The engines that the commands of a script start: one, or the first ones of several.
 pub fn starts(script: &str, parsed: &[Command]) -> Vec<Start> {
     let mut found = Vec::new();
     for (index, command) in parsed.iter().enumerate() {
+        if found.len() > 1 {
+            break;
+        }
         let words = texts_of(command);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if let Some(inner) = script_of(&words).and_then(|at| command.words.get(at)) {

@@ -595,8 +595,11 @@ impl Wanted for Finder<'_, '_> {
     }
 
     fn holds(&self, text: &str) -> bool {
-        let flag = |at: usize| text[at..].split(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).next();
-        text.match_indices('-').any(|(at, _)| flag(at).is_some_and(|flag| self.names(flag)))
+        // No flag is longer; without an end, a text of dashes would take as long as itself for each of them.
+        const LONGEST: usize = 80;
+        let of_flag = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
+        let flag = |at: usize| text[at..].chars().take(LONGEST).take_while(of_flag).collect::<String>();
+        text.match_indices('-').any(|(at, _)| text[at..].starts_with("--") && self.names(&flag(at)))
     }
 }
 

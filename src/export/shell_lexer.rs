@@ -69,6 +69,7 @@ struct Reader<'s> {
     numbers: usize,
     /// The number of the chain of `&&`, of the branch of `||`, or of the part of a pipe that is being read.
     chain: Option<usize>,
+    in_array: bool,
 }
 
 impl Reader<'_> {
@@ -278,7 +279,9 @@ impl Reader<'_> {
                     self.verbatim(&mut word, self.at..self.at + length);
                     self.at += length;
                 }
-                '(' if assigned(&self.script[start..self.at]).is_some_and(|(_, value)| value == self.at - start) => {
+                '(' if !self.in_array
+                    && assigned(&self.script[start..self.at]).is_some_and(|(_, value)| value == self.at - start) =>
+                {
                     self.array(&mut word)?;
                 }
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
@@ -314,6 +317,8 @@ impl Reader<'_> {
     fn array(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
         let open = self.at;
         self.at += 1;
+        // There are no arrays in arrays.
+        self.in_array = true;
         let mut items = Vec::new();
         loop {
             match self.rest().chars().next() {
@@ -329,6 +334,7 @@ impl Reader<'_> {
             }
         }
         self.at += 1;
+        self.in_array = false;
         self.verbatim(word, open..self.at);
         word.items = Some(items);
         Ok(())
@@ -426,7 +432,8 @@ pub fn assigned(word: &str) -> Option<(&str, usize)> {
 /// The words of a text that is split at white space without a look at quotes, as `$EXTRA_ARGS` is. An expansion is one word.
 pub fn split(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
-    let mut at = 0;
+    // Where one expansion has no end, none behind it is looked for: that would take as long as the text for each.
+    let (mut at, mut endless) = (0, false);
     while at < text.len() {
         let rest = &text[at..];
         let blank = rest.len() - rest.trim_start().len();
@@ -439,11 +446,13 @@ pub fn split(text: &str) -> Vec<Word> {
             let rest = &text[at..];
             expands |= c == '$' || c == '`';
             let inside = match c {
+                _ if endless => None,
                 '`' => rest[1..].find('`').map(|end| end + 2),
                 _ if rest.starts_with("${") => balanced(rest, '{', '}'),
                 _ if rest.starts_with("$(") => balanced(rest, '(', ')'),
                 _ => None,
             };
+            endless |= inside.is_none() && (c == '`' || rest.starts_with("${") || rest.starts_with("$("));
             at += inside.unwrap_or(c.len_utf8());
         }
         let layer = Layer::verbatim(text, start..at);
@@ -485,9 +494,11 @@ mod tests {
         );
         assert_eq!(commands.len(), 4);
         assert!(super::commands("A=(a; b)").is_err() && super::commands("A=(a").is_err());
+        assert!(super::commands(&"A=(".repeat(100_000)).is_err());
         let words: Vec<String> =
             split("--a $(x | y) `p q` ${B:-c d} --e").iter().map(|w| w.text().to_owned()).collect();
         assert_eq!(words, ["--a", "$(x | y)", "`p q`", "${B:-c d}", "--e"]);
+        assert_eq!(split(&"${a ".repeat(100_000)).len(), 100_000);
     }
 
     #[test]
