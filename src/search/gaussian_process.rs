@@ -100,9 +100,7 @@ impl Kernel {
 fn factored(mut matrix: Matrix) -> Option<Cholesky> {
     let mut jitter = JITTER;
     while jitter <= MOST_JITTER {
-        for i in 0..matrix.len() {
-            matrix[i][i] += jitter;
-        }
+        matrix.iter_mut().enumerate().for_each(|(i, row)| row[i] += jitter);
         if let Some(factor) = Cholesky::of(&matrix) {
             return Some(factor);
         }

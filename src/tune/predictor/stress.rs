@@ -152,6 +152,7 @@ impl ServeObserver for CollapseCounter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::sample_sizes::SampleSizes;
     use super::*;
     use crate::engine::effective::Effective;
     use crate::rig::{EngineProcess, Ready, Warmed};
