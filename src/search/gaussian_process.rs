@@ -100,8 +100,8 @@ impl Kernel {
 fn factored(mut matrix: Matrix) -> Option<Cholesky> {
     let mut jitter = JITTER;
     while jitter <= MOST_JITTER {
-        for i in 0..matrix.len() {
-            matrix[i][i] += jitter;
+        for (i, row) in matrix.iter_mut().enumerate() {
+            row[i] += jitter;
         }
         if let Some(factor) = Cholesky::of(&matrix) {
             return Some(factor);

@@ -62,7 +62,7 @@ async fn no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
                 match &entry.record {
                     Record::Launching { purpose: p, point, .. } => of_this = *p == purpose && *point == placed.point,
                     Record::Probed { ask, verdict, .. } if of_this && !ask.is_burst() => {
-                        driven.push((ask.rate, verdict))
+                        driven.push((ask.rate, verdict));
                     }
                     _ => {}
                 }
