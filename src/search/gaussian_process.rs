@@ -100,7 +100,9 @@ impl Kernel {
 fn factored(mut matrix: Matrix) -> Option<Cholesky> {
     let mut jitter = JITTER;
     while jitter <= MOST_JITTER {
-        matrix.iter_mut().enumerate().for_each(|(i, row)| row[i] += jitter);
+        for (i, row) in matrix.iter_mut().enumerate() {
+            row[i] += jitter;
+        }
         if let Some(factor) = Cholesky::of(&matrix) {
             return Some(factor);
         }
