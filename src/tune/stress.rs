@@ -245,6 +245,7 @@ mod tests {
             warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,
             process: EngineProcess::default(),
+            node: None,
         };
         let engine = Engine::of(&plan, &plan.space.baseline(), &ready).unwrap();
         stress_replay(&plan, (&Material::default(), 7), &engine, &Profile::quickstart().costs, (Rate(rate), REQUESTS))
