@@ -206,8 +206,8 @@ pub struct TargetArgs {
     /// Its namespace [default: that of the kubeconfig, or of this pod]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Labels of every object and pod that is made, where a policy asks for them
-    #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair)]
+    /// Labels of every object and pod that is made, where a policy asks for them, such as team=ml,cost=7
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     pub labels: Vec<(String, String)>,
     /// An annotation of every object and pod that is made; several times for several
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -267,10 +267,10 @@ pub struct JobArgs {
     #[arg(long, value_name = "NAME")]
     pub image_pull_secret: Vec<String>,
     /// What our own containers ask for, such as cpu=100m,memory=64Mi: the coordinator's, and the one that copies this program
-    #[arg(long, value_name = "RESOURCE=QUANTITY,...", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     pub requests: Vec<(String, String)>,
     /// What they get at most [default: cpu=1,memory=256Mi]
-    #[arg(long, value_name = "RESOURCE=QUANTITY,...", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     pub limits: Vec<(String, String)>,
     /// The container that is the engine [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]

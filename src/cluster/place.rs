@@ -85,7 +85,8 @@ fn stay_on(job: &mut Value, nodes: &[String], products: &[String]) {
     // The node that has the images, and the weights in its page cache.
     let preferred = places.iter().filter(|(key, _)| *key == "matchFields" && !products.is_empty());
     let preferred = preferred.map(|(key, place)| json!({"weight": 100, "preference": {*key: [place]}}));
-    let mut before = affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array().cloned().unwrap_or_default();
+    let mut before =
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array().cloned().unwrap_or_default();
     before.extend(preferred);
     if !before.is_empty() {
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = before.into();
@@ -105,7 +106,8 @@ mod tests {
             stay_on(&mut job, &["a", "b"].map(str::to_owned), products);
             job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"].take()
         };
-        let terms = |affinity: &Value| affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone();
+        let terms =
+            |affinity: &Value| affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone();
         let on = |node: &str| json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
         let anywhere = placed(Value::Null, &[]);
         assert_eq!(terms(&anywhere), json!([{"matchFields": on("a")}, {"matchFields": on("b")}]));

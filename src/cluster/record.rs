@@ -117,8 +117,10 @@ fn outcome_of(kept: &Value, run: &str) -> Option<Outcome> {
 }
 
 /// Changes the ConfigMap of the outcome, or makes it: at no moment it is without the last one.
-async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, fields: Value) -> Result<(), ClusterError> {
+async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, mut fields: Value) -> Result<(), ClusterError> {
     let name = outcome_name(&request.which.name);
+    // One that an earlier run left may lack them.
+    cluster.site.mark(&mut fields);
     match cluster.patch(CORE, "configmaps", &name, &Patch::Merge(fields.clone())).await {
         Err(error) if error.is_not_found() => {
             let mut object = config_map(&name, request, borrowed, fields["data"].clone());

@@ -10,15 +10,13 @@ use super::kinds::Kind;
 use super::rights::{Right, needed};
 use super::site::Site;
 use super::target::Which;
-use super::worker::labels;
+use super::worker::{failure_policy, labels};
 use crate::export::render::yaml;
 
 /// Long enough to end the worker and to scale the target back.
 const GRACE_SECONDS: u64 = 900;
 /// A coordinator that dies is started again so many times, and goes on with the run that it left.
 const RETRIES: u64 = 6;
-/// Exit codes after which it is not.
-const ANSWERS: [u8; 4] = [2, 3, 4, 6];
 /// Where a pod has the UID of its Job.
 const ASKS: &str = "metadata.labels['batch.kubernetes.io/controller-uid']";
 
@@ -85,7 +83,9 @@ pub fn render(rendered: &Rendered) -> String {
             object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
         ),
     ];
-    let network = |name: &str, spec: Value| object(rendered, "networking.k8s.io/v1", "NetworkPolicy", name, json!({"spec": spec}));
+    let network = |name: &str, spec: Value| {
+        object(rendered, "networking.k8s.io/v1", "NetworkPolicy", name, json!({"spec": spec}))
+    };
     objects.push((
         "who reaches the workers: each other where there are several, whoever asks at the port of --listen, and nobody else",
         network(&own, policy(rendered)),
@@ -201,11 +201,7 @@ fn job(rendered: &Rendered, own: &str, space: &str) -> Value {
     let mut job = json!({
         "backoffLimit": RETRIES,
         "ttlSecondsAfterFinished": STAYS_SECONDS,
-        "podFailurePolicy": {"rules": [
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            // Answers, and what another attempt does not mend (the exit codes are in docs/output-files.md).
-            {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": ANSWERS}},
-        ]},
+        "podFailurePolicy": failure_policy(),
         "template": {"spec": {
             "serviceAccountName": own,
             "restartPolicy": "Never",

@@ -43,7 +43,10 @@ pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Resul
         let title = target.title();
         if begun.elapsed() > within {
             let within = Seconds(within.as_secs_f64());
-            return Ok(Rollout::Failed(format!("{title}: {stands} after {within}{why}{}", contest(cluster, &why).await)));
+            return Ok(Rollout::Failed(format!(
+                "{title}: {stands} after {within}{why}{}",
+                contest(cluster, &why).await
+            )));
         }
         let stands = format!("{title}: {stands}{why}");
         if stands != said {

@@ -386,14 +386,13 @@ async fn an_outcome_that_the_cluster_does_not_take_is_in_the_log_and_in_the_fold
     at(&world, "PATCH /api/v1/namespaces/default/configmaps/autotune-chat-outcome", |_| Some(Fault::Refused(403)));
     let kept: Arc<Mutex<Option<Outcome>>> = Arc::default();
     let keep = Arc::clone(&kept);
-    let ours =
-        Request {
-            found: Arc::new(move |o| {
-                *keep.lock().unwrap() = Some(o.clone());
-                Ok("out/outcome.json".to_owned())
-            }),
-            ..request("Deployment", "chat")
-        };
+    let ours = Request {
+        found: Arc::new(move |o| {
+            *keep.lock().unwrap() = Some(o.clone());
+            Ok("out/outcome.json".to_owned())
+        }),
+        ..request("Deployment", "chat")
+    };
     let done = whole(&cluster, &ours).await.unwrap();
     assert_eq!(*kept.lock().unwrap(), done.ended.outcome);
     assert!(said(&world, "the cluster does not keep the outcome in ConfigMap autotune-chat-outcome"));
@@ -444,7 +443,11 @@ async fn what_the_rules_of_a_cluster_ask_for_is_on_all_that_is_made() {
     let template = seen[0]["spec"]["template"].clone();
     for object in seen.iter().chain([&template]) {
         let meta = &object["metadata"];
-        assert_eq!((&meta["labels"]["team"], &meta["annotations"]["contact"]), (&"ml".into(), &"sre".into()), "{object}");
+        assert_eq!(
+            (&meta["labels"]["team"], &meta["annotations"]["contact"]),
+            (&"ml".into(), &"sre".into()),
+            "{object}"
+        );
     }
     let installer = &template["spec"]["initContainers"][0]["resources"];
     let wanted = json!({"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}});
@@ -518,7 +521,8 @@ async fn the_worker_runs_where_the_same_gpus_are() {
     let product = json!({"name": "AUTOTUNE_GPU_PRODUCT", "value": "NVIDIA-H200"});
     assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&product));
     // It is killed while its worker works, and somebody deletes that.
-    let killed = tokio::time::timeout(Duration::from_secs(1), run(&cluster, &first, &ours, std::future::pending())).await;
+    let killed =
+        tokio::time::timeout(Duration::from_secs(1), run(&cluster, &first, &ours, std::future::pending())).await;
     assert!(killed.is_err() && scale(&world, "deployments/chat") == 0);
     world.lock().unwrap().remove("jobs/autotune-chat");
     let next = planned(&cluster, &ours).await;

@@ -90,11 +90,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order, site: &Site) -> 
             "suspend": true,
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": order.deadline_seconds,
-            "podFailurePolicy": {"rules": [
-                // Our own final words (see the exit codes in `docs/output-files.md`): trying again changes nothing.
-                {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            ]},
+            "podFailurePolicy": failure_policy(),
             "template": {
                 // Not the target's labels: no Service may send traffic here, and no controller count this pod as its own.
                 "metadata": {"labels": labels, "annotations": annotations(&template["metadata"]["annotations"])},
@@ -109,6 +105,15 @@ pub fn worker(target: &Target, template: &Value, order: &Order, site: &Site) -> 
         spread(&mut job, order.workers);
     }
     Ok(job)
+}
+
+/// What a Job makes of a pod of ours that failed.
+pub(super) fn failure_policy() -> Value {
+    json!({"rules": [
+        // Our own final words (see the exit codes in `docs/output-files.md`): trying again changes nothing.
+        {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]})
 }
 
 /// The containers of a target's pod that a worker has not: all but the engine.

@@ -141,14 +141,18 @@ pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
     for (number, cut) in cuts.into_iter().enumerate() {
         cut(&mut outcome);
         if number == 1 {
-            outcome.left_out.insert(0, format!("parts of this outcome, for want of room; {whole} in the worker's pod has them"));
+            outcome
+                .left_out
+                .insert(0, format!("parts of this outcome, for want of room; {whole} in the worker's pod has them"));
         }
         let packed = packed(&outcome);
         if packed.len() <= LAST_WORDS {
             return packed;
         }
     }
-    format!("the outcome does not fit a termination message: it is in {whole} of the worker's pod (--results keeps that)")
+    format!(
+        "the outcome does not fit a termination message: it is in {whole} of the worker's pod (--results keeps that)"
+    )
 }
 
 fn packed(outcome: &Outcome) -> String {
@@ -290,7 +294,10 @@ mod tests {
         assert!(cut.left_out[0].contains("/autotune/results/r/outcome.json"), "{:?}", cut.left_out);
         let endless = Outcome { because: (0..200).map(noise).collect(), ..long };
         let words = last_words(&endless, folder);
-        assert!(words.contains("it is in /autotune/results/r/outcome.json") && of_last_words(&words).is_none(), "{words}");
+        assert!(
+            words.contains("it is in /autotune/results/r/outcome.json") && of_last_words(&words).is_none(),
+            "{words}"
+        );
     }
 
     #[test]

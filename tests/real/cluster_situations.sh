@@ -12,17 +12,12 @@ part() { # NAME TITLE
   [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
   echo "== $2"
 }
-# --- a target: $resource (as kubectl and the option name it) and $name
-target() { resource=$1 name=$2; }
+target() { resource=$1 flag=$1 name=$2; } # as kubectl names it, and the option
 get() { kubectl get "$resource" "$name" -o "jsonpath=$1"; }
 scale() { get '{.spec.replicas}'; }
 state() { get '{.metadata.generation} {.metadata.annotations}'; ours; }
-go() { # [OPTION...]: its exit status in $code
-  code=0
-  timeout 240 "$AUTOTUNE" job run "--$resource" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2>&1 || code=$?
-}
-tells() { grep -q -e "$1" "$out/go.log" || { cat "$out/go.log"; return 1; }; }
-code_is() { [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$out/go.log"; return 1; }; }
+ended_well() { [[ " 0 3 6 " = *" $code "* ]] || { echo "exit code $code"; cat "$out/$logs.log"; return 1; }; }
+answered() { code_is 0 3 6; }   # a machine that is busy may keep no promise
 refused() { # WHAT WORDS [OPTION...]: with and without --dry-run, and nothing is touched
   local what=$1 words=$2 before dry; shift 2
   before=$(state)
@@ -66,7 +61,7 @@ if part unsettled "targets that would not come back as they were"; then
   kubectl set env deployment chat STUCK=1 > /dev/null
   until_true 30 is 2 "kubectl get pods -l app=chat --no-headers | wc -l"
   refused "a new pod waits for the only GPU, the old one serves" "is not settled: 1 of its 2 pods have its newest template (a rollout is under way); pod chat-.* Insufficient nvidia.com/gpu"
-  kubectl rollout undo deployment chat > /dev/null; serving
+  kubectl rollout undo deployment chat > /dev/null 2>&1; serving
   until_true 60 is 1 "kubectl get pods -l app=chat --no-headers | wc -l"
   kubectl rollout pause deployment chat > /dev/null
   refused "a paused Deployment" "is paused (spec.paused), so its pods do not follow its template"
@@ -81,18 +76,18 @@ fi
 
 if part data "claims and ordinals of a StatefulSet"; then
   target statefulset db
-  stateful db 2 '{ordinals: {start: 5}}'
+  stateful db 2 'ordinals: {start: 5}'
   kubectl patch statefulset db --type=merge -p '{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Delete"}}}' > /dev/null
   refused "a StatefulSet that deletes the claims of pods that go" "deletes the claims of pods that it is scaled down by, and their data"
   check "  both claims are there" is 2 "kubectl get pvc --no-headers | wc -l"
   kubectl patch statefulset db --type=merge -p '{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Retain"}}}' > /dev/null
   until_true 20 is 2 "kubectl get statefulset db -o jsonpath='{.status.readyReplicas}'"
   go --dry-run
-  check "ordinals that begin at 5: the worker has the claim of the first pod" tells '"claimName": "cache-db-5"'
+  check "ordinals that begin at 5: the worker has the claim of the first pod" grep -q '"claimName": "cache-db-5"' "$out/go.log"
   go --dry-run --keep-replicas 1
-  check "  with --keep-replicas 1 that of the pod that goes" tells '"claimName": "cache-db-6"'
+  check "  with --keep-replicas 1 that of the pod that goes" grep -q '"claimName": "cache-db-6"' "$out/go.log"
   go --keep-replicas 1 --budget 8s
-  check "  and it runs so" code_is 0 6
+  check "  and it runs so" answered
   as_before 2
   check "  both claims are there" is 2 "kubectl get pvc --no-headers | wc -l"
   kubectl delete statefulset db > /dev/null; kubectl delete pvc --all > /dev/null
@@ -107,12 +102,12 @@ if part gpu "GPUs that would be waited for, and what was measured where"; then
   kubectl create quota gpus --hard=requests.nvidia.com/gpu=1 > /dev/null
   target deployment chat
   go --budget 8s
-  check "a quota that counts the target's GPU: the run ends well" code_is 0 6
+  check "a quota that counts the target's GPU: the run ends well" answered
   check "  the worker stays with the same GPUs" tells "the worker runs where the target does: on gpu-node, or on another node with TEST-GPU-80GB"
   check "  outcome.json names node and GPU" is "[{'name': 'gpu-node', 'gpu_product': 'TEST-GPU-80GB'}]" "python3 -c 'import json; print(json.load(open(\"$out/answer/outcome.json\"))[\"nodes\"])'"
-  check "  and so does the summary" tells "Simulated engine, on node gpu-node (TEST-GPU-80GB)"
+  check "  and so does the summary" grep -q "Simulated engine, on node gpu-node (TEST-GPU-80GB)" "$out/go.log"
   check "  the outcome is said to be in three places" tells "the outcome is in $out/answer/outcome.json, ConfigMap autotune-chat-outcome, the next line"
-  check "  of which the log is one" is 1 "grep -c '^{\"version\":1,' $out/go.log"
+  check "  of which the log is one" is 1 "grep -c '^{\"version\":1,' $out/go.err"
   as_before 1
   kubectl delete quota gpus > /dev/null
 fi
@@ -146,11 +141,12 @@ Y
   until_true 20 bash -c "kubectl run probe --image=i --labels=autotune/target=x --dry-run=server 2>&1 | grep -q 'needs a team'"
   refused "a policy that asks for labels" "the worker's pod would be refused: .*every object needs a team and a contact"
   go --budget 8s --labels team=ml,cost=7 --annotations contact=sre --requests cpu=10m,memory=32Mi --limits memory=512Mi --image-pull-secret registry
-  check "  with --labels and --annotations it runs" code_is 0 6
+  check "  with --labels and --annotations it runs" answered
   as_before 1
   check "  the outcome has them too" is "ml sre" "kubectl get configmap autotune-chat-outcome -o jsonpath='{.metadata.labels.team} {.metadata.annotations.contact}'"
   refused "labels of the target itself" "would have the labels of Deployment chat (--labels)" --labels app=chat
   kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy team > /dev/null
+  until_true 20 kubectl run probe --image=i --labels=autotune/target=x --dry-run=server
   kubectl create quota files --hard=count/configmaps=1 > /dev/null
   until_true 20 is 1 "kubectl get quota files -o jsonpath='{.status.hard.count/configmaps}'"
   before=$(state); go
@@ -199,7 +195,7 @@ Y
   kubectl annotate deployment chat autotune/original-replicas- autotune/run- autotune/kept-replicas- > /dev/null
   kubectl patch lease autotune-chat --type=merge -p '{"spec":{"holderIdentity":""}}' > /dev/null
   ends foreign
-  check "with a sidecar, a canary and a debug pod of the same labels, a note and a Lease that somebody emptied, it ends well" test "$code" = 0 -o "$code" = 6
+  check "with a sidecar, a canary and a debug pod of the same labels, a note and a Lease that somebody emptied, it ends well" ended_well
   check "  nobody was waited for: $((SECONDS - started)) s" test $((SECONDS - started)) -lt 120
   check "  the outcome came through" grep -q "the outcome is in" "$out/foreign.log"
   check "  it says that it serves again, and it does" grep -q "Deployment chat serves again" "$out/foreign.log"
@@ -236,14 +232,14 @@ if part credentials "the coordinator's service account is deleted while the work
   target deployment chat
   "$AUTOTUNE" job render --deployment chat -n default --space "$out/space.toml" --image autotune:test | awk 'BEGIN {RS = ORS = "---\n"} !/kind: Job/' > "$out/rights.yaml"
   kubectl apply -f "$out/rights.yaml" > /dev/null
-  token() { tests/real/kube/run.sh sa-kubeconfig default tune-chat "$KUBE" > "$out/tuner"; sed -n 's/.*{token: \([^}]*\)}.*/\1/p' "$out/tuner" > "$out/token"; test -s "$out/token"; }
+  token() { tests/real/kube/run.sh sa-kubeconfig default tune-chat "$KUBE" > "$out/tuner"; sed -n 's/.*{token: \([^}]*\)}.*/\1/p' "$out/tuner" | tr -d '\n' > "$out/token"; test -s "$out/token"; }
   token && sed "s|{token: [^}]*}|{tokenFile: $out/token}|" "$out/tuner" > "$out/tuner.kubeconfig"
   KUBECONFIG=$out/tuner.kubeconfig begin credentials; works credentials || failed=1
   kubectl delete serviceaccount tune-chat > /dev/null
   check "it says what a person can do" says 60 credentials "does not accept our credentials any more.*make the service account or the token again"
   kubectl apply -f "$out/rights.yaml" > /dev/null; token
   ends credentials
-  check "with the account made again it ends well" test "$code" = 0 -o "$code" = 6
+  check "with the account made again it ends well" ended_well
   as_before 1
   kubectl delete -f "$out/rights.yaml" > /dev/null
 fi

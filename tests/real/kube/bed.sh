@@ -67,6 +67,14 @@ job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image aut
 run() { "${job[@]}" "$@"; }
 # A coordinator in the background: its process is $pid, and what it says is in $out/LOG.log.
 says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
+# A coordinator of the target --$flag $name: its exit status is in $code (and in go.code, from the background), its words in go.err.
+go() { # [OPTION...]
+  code=0
+  timeout 240 "$AUTOTUNE" job run --"$flag" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2> "$out/go.err" || code=$?
+  echo "exit $code" > "$out/go.code"
+}
+tells() { grep -q -e "$1" "$out/go.err" || { cat "$out/go.err"; return 1; }; }
+code_is() { [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$out/go.err"; return 1; }; } # CODE...
 begin() { # LOG [OPTION...]
   "${job[@]}" "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
 }
