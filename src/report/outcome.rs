@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(through(&outcome), (true, Some(outcome.clone())), "a short one is left as it is");
         // Other machines, other words: nothing repeats but the keys.
         let noise = |seed: usize| sha256(&seed.to_le_bytes());
-        outcome.left_out = (0..40).map(|i| format!("a point of {} for want of a budget", &noise(i)[..12])).collect();
+        outcome.left_out = (0..120).map(|i| format!("a point of {} for want of a budget", &noise(i)[..12])).collect();
         assert_eq!(through(&outcome), (false, Some(outcome.clone())), "a longer one is compressed, and whole");
         let limits = (0..40).map(|i| (format!("{}_p99", &noise(i)[..8]), Seconds(i as f64))).collect();
         let long = Outcome {
