@@ -190,8 +190,8 @@ spec: {policyName: inject}
 Y
   until_true 20 bash -c "kubectl run probe --image=i --labels=autotune/target=x --dry-run=server -o yaml 2>&1 | grep -q mesh"
   started=$SECONDS
-  begin foreign --budget 8s; works foreign || failed=1
-  check "a sidecar is in the worker's pod" is "autotune mesh" "kubectl get pods -l autotune/target=chat -o jsonpath='{.items[0].spec.containers[*].name}'"
+  begin foreign; says 60 foreign "the worker is Job" || failed=1
+  check "a sidecar is in the worker's pod" until_true 30 is "autotune mesh" "kubectl get pods -l autotune/target=chat -o jsonpath='{.items[0].spec.containers[*].name}'"
   kubectl annotate deployment chat autotune/original-replicas- autotune/run- autotune/kept-replicas- > /dev/null
   kubectl patch lease autotune-chat --type=merge -p '{"spec":{"holderIdentity":""}}' > /dev/null
   ends foreign
