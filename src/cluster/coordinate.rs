@@ -33,6 +33,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
 /// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
 const SLOWER: f64 = 4.0;
 
+/// Keeps an outcome, and says where or why not.
+pub type Keep = Arc<dyn Fn(&Outcome) -> Result<String, String> + Send + Sync>;
+
 /// What a run is asked for.
 pub struct Request {
     pub which: Which,
@@ -51,7 +54,7 @@ pub struct Request {
     /// Who asks, if it may ask again after it died: what it asked for is done once.
     pub once: Option<String>,
     /// Keeps an outcome as soon as there is one, whatever happens afterwards, and says where.
-    pub found: Arc<dyn Fn(&Outcome) -> Result<String, String> + Send + Sync>,
+    pub found: Keep,
     /// Whether what is said goes to a log, which keeps the outcome too.
     pub logs: bool,
 }
