@@ -206,6 +206,12 @@ pub struct TargetArgs {
     /// Its namespace [default: that of the kubeconfig, or of this pod]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
+    /// Labels of every object and pod that is made, where a policy asks for them, such as team=ml,cost=7
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    pub labels: Vec<(String, String)>,
+    /// An annotation of every object and pod that is made; several times for several
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub annotations: Vec<(String, String)>,
 }
 
 /// Which object: one of these.
@@ -257,6 +263,15 @@ pub struct JobArgs {
     /// An image that holds this program as /autotune
     #[arg(long, value_name = "IMAGE", env = "AUTOTUNE_IMAGE")]
     pub image: String,
+    /// A Secret with which that image is pulled; several times for several. Those of the target's pods are there too
+    #[arg(long, value_name = "NAME")]
+    pub image_pull_secret: Vec<String>,
+    /// What our own containers ask for, such as cpu=100m,memory=64Mi: the coordinator's, and the one that copies this program
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    pub requests: Vec<(String, String)>,
+    /// What they get at most [default: cpu=1,memory=256Mi]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    pub limits: Vec<(String, String)>,
     /// The container that is the engine [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
@@ -391,7 +406,13 @@ pub struct RunArgs {
     /// Say why: the fit of the twin, the estimate of each promise with its error, the limits behind the certified rates
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Write the outcome, at most 4,096 bytes of it, to this file too: a container's termination log
+    /// The node of a cluster that this runs on, for the outcome
+    #[arg(long, value_name = "NAME", env = "AUTOTUNE_NODE", hide = true)]
+    pub node: Option<String>,
+    /// What that node's label nvidia.com/gpu.product says
+    #[arg(long, value_name = "NAME", env = "AUTOTUNE_GPU_PRODUCT", hide = true)]
+    pub gpu_product: Option<String>,
+    /// Write the outcome in at most 4,096 bytes to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
 }
@@ -410,6 +431,12 @@ pub fn moves_its_cursor() -> bool {
 pub fn inherited_secrets() -> Secrets {
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     Secrets::of_variables(std::env::vars_os().filter_map(text))
+}
+
+/// A key and its value.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    pair.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "hint: KEY=VALUE".to_owned())
 }
 
 /// An address to listen on; a name would have to be looked up, and could mean several.

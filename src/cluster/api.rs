@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 
+use super::site::Site;
 use crate::clock;
 use crate::units::Seconds;
 
@@ -63,6 +64,8 @@ pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Cluster {
     client: kube::Client,
     pub namespace: String,
+    /// What every object that is made gets besides its own.
+    pub site: Site,
     patience: Duration,
     tell: Tell,
 }
@@ -125,13 +128,13 @@ impl Cluster {
         config.headers.push((http::header::USER_AGENT, agent));
         let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
         let client = kube::Client::try_from(config).map_err(|e| ClusterError::NoCluster(e.to_string()))?;
-        Ok(Self { client, namespace, patience: FIRST_PATIENCE, tell })
+        Ok(Self { client, namespace, site: Site::default(), patience: FIRST_PATIENCE, tell })
     }
 
     /// Behind this client.
     #[cfg(test)]
     pub(super) fn behind(client: kube::Client, tell: Tell) -> Self {
-        Self { client, namespace: "default".to_owned(), patience: FIRST_PATIENCE, tell }
+        Self { client, namespace: "default".to_owned(), site: Site::default(), patience: FIRST_PATIENCE, tell }
     }
 
     /// The same cluster for a run, which waits while the API server is away.
@@ -168,6 +171,18 @@ impl Cluster {
         }
     }
 
+    /// A node; none where it is gone, or where we may not read it: nodes are of no namespace.
+    ///
+    /// # Errors
+    /// Those of the server but for these.
+    pub async fn node(&self, name: &str) -> Result<Option<Value>, ClusterError> {
+        match self.call(Method::GET, &format!("/api/v1/nodes/{name}"), None).await {
+            Ok(node) => Ok(Some(node)),
+            Err(ClusterError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The objects of a kind with these labels, `a=b,c=d`; all of them without.
     ///
     /// # Errors
@@ -187,6 +202,7 @@ impl Cluster {
         let mut object = object.clone();
         let request = format!("{}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
         object["metadata"]["annotations"][REQUEST] = request.as_str().into();
+        self.site.mark(&mut object);
         match self.call(Method::POST, &path, Some((Content::Json, &object))).await {
             Err(error) if error.is_conflict() => {
                 // An answer that was lost on its way makes the second attempt meet what the first one made.

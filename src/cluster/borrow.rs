@@ -163,7 +163,7 @@ fn undo_of(config_map: &Value, target: &Target) -> Option<Option<Value>> {
 pub async fn give_back(cluster: &Cluster, which: &Which, known: Option<&Borrowed>) -> Result<(), ClusterError> {
     end_worker(cluster, &which.name).await?;
     let Some(target) = find_borrowed(cluster, which, known).await? else {
-        cluster.tell(&format!("{} {} is gone; there is nothing to restore", which.kind.name, which.name));
+        cluster.tell(&format!("{} is gone; there is nothing to restore", which.title()));
         return forget(cluster, &which.name).await;
     };
     if let Some(undo) = kept_undo(cluster, &target).await? {
@@ -207,7 +207,7 @@ pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterEr
 /// # Errors
 /// Those of the server.
 pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
-    let Some(Borrowed { original, kept, run }) = &target.borrowed else { return Ok(()) };
+    let Some(Borrowed { original, kept, run, .. }) = &target.borrowed else { return Ok(()) };
     let says = if target.replicas == *kept {
         target.scale(cluster, *original).await?;
         format!("{} is scaled back to {original}", target.title())

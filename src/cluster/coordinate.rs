@@ -16,12 +16,13 @@ use super::follow::{Ended, Watch, follow};
 use super::indexed::{introduce, workers};
 use super::lease::Lease;
 use super::owners::{gitops, obstacle};
+use super::place::{nodes, place};
 use super::record::{begin, end, keep_outcome, kept_outcome, record};
 use super::rights::{check, needed, scaling_rights};
 use super::rollout::{Rollout, serves, standing, unsettled};
 use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
-use super::worker::{LABEL, Order, TEMPLATE, digest, left_out, stay_on, worker};
+use super::worker::{LABEL, Order, TEMPLATE, digest, left_out, worker};
 use crate::export::render::yaml;
 use crate::report::Outcome;
 use crate::settings::Plan as Session;
@@ -31,6 +32,9 @@ use crate::space::Space;
 const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
 /// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
 const SLOWER: f64 = 4.0;
+
+/// Keeps an outcome, and says where or why not.
+pub type Keep = Arc<dyn Fn(&Outcome) -> Result<String, String> + Send + Sync>;
 
 /// What a run is asked for.
 pub struct Request {
@@ -49,8 +53,10 @@ pub struct Request {
     pub patience: Duration,
     /// Who asks, if it may ask again after it died: what it asked for is done once.
     pub once: Option<String>,
-    /// Keeps an outcome as soon as there is one, whatever happens afterwards.
-    pub found: Arc<dyn Fn(&Outcome) + Send + Sync>,
+    /// Keeps an outcome as soon as there is one, whatever happens afterwards, and says where.
+    pub found: Keep,
+    /// Whether what is said goes to a log, which keeps the outcome too.
+    pub logs: bool,
 }
 
 /// What a run would do.
@@ -105,22 +111,17 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     })?;
     let target = Target::read(cluster, &request.which).await?;
     check(cluster, &scaling_rights(&target)).await?;
-    target.selector()?;
+    let labels = target.labels()?;
+    if labels.iter().all(|(key, value)| cluster.site.labels.get(key) == Some(value)) {
+        return Err(ClusterError::Wrong(format!(
+            "the worker would have the labels of {} (--labels), and its Services would send it their traffic: leave them out",
+            target.title()
+        )));
+    }
     let record = record(cluster, request).await?;
     let mut ended = record.as_ref().and_then(|record| record.ended(target.borrowed.is_some()));
-    if target.borrowed.is_none() && ended.is_none() {
+    if ended.is_none() {
         refuse(cluster, &target, request).await?;
-    }
-    if target.original() == 0 && ended.is_none() {
-        return Err(ClusterError::Wrong(format!("{} is scaled to 0: there is no GPU to borrow", target.title())));
-    }
-    if request.keep >= target.original() && ended.is_none() {
-        return Err(ClusterError::Wrong(format!(
-            "{} has {} pods, so keeping {} of them frees no GPU",
-            target.title(),
-            target.original(),
-            request.keep
-        )));
     }
     let gitops = gitops(&target);
     if let (Some(force), None, None, None) = (request.apply, gitops, &target.borrowed, &ended) {
@@ -128,8 +129,13 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     }
     // A run that did not come to its end goes on under its name, and with its worker.
     let run = record.map_or_else(|| request.order.run.clone(), |record| record.run);
-    let new = || Borrowed { original: target.replicas, kept: request.keep, run };
-    let borrowed = target.borrowed.clone().unwrap_or_else(new);
+    let borrowed = match &target.borrowed {
+        Some(borrowed) => borrowed.clone(),
+        None => {
+            let nodes = nodes(&target.pods(cluster).await?);
+            Borrowed { original: target.replicas, kept: request.keep, run, nodes }
+        }
+    };
     let there = match target.borrowed {
         Some(_) => cluster.find(BATCH, "jobs", &own_name(name)).await?,
         None => None,
@@ -167,31 +173,14 @@ async fn new_worker(
 ) -> Result<Value, ClusterError> {
     let order = Order { run: borrowed.run.clone(), ..request.order.clone() };
     let made_of = template(cluster, target, borrowed.kept).await?;
-    let mut job = worker(target, &made_of, &order)?;
+    let mut job = worker(target, &made_of, &order, &cluster.site)?;
     let left_out = left_out(target, &made_of, order.container.as_deref())?;
     if !left_out.is_empty() {
         cluster.tell(&format!("the worker has the engine alone, without the containers {}", left_out.join(", ")));
     }
-    place(cluster, target, borrowed, &mut job).await?;
+    place(cluster, borrowed, &mut job).await?;
     ask_for_pod(cluster, &job, request.order.claim.as_deref()).await?;
     Ok(job)
-}
-
-/// Keeps the workers where the target's pods are, as far as these give their GPUs.
-async fn place(cluster: &Cluster, target: &Target, borrowed: &Borrowed, job: &mut Value) -> Result<(), ClusterError> {
-    let pods = target.pods(cluster).await?;
-    let mut nodes: Vec<&str> = pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let others = workers(job).saturating_sub(borrowed.original.saturating_sub(borrowed.kept));
-    // Pods that stay say nothing of where those were that are gone.
-    if others > 0 || (pods.len() as u64) < borrowed.original {
-        cluster.tell("a worker may run on another node than the target did: see in outcome.json which GPU it measured");
-    } else {
-        cluster.tell(&format!("the worker runs where the target does: on {}", nodes.join(" or ")));
-        stay_on(job, &nodes);
-    }
-    Ok(())
 }
 
 /// Asks whether the cluster would take the worker's pod, while the service still serves. Without the rights to ask, that is seen later.
@@ -228,26 +217,31 @@ async fn ask_for_pod(cluster: &Cluster, job: &Value, claim: Option<&str>) -> Res
 
 /// Refuses a target that would not come back as it was.
 async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result<(), ClusterError> {
+    let (title, original, wrong) = (target.title(), target.original(), |why| Err(ClusterError::Wrong(why)));
+    if original == 0 {
+        return wrong(format!("{title} is scaled to 0: there is no GPU to borrow"));
+    }
+    if request.keep >= original {
+        return wrong(format!("{title} has {original} pods, so keeping {} of them frees no GPU", request.keep));
+    }
+    if target.borrowed.is_some() {
+        return Ok(());
+    }
     if let Some(why) = obstacle(cluster, target).await? {
-        return Err(ClusterError::Wrong(why));
+        return wrong(why);
     }
     if request.apply.is_some()
         && let Some(why) = (target.kind.stuck)(&target.scaled(), request.keep, target.replicas)
     {
-        return Err(ClusterError::Wrong(format!("{} {why}", target.title())));
+        return wrong(format!("{title} {why}"));
     }
     let pods = target.pods(cluster).await?;
-    match unsettled(target, &pods).filter(|_| target.replicas > 0) {
-        None => Ok(()),
-        Some(why) => {
-            let why = [Some(why), pods.iter().find_map(standing)].into_iter().flatten().collect::<Vec<_>>().join("; ");
-            Err(ClusterError::Wrong(format!(
-                "{} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
-rollout, or undo it (`kubectl rollout status`, `kubectl rollout undo`)",
-                target.title()
-            )))
-        }
-    }
+    let Some(why) = unsettled(target, &pods) else { return Ok(()) };
+    let why = [Some(why), pods.iter().find_map(standing)].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    wrong(format!(
+        "{title} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
+rollout, or undo it (`kubectl rollout status`, `kubectl rollout undo`)"
+    ))
 }
 
 /// Asks the server what it would say of new arguments, while that costs nothing.
@@ -318,10 +312,7 @@ pub async fn run(
     };
     let released = lease.release(cluster).await;
     if let Err(error) = given_back.and(released) {
-        let Which { kind, name, part } = &request.which;
-        let part = part.as_ref().map_or(String::new(), |part| format!(" --component {part}"));
-        let by_hand = format!("autotune restore --{} {name}{part} -n {}", kind.flag, cluster.namespace);
-        let title = plan.target.title();
+        let (by_hand, title) = (request.which.restore(&cluster.namespace), plan.target.title());
         let before = done.err().map_or(String::new(), |why| format!("{why}; and "));
         return Err(ClusterError::Held(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }
@@ -390,9 +381,8 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
             let mut watch = Watch::new(&request.which, &plan.borrowed, made_from);
             let ended = follow(cluster, &mut watch, request.patience).await?;
             if let Some(outcome) = &ended.outcome {
-                (request.found)(outcome);
-                say(cluster, target, Step::Tuned, &outcome.because).await;
                 keep_outcome(cluster, request, &plan.borrowed, outcome).await;
+                say(cluster, target, Step::Tuned, &outcome.because).await;
             }
             ended
         }
@@ -494,11 +484,11 @@ pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, Clus
     }
     match serves(cluster, which, STARTS_WITHIN).await? {
         Rollout::Ready => {
-            cluster.tell(&format!("{} {} serves again", which.kind.name, which.name));
+            cluster.tell(&format!("{} serves again", which.title()));
             Ok(true)
         }
         Rollout::Failed(why) => {
-            cluster.tell(&format!("{} {} does not serve yet: {why}", which.kind.name, which.name));
+            cluster.tell(&format!("{} does not serve yet: {why}", which.title()));
             Ok(false)
         }
     }
@@ -540,7 +530,7 @@ pub async fn restore(cluster: &Cluster, which: &Which, holder: &str) -> Result<(
         || cluster.find(CORE, "configmaps", &own).await?.is_some()
         || Lease::is_there(cluster, &own).await?;
     if !borrowed && !left {
-        cluster.tell(&format!("{} {} is not borrowed: nothing to restore", which.kind.name, which.name));
+        cluster.tell(&format!("{} is not borrowed: nothing to restore", which.title()));
         return Ok(());
     }
     let cluster = &cluster.patient();

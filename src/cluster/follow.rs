@@ -9,12 +9,11 @@ use super::api::{Cluster, ClusterError};
 use super::borrow::{BATCH, CORE, LOOK, own_name, short_name};
 use super::events::{Step, say};
 use super::indexed::{index, workers};
-use super::rollout::{standing, waiting};
+use super::rollout::{contest, standing, waiting};
 use super::target::{Borrowed, Target, Which, condition};
 use super::worker::{LABEL, digest};
 use crate::clock;
-use crate::printable::read_json;
-use crate::report::Outcome;
+use crate::report::{Outcome, of_last_words};
 use crate::units::Seconds;
 
 /// A Job's pod appears at once unless something refuses it, such as a quota.
@@ -63,8 +62,7 @@ impl<'w> Watch<'w> {
     /// Says what somebody else did to the target, once.
     async fn look(&mut self, cluster: &Cluster) -> Result<(), ClusterError> {
         let Some(target) = Target::find(cluster, self.which).await? else {
-            let Which { kind, name, .. } = self.which;
-            let says = format!("{} {name} was deleted meanwhile; the worker goes on", kind.name);
+            let says = format!("{} was deleted meanwhile; the worker goes on", self.which.title());
             if !self.said.contains(&says) {
                 cluster.tell(&says);
                 self.said.push(says);
@@ -148,6 +146,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     let labels = format!("{LABEL}={}", short_name(&watch.which.name));
     // Since when none of its pods runs: one that was evicted may find its GPU taken.
     let (mut idle, mut said, mut doubts, mut lingers) = (clock::ticks(), String::new(), None, None);
+    let mut waits: Option<(String, String)> = None;
     let mut lenders = Lenders { missing_since: clock::ticks(), said: Vec::new() };
     let mut tell = |says: String| {
         if says != said {
@@ -168,6 +167,13 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         let newest = leads.max_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default());
         let who = if workers(&job) == 1 { "" } else { "worker 0: " };
         let stands = newest.and_then(standing);
+        // Who has the GPU is asked once for each reason.
+        if stands.as_ref().is_some_and(|says| waits.as_ref().is_none_or(|(why, _)| why != says)) {
+            let says = stands.clone().unwrap_or_default();
+            let contest = contest(cluster, &says).await;
+            waits = Some((says, contest));
+        }
+        let stands = stands.map(|says| says + waits.as_ref().map_or("", |(_, contest)| contest));
         if let Some(says) = &stands {
             tell(format!("{who}{says}"));
         }
@@ -183,7 +189,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         }
         let (complete, failed) = (condition(&job, "Complete"), condition(&job, "Failed"));
         let message = newest.and_then(last_words).unwrap_or_default();
-        let outcome = read_json::<Outcome>(message.as_bytes()).ok();
+        let outcome = of_last_words(&message);
         // A sidecar that somebody injects keeps the pod, and the Job with it, running after our own end.
         match newest.and_then(exit_code).filter(|_| phase == Some("Running")) {
             None => lingers = None,

@@ -111,7 +111,7 @@ impl Lease {
     /// Those of the server.
     pub async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
         match cluster.find(COORDINATION, "leases", &self.name).await? {
-            Some(there) if there["spec"]["holderIdentity"] == self.holder.as_str() => {
+            Some(there) if held_by_another(&there, &self.holder).is_none() => {
                 cluster.delete(COORDINATION, "leases", &self.name).await
             }
             _ => Ok(()),
@@ -204,5 +204,8 @@ mod tests {
         emptied(&mut world.lock().unwrap());
         lease.renew(&cluster).await.unwrap();
         assert_eq!(cluster.get(COORDINATION, "leases", "l").await.unwrap()["spec"]["holderIdentity"], "a");
+        emptied(&mut world.lock().unwrap());
+        lease.release(&cluster).await.unwrap();
+        assert!(!Lease::is_there(&cluster, "l").await.unwrap(), "one that is nobody's is not left");
     }
 }

@@ -75,19 +75,30 @@ pub async fn end(cluster: &Cluster, request: &Request, done: &Result<Done, Clust
     }
 }
 
-/// Leaves the outcome in the cluster, for whoever reads it after this coordinator's pod is gone; in our log where the cluster takes it not.
+/// Keeps the outcome wherever it can be kept, and says where: in `--out`, in the cluster for whoever reads it after this coordinator's pod is
+/// gone, and in our log.
 pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borrowed, outcome: &Outcome) {
     let name = outcome_name(&request.which.name);
     let fields = json!({
         "metadata": {"annotations": {RUN: borrowed.run}},
         "data": {"outcome.json": outcome_json(outcome)},
     });
-    match put(cluster, request, borrowed, fields).await {
-        Ok(()) => cluster.tell(&format!("the outcome is in ConfigMap {name}")),
-        Err(error) => cluster.tell(&format!(
-            "the outcome is not in ConfigMap {name} ({error}); it is in --out, and here: {}",
-            serde_json::to_string(outcome).unwrap_or_default()
-        )),
+    let mut places = Vec::new();
+    match (request.found)(outcome) {
+        Ok(file) => places.push(file),
+        Err(why) => cluster.tell(&why),
+    }
+    let kept = put(cluster, request, borrowed, fields).await;
+    match &kept {
+        Ok(()) => places.push(format!("ConfigMap {name}")),
+        Err(error) => cluster.tell(&format!("the cluster does not keep the outcome in ConfigMap {name}: {error}")),
+    }
+    places.extend(request.order.claim.as_ref().map(|claim| format!("folder {} of the claim {claim}", borrowed.run)));
+    let logs = request.logs || kept.is_err();
+    places.extend(logs.then(|| "the next line".to_owned()));
+    cluster.tell(&format!("the outcome is in {}", places.join(", ")));
+    if logs {
+        cluster.tell(&serde_json::to_string(outcome).unwrap_or_default());
     }
 }
 
@@ -106,8 +117,10 @@ fn outcome_of(kept: &Value, run: &str) -> Option<Outcome> {
 }
 
 /// Changes the ConfigMap of the outcome, or makes it: at no moment it is without the last one.
-async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, fields: Value) -> Result<(), ClusterError> {
+async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, mut fields: Value) -> Result<(), ClusterError> {
     let name = outcome_name(&request.which.name);
+    // One that an earlier run left may lack them.
+    cluster.site.mark(&mut fields);
     match cluster.patch(CORE, "configmaps", &name, &Patch::Merge(fields.clone())).await {
         Err(error) if error.is_not_found() => {
             let mut object = config_map(&name, request, borrowed, fields["data"].clone());

@@ -8,16 +8,15 @@ use super::borrow::short_name;
 use super::indexed::PORT;
 use super::kinds::Kind;
 use super::rights::{Right, needed};
+use super::site::Site;
 use super::target::Which;
-use super::worker::labels;
+use super::worker::{failure_policy, labels};
 use crate::export::render::yaml;
 
 /// Long enough to end the worker and to scale the target back.
 const GRACE_SECONDS: u64 = 900;
 /// A coordinator that dies is started again so many times, and goes on with the run that it left.
 const RETRIES: u64 = 6;
-/// Exit codes after which it is not.
-const ANSWERS: [u8; 4] = [2, 3, 4, 6];
 /// Where a pod has the UID of its Job.
 const ASKS: &str = "metadata.labels['batch.kubernetes.io/controller-uid']";
 
@@ -39,6 +38,8 @@ pub struct Rendered {
     pub workers: u8,
     /// The port at which the worker says where it stands.
     pub listen: Option<u16>,
+    /// What the cluster asks of the objects, the coordinator's and those that it makes.
+    pub site: Site,
 }
 
 /// How long the finished coordinator and its log stay; the outcome stays in its ConfigMap.
@@ -82,12 +83,18 @@ pub fn render(rendered: &Rendered) -> String {
             object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
         ),
     ];
-    if rendered.workers > 1 {
-        objects.push((
-            "who reaches the workers: each other, and nobody else but at the port of --listen; their network must know such policies",
-            object(rendered, "networking.k8s.io/v1", "NetworkPolicy", &own, json!({"spec": policy(rendered)})),
-        ));
-    }
+    let network = |name: &str, spec: Value| {
+        object(rendered, "networking.k8s.io/v1", "NetworkPolicy", name, json!({"spec": spec}))
+    };
+    objects.push((
+        "who reaches the workers: each other where there are several, whoever asks at the port of --listen, and nobody else",
+        network(&own, policy(rendered)),
+    ));
+    let of_job = json!({"matchLabels": {"batch.kubernetes.io/job-name": own}});
+    objects.push((
+        "who reaches the coordinator: nobody",
+        network(&name(rendered, "-coordinator"), json!({"podSelector": of_job, "policyTypes": ["Ingress"]})),
+    ));
     if let Some(claim) = &rendered.claim {
         // Every worker mounts it, though only the leader writes there.
         let (mode, says) = match rendered.workers {
@@ -115,6 +122,7 @@ pub fn render(rendered: &Rendered) -> String {
 /// An object with its name and place.
 fn object(rendered: &Rendered, api: &str, kind: &str, name: &str, more: Value) -> Value {
     let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
+    rendered.site.mark(&mut object);
     if let Some(namespace) = &rendered.namespace {
         object["metadata"]["namespace"] = namespace.as_str().into();
     }
@@ -156,11 +164,14 @@ pub fn rules(rights: &[Right]) -> Vec<Value> {
     rules.into_iter().map(rule).collect()
 }
 
-/// Lets the workers of a target's run speak to each other where they lend their engines; there is one run at a time.
+/// Lets nobody reach the workers of a target's run but, where they lend their engines, each other; there is one run at a time.
 fn policy(rendered: &Rendered) -> Value {
     let workers = json!({"matchLabels": labels(&rendered.which.name)});
     let port = |port: u16| json!([{"protocol": "TCP", "port": port}]);
-    let mut ingress = vec![json!({"from": [{"podSelector": workers}], "ports": port(PORT)})];
+    let mut ingress = Vec::new();
+    if rendered.workers > 1 {
+        ingress.push(json!({"from": [{"podSelector": workers}], "ports": port(PORT)}));
+    }
     ingress.extend(rendered.listen.map(|listen| json!({"ports": port(listen)})));
     json!({"podSelector": workers, "policyTypes": ["Ingress"], "ingress": ingress})
 }
@@ -184,16 +195,13 @@ fn comfort(kind: &Kind) -> Value {
 
 fn job(rendered: &Rendered, own: &str, space: &str) -> Value {
     let mut args = vec!["job", "run", "--space", "/space/space.toml", "--out", "/results"];
-    args.extend(rendered.words.iter().map(String::as_str));
+    let words = [rendered.words.clone(), rendered.site.words()].concat();
+    args.extend(words.iter().map(String::as_str));
     let items: Vec<Value> = rendered.files.iter().map(|(key, (path, _))| json!({"key": key, "path": path})).collect();
-    json!({
+    let mut job = json!({
         "backoffLimit": RETRIES,
         "ttlSecondsAfterFinished": STAYS_SECONDS,
-        "podFailurePolicy": {"rules": [
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            // Answers, and what another attempt does not mend (the exit codes are in docs/output-files.md).
-            {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": ANSWERS}},
-        ]},
+        "podFailurePolicy": failure_policy(),
         "template": {"spec": {
             "serviceAccountName": own,
             "restartPolicy": "Never",
@@ -206,7 +214,7 @@ fn job(rendered: &Rendered, own: &str, space: &str) -> Value {
                 "args": args,
                 // By which one that is started again knows what it did before.
                 "env": [{"name": "AUTOTUNE_ONCE", "valueFrom": {"fieldRef": {"fieldPath": ASKS}}}],
-                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+                "resources": rendered.site.resources("50m", "64Mi"),
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
                     "readOnlyRootFilesystem": true,
@@ -222,7 +230,10 @@ fn job(rendered: &Rendered, own: &str, space: &str) -> Value {
                 {"name": "results", "emptyDir": {}},
             ],
         }},
-    })
+    });
+    rendered.site.pull(&mut job["template"]["spec"]);
+    rendered.site.mark(&mut job["template"]);
+    job
 }
 
 #[cfg(test)]
@@ -230,6 +241,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::cluster::borrow::LETTERS;
     use crate::cluster::kinds::KINDS;
     use crate::export::{forms, source::Source, yaml::meaning};
 
@@ -253,6 +265,7 @@ mod tests {
             applies: true,
             workers: 1,
             listen: None,
+            site: Site::default(),
         }
     }
 
@@ -288,6 +301,10 @@ mod tests {
         let env = theirs["spec"]["template"]["spec"]["containers"][0]["env"].as_array_mut().unwrap();
         env.retain(|variable| variable["name"] == "AUTOTUNE_ONCE");
         ours["spec"]["template"]["spec"]["volumes"][0]["configMap"].as_object_mut().unwrap().remove("items");
+        // A name that would be shortened is refused with this label of the Job, as it is applied: its value has 63 letters at most.
+        let label = theirs["metadata"]["labels"]["autotune/long-name"].take();
+        assert_eq!(label.as_str().map(|label| label.len() - "target".len()), Some(63 - LETTERS));
+        theirs["metadata"].as_object_mut().unwrap().remove("labels");
         for job in [&mut theirs, &mut ours] {
             let args = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut().unwrap();
             args.sort_by_key(Value::to_string);
@@ -295,6 +312,9 @@ mod tests {
         assert_eq!(theirs, ours);
         let policies = documents(&file("network.yaml"));
         assert_eq!(&policies[0], of_kind(&most, "NetworkPolicy"));
+        let closed = |d: &&Value| d["metadata"]["name"] == "tune-coordinator-target";
+        assert_eq!(policies.iter().find(closed), made.iter().find(closed));
+        assert_eq!(of_kind(&made, "NetworkPolicy")["spec"]["ingress"], json!([]), "nobody reaches a single worker");
         let listens = documents(&render(&Rendered { workers: 2, listen: Some(9090), ..rendered() }));
         let open = &of_kind(&listens, "NetworkPolicy")["spec"]["ingress"][1];
         assert_eq!(open, &json!({"ports": [{"protocol": "TCP", "port": 9090}]}));

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
-use super::borrow::LOOK;
-use super::target::{Target, Which, condition};
+use super::borrow::{CORE, LOOK};
+use super::target::{Target, Which, condition, has_ended};
+use super::worker::has_gpu;
 use crate::clock;
 use crate::units::Seconds;
 
@@ -38,13 +39,18 @@ pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Resul
         if let Some(why) = pods.iter().find_map(gives_up) {
             return Ok(Rollout::Failed(why));
         }
-        let stands = format!("{}: {stands}", target.title());
+        let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));
+        let title = target.title();
         if begun.elapsed() > within {
-            let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));
-            return Ok(Rollout::Failed(format!("{stands} after {}{why}", Seconds(within.as_secs_f64()))));
+            let within = Seconds(within.as_secs_f64());
+            return Ok(Rollout::Failed(format!(
+                "{title}: {stands} after {within}{why}{}",
+                contest(cluster, &why).await
+            )));
         }
+        let stands = format!("{title}: {stands}{why}");
         if stands != said {
-            cluster.tell(&stands);
+            cluster.tell(&format!("{stands}{}", contest(cluster, &why).await));
             said = stands;
         }
         tokio::time::sleep(LOOK).await;
@@ -104,6 +110,27 @@ pub fn standing(pod: &Value) -> Option<String> {
             let said = [&status["reason"], &status["message"]].map(|said| said.as_str().unwrap_or_default());
             Some(format!("pod {name}: {phase} {}", said.join(" ")).trim_end().to_owned())
         }
+    }
+}
+
+/// Which pods of the namespace have GPUs, where one waits for them as `why` says; nothing where none does.
+pub async fn contest(cluster: &Cluster, why: &str) -> String {
+    if !why.contains("Insufficient") || !why.contains("/gpu") {
+        return String::new();
+    }
+    let pods = cluster.list(CORE, "pods", "").await.unwrap_or_default();
+    let holds = |pod: &&Value| {
+        let containers = pod["spec"]["containers"].as_array();
+        !has_ended(pod) && containers.is_some_and(|containers| containers.iter().any(has_gpu))
+    };
+    let named = |pod: &Value| {
+        let (name, node) = (pod["metadata"]["name"].as_str()?, pod["spec"]["nodeName"].as_str()?);
+        Some(format!("{name} on {node}"))
+    };
+    let holders: Vec<String> = pods.iter().filter(holds).filter_map(named).collect();
+    match &holders[..] {
+        [] => "; no pod of this namespace has a GPU: ask who else has those of the node".to_owned(),
+        holders => format!("; pods of this namespace with GPUs: {}", holders.join(", ")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whole runs over a cluster in memory ([`super::world`]): what is called, what is said, and that the scale is right at the end.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ use super::api::{Cluster, ClusterError};
 use super::borrow::{outcome_name, own_name};
 use super::coordinate::{Arguments, Done, Request, plan, restore, run, serves_again};
 use super::kinds::KINDS;
+use super::site::Site;
 use super::target::Which;
-use super::worker::{Order, stay_on};
+use super::worker::Order;
 use super::world::{Fault, World};
 use crate::clock;
 use crate::digest::sha256;
-use crate::report::Outcome;
+use crate::report::{Outcome, last_words};
+use crate::settings::Plan as Session;
 
 fn request(kind: &str, name: &str) -> Request {
     let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap();
@@ -38,7 +41,8 @@ fn request(kind: &str, name: &str) -> Request {
         apply: None,
         patience: Duration::from_secs(600),
         once: None,
-        found: Arc::new(|_| {}),
+        found: Arc::new(|_| Ok("out/outcome.json".to_owned())),
+        logs: false,
     }
 }
 
@@ -87,9 +91,17 @@ fn chat() -> (Cluster, Shared) {
     bed(1, "deployments", target("Deployment", "chat", 1))
 }
 
+fn session() -> Session {
+    crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
+}
+
+/// The Job that would be made.
+async fn planned(cluster: &Cluster, request: &Request) -> Value {
+    plan(cluster, request, &session()).await.unwrap().job.unwrap()
+}
+
 async fn whole(cluster: &Cluster, request: &Request) -> Result<Done, ClusterError> {
-    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
-    let plan = plan(cluster, request, &session).await?;
+    let plan = plan(cluster, request, &session()).await?;
     run(cluster, &plan, request, std::future::pending()).await
 }
 
@@ -219,14 +231,13 @@ async fn an_answer_is_not_asked_for_again() {
 async fn a_coordinator_that_was_stopped_goes_on_in_the_same_folder() {
     let (cluster, world) = chat();
     let first = Request { once: Some("job-1".into()), ..request("Deployment", "chat") };
-    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
-    let planned = plan(&cluster, &first, &session).await.unwrap();
+    let planned = plan(&cluster, &first, &session()).await.unwrap();
     let stopped = run(&cluster, &planned, &first, tokio::time::sleep(Duration::from_secs(1))).await;
     assert!(matches!(stopped, Err(ClusterError::Stopped)));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
     let mut second = Request { once: Some("job-1".into()), ..request("Deployment", "chat") };
     second.order.run = "20261122-110000".into();
-    let planned = plan(&cluster, &second, &session).await.unwrap();
+    let planned = plan(&cluster, &second, &session()).await.unwrap();
     assert_eq!(planned.borrowed.run, "20261122-100000");
     assert!(planned.job.unwrap().to_string().contains("/autotune/results/20261122-100000"));
 }
@@ -332,10 +343,9 @@ async fn the_worker_mounts_the_claim_of_a_pod_that_goes() {
     set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "cache"}}]);
     set["spec"]["ordinals"] = json!({"start": 5});
     let (cluster, _) = bed(3, "statefulsets", set);
-    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
     for (keep, claim) in [(0, "cache-db-5"), (2, "cache-db-7")] {
-        let planned = plan(&cluster, &Request { keep, ..request("StatefulSet", "db") }, &session).await.unwrap();
-        let volumes = planned.job.unwrap()["spec"]["template"]["spec"]["volumes"].to_string();
+        let job = planned(&cluster, &Request { keep, ..request("StatefulSet", "db") }).await;
+        let volumes = job["spec"]["template"]["spec"]["volumes"].to_string();
         assert!(volumes.contains(&format!("\"claimName\":\"{claim}\"")), "{volumes}");
     }
 }
@@ -376,11 +386,89 @@ async fn an_outcome_that_the_cluster_does_not_take_is_in_the_log_and_in_the_fold
     at(&world, "PATCH /api/v1/namespaces/default/configmaps/autotune-chat-outcome", |_| Some(Fault::Refused(403)));
     let kept: Arc<Mutex<Option<Outcome>>> = Arc::default();
     let keep = Arc::clone(&kept);
-    let ours =
-        Request { found: Arc::new(move |o| *keep.lock().unwrap() = Some(o.clone())), ..request("Deployment", "chat") };
+    let ours = Request {
+        found: Arc::new(move |o| {
+            *keep.lock().unwrap() = Some(o.clone());
+            Ok("out/outcome.json".to_owned())
+        }),
+        ..request("Deployment", "chat")
+    };
     let done = whole(&cluster, &ours).await.unwrap();
     assert_eq!(*kept.lock().unwrap(), done.ended.outcome);
-    assert!(said(&world, "it is in --out, and here: {") && said(&world, "max-num-seqs"));
+    assert!(said(&world, "the cluster does not keep the outcome in ConfigMap autotune-chat-outcome"));
+    assert!(said(&world, "the outcome is in out/outcome.json, the next line") && said(&world, "{\"version\":1,"));
+    assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_longer_than_a_termination_message_comes_back_whole() {
+    let (cluster, world) = chat();
+    let mut found: Outcome = serde_json::from_str(&outcome("certified")).unwrap();
+    found.left_out = (0..200).map(|i| format!("the point max-num-seqs={i}: the budget ended")).collect();
+    world.lock().unwrap().worker = (0, last_words(&found, Path::new("results")));
+    let mut ours = Request { logs: true, ..request("Deployment", "chat") };
+    ours.order.claim = Some("results".into());
+    world.lock().unwrap().put("persistentvolumeclaims", json!({"metadata": {"name": "results"}}));
+    let done = whole(&cluster, &ours).await.unwrap();
+    assert_eq!(done.ended.outcome.as_ref(), Some(&found));
+    let places = "the outcome is in out/outcome.json, ConfigMap autotune-chat-outcome, folder 20261122-100000 of the claim results, the next line";
+    assert!(said(&world, places) && said(&world, "max-num-seqs=199"), "{:?}", world.lock().unwrap().said);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_rules_of_a_cluster_ask_for_is_on_all_that_is_made() {
+    let pairs = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+    let (mut cluster, world) = chat();
+    cluster.site = Site { labels: pairs("app", "chat"), ..Site::default() };
+    let says = refused(&cluster, &world, &request("Deployment", "chat")).await;
+    assert!(says.contains("would have the labels of Deployment chat (--labels)"), "{says}");
+    cluster.site = Site {
+        labels: pairs("team", "ml"),
+        annotations: pairs("contact", "sre"),
+        pull_secrets: vec!["registry".to_owned()],
+        requests: pairs("cpu", "200m"),
+        limits: pairs("memory", "512Mi"),
+    };
+    let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let see = Arc::clone(&seen);
+    at(&world, "deployments/chat/scale", move |world| {
+        let made = ["jobs", "configmaps", "leases"].into_iter().flat_map(|plural| world.of(plural));
+        see.lock().unwrap().extend(made.cloned());
+        None
+    });
+    whole(&cluster, &request("Deployment", "chat")).await.unwrap();
+    let mut seen = seen.lock().unwrap().clone();
+    seen.push(world.lock().unwrap().objects["configmaps/autotune-chat-outcome"].clone());
+    assert_eq!(seen.len(), 4);
+    let template = seen[0]["spec"]["template"].clone();
+    for object in seen.iter().chain([&template]) {
+        let meta = &object["metadata"];
+        assert_eq!(
+            (&meta["labels"]["team"], &meta["annotations"]["contact"]),
+            (&"ml".into(), &"sre".into()),
+            "{object}"
+        );
+    }
+    let installer = &template["spec"]["initContainers"][0]["resources"];
+    let wanted = json!({"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}});
+    assert_eq!((installer, &template["spec"]["imagePullSecrets"]), (&wanted, &json!([{"name": "registry"}])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_the_gpu_is_said_while_it_is_waited_for() {
+    let (cluster, world) = chat();
+    at(&world, "PATCH /apis/batch", |world| {
+        let engine = target("Deployment", "thief", 1)["spec"]["template"]["spec"].clone();
+        world.put("pods", json!({"metadata": {"name": "thief"}, "spec": engine, "status": {"phase": "Pending"}}));
+        None
+    });
+    let says = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
+    let held = "1 Insufficient nvidia.com/gpu.; pods of this namespace with GPUs: thief on gpu-1";
+    assert!(says.contains("did not begin within") && says.contains(held), "{says}");
+    assert!(said(&world, held));
+    world.lock().unwrap().said.clear();
+    assert!(!serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(said(&world, "Deployment chat: 0 of 1 pods are ready: pod chat-") && said(&world, held));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
 }
 
@@ -407,8 +495,7 @@ async fn the_worker_is_placed_and_asked_for_before_the_service_goes() {
     pod["affinity"] =
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [labelled]}}});
     let (cluster, world) = bed(1, "deployments", object);
-    let session = crate::settings::parse("q.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
-    let job = plan(&cluster, &request("Deployment", "chat"), &session).await.unwrap().job.unwrap();
+    let job = planned(&cluster, &request("Deployment", "chat")).await;
     let pod = &job["spec"]["template"]["spec"];
     assert_eq!(pod["initContainers"][1], sidecar);
     assert!(
@@ -418,6 +505,28 @@ async fn the_worker_is_placed_and_asked_for_before_the_service_goes() {
         &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0];
     let here = json!([{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]);
     assert_eq!((&term["matchFields"], &term["matchExpressions"]), (&here, &labelled["matchExpressions"]));
+}
+
+/// Also that of a coordinator that goes on with a run whose pods are gone.
+#[tokio::test(start_paused = true)]
+async fn the_worker_runs_where_the_same_gpus_are() {
+    let (cluster, world) = chat();
+    let node = json!({"metadata": {"name": "gpu-1", "labels": {"nvidia.com/gpu.product": "NVIDIA-H200"}}});
+    world.lock().unwrap().put("nodes", node);
+    let ours = request("Deployment", "chat");
+    let first = plan(&cluster, &ours, &session()).await.unwrap();
+    assert!(said(&world, "the worker runs where the target does: on gpu-1, or on another node with NVIDIA-H200"));
+    let pod = first.job.clone().unwrap()["spec"]["template"]["spec"].take();
+    assert_eq!(pod["affinity"].to_string().matches("NVIDIA-H200").count(), 1, "{}", pod["affinity"]);
+    let product = json!({"name": "AUTOTUNE_GPU_PRODUCT", "value": "NVIDIA-H200"});
+    assert!(pod["containers"][0]["env"].as_array().unwrap().contains(&product));
+    // It is killed while its worker works, and somebody deletes that.
+    let killed =
+        tokio::time::timeout(Duration::from_secs(1), run(&cluster, &first, &ours, std::future::pending())).await;
+    assert!(killed.is_err() && scale(&world, "deployments/chat") == 0);
+    world.lock().unwrap().remove("jobs/autotune-chat");
+    let next = planned(&cluster, &ours).await;
+    assert_eq!(next["spec"]["template"]["spec"]["affinity"], pod["affinity"]);
 }
 
 /// The coordinator was killed between the end of its worker and the scale, and the next one can make no worker.
@@ -433,24 +542,6 @@ async fn a_run_that_cannot_go_on_gives_the_gpu_back() {
     assert!(done.ended.outcome.is_none() && done.ended.because.contains("there is no PersistentVolumeClaim gone"));
     assert!(said(&world, "this run cannot go on, and gives the GPU back"));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
-}
-
-/// A requirement on fields takes one value.
-#[test]
-fn a_worker_may_run_on_each_of_the_nodes_with_all_that_was_asked_for() {
-    let terms = |asked: Value| {
-        let place = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": asked}});
-        let mut job = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": place}}}}});
-        stay_on(&mut job, &["a", "b"]);
-        let place = &job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
-        place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
-    };
-    let on = |node: &str| json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
-    assert_eq!(terms(Value::Null), json!([{"matchFields": on("a")}, {"matchFields": on("b")}]));
-    let [x, y] = ["x", "y"].map(|key| json!([{"key": key, "operator": "Exists"}]));
-    let both = terms(json!([{"matchExpressions": x}, {"matchExpressions": y}]));
-    let each = |asked: &Value, node| json!({"matchExpressions": asked, "matchFields": on(node)});
-    assert_eq!(both, json!([each(&x, "a"), each(&x, "b"), each(&y, "a"), each(&y, "b")]));
 }
 
 /// What may happen at any call: by the API server, by somebody else, to the coordinator.

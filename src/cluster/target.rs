@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError, Patch};
-use super::kinds::{Kind, Scaled};
+use super::kinds::{Kind, Labels, Scaled};
 use crate::digest::sha256;
 
 /// The annotation that keeps a target's scale while it is borrowed.
 const ORIGINAL: &str = "autotune/original-replicas";
 /// The annotation that says how many pods a target keeps meanwhile.
 const KEPT: &str = "autotune/kept-replicas";
+/// The annotation that says on which nodes its pods ran.
+const NODES: &str = "autotune/nodes";
 /// The annotation that says which part of a target is borrowed, where it has several.
 const PART: &str = "autotune/component";
 /// The annotation with the digest of the former arguments, from before they are changed until the new ones are proved.
@@ -25,6 +27,8 @@ pub struct Borrowed {
     pub kept: u64,
     /// The run: when it began, and the name of its journal's folder.
     pub run: String,
+    /// Where its pods ran, of which the worker takes the place.
+    pub nodes: Vec<String>,
 }
 
 /// Whether a pod holds nothing any more.
@@ -44,6 +48,19 @@ pub struct Which {
     pub name: String,
     /// Which part of it, where it has several.
     pub part: Option<String>,
+}
+
+impl Which {
+    /// `Deployment chat`.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.kind.name, self.name)
+    }
+
+    /// The command that gives it back.
+    pub fn restore(&self, namespace: &str) -> String {
+        let part = self.part.as_ref().map_or(String::new(), |part| format!(" --component {part}"));
+        format!("autotune restore --{} {}{part} -n {namespace}", self.kind.flag, self.name)
+    }
 }
 
 /// A target as it stands in the cluster.
@@ -66,11 +83,10 @@ impl Target {
     /// # Errors
     /// Those of the server; its absence with the namespace that was looked in; a part that it does not have.
     pub async fn read(cluster: &Cluster, which: &Which) -> Result<Self, ClusterError> {
-        let Which { kind, name, part } = which;
         Self::find(cluster, which).await?.ok_or_else(|| {
-            let (place, kind) = (&cluster.namespace, kind.name);
-            let part = part.as_ref().map_or(String::new(), |part| format!(" with a component {part}"));
-            ClusterError::Wrong(format!("there is no {kind} {name}{part} in the namespace {place}; -n names another"))
+            let (place, title) = (&cluster.namespace, which.title());
+            let part = which.part.as_ref().map_or(String::new(), |part| format!(" with a component {part}"));
+            ClusterError::Wrong(format!("there is no {title}{part} in the namespace {place}; -n names another"))
         })
     }
 
@@ -111,6 +127,7 @@ impl Target {
             original,
             kept: number(KEPT).unwrap_or(0),
             run: noted(RUN).unwrap_or_default().to_owned(),
+            nodes: noted(NODES).into_iter().flat_map(|nodes| nodes.split(',')).map(str::to_owned).collect(),
         });
         let mut target = Self { kind, name, part, replicas: 0, borrowed, object };
         target.replicas = (kind.replicas)(&target.scaled());
@@ -137,15 +154,14 @@ impl Target {
         self.borrowed.as_ref().map_or(self.replicas, |borrowed| borrowed.original)
     }
 
-    /// The labels of its pods, as a selector.
+    /// The labels of its pods.
     ///
     /// # Errors
     /// A selector that is more than labels.
-    pub fn selector(&self) -> Result<String, ClusterError> {
-        let labels = (self.kind.labels)(&self.scaled()).ok_or_else(|| {
+    pub fn labels(&self) -> Result<Labels, ClusterError> {
+        (self.kind.labels)(&self.scaled()).ok_or_else(|| {
             ClusterError::Wrong(format!("{} selects its pods by expressions, which is not supported", self.title()))
-        })?;
-        Ok(labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
+        })
     }
 
     /// Its own pods that still hold something: those that have not ended.
@@ -153,7 +169,8 @@ impl Target {
     /// # Errors
     /// Those of the server.
     pub async fn pods(&self, cluster: &Cluster) -> Result<Vec<Value>, ClusterError> {
-        let pods = cluster.list("api/v1", "pods", &self.selector()?).await?;
+        let labels = self.labels()?.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+        let pods = cluster.list("api/v1", "pods", &labels).await?;
         Ok(pods.into_iter().filter(|pod| !has_ended(pod) && (self.kind.owns)(&self.scaled(), pod)).collect())
     }
 
@@ -193,10 +210,11 @@ impl Target {
     /// Those of the server.
     pub async fn note(&self, cluster: &Cluster, borrowed: Option<&Borrowed>) -> Result<(), ClusterError> {
         let notes = match borrowed {
-            Some(Borrowed { original, kept, run }) => {
-                json!({ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run, PART: self.part})
-            }
-            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null, UNDO_DIGEST: null}),
+            Some(Borrowed { original, kept, run, nodes }) => json!({
+                ORIGINAL: original.to_string(), KEPT: kept.to_string(), RUN: run, PART: self.part,
+                NODES: Some(nodes.join(",")).filter(|nodes| !nodes.is_empty()),
+            }),
+            None => json!({ORIGINAL: null, KEPT: null, RUN: null, PART: null, NODES: null, UNDO_DIGEST: null}),
         };
         self.annotate(cluster, notes).await
     }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::api::ClusterError;
 use super::borrow::short_name;
 use super::indexed::spread;
+use super::site::Site;
 use super::target::{RUN, Target};
 use crate::digest::sha256;
 
@@ -46,7 +47,7 @@ pub struct Order {
 ///
 /// # Errors
 /// If it is not clear which container is the engine, or if several workers cannot have names.
-pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value, ClusterError> {
+pub fn worker(target: &Target, template: &Value, order: &Order, site: &Site) -> Result<Value, ClusterError> {
     let mut pod = template["spec"].as_object().cloned().unwrap_or_default();
     let engine = engine(target, template, order.container.as_deref())?;
     if order.workers > 1 && order.name.contains('.') {
@@ -65,7 +66,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
         None => json!({"name": "autotune-results", "emptyDir": {}}),
     });
     let is_of_service = target.kind.is_of_service;
-    let mut before = vec![installer(order, &engine)];
+    let mut before = vec![installer(order, site, &engine)];
     // Sidecars among them end with the engine's container, and others may need them.
     before.extend(list(&pod, "initContainers"));
     // What belongs to the service and not to the engine: its name, its spread, how it is restarted.
@@ -89,11 +90,7 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
             "suspend": true,
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": order.deadline_seconds,
-            "podFailurePolicy": {"rules": [
-                // Our own final words (see the exit codes in `docs/output-files.md`): trying again changes nothing.
-                {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            ]},
+            "podFailurePolicy": failure_policy(),
             "template": {
                 // Not the target's labels: no Service may send traffic here, and no controller count this pod as its own.
                 "metadata": {"labels": labels, "annotations": annotations(&template["metadata"]["annotations"])},
@@ -101,10 +98,22 @@ pub fn worker(target: &Target, template: &Value, order: &Order) -> Result<Value,
             },
         },
     });
+    site.pull(&mut job["spec"]["template"]["spec"]);
+    site.mark(&mut job["spec"]["template"]);
+    site.mark(&mut job);
     if order.workers > 1 {
         spread(&mut job, order.workers);
     }
     Ok(job)
+}
+
+/// What a Job makes of a pod of ours that failed.
+pub(super) fn failure_policy() -> Value {
+    json!({"rules": [
+        // Our own final words (see the exit codes in `docs/output-files.md`): trying again changes nothing.
+        {"action": "FailJob", "onExitCodes": {"containerName": "autotune", "operator": "In", "values": [2, 3, 4, 6]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]})
 }
 
 /// The containers of a target's pod that a worker has not: all but the engine.
@@ -112,25 +121,6 @@ pub fn left_out(target: &Target, template: &Value, named: Option<&str>) -> Resul
     let engine = engine(target, template, named)?;
     let all = template["spec"]["containers"].as_array().into_iter().flatten();
     Ok(all.filter_map(|c| c["name"].as_str()).filter(|name| engine["name"] != *name).map(str::to_owned).collect())
-}
-
-/// Keeps a worker on these nodes: another one may have GPUs of another type.
-pub fn stay_on(job: &mut Value, nodes: &[&str]) {
-    let place = &mut job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
-    let terms = &mut place["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    // One of the terms must hold, with all that it asks for. A term may name one node alone.
-    let asked = match terms.take() {
-        Value::Array(terms) if !terms.is_empty() => terms,
-        _ => vec![json!({})],
-    };
-    let on = |term: &Value, node: &str| {
-        let mut term = term.clone();
-        let mut fields = term["matchFields"].as_array().cloned().unwrap_or_default();
-        fields.push(json!({"key": "metadata.name", "operator": "In", "values": [node]}));
-        term["matchFields"] = fields.into();
-        term
-    };
-    *terms = asked.iter().flat_map(|term| nodes.iter().map(move |node| on(term, node))).collect();
 }
 
 /// The labels of everything that a run on a target makes.
@@ -161,14 +151,17 @@ fn list(object: &Map<String, Value>, key: &str) -> Vec<Value> {
     object.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
+/// Whether a container has GPUs.
+pub(super) fn has_gpu(container: &Value) -> bool {
+    let limits = container["resources"]["limits"].as_object();
+    limits.is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))
+}
+
 /// The container that is the engine.
 pub(super) fn engine(target: &Target, template: &Value, named: Option<&str>) -> Result<Value, ClusterError> {
     let containers = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
     let name = |c: &Value| c["name"].as_str().unwrap_or_default().to_owned();
-    let gpus = |c: &&Value| {
-        c["resources"]["limits"].as_object().is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))
-    };
-    let with_gpu: Vec<&Value> = containers.iter().filter(gpus).collect();
+    let with_gpu: Vec<&Value> = containers.iter().filter(|container| has_gpu(container)).collect();
     let found = match (named, &containers[..], &with_gpu[..]) {
         (Some(named), ..) => containers.iter().find(|c| name(c) == named),
         (None, [only], _) => Some(only),
@@ -186,13 +179,12 @@ pub(super) fn engine(target: &Target, template: &Value, named: Option<&str>) -> 
 }
 
 /// Copies our program to where the engine's image can run it.
-fn installer(order: &Order, engine: &Value) -> Value {
+fn installer(order: &Order, site: &Site, engine: &Value) -> Value {
     let mut container = json!({
         "name": "autotune-install",
         "image": order.image,
         "command": ["/autotune", "install", format!("{HOME}/bin/autotune")],
-        // A quota may ask every container for them.
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "resources": site.resources("100m", "64Mi"),
         "volumeMounts": [{"name": "autotune-program", "mountPath": format!("{HOME}/bin")}],
     });
     // Policies that the engine's container satisfies, ours must too.
@@ -224,6 +216,7 @@ fn tuner(mut engine: Value, is_of_service: fn(&str) -> bool, order: &Order) -> V
     // The root file system may be read-only.
     env.retain(|variable| variable["name"].as_str().is_none_or(|name| name != "TMPDIR" && !is_of_service(name)));
     env.push(json!({"name": "TMPDIR", "value": format!("{HOME}/scratch")}));
+    env.push(json!({"name": "AUTOTUNE_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}));
     engine["env"] = env.into();
     let mut mounts = engine["volumeMounts"].as_array().cloned().unwrap_or_default();
     for (volume, folder) in [("program", "bin"), ("space", "space"), ("results", "results"), ("scratch", "scratch")] {
@@ -275,7 +268,7 @@ mod tests {
     }
 
     fn made(target: &Target, order: &Order) -> Result<Value, ClusterError> {
-        worker(target, &(target.kind.template)(&target.scaled(), 0).unwrap(), order)
+        worker(target, &(target.kind.template)(&target.scaled(), 0).unwrap(), order, &Site::default())
     }
 
     /// Whether these objects are those of a file that was read by a person.

@@ -138,6 +138,10 @@ impl World {
         if path.ends_with("selfsubjectaccessreviews") {
             return Ok(json!({"status": {"allowed": true}}));
         }
+        // Nodes are of no namespace.
+        if let Some(at) = path.strip_prefix("/api/v1/").filter(|at| at.starts_with("nodes/")) {
+            return self.objects.get(at).cloned().ok_or_else(|| (404, format!("{at} not found")));
+        }
         let (api, path) = path.trim_start_matches('/').split_once("/namespaces/default/").unwrap();
         let (plural, name) = path.split_once('/').unwrap_or((path, ""));
         let (name, sub) = name.split_once('/').unwrap_or((name, ""));
@@ -241,11 +245,14 @@ impl World {
             self.gpus as i64 - self.of("pods").into_iter().filter(|p| holds(p) && is_in(p, "Running")).count() as i64;
         for pod in of(self, "pods").iter().filter(|pod| is_in(pod, "Pending")) {
             let needs = i64::from(holds(pod));
+            let pod = self.objects.get_mut(&format!("pods/{}", pod["metadata"]["name"].as_str().unwrap())).unwrap();
             if needs <= free {
                 free -= needs;
-                let pod = self.objects.get_mut(&format!("pods/{}", pod["metadata"]["name"].as_str().unwrap())).unwrap();
                 pod["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
                 pod["spec"]["nodeName"] = "gpu-1".into();
+            } else {
+                let says = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.";
+                pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "message": says}]);
             }
         }
         for kind in ["deployments", "statefulsets"] {

@@ -1,7 +1,7 @@
 //! `autotune job run` and `autotune restore`: tuning in a cluster, on a GPU that is borrowed and given back.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::cluster::indexed::{companions, workers};
 use crate::cluster::kinds::KINDS;
 use crate::cluster::lease::holder;
 use crate::cluster::render::{Rendered, render as manifests};
+use crate::cluster::site::Site;
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;
 use crate::cluster::{Cluster, ClusterError};
@@ -46,8 +47,26 @@ fn failed(error: ClusterError) -> Failed {
     }
 }
 
-async fn connect(args: &TargetArgs) -> Result<Cluster, Failed> {
-    Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed)
+async fn connect(args: &TargetArgs, site: Site) -> Result<Cluster, Failed> {
+    let mut cluster = Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed)?;
+    cluster.site = site;
+    Ok(cluster)
+}
+
+/// What the cluster asks of every object.
+fn marks(args: &TargetArgs) -> Site {
+    let (labels, annotations) = (args.labels.iter().cloned().collect(), args.annotations.iter().cloned().collect());
+    Site { labels, annotations, ..Site::default() }
+}
+
+/// And of what runs our image.
+fn site(args: &JobArgs) -> Site {
+    Site {
+        pull_secrets: args.image_pull_secret.clone(),
+        requests: args.requests.iter().cloned().collect(),
+        limits: args.limits.iter().cloned().collect(),
+        ..marks(&args.target)
+    }
 }
 
 /// The files that go along, by key: where each goes beside the space file, and what it holds.
@@ -106,6 +125,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
         applies: args.apply,
         workers: args.workers,
         listen: args.listen.map(|address| address.port()),
+        site: site(args),
     }))?;
     Ok(exit::FOUND)
 }
@@ -118,11 +138,7 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
     let out = out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
     let keep = {
         let out = out.clone();
-        move |outcome: &Outcome| {
-            if let Err(failed) = keep_outcome(outcome, &out) {
-                complain(&failed.message);
-            }
-        }
+        move |outcome: &Outcome| keep_outcome(outcome, &out).map_err(|failed| failed.message)
     };
     let request = Request {
         order: Order {
@@ -144,9 +160,10 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
         patience: args.patience,
         once: once.clone(),
         found: Arc::new(keep),
+        logs: !std::io::stderr().is_terminal(),
     };
     runtime()?.block_on(async {
-        let cluster = connect(&args.target).await?;
+        let cluster = connect(&args.target, site(args)).await?;
         let plan = coordinate::plan(&cluster, &request, &session).await.map_err(failed)?;
         if plan.ended.is_none() {
             announce(&cluster, &plan, &request, Seconds::from(budget));
@@ -254,9 +271,12 @@ async fn stopped(says: &str) {
     complain(says);
 }
 
-fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<(), Failed> {
+/// The file of an outcome.
+fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<String, Failed> {
     create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
-    report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)
+    let file = out.join("outcome.json");
+    report::replace(&file, report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
+    Ok(file.display().to_string())
 }
 
 /// Beside what changes, a patch holds the target's other arguments, of which one may be a secret: nobody else reads it.
@@ -305,7 +325,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
 pub(super) fn restore(args: &TargetArgs) -> Result<u8, Failed> {
     let which = which(args)?;
     runtime()?.block_on(async {
-        let cluster = connect(args).await?;
+        let cluster = connect(args, marks(args)).await?;
         coordinate::restore(&cluster, &which, &holder()).await.map_err(failed)?;
         Ok(exit::FOUND)
     })

@@ -1,11 +1,8 @@
 //! Lending: this machine's rig works for the leader of a session on another one.
 
-use std::path::PathBuf;
-
 use super::lead::Place;
 use super::stop::Stop;
 use super::{Failed, complain, exit, runtime};
-use crate::cli::inherited_secrets;
 use crate::rig::{Greeting, JobMark, Lent, RealRig, SAME_TOKEN, SILENCE, Terms, Workplace};
 use crate::settings::Plan;
 use crate::token::Token;
@@ -17,7 +14,7 @@ pub(super) fn lend(
     token: Option<Token>,
     job: JobMark,
     (plan, corpus, seed): (Plan, Corpus, u64),
-    (folder, gpus, python_path): (PathBuf, Option<String>, Option<String>),
+    workplace: Workplace,
     quiet: bool,
 ) -> Result<u8, Failed> {
     let Place { rank, address } = place;
@@ -30,17 +27,11 @@ pub(super) fn lend(
 `head -c 32 /dev/urandom | base64 > FILE` makes one"
         )));
     }
-    let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let greeting = Greeting { rank: *rank, job };
     let terms = Terms { greeting, space: plan.space.clone(), token, silence: SILENCE };
-    let rig = RealRig::new(
-        plan,
-        Workplace { binary, folder, gpus, python_path, inherited: inherited_secrets() },
-        seed,
-        corpus,
-    );
+    let rig = RealRig::new(plan, workplace, seed, corpus);
     let say = move |words: &str| {
         if !quiet {
             complain(words);

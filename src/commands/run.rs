@@ -14,7 +14,7 @@ use crate::cli::{RunArgs, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
-use crate::rig::{EitherRig, JobMark, RealRig, Workplace};
+use crate::rig::{EitherRig, JobMark, Node, RealRig, Workplace};
 use crate::settings::redact_plan;
 use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Folder, RunnerError, Session, TrialRunner};
@@ -32,9 +32,16 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let out = args.out.clone().unwrap_or_else(|| default_out(&space));
     let seed = args.seed.unwrap_or(plan.search.seed);
     let job = JobMark::of(&plan, &space.display().to_string(), seed, &corpus);
+    let workplace = Workplace {
+        binary: std::env::current_exe().map_err(Failed::own)?,
+        folder: out.join("trials"),
+        gpus: args.gpus.clone(),
+        python_path: args.python_path.clone(),
+        inherited: inherited_secrets(),
+        node: args.node.clone().map(|name| Node { name, gpu_product: args.gpu_product.clone() }),
+    };
     if let Some(place) = crew.lends() {
-        let folder = out.join("trials");
-        return lend(place, token, job, (plan, corpus, seed), (folder, args.gpus, args.python_path), args.quiet);
+        return lend(place, token, job, (plan, corpus, seed), workplace, args.quiet);
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
@@ -74,17 +81,9 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         simulated: simulated.is_some(),
     };
     let (sink, listening) = audience(bound, about, (args.quiet, args.verbose));
-    let binary = std::env::current_exe().map_err(Failed::own)?;
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
-    let place = Workplace {
-        binary,
-        folder: out.join("trials"),
-        gpus: args.gpus.clone(),
-        python_path: args.python_path.clone(),
-        inherited: inherited_secrets(),
-    };
-    let here = RealRig::new(plan.clone(), place, seed, corpus.clone());
+    let here = RealRig::new(plan.clone(), workplace, seed, corpus.clone());
     let resumed = opened.journal.entries.len() > 1;
     let folder = Folder { writer: Some(opened.writer), path: out.clone() };
     let runtime = runtime()?;
@@ -229,7 +228,7 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
     let outcome = report::outcome(journal);
     if let Some(log) = &args.termination_log {
-        std::fs::write(log, report::last_words(&outcome))
+        std::fs::write(log, report::last_words(&outcome, out))
             .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
     }
     beside(out, journal);

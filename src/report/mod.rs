@@ -18,7 +18,7 @@ use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use calibration::calibration;
-pub use outcome::{Answer, Outcome, VERSION, last_words, outcome, outcome_json};
+pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
 pub use summary::{failed_start, summary};
 

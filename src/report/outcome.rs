@@ -1,11 +1,20 @@
 //! `outcome.json`: the answer for scripts, version 1 of a public format.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
+use crate::printable::read_json;
+use crate::rig::Node;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -25,6 +34,9 @@ pub struct Outcome {
     pub model: Option<String>,
     pub engine_version: Option<String>,
     pub gpus: Vec<String>,
+    /// The nodes of the cluster that it was measured on; none outside of one.
+    #[serde(default)]
+    pub nodes: Vec<Node>,
     /// The largest latency of each promise, by its key.
     #[serde(default)]
     pub limits: BTreeMap<String, Seconds>,
@@ -102,23 +114,58 @@ pub struct Answer {
 /// The most that Kubernetes keeps of a container's termination log, in bytes.
 const LAST_WORDS: usize = 4_096;
 
-/// The outcome in so few bytes that a container can leave it as its termination message: what is least missed goes first.
-pub fn last_words(outcome: &Outcome) -> String {
+/// What the base64 of a gzip file of an outcome begins with, where the outcome itself is too long.
+const GZIP: &str = "gzip:";
+/// An outcome that is unpacked to more than this is none.
+const UNPACKED: u64 = 1 << 20;
+
+/// The outcome in so few bytes that a container can leave it as its termination message: as it is, compressed, or without what explains the
+/// answer. `folder` has the whole.
+pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
+    let plain = serde_json::to_string(outcome).unwrap_or_default();
+    if plain.len() <= LAST_WORDS {
+        return plain;
+    }
     let mut outcome = outcome.clone();
-    let shorten: [fn(&mut Outcome); 4] = [
+    // The answer itself - status, points, rates - is none of it.
+    let cuts: [fn(&mut Outcome); 6] = [
+        |_| (),
         |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| a.seen = None),
-        |o| o.left_out.clear(),
+        |o| o.left_out.truncate(1),
         |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
         |o| o.fixed_arguments.clear(),
+        |o| o.best.iter_mut().for_each(|a| a.arguments.clear()),
     ];
-    let mut shorten = shorten.into_iter();
-    loop {
-        let text = serde_json::to_string(&outcome).unwrap_or_default();
-        match (text.len() > LAST_WORDS, shorten.next()) {
-            (true, Some(shorter)) => shorter(&mut outcome),
-            _ => return text,
+    let whole = format!("{}/outcome.json", folder.display());
+    for (number, cut) in cuts.into_iter().enumerate() {
+        cut(&mut outcome);
+        if number == 1 {
+            outcome
+                .left_out
+                .insert(0, format!("parts of this outcome, for want of room; {whole} in the worker's pod has them"));
+        }
+        let packed = packed(&outcome);
+        if packed.len() <= LAST_WORDS {
+            return packed;
         }
     }
+    format!(
+        "the outcome does not fit a termination message: it is in {whole} of the worker's pod (--results keeps that)"
+    )
+}
+
+fn packed(outcome: &Outcome) -> String {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    let done = gzip.write_all(&serde_json::to_vec(outcome).unwrap_or_default()).and_then(|()| gzip.finish());
+    GZIP.to_owned() + &STANDARD.encode(done.unwrap_or_default())
+}
+
+/// The outcome that a container left as its termination message; none where that says something else.
+pub fn of_last_words(text: &str) -> Option<Outcome> {
+    let Some(packed) = text.strip_prefix(GZIP) else { return read_json(text.as_bytes()).ok() };
+    let mut plain = Vec::new();
+    GzDecoder::new(&STANDARD.decode(packed.trim()).ok()?[..]).take(UNPACKED).read_to_end(&mut plain).ok()?;
+    read_json(&plain).ok()
 }
 
 /// The text of `outcome.json`, the same wherever it is written, so that its digest is too.
@@ -203,6 +250,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         model: ready.map(|r| r.model.clone()),
         engine_version: ready.and_then(|r| r.effective.version.clone()),
         gpus: ready.map_or(Vec::new(), |r| r.gpus.clone()),
+        nodes: ready_ones().filter_map(|r| r.node.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
         limits: header.map_or_else(BTreeMap::new, |h| h.plan.slo.iter().map(|l| (l.key(), l.at_most)).collect()),
         finished: conclusion.and(journal.entries.last()).map(|e| e.at),
         slowest_start: ready_ones().map(|r| r.starting()).max_by(|a, b| a.0.total_cmp(&b.0)),
@@ -222,5 +270,58 @@ pub fn outcome(journal: &Journal) -> Outcome {
         workers: header.map(|h| h.workers),
         elapsed: elapsed(&journal.entries),
         left_out: conclusion.map_or(Vec::new(), |c| c.left_out.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::sha256;
+
+    fn stored() -> Outcome {
+        serde_json::from_str(include_str!("../../tests/data/outcome.json")).unwrap()
+    }
+
+    #[test]
+    fn an_outcome_comes_through_a_termination_message() {
+        let folder = Path::new("/autotune/results/r");
+        let through = |outcome: &Outcome| {
+            let words = last_words(outcome, folder);
+            assert!(words.len() <= 4_096, "{}", words.len());
+            (words.starts_with('{'), of_last_words(&words))
+        };
+        let mut outcome = stored();
+        assert_eq!(through(&outcome), (true, Some(outcome.clone())), "a short one is left as it is");
+        // Other machines, other words: nothing repeats but the keys.
+        let noise = |seed: usize| sha256(&seed.to_le_bytes());
+        outcome.left_out = (0..120).map(|i| format!("a point of {} for want of a budget", &noise(i)[..12])).collect();
+        assert_eq!(through(&outcome), (false, Some(outcome.clone())), "a longer one is compressed, and whole");
+        let limits = (0..40).map(|i| (format!("{}_p99", &noise(i)[..8]), Seconds(i as f64))).collect();
+        let long = Outcome {
+            limits,
+            fixed_arguments: (0..100).map(noise).collect(),
+            left_out: (100..200).map(noise).collect(),
+            ..outcome
+        };
+        let (_, cut) = through(&long);
+        let cut = cut.unwrap();
+        let parameters = |o: &Outcome| o.best.as_ref().map(|best| (best.parameters.clone(), best.certified_rate));
+        assert_eq!((cut.status, parameters(&cut), &cut.limits), (long.status, parameters(&long), &long.limits));
+        assert!(cut.left_out[0].contains("/autotune/results/r/outcome.json"), "{:?}", cut.left_out);
+        let endless = Outcome { because: (0..200).map(noise).collect(), ..long };
+        let words = last_words(&endless, folder);
+        assert!(
+            words.contains("it is in /autotune/results/r/outcome.json") && of_last_words(&words).is_none(),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_message_that_unpacks_without_end_is_no_outcome() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        let text = format!("{{\"because\": \"{}\"}}", " ".repeat(4 << 20));
+        gzip.write_all(text.as_bytes()).unwrap();
+        let words = GZIP.to_owned() + &STANDARD.encode(gzip.finish().unwrap());
+        assert!(of_last_words(&words).is_none() && of_last_words("gzip:%%%").is_none());
     }
 }

@@ -85,13 +85,15 @@ pub fn failed_start(journal: &Journal, folder: &Path) -> String {
 
 /// Whether anything was measured, and on what.
 pub(super) fn source(outcome: &Outcome) -> String {
+    let nodes: Vec<String> = outcome.nodes.iter().map(ToString::to_string).collect();
+    let place = if nodes.is_empty() { String::new() } else { format!(", on {}", nodes.join(" and ")) };
     if outcome.simulated {
-        return "Simulated engine: no number is a measurement.".to_owned();
+        return format!("Simulated engine{place}: no number is a measurement.");
     }
     let Some(model) = &outcome.model else { return "No engine served.".to_owned() };
     let version = outcome.engine_version.as_ref().map_or(String::new(), |version| format!(", engine {version}"));
     let gpus = if outcome.gpus.is_empty() { String::new() } else { format!(", {}", outcome.gpus.join(", ")) };
-    format!("Measured: {model}{version}{gpus}.")
+    format!("Measured: {model}{version}{gpus}{place}.")
 }
 
 /// The answer in a sentence.

@@ -112,6 +112,25 @@ pub struct Ready {
     /// What the trial runs on.
     #[serde(default)]
     pub process: EngineProcess,
+    /// Where in a cluster that is.
+    #[serde(default)]
+    pub node: Option<Node>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Node {
+    pub name: String,
+    /// Its label `nvidia.com/gpu.product`; none where nobody could read it.
+    #[serde(default)]
+    pub gpu_product: Option<String>,
+}
+
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let product = self.gpu_product.as_ref().map_or(String::new(), |product| format!(" ({product})"));
+        write!(f, "node {}{product}", self.name)
+    }
 }
 
 /// The process that a trial runs on; by default one that was launched plainly.

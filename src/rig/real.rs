@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::live::LiveFile;
 use super::server::ASK_EVERY;
-use super::{CacheUse, EngineProcess, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
+use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
@@ -43,6 +43,8 @@ pub struct Workplace {
     pub python_path: Option<String>,
     /// The secrets of our own environment, which engines inherit and may print.
     pub inherited: Secrets,
+    /// Where in a cluster it is.
+    pub node: Option<Node>,
 }
 
 /// Engines as processes on this machine.
@@ -197,6 +199,7 @@ impl RealRig {
                 widest,
                 live_unsupported_reason: self.live_unsupported_reason.clone().filter(|_| trial.on.is_some()),
             },
+            node: self.place.node.clone(),
         };
         if let Some(running) = &mut self.running {
             running

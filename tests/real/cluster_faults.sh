@@ -26,9 +26,6 @@ part() { # NAME TITLE: whether this part was asked for; each begins with a servi
   fi
   kubectl apply -f "$out/chat.yaml" > /dev/null && serving
 }
-begin() { # LOG [OPTION...]: a coordinator in the background, $pid
-  "${job[@]}" "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
-}
 killed_at() { # LOG WORDS: a coordinator that is killed the moment it says so
   timeout 120 python3 - "$out/$1.log" "$2" "${job[@]}" <<'PY' || { echo "  FAIL it never said: $2"; cat "$out/$1.log"; failed=1; }
 import subprocess, sys
@@ -58,10 +55,6 @@ untouched() { # as_it_was, and what a plain run never changes
 worker_pod() { kubectl get pods -l autotune/target=chat --sort-by=.metadata.creationTimestamp -o name | tail -1 | cut -d/ -f2; }
 worker_pid() { # of the newest worker's process, as the kubelet started it
   sed -n "s|.*default/$(worker_pod) autotune: pid \([0-9]*\):.*|\1|p" "$out/gpu-node.log" | tail -1
-}
-works() { # the worker of the coordinator $1 shows that it measures
-  says 60 "$1" "the worker is Job"
-  says 60 "$1" "req/s"
 }
 
 lines=("is scaled from" "its pods are gone" "the worker is Job" "req/s" "the outcome is in" "is scaled back to")
@@ -137,8 +130,7 @@ Y
   begin evicted --results results; works evicted || failed=1
   until_true 60 bash -c "[ \$(kubectl logs $(worker_pod) -c autotune | grep -cE '^trial [0-9]+: [0-9.]+ req') -ge 3 ]" || failed=1
   first=$(worker_pod); folder=$out/gpu-node/$(kubectl get pod "$first" -o jsonpath='{.metadata.uid}')
-  kubectl create --raw "/api/v1/namespaces/default/pods/$first/eviction" -f - > /dev/null <<< \
-    "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$first\",\"namespace\":\"default\"}}"
+  evict "$first"
   until_true 60 bash -c "kubectl get pods -l autotune/target=chat -o name | grep -v $first" || failed=1
   until_true 60 bash -c "kubectl logs $(worker_pod) -c autotune | grep '^resumed: '" || failed=1
   check "the second one resumes: $(kubectl logs "$(worker_pod)" -c autotune | grep -o '^resumed: .*journal')" bash -c "kubectl logs $(worker_pod) -c autotune | grep '^resumed: [1-9]'"
@@ -232,7 +224,7 @@ if part thief "another pod has the GPU the moment it is free"; then
   ends thief
   kubectl delete pod thief > /dev/null
   check "the run fails" failed_with 2
-  check "the reason is said, in the scheduler's words" tells "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu"
+  check "the reason is said, in the scheduler's words, and who has it" tells "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu.*; pods of this namespace with GPUs: thief on gpu-node"
   check "the time without service is said" tells "had served nothing for"
   untouched
 fi
@@ -241,8 +233,7 @@ if part evicted-thief "the worker's pod is evicted, and another pod has the GPU 
   begin evicted --patience 25s --budget 60s; works evicted || failed=1
   kubectl create -f - <<< "$thief" > /dev/null
   first=$(worker_pod)
-  kubectl create --raw "/api/v1/namespaces/default/pods/$first/eviction" -f - > /dev/null <<< \
-    "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$first\",\"namespace\":\"default\"}}"
+  evict "$first"
   until_true 60 gone "$pid" || kill -TERM "$pid"
   ends evicted
   kubectl delete pod thief > /dev/null

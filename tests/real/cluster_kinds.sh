@@ -50,13 +50,6 @@ beta() { crd nvidia.com DynamoGraphDeployment dynamographdeployments v1beta1 "{$
 # --- what is checked of each kind: $resource (as kubectl names it), $flag, $name, $pods (the labels of its pods), $scaled and $given (where its
 # --- replicas and its arguments stand), $had and $want (the arguments before, and with a winner W)
 get() { kubectl get "$resource" "$name" -o "jsonpath=$1"; }
-go() { # the exit status in $code, also from the background
-  code=0
-  timeout 240 "$AUTOTUNE" job run --"$flag" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2> "$out/go.err" || code=$?
-  echo "exit $code" > "$out/go.code"
-}
-tells() { grep -q -e "$1" "$out/go.err" || { cat "$out/go.err"; return 1; }; }
-code_is() { [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$out/go.err"; return 1; }; }
 alive() { kubectl get pods -l "$pods" -o json | python3 -c 'import json,sys; print(sum(any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", [])) and "deletionTimestamp" not in p["metadata"] for p in json.load(sys.stdin)["items"]))'; }
 serves() { until_true 60 is "$1" alive; }
 notes() { get '{.metadata.annotations}' | grep -o 'autotune/[a-z]*-*replicas\|autotune/run' || true; }

@@ -20,6 +20,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         ("engine", told(outcome.engine_version.clone())),
         ("model", told(outcome.model.clone())),
         ("GPUs", told(Some(outcome.gpus.join(", ")))),
+        ("nodes", told(Some(outcome.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))),
         ("engine command", told(Some(header.plan.engine.command.join(" ")))),
         (
             "fixed arguments",

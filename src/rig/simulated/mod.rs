@@ -171,6 +171,7 @@ impl SimulatedRig {
             warmed,
             host_memory: None,
             process: EngineProcess::default(),
+            node: None,
         }
     }
 

@@ -67,6 +67,25 @@ job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image aut
 run() { "${job[@]}" "$@"; }
 # A coordinator in the background: its process is $pid, and what it says is in $out/LOG.log.
 says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
+# A coordinator of the target --$flag $name: its exit status is in $code (and in go.code, from the background), its words in go.err.
+go() { # [OPTION...]
+  code=0
+  timeout 240 "$AUTOTUNE" job run --"$flag" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2> "$out/go.err" || code=$?
+  echo "exit $code" > "$out/go.code"
+}
+tells() { grep -q -e "$1" "$out/go.err" || { cat "$out/go.err"; return 1; }; }
+code_is() { [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$out/go.err"; return 1; }; } # CODE...
+begin() { # LOG [OPTION...]
+  "${job[@]}" "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
+}
+works() { # the worker of the coordinator $1 shows that it measures
+  says 60 "$1" "the worker is Job"
+  says 60 "$1" "req/s"
+}
+evict() { # POD
+  kubectl create --raw "/api/v1/namespaces/default/pods/$1/eviction" -f - > /dev/null <<< \
+    "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$1\",\"namespace\":\"default\"}}"
+}
 gone() { ! kill -0 "$1" 2> /dev/null; }
 ends() { # LOG: waits for the coordinator; its exit status in $code
   until_true 180 gone "$pid" > /dev/null || { echo "  FAIL the coordinator does not end"; failed=1; kill -KILL "$pid"; }

@@ -1,0 +1,70 @@
+//! What the rules of a cluster ask of the objects that we make: labels, annotations, resources, secrets for pulling images.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+type Pairs = BTreeMap<String, String>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Of every object and pod.
+    pub labels: Pairs,
+    pub annotations: Pairs,
+    /// With which our image is pulled.
+    pub pull_secrets: Vec<String>,
+    /// Of our own containers: the coordinator's, and the one that copies our program.
+    pub requests: Pairs,
+    pub limits: Pairs,
+}
+
+impl Site {
+    /// Adds labels and annotations to an object; where it has one of the same key, that stays.
+    pub fn mark(&self, object: &mut Value) {
+        for (place, pairs) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            for (key, value) in pairs {
+                let there = &mut object["metadata"][place][key.as_str()];
+                if there.is_null() {
+                    *there = value.as_str().into();
+                }
+            }
+        }
+    }
+
+    /// Adds the secrets to those of a pod.
+    pub fn pull(&self, pod: &mut Value) {
+        if self.pull_secrets.is_empty() {
+            return;
+        }
+        let mut secrets = pod["imagePullSecrets"].as_array().cloned().unwrap_or_default();
+        let missing = self.pull_secrets.iter().map(|name| json!({"name": name}));
+        secrets.extend(missing.filter(|secret| !secrets.contains(secret)).collect::<Vec<_>>());
+        pod["imagePullSecrets"] = secrets.into();
+    }
+
+    /// What a container of ours asks for and gets at most, unless something else is said.
+    pub fn resources(&self, cpu: &str, memory: &str) -> Value {
+        let mut resources = json!({
+            // A quota may ask every container for them.
+            "requests": {"cpu": cpu, "memory": memory},
+            "limits": {"cpu": "1", "memory": "256Mi"},
+        });
+        for (place, pairs) in [("requests", &self.requests), ("limits", &self.limits)] {
+            for (resource, quantity) in pairs {
+                resources[place][resource.as_str()] = quantity.as_str().into();
+            }
+        }
+        resources
+    }
+
+    /// As it is said on our command line.
+    pub fn words(&self) -> Vec<String> {
+        let joined = |pairs: &Pairs| pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        let lists = [("labels", &self.labels), ("requests", &self.requests), ("limits", &self.limits)];
+        let lists = lists.into_iter().filter(|(_, pairs)| !pairs.is_empty());
+        let lists = lists.map(|(flag, pairs)| (flag, joined(pairs).join(",")));
+        let notes = joined(&self.annotations).into_iter().map(|note| ("annotations", note));
+        let secrets = self.pull_secrets.iter().map(|name| ("image-pull-secret", name.clone()));
+        lists.chain(notes).chain(secrets).flat_map(|(flag, value)| [format!("--{flag}"), value]).collect()
+    }
+}
