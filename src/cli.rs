@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
-use crate::export::yaml::Path;
+use crate::export::yaml::Path as YamlPath;
 use crate::rig::Address;
 use crate::settings::{Plan, Secrets, StrategyKind};
 use crate::twin::Profile;
@@ -35,6 +35,8 @@ const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change not
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a commented space file for an engine that you run already
+    Init(Box<InitArgs>),
     /// Check a space file and say what a run would do, without starting anything
     Check(SpaceArgs),
     /// Measure a server that already runs: one load, or a ladder of loads
@@ -45,8 +47,10 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Write the winning arguments into your own manifest, and change nothing else
     Export(Box<ExportArgs>),
-    /// Write report.html and report.md of a run anew, from its journal and requests
+    /// Write report.html and report.md of a run anew; with a second folder, compare the two answers and their set-ups
     Report(ReportArgs),
+    /// Say where a run stands that another process works on, from its journal
+    Status(StatusArgs),
     /// Tune in a cluster: borrow the GPU of a Deployment, and give it back
     #[command(subcommand)]
     Job(JobCommand),
@@ -55,8 +59,10 @@ pub enum Command {
     /// Copy this program to a file (what the worker's init container does)
     #[command(hide = true)]
     Install(InstallArgs),
-    /// Print the JSON schema of the space file
-    Schema,
+    /// Print the JSON schema of the space file, or of outcome.json
+    Schema(SchemaArgs),
+    /// Print completions of the command line for a shell, or a man page
+    Completions(CompletionArgs),
     /// Serve the simulated engine: a process with vLLM's flags and endpoints, and no model
     #[command(after_help = OTHER_FLAGS)]
     SimEngine(Box<SimArgs>),
@@ -70,10 +76,77 @@ pub enum Command {
 
 /// Which space file.
 #[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
 pub struct SpaceArgs {
-    /// The space file
+    /// The space file: the whole job in one TOML file
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The same, with its name
     #[arg(long, value_name = "FILE")]
-    pub space: PathBuf,
+    space: Option<PathBuf>,
+}
+
+impl SpaceArgs {
+    /// The file, however it was given; clap asks for one.
+    pub fn path(&self) -> &Path {
+        self.file.as_deref().or(self.space.as_deref()).unwrap_or(Path::new(""))
+    }
+}
+
+/// From what a space file is written.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("deployed").required(true)))]
+pub struct InitArgs {
+    /// The file to write; - is standard output
+    #[arg(value_name = "FILE", default_value = "space.toml")]
+    pub file: PathBuf,
+    /// Take model, flags and GPUs from a manifest, of any kind that `export` edits
+    #[arg(long, value_name = "FILE", group = "deployed")]
+    pub manifest: Option<PathBuf>,
+    /// Which container of the manifest is the engine, where several may be it
+    #[arg(long, value_name = "NAME", requires = "manifest")]
+    pub container: Option<String>,
+    /// Ask a server that runs, such as http://127.0.0.1:8000
+    #[arg(long, value_name = "URL", group = "deployed")]
+    pub url: Option<String>,
+    /// Sent to the server as a bearer token
+    #[arg(long, value_name = "KEY", env = "AUTOTUNE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Engine time that a session may spend, such as 45m [default: what the forecast asks for, and a quarter more]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
+    pub budget: Option<Duration>,
+    /// The traffic and the promises
+    #[command(flatten)]
+    pub traffic: TrafficArgs,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// The command that starts the engine, such as vllm serve MODEL --max-model-len 8192
+    #[arg(last = true, value_name = "COMMAND", group = "deployed")]
+    pub command: Vec<String>,
+}
+
+/// Traffic and promises as flags.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TrafficArgs {
+    /// Prompts of a file: ShareGPT (.json), or JSON lines of prompts or of a trace (.jsonl)
+    #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with = "input_tokens")]
+    pub dataset: Option<PathBuf>,
+    /// Tokens of a random prompt: a number, or a range such as 100-200
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub input_tokens: Option<String>,
+    /// Tokens of an answer: a number, or a range [default: what the file says]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub output_tokens: Option<String>,
+    /// Chats instead of completions
+    #[arg(long, help_heading = "Workload")]
+    pub chat: bool,
+    /// Any key of the section `workload`, such as arrivals=gamma or shared_prefix_tokens=512
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Workload")]
+    pub with: Vec<String>,
+    /// Promises, such as ttft_p99=500ms,tpot_p99=50ms
+    #[arg(long, value_name = "LIMITS", help_heading = "Workload")]
+    pub slo: Option<String>,
 }
 
 /// What the command line says instead of the space file.
@@ -116,8 +189,8 @@ impl Overrides {
 #[derive(Debug, Args)]
 pub struct RehearseArgs {
     /// The space file; its engine is not started
-    #[arg(long, value_name = "FILE")]
-    pub space: PathBuf,
+    #[command(flatten)]
+    pub space: SpaceArgs,
     /// The engine to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file [default: that of a simulated engine]
     #[arg(long, value_name = "NAME|FILE", value_parser = Profile::find)]
     pub profile: Option<Profile>,
@@ -141,6 +214,51 @@ pub struct ReportArgs {
     /// The folder of a run
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+    /// The folder of another run, or its outcome.json: then nothing is written, and the two are shown side by side
+    #[arg(value_name = "OTHER")]
+    pub other: Option<PathBuf>,
+}
+
+/// Which run to look at.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The folder of a run
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+/// Which schema.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// The format
+    #[arg(value_name = "FORMAT", value_enum, default_value_t = Format::Space)]
+    pub format: Format,
+}
+
+/// Formats with a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The space file.
+    Space,
+    /// outcome.json.
+    Outcome,
+}
+
+/// What to print of the command line.
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell, or `man` for a page that `man -l` shows
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+/// Who reads a description of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Man,
 }
 
 /// The flags of an export.
@@ -163,7 +281,7 @@ pub struct ExportArgs {
     pub container: Vec<String>,
     /// Where the arguments stand, if they are not found: `spec.template.spec.containers[0].args`
     #[arg(long, value_name = "PATH", conflicts_with = "container")]
-    pub path: Option<Path>,
+    pub path: Option<YamlPath>,
     /// Export a best point that was never certified, and say so in the annotations
     #[arg(long)]
     pub uncertified: bool,
@@ -362,9 +480,9 @@ pub struct CalibrateArgs {
 /// The main job's flags.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The space file: the whole job in one TOML file
-    #[arg(long, value_name = "FILE", required = true)]
-    pub space: Option<PathBuf>,
+    /// The space file
+    #[command(flatten)]
+    pub space: SpaceArgs,
     /// Where the journal and the results go [default: autotune-out/NAME-OF-THE-SPACE-FILE]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -403,6 +521,9 @@ pub struct RunArgs {
     /// Print the result alone
     #[arg(long)]
     pub quiet: bool,
+    /// Print outcome.json instead of the result in words
+    #[arg(long)]
+    pub json: bool,
     /// Say why: the fit of the twin, the estimate of each promise with its error, the limits behind the certified rates
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
@@ -499,24 +620,9 @@ pub struct BenchArgs {
     /// A space file, of which the sections `workload` and `slo` are taken
     #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]
     pub workload: Option<PathBuf>,
-    /// Prompts of a file: ShareGPT (.json), or JSON lines of prompts or of a trace (.jsonl)
-    #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with = "input_tokens")]
-    pub dataset: Option<PathBuf>,
-    /// Tokens of a random prompt: a number, or a range such as 100-200 [default: 1024]
-    #[arg(long, value_name = "N", help_heading = "Workload")]
-    pub input_tokens: Option<String>,
-    /// Tokens of an answer: a number, or a range [default: 128, or what the file says]
-    #[arg(long, value_name = "N", help_heading = "Workload")]
-    pub output_tokens: Option<String>,
-    /// Chats instead of completions
-    #[arg(long, help_heading = "Workload")]
-    pub chat: bool,
-    /// Any key of the section `workload`, such as arrivals=gamma or shared_prefix_tokens=512
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Workload")]
-    pub with: Vec<String>,
-    /// Promises, such as ttft_p99=500ms,tpot_p99=50ms
-    #[arg(long, value_name = "LIMITS", help_heading = "Workload")]
-    pub slo: Option<String>,
+    /// The traffic and the promises
+    #[command(flatten)]
+    pub traffic: TrafficArgs,
     /// Leave the server's prefix cache as it is
     #[arg(long, help_heading = "Workload")]
     pub keep_cache: bool,

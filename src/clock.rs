@@ -63,6 +63,44 @@ impl Utc {
     }
 }
 
+impl std::fmt::Display for Utc {
+    /// As RFC 3339 has it, such as 2026-11-21T06:14:13Z.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { year, month, day, hour, minute, second } = self;
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// Seconds since the Unix epoch as RFC 3339 in whole seconds, for `#[serde(with = "…")]`; a number is read too.
+pub mod rfc3339 {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of the serialiser.
+    pub fn serialize<S: Serializer>(at: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        at.map(|at| super::Utc::of(at).to_string()).serialize(to)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Of a text that is no time.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        match serde_json::Value::deserialize(from)? {
+            serde_json::Value::Null => Ok(None),
+            serde_json::Value::String(text) => {
+                let at: jiff::Timestamp =
+                    text.parse().map_err(|_| D::Error::custom("not a time as RFC 3339 has it"))?;
+                Ok(Some(at.as_second() as f64))
+            }
+            value => value.as_f64().map(Some).ok_or_else(|| D::Error::custom("a time is a text or a number")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

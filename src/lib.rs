@@ -24,6 +24,7 @@ mod printable;
 mod private;
 pub mod problems;
 pub mod progress;
+pub mod proposal;
 mod quantiles;
 pub mod rehearsal;
 #[cfg(test)]

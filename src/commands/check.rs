@@ -1,49 +1,164 @@
-//! `autotune check`: what a run would do, without starting anything.
+//! `autotune check`: the whole plan of a space file, and what this machine lacks for it, without starting anything.
 
-use std::fmt::Write;
+use std::net::TcpListener;
 use std::path::Path;
 
-use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_plan, simulated_profile};
+use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile};
 use crate::engine::command_line;
-use crate::settings::redact_plan;
+use crate::export::known::model_of;
+use crate::settings::{
+    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, WorkloadKind, WorkloadPlan, redact_plan,
+};
 use crate::space;
-use crate::tune::forecast;
+use crate::supervise::Gpus;
+use crate::supervise::guardian::can_be_run;
+use crate::tune::{expected, least};
+use crate::units::Seconds;
+
+/// A driver and a desktop hold less of a GPU, in MiB.
+const IDLE_GPU: u64 = 1_024;
+/// So many points are counted.
+const COUNTED: usize = 1_024;
 
 pub(super) fn check(path: &Path) -> Result<u8, Failed> {
     let plan = read_plan(path)?;
     let corpus = read_corpus(&plan, path)?;
-    let plan = redact_plan(&plan);
-    let binary = Path::new("autotune");
-    let launch = command_line(&plan.engine, binary, plan.engine.port.unwrap_or(8000), &plan.space.baseline());
-    let forecast = forecast(&plan);
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{} is a valid space file", path.display());
+    let profile = simulated_profile(&plan)?;
+    let shown = redact_plan(&plan);
+    let baseline = plan.space.baseline();
+    let launch = command_line(&shown.engine, Path::new("autotune"), plan.engine.port.unwrap_or(8000), &baseline);
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    rows.extend(profile.map(|profile| ("engine", profile_says(&profile))));
+    rows.push(("launched as", launch.join(" ")));
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
-    let _ = writeln!(text, "  promises   {}", promises.join(", "));
-    if let Some(profile) = simulated_profile(&plan)? {
-        let _ = writeln!(text, "  engine     {}", profile_says(&profile));
-    }
-    if let Some(says) = corpus_says(&plan.workload, &corpus) {
-        let _ = writeln!(text, "  workload   {says}");
-    }
-    for parameter in &plan.space.parameters {
+    rows.push(("promises", promises.join(", ")));
+    rows.push(("workload", described(&plan.workload)));
+    rows.extend(corpus_says(&plan.workload, &corpus).map(|says| ("", says)));
+    for (i, parameter) in plan.space.parameters.iter().enumerate() {
         let values: Vec<String> = parameter.values.iter().map(ToString::to_string).collect();
         let default = parameter.default.as_ref().map_or("the engine's own".into(), ToString::to_string);
-        let _ = writeln!(text, "  {}: {} (default {default})", parameter.name, values.join(" "));
+        let label = if i == 0 { "parameters" } else { "" };
+        rows.push((label, format!("{}: {} (default {default})", parameter.name, values.join(" "))));
     }
-    let admitted = space::candidates(&plan.space, &space::Point::default(), 1024, 0).len();
-    let more = if admitted == 1024 { " or more" } else { "" };
-    let _ = writeln!(text, "  points     {} in the grid, {admitted}{more} keep the constraints", plan.space.size());
-    let _ = writeln!(text, "  baseline   {}", launch.join(" "));
-    let _ = writeln!(
-        text,
-        "  forecast   about {} launches, {} probes, {} of engine time (budget {})",
-        forecast.launches,
-        forecast.probes,
-        forecast.engine_seconds,
-        crate::units::Seconds::from(plan.budget.gpu_time),
-    );
-    print(&text)?;
+    let admitted = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0).len();
+    let more = if admitted == COUNTED { " or more" } else { "" };
+    rows.push(("points", format!("{} in the grid, {admitted}{more} keep the constraints", plan.space.size())));
+    rows.push((
+        "search",
+        format!(
+            "{}, until the limit is known to {:.1} %; seed {}",
+            plan.search.strategy.name(),
+            plan.search.precision * 100.0,
+            plan.search.seed
+        ),
+    ));
+    let (window, proof) = (Seconds::from(plan.probe.window), Seconds::from(plan.probe.certify_window));
+    rows.push((
+        "probes",
+        format!("of {window} behind a ramp of {}, proofs of {proof}", Seconds::from(plan.probe.ramp)),
+    ));
+    let whole = expected(&plan);
+    let budget = Seconds::from(plan.budget.gpu_time);
+    rows.push((
+        "forecast",
+        format!("about {} launches, {} probes, {} of engine time", whole.launches, whole.probes, whole.engine_seconds),
+    ));
+    rows.push(("budget", format!("{budget}{}", suffices(&plan))));
+    let lacking = runtime()?.block_on(lacks(&plan));
+    let found = if lacking.is_empty() { vec!["nothing that was looked for".to_owned()] } else { lacking };
+    rows.extend(found.into_iter().enumerate().map(|(i, says)| (if i == 0 { "lacking here" } else { "" }, says)));
+    let text: String = rows.iter().map(|(label, says)| format!("  {label:12} {says}\n")).collect();
+    print(&format!("{} is a valid space file\n{text}", path.display()))?;
     Ok(exit::FOUND)
+}
+
+/// What a budget is too small for, and which one is not.
+fn suffices(plan: &Plan) -> String {
+    let (budget, least, whole) = (Seconds::from(plan.budget.gpu_time), least(plan), expected(plan).engine_seconds);
+    if budget < least {
+        format!(": not enough to certify the defaults, which takes about {least}")
+    } else if budget < whole {
+        ": enough for an answer, not for the whole search".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// What a run would miss on this machine; a rehearsal and a run in a cluster need none of it here.
+async fn lacks(plan: &Plan) -> Vec<String> {
+    let mut lacking = Vec::new();
+    if let Some(port) = plan.engine.port
+        && TcpListener::bind(("127.0.0.1", port)).is_err()
+    {
+        lacking.push(format!("port {port} is taken: free it, or leave engine.port out"));
+    }
+    if plan.engine.kind != EngineKind::Vllm {
+        return lacking;
+    }
+    let program = plan.engine.command.first().map_or("", String::as_str);
+    if !can_be_run(program) {
+        let place = if program.contains('/') { "is no program here" } else { "is not on the PATH" };
+        lacking.push(format!("{program} {place}: activate its environment, or name it with its path"));
+    }
+    let words: Vec<String> = plan.engine.command.iter().chain(&plan.engine.args).cloned().collect();
+    if let Some(model) = model_of(&words).filter(|model| model.starts_with(['/', '.']) && !Path::new(model).exists()) {
+        lacking.push(format!("the model {model} is not there"));
+    }
+    let gpus = Gpus::named(plan.engine.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str));
+    match gpus.memory().await {
+        None => lacking.push("nvidia-smi tells no GPU, which only vLLM for a CPU can do without".to_owned()),
+        Some(used) if used.0 > IDLE_GPU => {
+            let names = gpus.names().await.join(", ");
+            lacking.push(format!("{names}: {} MiB of its memory are in use, and a run needs a free GPU", used.0));
+        }
+        Some(_) => {}
+    }
+    lacking
+}
+
+/// A workload in a line.
+fn described(workload: &WorkloadPlan) -> String {
+    let kind = match &workload.kind {
+        WorkloadKind::Random(plan) => {
+            let shared = match plan.shared_prefix_tokens {
+                0 => String::new(),
+                n => format!(" behind {} shared prefixes of {n}", plan.shared_prefixes),
+            };
+            format!(
+                "independent requests, {} tokens in{shared}, {} out",
+                tokens(&plan.input_tokens),
+                tokens(&plan.output_tokens)
+            )
+        }
+        WorkloadKind::Conversations(plan) => format!(
+            "conversations of {} turns on {} documents of {} tokens, {} in and {} out each turn",
+            plan.turns,
+            plan.starters,
+            tokens(&plan.starter_tokens),
+            tokens(&plan.question_tokens),
+            tokens(&plan.output_tokens)
+        ),
+        WorkloadKind::Sharegpt(_) => "first questions of recorded dialogues".to_owned(),
+        WorkloadKind::Jsonl(_) => "recorded requests".to_owned(),
+        WorkloadKind::Trace(_) => "recorded lengths and shared blocks".to_owned(),
+    };
+    let arrivals = match workload.arrivals {
+        ArrivalProcess::Poisson => "Poisson arrivals".to_owned(),
+        ArrivalProcess::Gamma { burstiness } => format!("gamma arrivals of burstiness {burstiness}"),
+        ArrivalProcess::Constant => "even arrivals".to_owned(),
+        ArrivalProcess::Recorded => "recorded arrivals".to_owned(),
+    };
+    let eos = if workload.ignore_eos { "" } else { "; answers may end early" };
+    format!("{kind}; {arrivals}{eos}")
+}
+
+fn tokens(lengths: &Lengths) -> String {
+    let range = format!("{} to {}", lengths.min, lengths.max);
+    match lengths.shape {
+        LengthShape::Fixed => lengths.min.to_string(),
+        LengthShape::Uniform | LengthShape::Histogram { .. } => range,
+        LengthShape::Normal { mean: middle, .. } | LengthShape::Lognormal { median: middle, .. } => {
+            format!("about {middle} ({range})")
+        }
+    }
 }

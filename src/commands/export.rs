@@ -73,7 +73,7 @@ fn says(done: &Exported) -> String {
 }
 
 /// The outcome of a run's folder, or of the file itself, and the digest of the file.
-fn read_outcome(place: &Path) -> Result<(Outcome, String), Failed> {
+pub(super) fn read_outcome(place: &Path) -> Result<(Outcome, String), Failed> {
     let file = if place.is_dir() { place.join("outcome.json") } else { place.to_owned() };
     let bytes = std::fs::read(&file).map_err(|e| {
         Failed::usage(format!(
@@ -96,7 +96,7 @@ fn read_outcome(place: &Path) -> Result<(Outcome, String), Failed> {
 }
 
 /// The name that is shown, and the text; `-` is standard input.
-fn read_manifest(path: &Path) -> Result<(String, String), Failed> {
+pub(super) fn read_manifest(path: &Path) -> Result<(String, String), Failed> {
     let usage =
         |e: std::io::Error| Failed::usage(format!("error: failed to read the manifest {}: {e}", path.display()));
     if path == Path::new("-") {

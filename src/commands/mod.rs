@@ -3,13 +3,16 @@
 mod bench;
 mod calibrate;
 mod check;
+mod completions;
 mod export;
+mod init;
 mod job;
 mod lead;
 mod lend;
 mod rehearse;
 mod report;
 mod run;
+mod status;
 mod stop;
 
 use std::ffi::OsString;
@@ -19,7 +22,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, JobCommand, moves_its_cursor};
+use crate::cli::{Cli, Command, Format, JobCommand, moves_its_cursor};
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
@@ -82,17 +85,20 @@ pub fn main() -> u8 {
     };
     let done = match cli.command {
         None => run::run(cli.run),
-        Some(Command::Check(args)) => check::check(&args.space),
+        Some(Command::Init(args)) => init::init(&args),
+        Some(Command::Check(args)) => check::check(args.path()),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),
-        Some(Command::Report(args)) => report::report(&args.folder),
+        Some(Command::Report(args)) => report::report(&args.folder, args.other.as_deref()),
+        Some(Command::Status(args)) => status::status(&args.folder),
         Some(Command::Job(JobCommand::Run(args))) => job::run(&args),
         Some(Command::Job(JobCommand::Render(args))) => job::render(&args),
         Some(Command::Restore(args)) => job::restore(&args),
         Some(Command::Install(args)) => job::install(&args.to),
-        Some(Command::Schema) => print_schema(),
+        Some(Command::Schema(args)) => print_schema(args.format),
+        Some(Command::Completions(args)) => completions::completions(args.shell),
         Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
         Some(Command::Engine(args)) => match args.guardian {
             Some(guardian) => crate::supervise::guardian::keep(guardian, &args.command),
@@ -153,14 +159,21 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failed::own)
 }
 
-fn print_schema() -> Result<u8, Failed> {
-    print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?))?;
+fn print_schema(format: Format) -> Result<u8, Failed> {
+    match format {
+        Format::Space => print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?))?,
+        Format::Outcome => print(crate::report::OUTCOME_SCHEMA)?,
+    }
     Ok(exit::FOUND)
 }
 
 fn read_plan(space: &Path) -> Result<Plan, Failed> {
-    let text = std::fs::read_to_string(space)
-        .map_err(|e| Failed::usage(format!("error: failed to read the space file {}: {e}", space.display())))?;
+    let text = std::fs::read_to_string(space).map_err(|e| {
+        // A word that was meant as a command is taken for a file.
+        let word = e.kind() == ErrorKind::NotFound && space.extension().is_none();
+        let hint = if word { "; nor is that a command: autotune --help lists them" } else { "" };
+        Failed::usage(format!("error: failed to read the space file {}: {e}{hint}", space.display()))
+    })?;
     parse(&space.display().to_string(), &text).map_err(|problems| Failed::usage(problems.render()))
 }
 

@@ -17,8 +17,8 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Rehearses and prints; leaves no files.
 pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
-    let mut plan = read_plan(&args.space)?;
-    let corpus = read_corpus(&plan, &args.space)?;
+    let mut plan = read_plan(args.space.path())?;
+    let corpus = read_corpus(&plan, args.space.path())?;
     args.overrides.apply(&mut plan);
     let profile = match args.profile {
         Some(profile) => profile,
@@ -53,7 +53,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?))?;
     } else {
-        print(&report::rehearsal(&rehearsal, &args.space.display().to_string()))?;
+        print(&report::rehearsal(&rehearsal, &args.space.path().display().to_string()))?;
     }
     Ok(exit::FOUND)
 }

@@ -24,7 +24,7 @@ use crate::twin::Profile;
 pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
     let token = token(&args)?;
     let crew = Crew::of(&args, token.as_ref())?;
-    let space = args.space.clone().unwrap_or_default();
+    let space = args.space.path().to_owned();
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
     let simulated = simulated_profile(&plan)?;
@@ -233,8 +233,11 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     }
     beside(out, journal);
     // The files are the product: an answer that cannot be printed is an answer all the same.
-    if let Err(unprinted) = print(&(report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out)))
-    {
+    let says = match args.json {
+        true => report::outcome_json(&outcome),
+        false => report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out),
+    };
+    if let Err(unprinted) = print(&says) {
         complain(&unprinted.message);
     }
     Ok(())

@@ -28,6 +28,17 @@ async fn whole(request: reqwest::RequestBuilder) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// A model that a server lists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Served {
+    /// Its name in requests.
+    pub name: String,
+    /// Where its weights are from.
+    pub path: String,
+    /// Tokens of a prompt with its answer at most.
+    pub longest: Option<i64>,
+}
+
 #[derive(Clone)]
 pub struct Endpoints {
     http: reqwest::Client,
@@ -68,8 +79,19 @@ impl Endpoints {
     /// # Errors
     /// Why there is none, in a sentence that names the endpoint.
     pub async fn model(&self) -> Result<String, String> {
+        Ok(self.served().await?.name)
+    }
+
+    /// The first model that is served.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::model`].
+    pub async fn served(&self) -> Result<Served, String> {
         let list: Json = read_json(self.get("/v1/models").await?.as_bytes()).unwrap_or_default();
-        list["data"][0]["id"].as_str().map(str::to_owned).ok_or_else(|| "/v1/models lists no model".to_owned())
+        let first = &list["data"][0];
+        let name = first["id"].as_str().ok_or("/v1/models lists no model")?.to_owned();
+        let path = first["root"].as_str().unwrap_or(&name).to_owned();
+        Ok(Served { name, path, longest: first["max_model_len"].as_i64() })
     }
 
     /// The configuration that the engine says it runs: its own log below its metrics below its server information.

@@ -6,6 +6,7 @@
 
 pub mod arguments;
 pub mod contradictions;
+pub mod deployed;
 pub mod flags;
 pub mod forms;
 mod hints;

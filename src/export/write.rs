@@ -78,7 +78,8 @@ pub fn export(
     written.map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 
-fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
+/// The documents of a manifest, and what they mean.
+pub(super) fn read(text: &str) -> Result<(Source, Vec<Meaning>), Problem> {
     let source = Source::new(text).map_err(|wrong| {
         let hint = "write valid YAML; templates around the arguments are understood as long as each stands in a value or on a line of its own";
         Problem::new(&(wrong.at..wrong.at), format!("not valid YAML: {}", wrong.says), "here", hint)
@@ -86,6 +87,11 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
     let meanings = meanings(&source).ok_or_else(|| {
         Problem::new(&(0..0), "the aliases of this file unfold without end", "", "write some of them out")
     })?;
+    Ok((source, meanings))
+}
+
+fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) -> Result<Exported, Problem> {
+    let (source, meanings) = read(text)?;
     let documents: Vec<Document<'_>> =
         meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning }).collect();
     let mut draft = Draft { expected: meanings.clone(), ..Draft::default() };
@@ -232,7 +238,7 @@ fn file_at(documents: &[Document<'_>], path: &Path) -> Option<(usize, Path)> {
 }
 
 /// The text in a document that is a file of its own and starts the engine.
-fn text_that_starts(documents: &[Document<'_>], flags: &Flags) -> Result<Option<(usize, Path)>, Problem> {
+pub(super) fn text_that_starts(documents: &[Document<'_>], flags: &Flags) -> Result<Option<(usize, Path)>, Problem> {
     let mut starting = Vec::new();
     for document in documents.iter().filter(|document| document.source.format == Format::Yaml) {
         let texts = texts(document.root()).into_iter();
@@ -272,7 +278,7 @@ fn cannot_be_annotated(root: &Node) -> Problem {
 }
 
 /// Every engine of a manifest.
-fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec<Located<'m>>, Problem> {
+pub(super) fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec<Located<'m>>, Problem> {
     let mut engines = Vec::new();
     for document in documents {
         let locations = shape(document.root()).map_or(Vec::new(), |shape| (shape.locations)(document.root()));
@@ -291,7 +297,7 @@ fn title(root: &Node) -> String {
 }
 
 /// The engines that are meant.
-fn choose<'m>(
+pub(super) fn choose<'m>(
     documents: &[Document<'m>],
     engines: Vec<Located<'m>>,
     wanted: &IntendedFlags,
@@ -352,7 +358,7 @@ fn choose<'m>(
     }
 }
 
-fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
+pub(super) fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) -> Problem {
     let looked = documents.iter().map(|document| {
         let root = document.root();
         match shape(root) {

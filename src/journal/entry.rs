@@ -226,6 +226,18 @@ pub struct PointResult {
     /// The measurement of the certifying probe nearest to the certified rate.
     #[serde(default)]
     pub seen: Option<MeasuredAtRate>,
+    /// What certification expects of each promise at rates near those that were driven; none in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expected: Vec<ExpectedQuantile>,
+}
+
+/// The quantile of one promise over the rate, as all certifying probes and the twin together have it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedQuantile {
+    /// The promise.
+    pub key: String,
+    /// A rate, log(quantile / limit) there, and the standard error of that.
+    pub margins: Vec<(Rate, f64, f64)>,
 }
 
 impl PointResult {
@@ -241,6 +253,7 @@ impl PointResult {
             limit: None,
             limit_error: None,
             seen: None,
+            expected: Vec::new(),
         }
     }
 }

@@ -102,6 +102,12 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
     Ok(opened)
 }
 
+/// Whether a run works in the folder. It is asked by a lock that others may share, and that is gone when this returns.
+pub fn in_use(folder: &Path) -> bool {
+    let opened = File::open(folder.join(FILE));
+    opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Takes the lock of a journal, and makes sure that no other run has moved the file since it was opened.
 fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
     let disk = |source| JournalError::Disk { path: path.to_owned(), source };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Outcome, outcome, times};
 use super::summary::defaults_win;
-use crate::journal::{Header, Journal, Purpose, Record, requests_of};
+use crate::journal::{Conclusion, ExpectedQuantile, Header, Journal, PointResult, Purpose, Record, requests_of};
 use crate::load::{ClientHealth, RequestRecord};
 use crate::rig::{CacheUse, Failure, ProbeAsk, Telemetry};
 use crate::search::{Observation, RateSearch};
@@ -22,6 +22,7 @@ pub(super) struct ReportData<'a> {
     pub(super) trials: Vec<Trial<'a>>,
     /// The budget of the last run into this folder: a resumed one may have another.
     pub(super) budget: Option<Seconds>,
+    conclusion: Option<&'a Conclusion>,
 }
 
 /// Whose point a trial ran.
@@ -110,12 +111,20 @@ impl<'a> ReportData<'a> {
             _ => None,
         });
         let budget = resumed.or(header.map(|header| header.plan.budget.gpu_time.into()));
-        Self { header, outcome, folder, trials, budget }
+        Self { header, outcome, folder, trials, budget, conclusion: journal.conclusion() }
     }
 
     /// The promises, in the order of the space file.
     pub(super) fn limits(&self) -> &'a [Limit] {
         self.header.map_or(&[], |header| &header.plan.slo)
+    }
+
+    /// What certification expects of the promises of each point that [`super::summary::columns`] shows.
+    pub(super) fn expected(&self) -> Vec<(&'static str, &'a [ExpectedQuantile])> {
+        let of = |point: Option<&'a PointResult>| point.map_or(&[][..], |point| &point.expected);
+        let defaults = ("defaults", of(self.conclusion.and_then(|c| c.baseline.as_ref())));
+        let tuned = ("tuned", of(self.conclusion.and_then(|c| c.best.as_ref())));
+        if defaults_win(&self.outcome) { vec![("defaults", tuned.1)] } else { vec![defaults, tuned] }
     }
 
     /// Each trial with each of its probes at a rate.

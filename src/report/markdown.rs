@@ -72,7 +72,7 @@ fn proof(asked: String, verdict: &Verdict) -> Vec<String> {
         if verdict.outcome == Outcome::Void { "void".to_owned() } else { percent(verdict.confidence) },
     ];
     row.extend(verdict.limits.iter().map(|limit| match (limit.measured, limit.decided_by_pair()) {
-        (Some(measured), Some(paired)) => format!("{measured} measured, {} over hours", paired.estimate),
+        (Some(measured), Some(paired)) => format!("{measured} measured, {} in a long run", paired.estimate),
         (Some(measured), None) => format!("{measured} measured"),
         (None, _) => "not measured".to_owned(),
     }));

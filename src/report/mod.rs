@@ -3,11 +3,13 @@
 
 pub mod bench;
 mod calibration;
+mod compare;
 mod data;
 mod html;
 mod markdown;
 mod outcome;
 mod rehearsal;
+mod standing;
 mod summary;
 mod trials;
 
@@ -18,9 +20,14 @@ use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use calibration::calibration;
+pub use compare::{Compared, compare};
 pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
+pub use standing::standing;
 pub use summary::{failed_start, summary};
+
+/// The JSON schema of `outcome.json`.
+pub const OUTCOME_SCHEMA: &str = include_str!("outcome.schema.json");
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]

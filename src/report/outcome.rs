@@ -40,8 +40,8 @@ pub struct Outcome {
     /// The largest latency of each promise, by its key.
     #[serde(default)]
     pub limits: BTreeMap<String, Seconds>,
-    /// When the session ended, in seconds since the Unix epoch; none while it has not.
-    #[serde(default)]
+    /// When the session ended, in seconds since the Unix epoch, as RFC 3339 in the file; none while it has not.
+    #[serde(default, with = "crate::clock::rfc3339")]
     pub finished: Option<f64>,
     /// The longest time that the engine took from its start until it served.
     #[serde(default)]
@@ -277,6 +277,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
 mod tests {
     use super::*;
     use crate::digest::sha256;
+    use crate::journal::read;
 
     fn stored() -> Outcome {
         serde_json::from_str(include_str!("../../tests/data/outcome.json")).unwrap()
@@ -323,5 +324,44 @@ mod tests {
         gzip.write_all(text.as_bytes()).unwrap();
         let words = GZIP.to_owned() + &STANDARD.encode(gzip.finish().unwrap());
         assert!(of_last_words(&words).is_none() && of_last_words("gzip:%%%").is_none());
+    }
+
+    #[test]
+    fn every_outcome_is_as_its_schema_says_and_every_key_is_in_it() {
+        let schema: serde_json::Value = serde_json::from_str(crate::report::OUTCOME_SCHEMA).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut outcomes: Vec<serde_json::Value> = ["results/h200-8b", "results/h200-70b"]
+            .map(|name| {
+                let journal = read(&std::fs::read(root.join(name).join("journal.jsonl")).unwrap()).unwrap();
+                for records in 1..journal.entries.len() {
+                    let cut = Journal { entries: journal.entries[..records].to_vec(), ..Journal::default() };
+                    assert!(validator.is_valid(&serde_json::to_value(outcome(&cut)).unwrap()), "{name}: {records}");
+                }
+                serde_json::to_value(outcome(&journal)).unwrap()
+            })
+            .to_vec();
+        for file in ["tests/data/outcome.json", "results/h200-8b/outcome.json", "results/h200-70b/outcome.json"] {
+            outcomes.push(serde_json::from_slice(&std::fs::read(root.join(file)).unwrap()).unwrap());
+        }
+        for outcome in &outcomes {
+            let faults: Vec<String> =
+                validator.iter_errors(outcome).map(|e| format!("{}: {e}", e.instance_path())).collect();
+            assert_eq!(faults, Vec::<String>::new());
+        }
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(keys(&outcomes[0]), keys(&schema["properties"]));
+        assert_eq!(keys(&outcomes[0]["best"]), keys(&schema["$defs"]["answer"]["properties"]));
+        assert!(outcomes[0]["finished"].as_str().unwrap().ends_with('Z'), "{}", outcomes[0]["finished"]);
+    }
+
+    #[test]
+    fn a_time_is_read_as_a_text_and_as_a_number() {
+        let mut stored: Outcome = serde_json::from_str(include_str!("../../tests/data/outcome.json")).unwrap();
+        stored.finished = stored.finished.map(f64::floor);
+        let text = outcome_json(&stored);
+        assert!(text.contains("\"finished\": \"2026-11-22T01:26:10Z\""), "{text}");
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), stored);
+        assert!(serde_json::from_str::<Outcome>(&text.replace("2026-11-22T", "yesterday ")).is_err());
     }
 }

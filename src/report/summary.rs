@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
 use super::shell_quoted;
 use crate::journal::{Journal, Record, Status};
@@ -14,15 +15,13 @@ use crate::units::Seconds;
 const DRIFT: &str =
     "Not covered: an engine that slows down after the proof. Drive the certified rate again after an hour to see it.";
 
-/// So many columns are filled; only commands and paths are longer.
-const WIDTH: usize = 80;
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
 
 /// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
 pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
-    let mut text = format!("\n{}\n{}", wrapped(&source(outcome), ""), wrapped(&headline(outcome), ""));
-    for part in [table(outcome, verbose), parameters(outcome)] {
+    let mut text = format!("\n{}\n{}", wrapped("", 0, &source(outcome)), wrapped("", 0, &headline(outcome)));
+    for part in [aligned(&rows(outcome, verbose)), parameters(outcome)] {
         if !part.is_empty() {
             text += "\n";
             text += &part;
@@ -30,14 +29,14 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     }
     text += "\n";
     for what in &outcome.left_out {
-        text += &wrapped(&format!("Left out: {what}"), "  ");
+        text += &wrapped("", 2, &format!("Left out: {what}"));
     }
     if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
         let interval = interval(gain.from, gain.to);
-        text += &wrapped(&format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0), "  ");
+        text += &wrapped("", 2, &format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0));
     }
     if outcome.status == Status::Certified {
-        text += &wrapped(DRIFT, "  ");
+        text += &wrapped("", 2, DRIFT);
     }
     let cost = &outcome.cost;
     let together = match (outcome.workers, outcome.elapsed) {
@@ -50,8 +49,9 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     });
     let (launches, probes, seconds) = (cost.launches, cost.probes, cost.engine_seconds);
     text += &wrapped(
+        "",
+        2,
         &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
-        "  ",
     );
     if let Some((what, command)) = next(outcome, folder) {
         text += &format!("Next: {what}\n  {command}\n");
@@ -61,7 +61,7 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
         ["args.txt", "report.html", "report.md", "outcome.json", "trials.csv", "journal.jsonl", "requests/", "trials/"];
     let there: Vec<&str> = files.into_iter().filter(|file| folder.join(file).exists()).collect();
     if !there.is_empty() {
-        text += &wrapped(&format!("Files in {}: {}", folder.display(), there.join(", ")), "  ");
+        text += &wrapped("", 2, &format!("Files in {}: {}", folder.display(), there.join(", ")));
     }
     text
 }
@@ -193,17 +193,16 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
     rows
 }
 
-/// [`rows`] as text.
-fn table(outcome: &Outcome, verbose: bool) -> String {
-    let rows = rows(outcome, verbose);
+/// Rows as text, their cells below each other.
+pub(super) fn aligned(rows: &[Row]) -> String {
     let wide = |cells: &mut dyn Iterator<Item = usize>| cells.max().unwrap_or(0);
-    let first = wide(&mut rows.iter().map(|(label, _)| label.len()));
+    let first = wide(&mut rows.iter().map(|(label, _)| label.chars().count()));
     let cell = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "none".to_owned());
     let others: Vec<usize> = (0..rows.first().map_or(0, |(_, cells)| cells.len()))
-        .map(|c| wide(&mut rows.iter().map(|(_, cells)| cell(&cells[c]).len())))
+        .map(|c| wide(&mut rows.iter().map(|(_, cells)| cell(&cells[c]).chars().count())))
         .collect();
     let mut text = String::new();
-    for (label, cells) in &rows {
+    for (label, cells) in rows {
         let cells: String = cells.iter().zip(&others).map(|(one, width)| format!("   {:>width$}", cell(one))).collect();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {label:first$}{cells}");
@@ -273,24 +272,10 @@ pub(super) fn next(outcome: &Outcome, folder: &Path) -> Option<(&'static str, St
     })
 }
 
-/// The text in lines of [`WIDTH`] columns, those behind the first one indented; a word that is longer has a line of its own.
-fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().map_or(0, |line| line.chars().count());
-        if line > indent.len() && line + 1 + word.chars().count() > WIDTH {
-            lines.push(format!("{indent}{word}"));
-        } else if let Some(last) = lines.last_mut() {
-            *last += if line == 0 { "" } else { " " };
-            *last += word;
-        }
-    }
-    lines.join("\n") + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::bench::text::WIDTH;
     use crate::units::Rate;
 
     fn stored() -> Outcome {

@@ -195,7 +195,9 @@ impl Server {
     /// Drives traffic at that pace, and samples the server's counters meanwhile.
     pub async fn drive(&self, pace: Pace, schedule: Schedule, watch: Box<dyn Watch>) -> (Driven, Telemetry) {
         let source = workload::source(&self.workload, &self.material, pace);
-        let mut samples: Vec<EngineSample> = self.endpoints.sample().await.into_iter().collect();
+        let sampled = self.endpoints.sample().await.map(|sample| (Seconds(0.0), sample));
+        let mut samples: Vec<(Seconds, EngineSample)> = sampled.into_iter().collect();
+        let begun = clock::now();
         let driven = {
             let driving = drive(&self.client, source, schedule, watch);
             tokio::pin!(driving);
@@ -209,13 +211,15 @@ impl Server {
                         // Beside the load, never instead of it: both futures advance.
                         tokio::select! {
                             driven = &mut driving => break driven,
-                            sample = self.endpoints.sample() => samples.extend(sample),
+                            sample = self.endpoints.sample() => {
+                                samples.extend(sample.map(|sample| (begun.elapsed().into(), sample)));
+                            }
                         }
                     }
                 }
             }
         };
-        samples.extend(self.endpoints.sample().await);
+        samples.extend(self.endpoints.sample().await.map(|sample| (begun.elapsed().into(), sample)));
         (driven, Telemetry::of(&samples))
     }
 }

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::telemetry::EngineSample;
+use crate::units::Seconds;
+
+/// So many moments are kept.
+const MOMENTS: usize = 120;
 
 /// Peaks of the gauges and differences of the counters over one probe; none where the engine does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,16 +18,25 @@ pub struct Telemetry {
     pub preemptions: Option<f64>,
     /// Share of prompt tokens that the prefix cache held, 0 to 1.
     pub prefix_hit_rate: Option<f64>,
+    /// Share of the KV cache in use at moments of the probe; of a simulated rig and of journals of earlier versions none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kv_usage: Vec<(Seconds, f64)>,
 }
 
 impl Telemetry {
-    /// Over samples in the order of their times.
-    pub fn of(samples: &[EngineSample]) -> Self {
-        let peak = |value: fn(&EngineSample) -> Option<f64>| samples.iter().filter_map(value).reduce(f64::max);
+    /// Over samples in the order of their times, which count from the start of the traffic.
+    pub fn of(samples: &[(Seconds, EngineSample)]) -> Self {
+        let each = || samples.iter().map(|(_, sample)| sample);
+        let peak = |value: fn(&EngineSample) -> Option<f64>| each().filter_map(value).reduce(f64::max);
         let rise = |value: fn(&EngineSample) -> Option<f64>| {
-            let (first, last) = (samples.first().and_then(value)?, samples.last().and_then(value)?);
+            let (first, last) = (each().next().and_then(value)?, each().next_back().and_then(value)?);
             Some((last - first).max(0.0))
         };
+        let step = samples.len().div_ceil(MOMENTS).max(1);
+        let rounded = |number: f64, digits: f64| (number * digits).round() / digits;
+        let moments = samples.iter().step_by(step);
+        let kv_usage = moments.filter_map(|(at, s)| Some((Seconds(rounded(at.0, 1e3)), rounded(s.kv_usage?, 1e4))));
+        let kv_usage = kv_usage.collect();
         let (queries, hits) = (rise(|s| s.prefix_queries), rise(|s| s.prefix_hits));
         Self {
             peak_running: peak(|s| s.running),
@@ -31,6 +44,7 @@ impl Telemetry {
             peak_kv_usage: peak(|s| s.kv_usage),
             preemptions: rise(|s| s.preemptions),
             prefix_hit_rate: queries.zip(hits).filter(|(q, _)| *q > 0.0).map(|(q, h)| h / q),
+            kv_usage,
         }
     }
 }
@@ -47,8 +61,17 @@ mod tests {
             prefix_hits: Some(hits),
             ..EngineSample::default()
         };
-        let telemetry = Telemetry::of(&[sample(0.0, 100.0, 0.0), sample(9.0, 200.0, 20.0), sample(2.0, 300.0, 50.0)]);
+        let told = [sample(0.0, 100.0, 0.0), sample(9.0, 200.0, 20.0), sample(2.0, 300.0, 50.0)];
+        let timed: Vec<_> = told.into_iter().enumerate().map(|(i, sample)| (Seconds(i as f64), sample)).collect();
+        let telemetry = Telemetry::of(&timed);
         assert_eq!((telemetry.peak_running, telemetry.prefix_hit_rate), (Some(9.0), Some(0.25)));
-        assert_eq!(telemetry.preemptions, None);
+        assert_eq!((telemetry.preemptions, telemetry.kv_usage.len()), (None, 0));
+    }
+
+    #[test]
+    fn few_moments_of_the_cache_are_kept_of_a_long_probe() {
+        let full = |i: u32| (Seconds(i.into()), EngineSample { kv_usage: Some(0.5), ..EngineSample::default() });
+        let telemetry = Telemetry::of(&(0..10_000).map(full).collect::<Vec<_>>());
+        assert_eq!((telemetry.kv_usage.len(), telemetry.kv_usage[1].0), (10_000_usize.div_ceil(84), Seconds(84.0)));
     }
 }

@@ -29,13 +29,14 @@ use toml::de::{DeTable, DeValue};
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
 pub use domains::refuses;
+pub use engine::{OUR_FLAGS, flag_name};
 pub use plan::{
     ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
     Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
     WorkloadPlan,
 };
 pub use schema::schema;
-pub use secrets::{REDACTED, Secrets, redact_plan, redact_variable, redact_words};
+pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};
 
 use crate::space::Space;
 use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};

@@ -180,7 +180,7 @@ pub fn become_engine(keeper: i32, command: &[String]) -> Result<Infallible, Box<
 }
 
 /// Whether a program is there, where `exec` looks for it.
-fn can_be_run(program: &str) -> bool {
+pub fn can_be_run(program: &str) -> bool {
     let is_program = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };

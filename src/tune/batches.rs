@@ -30,7 +30,7 @@ impl<R: Rig> Context<'_, R> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
         let before = self.trial_runner.largest_batch();
         if !self.stressed(point, estimate).await? {
-            self.note("the defaults do not survive the batches that hours of this traffic come to");
+            self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
         if self.trial_runner.largest_batch() <= before {

@@ -148,6 +148,18 @@ fn habits(plan: &Plan) -> (f64, f64, f64) {
 
 /// What a whole session is expected to cost, its budget considered.
 pub fn forecast(plan: &Plan) -> Forecast {
+    let whole = expected(plan);
+    Forecast { engine_seconds: Seconds(whole.engine_seconds.0.min(plan.budget.gpu_time.as_secs_f64())), ..whole }
+}
+
+/// The engine time that the defaults take to be probed and certified, without any search.
+pub fn least(plan: &Plan) -> Seconds {
+    let prices = Prices::new(plan, &[]);
+    prices.launch + prices.probe * (CUT * habits(plan).1) + prices.certification()
+}
+
+/// What a whole session is expected to cost if its budget allows it.
+pub fn expected(plan: &Plan) -> Forecast {
     let prices = Prices::new(plan, &[]);
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = habits(plan);
@@ -161,7 +173,7 @@ pub fn forecast(plan: &Plan) -> Forecast {
     Forecast {
         launches: launches as u32,
         probes: (searching + 2.0 * CERTIFY).ceil() as u32,
-        engine_seconds: Seconds(seconds.min(plan.budget.gpu_time.as_secs_f64())),
+        engine_seconds: Seconds(seconds),
     }
 }
 

@@ -19,7 +19,7 @@ mod session;
 mod session_twin;
 mod trial;
 
-pub use cost::forecast;
+pub use cost::{expected, forecast, least};
 pub use runner::{Folder, RunnerError, TrialRunner};
 pub use sample_sizes::SampleSizes;
 pub use session::Session;

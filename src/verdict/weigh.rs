@@ -55,13 +55,13 @@ pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Ver
     verdict.binding = binding(&verdict.limits);
     let sure = verdict.confidence * 100.0;
     (verdict.outcome, verdict.because) = if verdict.confidence >= certainty.0 {
-        (Outcome::Pass, format!("over hours of this traffic every promise holds, {sure:.0} % sure"))
+        (Outcome::Pass, format!("in a long run of this traffic every promise holds, {sure:.0} % sure"))
     } else if verdict.confidence <= 1.0 - certainty.0 {
-        (Outcome::Fail, format!("over hours of this traffic a promise breaks, {:.0} % sure", 100.0 - sure))
+        (Outcome::Fail, format!("in a long run of this traffic a promise breaks, {:.0} % sure", 100.0 - sure))
     } else {
         (
             Outcome::Unresolved,
-            format!("too near to say: {sure:.0} % sure that every promise holds over hours of this traffic"),
+            format!("too near to say: {sure:.0} % sure that every promise holds in a long run of this traffic"),
         )
     };
     verdict

@@ -1,6 +1,6 @@
 //! `autotune bench` as its user runs it, against the simulated engine.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -45,6 +45,10 @@ impl Engine {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     pub fn measure(&self, arguments: &str) -> Output {
@@ -147,6 +151,41 @@ fn a_timeout_covers_the_first_request_too() {
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }
 
+/// The address of a server that gives one answer, whatever it is asked.
+fn answering(status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 4096];
+        let _ = stream.read(&mut asked).unwrap();
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}").unwrap();
+    });
+    url
+}
+
+#[test]
+fn results_are_not_overwritten_and_their_place_is_said() {
+    let (engine, folder) = (Engine::start(&[]), tempfile::tempdir().unwrap());
+    let bench = || engine.measure(&format!("--rate 20 --duration 1s --ramp 100ms --out {}", folder.path().display()));
+    let first = bench();
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    assert!(said(&first).contains(&format!("results: {}", folder.path().display())), "{}", said(&first));
+    assert!(said(&first).contains("100 or more are worth"), "{}", said(&first));
+    let again = bench();
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+    assert!(said(&again).contains("results of an earlier benchmark"), "{}", said(&again));
+}
+
+#[test]
+fn the_default_request_fits_the_simulated_engine() {
+    let engine = Engine::start(&[]);
+    let mut command = Command::new(BINARY);
+    let run = command.args(["bench", "--url", &engine.url, "--rate", "4", "--duration", "2s"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    assert!(said(&run).contains(" 0 failed"), "{}", said(&run));
+}
+
 #[test]
 fn what_cannot_be_measured_is_said_with_its_remedy() {
     let refused = |url: &str, arguments: &str| {
@@ -155,7 +194,11 @@ fn what_cannot_be_measured_is_said_with_its_remedy() {
         (run.status.code(), said(&run))
     };
     for (url, arguments, code, part) in [
-        ("http://127.0.0.1:1", "--rate 1", 1, "is the server up"),
+        ("http://127.0.0.1:1", "--rate 1", 1, "nothing listens there"),
+        ("http://no-such-host.invalid:1", "--rate 1", 1, "no host has this name"),
+        (&answering("404 Not Found"), "--rate 1", 1, "no such path"),
+        (&answering("401 Unauthorized"), "--rate 1", 1, "wants a key"),
+        (&answering("200 OK"), "--rate 1", 1, "lists no model"),
         ("http://127.0.0.1:1", "--rate 1 --model m", 1, "refused-connection"),
         ("http://127.0.0.1:1", "", 2, "--rates 1,2,4"),
         ("http://127.0.0.1:1", "--rate 0", 2, "above 0"),

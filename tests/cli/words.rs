@@ -97,6 +97,10 @@ fn usage_mistakes_have_their_own_exit_code() {
     assert_eq!(run(&["--space", "x.toml", "--budget", "45"]).status.code(), Some(2));
     assert_eq!(run(&["--space", "x.toml", "--resume", "--fresh"]).status.code(), Some(2));
     assert_eq!(run(&["--nonsense"]).status.code(), Some(2));
+    let misspelt = run(&["chek"]);
+    assert_eq!(misspelt.status.code(), Some(2));
+    assert!(said(&misspelt).contains("nor is that a command"), "{}", said(&misspelt));
+    assert!(said(&run(&["x.toml", "--space", "y.toml"])).contains("cannot be used with"));
 }
 
 /// Whether a function of that name stands in a Rust file below that folder.

@@ -6,10 +6,12 @@ mod results;
 mod tally;
 mod traffic;
 
+pub(super) use traffic::written;
+
 use std::sync::Arc;
 
 use super::stop::Stop;
-use super::{Failed, exit, print, runtime, sink};
+use super::{Failed, complain, exit, print, runtime, sink};
 use crate::access::{Access, plain_address};
 use crate::cli::BenchArgs;
 use crate::engine::Endpoints;
@@ -68,6 +70,9 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         (false, [(_, summary)]) => block(&meta, summary),
         (false, _) => table(&ladder),
     })?;
+    if let Some(folder) = folder.filter(|_| !args.quiet) {
+        complain(&folder.says());
+    }
     ended.map(|()| code(&ladder))
 }
 
@@ -102,11 +107,9 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
     let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
     let model = match &args.model {
         Some(model) => model.clone(),
-        None => endpoints.model().await.map_err(|why| {
-            Failed::own(format!(
-                "error: failed to ask {base_url} for its model: {why}; is the server up and the address right? --model names one without asking"
-            ))
-        })?,
+        None => {
+            endpoints.model().await.map_err(|why| no_model(&base_url, &why, "--api-key or --header gives its key"))?
+        }
     };
     let extra_body = match args.extra_body.as_deref().map(serde_json::from_str) {
         None => serde_json::Map::new(),
@@ -130,6 +133,25 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
     let server =
         Server::learn(endpoints, client, workload, traffic.corpus.clone(), args.seed, levels::STALL_TIMEOUT).await;
     Ok(server)
+}
+
+/// Why a server does not tell its model, and what to do: `of_key` says how its key is given.
+pub(super) fn no_model(base_url: &str, why: &str, of_key: &str) -> Failed {
+    let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
+    let remedy = match () {
+        () if has(&["status 401", "status 403"]) => format!("the server wants a key: {of_key}"),
+        () if has(&["status 404"]) => {
+            "this server has no such path: is it an OpenAI-compatible one, and does the address lack a part of its path?".to_owned()
+        }
+        () if has(&["dns error", "failed to lookup"]) => "no host has this name: is it spelled right?".to_owned(),
+        () if has(&["refused"]) => "nothing listens there: is the server up, and the port right?".to_owned(),
+        () if has(&["timed out", "deadline"]) => "is the server up, and can this machine reach it?".to_owned(),
+        () if has(&["certificate"]) => {
+            "its certificate is not trusted here: bench takes --ca-cert FILE, or --insecure".to_owned()
+        }
+        () => "is the server up and the address right?".to_owned(),
+    };
+    Failed::own(format!("error: failed to ask {base_url} for its model: {why}; {remedy}"))
 }
 
 /// What went wrong with the server itself.

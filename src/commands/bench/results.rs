@@ -17,6 +17,11 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, Failed> {
         let folder = Self { path: path.to_owned(), names: Vec::new() };
+        if path.join("ladder.json").exists() {
+            let says =
+                format!("error: {} holds the results of an earlier benchmark; name another --out", path.display());
+            return Err(Failed::usage(says));
+        }
         create_folder(path)
             .and_then(|()| tempfile::tempfile_in(path))
             .map_err(|e| Failed::usage(format!("error: failed to write to {}: {e}", path.display())))?;
@@ -38,6 +43,11 @@ impl Folder {
         let csv = self.path.join(format!("{name}.requests.csv"));
         let written = create_file(&csv).and_then(|file| write_records(&level.records, file));
         written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", csv.display())))
+    }
+
+    /// Where everything is.
+    pub(super) fn says(&self) -> String {
+        format!("results: {} (ladder.json, and a .json and a .requests.csv for each level)", self.path.display())
     }
 
     /// Writes a file that is made to be shared.

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::super::Failed;
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, TrafficArgs};
 use crate::settings::{self, Limit, WorkloadPlan};
 use crate::workload::Corpus;
 
@@ -28,10 +28,18 @@ impl Traffic {
                     .map_err(|e| usage(&format!("failed to read {}: {e}", path.display())))?;
                 (path.display().to_string(), text, path.parent().unwrap_or(Path::new("")).to_owned())
             }
-            None => ("the workload of these flags".to_owned(), written(args)?, std::path::PathBuf::new()),
+            None => {
+                let arrives = |w: &&String| w.starts_with("arrivals") || w.starts_with("burstiness");
+                if let Some(with) = args.traffic.with.iter().find(arrives)
+                    && (!args.concurrency.is_empty() || args.at_once.is_some())
+                {
+                    return Err(usage(&format!("--with {with} says how requests arrive at --rate or --rates")));
+                }
+                ("the workload of these flags".to_owned(), written(&args.traffic)?, std::path::PathBuf::new())
+            }
         };
         let (workload, promised) = settings::traffic(&name, &text).map_err(|e| Failed::usage(e.render()))?;
-        let limits = match &args.slo {
+        let limits = match &args.traffic.slo {
             Some(slo) => settings::limits(slo).map_err(|e| usage(&format!("--slo: {e}")))?,
             None => promised,
         };
@@ -45,7 +53,7 @@ impl Traffic {
 }
 
 /// The `[workload]` that the flags stand for.
-fn written(args: &BenchArgs) -> Result<String, Failed> {
+pub(in crate::commands) fn written(args: &TrafficArgs) -> Result<String, Failed> {
     let mut text = "[workload]\n".to_owned();
     let mut key = |name: &str, value: &str| {
         // Writing to a String cannot fail.
@@ -64,7 +72,7 @@ fn written(args: &BenchArgs) -> Result<String, Failed> {
                 key("kind", "\"random\"");
             }
             if !given("kind") || args.input_tokens.is_some() {
-                key("input_tokens", &lengths(args.input_tokens.as_deref().unwrap_or("1024")));
+                key("input_tokens", &lengths(args.input_tokens.as_deref().unwrap_or("512")));
             }
         }
     }
@@ -79,11 +87,6 @@ fn written(args: &BenchArgs) -> Result<String, Failed> {
             return Err(Failed::usage(format!("error: --with {with}: write KEY=VALUE, such as arrivals=gamma")));
         };
         let (name, value) = (name.trim(), value.trim());
-        if matches!(name, "arrivals" | "burstiness") && (!args.concurrency.is_empty() || args.at_once.is_some()) {
-            return Err(Failed::usage(format!(
-                "error: --with {name}=... says how requests arrive at --rate or --rates"
-            )));
-        }
         // A bare word is a string: nobody likes to quote for the shell and for TOML.
         let bare = value.starts_with(|c: char| c.is_ascii_alphabetic() || "./~".contains(c))
             && !matches!(value, "true" | "false");
@@ -148,7 +151,7 @@ mod tests {
     #[test]
     fn flags_stand_for_a_workload() {
         let described = |flags| traffic(flags).unwrap().described;
-        assert_eq!(described(""), "kind = \"random\", input_tokens = 1024, output_tokens = 128");
+        assert_eq!(described(""), "kind = \"random\", input_tokens = 512, output_tokens = 128");
         assert_eq!(
             described("--input-tokens 10-20 --output-tokens 5 --chat --with arrivals=gamma --with burstiness=0.5"),
             "kind = \"random\", input_tokens = { distribution = \"uniform\", min = 10, max = 20 }, output_tokens = 5, \

@@ -12,7 +12,7 @@ use crate::units::{Rate, Seconds, TokenRate};
 
 const INDENT: usize = 12;
 
-/// The level in at most 100 columns, latencies in milliseconds.
+/// The level in at most 80 columns, latencies in milliseconds.
 pub fn block(meta: &Meta, summary: &Summary) -> String {
     let label = meta.label.as_ref().map_or(String::new(), |label| format!(" ({label})"));
     let (lag_p99, lag_max) = (summary.client.lag_p99, summary.client.lag_max);
@@ -56,13 +56,13 @@ fn achieved(summary: &Summary) -> String {
 
 fn latencies(summary: &Summary) -> String {
     let mut text = String::new();
-    let columns = ["p50", "p90", "p99", "mean", "count"].map(|c| format!("{c:>10}")).concat();
+    let columns = ["p50", "p90", "p95", "p99", "mean", "count"].map(|c| format!("{c:>10}")).concat();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "\n{:INDENT$}{columns}", "ms");
     for (name, spread) in [("ttft", summary.ttft), ("tpot", summary.tpot), ("itl", summary.itl), ("e2e", summary.e2e)] {
         let of = |value: fn(&Spread) -> Seconds| millis(spread.as_ref().map(value));
         let count = spread.map_or(0, |s| s.observations);
-        let cells = [of(|s| s.median), of(|s| s.p90), of(|s| s.p99), of(|s| s.mean), count.to_string()];
+        let cells = [of(|s| s.median), of(|s| s.p90), of(|s| s.p95), of(|s| s.p99), of(|s| s.mean), count.to_string()];
         let _ = writeln!(text, "{name:INDENT$}{}", cells.map(|cell| format!("{cell:>10}")).concat());
     }
     text + "\n"
@@ -140,15 +140,18 @@ mod tests {
         offered     20.0 req/s: 200 requests due within 10.0 s, which is 20.0 req/s
         achieved    20.0 req/s; 200 completed, 0 failed; at most 12 in flight
 
-        ms                 p50       p90       p99      mean     count
-        ttft               360       420       420       360       200
-        tpot              10.0      10.0      10.0      10.0       200
-        itl               10.0      10.0      10.0      10.0      3800
-        e2e                550       610       610       550       200
+        ms                 p50       p90       p95       p99      mean     count
+        ttft               360       420       420       420       360       200
+        tpot              10.0      10.0      10.0      10.0      10.0       200
+        itl               10.0      10.0      10.0      10.0      10.0      3800
+        e2e                550       610       610       610       550       200
 
-        tokens      400 tok/s out, 400 in its busiest second, 4000 tok/s in, 40000 in and 4000 out in total
-        goodput     8.00 req/s, 40 % of the achieved rate, within ttft <= 350 ms, tpot <= 50.0 ms
-        cache       emptied before; held 1 % of the prompt tokens by the server's counters, 0 % expected
+        tokens      400 tok/s out, 400 in its busiest second, 4000 tok/s in, 40000 in
+                    and 4000 out in total
+        goodput     8.00 req/s, 40 % of the achieved rate, within ttft <= 350 ms, tpot
+                    <= 50.0 ms
+        cache       emptied before; held 1 % of the prompt tokens by the server's
+                    counters, 0 % expected
         server      peaks of 12 running, 3 waiting, 44 % of the KV cache, 0 preemptions
         client      sends lagged 0.2 ms (p99), 0.2 ms at most
         verdict     fail: 120 of 200 requests broke ttft_p99 <= 350 ms
@@ -169,21 +172,25 @@ mod tests {
         target      tiny at http://127.0.0.1:8000
         workload    random, 200 tokens in, 20 out; seed 7
         offered     20 users: 200 requests due within 10.0 s, which is 20.0 req/s
-        achieved    10.0 req/s; 100 completed, 100 failed (50 cut, 50 unavailable); at most 66 in flight
+        achieved    10.0 req/s; 100 completed, 100 failed (50 cut, 50 unavailable); at
+                    most 66 in flight
 
-        ms                 p50       p90       p99      mean     count
-        ttft               360       420       420       360       100
-        tpot              10.0      10.0      10.0      10.0       100
-        itl               10.0      10.0      10.0      10.0      1900
-        e2e                550       610       610       550       100
+        ms                 p50       p90       p95       p99      mean     count
+        ttft               360       420       420       420       360       100
+        tpot              10.0      10.0      10.0      10.0      10.0       100
+        itl               10.0      10.0      10.0      10.0      10.0      1900
+        e2e                550       610       610       610       550       100
 
-        tokens      200 tok/s out, 200 in its busiest second, 2000 tok/s in, 20000 in and 2000 out in total
+        tokens      200 tok/s out, 200 in its busiest second, 2000 tok/s in, 20000 in
+                    and 2000 out in total
         cache       not emptied before; held 0 % of the prompt tokens, 50 % expected
         client      sends lagged 0.2 ms (p99), 0.2 ms at most
         verdict     errors: 100 of 200 requests failed (50 cut, 50 unavailable)
-        warning     the prefix cache held 0 % of the prompt tokens, less than the 50 % that the workload
-                    shares: the latencies are slower than the workload's own
-        warning     100 of 200 requests have no whole answer: the latencies are those of the others alone
+        warning     the prefix cache held 0 % of the prompt tokens, less than the 50 %
+                    that the workload shares: the latencies are slower than the
+                    workload's own
+        warning     100 of 200 requests have no whole answer: the latencies are those of
+                    the others alone
         "#);
     }
 
@@ -197,15 +204,16 @@ mod tests {
         offered     1 at once: 1 request due within 1.0 s (partial)
         achieved    0 req/s; 0 completed, 1 failed (1 cut); at most 1 in flight
 
-        ms                 p50       p90       p99      mean     count
-        ttft                 -         -         -         -         0
-        tpot                 -         -         -         -         0
-        itl                  -         -         -         -         0
-        e2e                  -         -         -         -         0
+        ms                 p50       p90       p95       p99      mean     count
+        ttft                 -         -         -         -         -         0
+        tpot                 -         -         -         -         -         0
+        itl                  -         -         -         -         -         0
+        e2e                  -         -         -         -         -         0
 
         tokens      0.0 tok/s out, 0.0 tok/s in, 0 in and 0 out in total
         goodput     0 req/s, within ttft <= 1.0 s
-        cache       emptied before; held 1 % of the prompt tokens by the server's counters, 0 % expected
+        cache       emptied before; held 1 % of the prompt tokens by the server's
+                    counters, 0 % expected
         server      peaks of 12 running, 3 waiting, 44 % of the KV cache, 0 preemptions
         client      sends lagged 0.2 ms (p99), 0.2 ms at most
         verdict     partial: interrupted after 1.0 s of a window of 10.0 s

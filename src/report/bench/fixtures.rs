@@ -79,6 +79,7 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
             peak_kv_usage: Some(0.437),
             preemptions: Some(0.0),
             prefix_hit_rate: Some(0.01),
+            kv_usage: Vec::new(),
         },
         client: ClientHealth::of(&records),
         cache: CacheUse {

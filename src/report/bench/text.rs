@@ -3,7 +3,7 @@
 use crate::units::Seconds;
 
 /// No line is longer, unless a single word is.
-pub(super) const WIDTH: usize = 100;
+pub(in crate::report) const WIDTH: usize = 80;
 
 /// Stands where there is no number.
 pub(super) const NOTHING: &str = "-";
@@ -30,10 +30,15 @@ pub(super) fn joined(parts: impl IntoIterator<Item = Option<String>>) -> Option<
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// `name` and a sentence behind it, wrapped under the sentence's first word. Control characters, which may come from a server and would act
-/// on the terminal, are replaced.
-pub(super) fn entry(name: &str, indent: usize, sentence: &str) -> String {
-    let mut lines = vec![format!("{name:indent$}")];
+/// `name` and a sentence behind it, wrapped under the sentence's first word.
+pub(in crate::report) fn entry(name: &str, indent: usize, sentence: &str) -> String {
+    wrapped(&format!("{name:indent$}"), indent, sentence)
+}
+
+/// A sentence behind a head, its later lines indented. Control characters, which may come from a server and would act on the terminal, are
+/// replaced.
+pub(in crate::report) fn wrapped(head: &str, indent: usize, sentence: &str) -> String {
+    let mut lines = vec![head.to_owned()];
     let mut empty = true;
     for word in sentence.split_whitespace() {
         let word: String = word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -65,7 +70,7 @@ mod tests {
 
     #[test]
     fn sentences_wrap_under_their_first_word_and_do_not_steer_the_terminal() {
-        let text = entry("warning", 10, &"seven77 ".repeat(13));
+        let text = entry("warning", 10, &"seven77 ".repeat(10));
         assert!(text.lines().all(|line| line.len() <= WIDTH));
         assert_eq!(text.lines().nth(1), Some("          seven77 seven77"));
         assert_eq!(entry("model", 6, "a\u{1b}[2J"), "model a\u{fffd}[2J\n");

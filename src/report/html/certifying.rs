@@ -10,6 +10,8 @@ use crate::units::Seconds;
 
 /// Of the requests within the limit, about so many are drawn; those beyond it up to twice as many.
 const DOTS: usize = 1_500;
+/// With fewer samples of the KV cache, a line would only seem to tell its course.
+const ENOUGH: usize = 6;
 /// Columns of a histogram.
 const COLUMNS: usize = 48;
 /// Moments at which requests in flight are counted.
@@ -21,7 +23,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(proof) = data.proof() else { return missing("No probe at a rate was measured.") };
     let probe = proof.probe;
     let what =
-        if proof.purpose.certifies() { "a certifying probe" } else { "the last probe; nothing is certified yet" };
+        if proof.purpose.certifies() { "a certifying probe" } else { "the last probe (nothing is certified yet)" };
     let intro = paragraph(&format!(
         "Trial {}, probe {}, with the {}: {what} at {}. {} requests count, those due between {} and {}.",
         proof.trial,
@@ -52,7 +54,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         ],
     );
     let charts: String = data.limits().iter().map(|limit| promised(limit, probe, &records)).collect();
-    format!("{intro}{key}<div class=\"figures\">{charts}{}</div>", in_flight(probe, &records))
+    let (flight, cache) = (in_flight(probe, &records), kv_cache(probe));
+    format!("{intro}{key}<div class=\"figures\">{charts}{flight}{cache}</div>")
 }
 
 fn latency(metric: Metric, record: &RequestRecord) -> Option<Seconds> {
@@ -153,6 +156,24 @@ fn histogram(
         None => "The quantile is not known: the probe was cut, or it lies among requests without an answer.".to_owned(),
     };
     figure(&format!("{name}: distribution, {what}"), &chart.svg(), &says)
+}
+
+/// The used share of the KV cache over time; nothing where the journal holds the peak alone.
+fn kv_cache(probe: &Probe<'_>) -> String {
+    let seen: Vec<(f64, f64)> = probe.telemetry.kv_usage.iter().map(|(at, share)| (at.0, share * 100.0)).collect();
+    let (Some(end), true) = (seen.last().map(|(at, _)| *at), seen.len() >= ENOUGH) else { return String::new() };
+    let top = seen.iter().map(|(_, share)| *share).fold(1.0, f64::max);
+    let top = if top > 50.0 { 100.0 } else { top * 1.2 };
+    let mut chart = Chart::new(
+        "Use of the KV cache",
+        Axis::between("seconds of the probe", 0.0, end),
+        Axis::between("% in use", 0.0, top),
+        280.0,
+    );
+    chart.area((0.0, 0.0), (probe.ask.window.from.0, top), "ramp", "ramp");
+    chart.line(seen, "inside");
+    let peak = probe.telemetry.peak_kv_usage.map_or(String::new(), |peak| format!("{:.0} % at most.", peak * 100.0));
+    figure("Use of the KV cache", &chart.svg(), &peak)
 }
 
 fn in_flight(probe: &Probe<'_>, records: &[RequestRecord]) -> String {

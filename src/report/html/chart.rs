@@ -50,6 +50,11 @@ impl Axis {
         Self { label: label.to_owned(), from: -0.5, to: words.len() as f64 - 0.5, log: false, ticks }
     }
 
+    /// From where to where it goes.
+    pub(super) fn span(&self) -> (f64, f64) {
+        (self.from, self.to)
+    }
+
     /// Where a value lies, 0 to 1; values beyond an end lie on it.
     fn share(&self, value: f64) -> f64 {
         let scaled = |v: f64| if self.log { v.max(1e-12).ln() } else { v };
@@ -189,6 +194,16 @@ impl Chart {
             let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { "M" } else { "L" });
         }
         self.draw(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
+    }
+
+    /// What lies between two lines.
+    pub(super) fn band(&mut self, points: &[(f64, f64, f64)], class: &str, says: &str) {
+        let above = points.iter().map(|(x, _, high)| (*x, *high));
+        let below = points.iter().rev().map(|(x, low, _)| (*x, *low));
+        let corners = above.chain(below).map(|at| self.place(at.0, at.1));
+        let path: Vec<String> = corners.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+        let (path, says) = (path.join("L"), escaped(says));
+        self.draw(format_args!("<path class=\"band {class}\" d=\"M{path}z\"><title>{says}</title></path>"));
     }
 
     /// Many small dots as one path.

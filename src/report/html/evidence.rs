@@ -91,7 +91,7 @@ fn judge(limit: &LimitResult) -> String {
         Some(p) if p.judge == Judge::Paired => {
             let (low, high) = p.interval(0.9);
             format!(
-                "{key}, judged by the paired estimate: {} over hours (90 %: {low} to {high}) of {}; the twin explains {:.0} % of the variance.",
+                "{key}, judged by the paired estimate: {} in a long run (90 %: {low} to {high}) of {}; the twin explains {:.0} % of the variance.",
                 p.estimate,
                 p.at_most,
                 p.explained * 100.0

@@ -18,6 +18,9 @@ use crate::settings::Metric;
 
 const STYLE: &str = include_str!("style.css");
 
+/// A headline of more characters is cut where its reasons begin.
+const LONG_HEADLINE: usize = 100;
+
 /// The page.
 pub(super) fn page(data: &ReportData<'_>) -> String {
     let sections = [
@@ -40,7 +43,12 @@ pub(super) fn page(data: &ReportData<'_>) -> String {
     } else {
         String::new()
     };
-    let (headline, source) = (escaped(&headline(&data.outcome)), source(&data.outcome));
+    let (headline, source) = (headline(&data.outcome), source(&data.outcome));
+    // The first part of a long one is the answer, the others are its reasons.
+    let (headline, lead) = match headline.split_once("; ").filter(|_| headline.len() > LONG_HEADLINE) {
+        Some((first, rest)) => (escaped(&format!("{first}.")), paragraph(rest)),
+        None => (escaped(&headline), String::new()),
+    };
     // The badge has said it.
     let source = escaped(source.strip_prefix("Measured: ").unwrap_or(&source));
     format!(
@@ -49,7 +57,7 @@ pub(super) fn page(data: &ReportData<'_>) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n\
          <title>autotune: {headline}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header><p class=\"source\">{badge} {source}</p><h1>{headline}</h1></header>\n\
+         <header><p class=\"source\">{badge} {source}</p><h1>{headline}</h1>{lead}</header>\n\
          <nav>{links}</nav>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }

@@ -24,6 +24,12 @@ impl Tried<'_, '_> {
     fn rate(&self) -> Option<Rate> {
         self.limit.map(|(limit, ..)| limit).or(self.bracket.kept)
     }
+
+    /// Between which rates its limit lies; none where one of them is not known.
+    fn interval(&self) -> Option<(f64, f64)> {
+        let bracket = || Some((self.bracket.kept?.0, self.bracket.broken?.0));
+        self.limit.map(|(_, low, high)| (low.0, high.0)).or_else(bracket)
+    }
 }
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
@@ -38,19 +44,15 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     };
     let tried = data.brackets().into_iter().map(|(trial, bracket)| Tried { trial, bracket, limit: limit(trial) });
     let tried: Vec<Tried<'_, '_>> = tried.collect();
-    if tried.is_empty() {
-        return missing("No point was probed at a rate.");
-    }
     let parameters = &header.plan.space.parameters;
-    let says = if tried.len() == 1 {
-        "One point was probed at a rate, so nothing can be said of a parameter yet.".to_owned()
-    } else {
-        format!(
-            "{} points were probed at a rate. Of a certified point, the limit is drawn with its 90 % interval. Of any other, the highest rate \
-             that held and the lowest that did not: its limit lies between. Points differ in their other parameters too.",
-            tried.len()
-        )
-    };
+    if tried.len() < 2 {
+        return missing("Fewer than two points were probed at a rate, so nothing can be said of a parameter.");
+    }
+    let says = format!(
+        "{} points were probed at a rate. Of a certified point, the limit is drawn with its 90 % interval. Of any other, the highest rate \
+         that held and the lowest that did not: its limit lies between. Points differ in their other parameters too.",
+        tried.len()
+    );
     let key = legend(
         data,
         &[
@@ -120,8 +122,33 @@ fn along(parameter: &Parameter, tried: &[Tried<'_, '_>]) -> String {
     let untold = if untold == 0 { String::new() } else { format!(" {untold} points do not tell their value.") };
     let best = seen.iter().zip(&names).filter_map(|((rate, _), name)| Some(format!("{name}: {}", (*rate)?)));
     let best: Vec<String> = best.collect();
+    let alike = alike(parameter, tried);
     let best = if best.is_empty() { "No rate held.".to_owned() } else { format!("Best at each: {}.", best.join(", ")) };
-    figure(&parameter.name, &chart.svg(), &format!("{values} of {} values tried. {best}{untold}", names.len()))
+    figure(&parameter.name, &chart.svg(), &format!("{values} of {} values tried. {best}{alike}{untold}", names.len()))
+}
+
+/// Values whose best points may have the same limit: by intervals that overlap.
+fn alike(parameter: &Parameter, tried: &[Tried<'_, '_>]) -> String {
+    let of = |value: usize| {
+        let there = tried.iter().filter(|t| place(parameter, t.trial) == Some(value));
+        there.filter_map(Tried::interval).max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let known: Vec<(usize, (f64, f64))> = (0..parameter.values.len()).filter_map(|v| Some((v, of(v)?))).collect();
+    // Runs of neighbours that all hold one rate in common.
+    let mut runs: Vec<(usize, usize, (f64, f64))> = Vec::new();
+    for (value, (low, high)) in known {
+        match runs.last_mut() {
+            Some((_, last, common)) if low.max(common.0) <= high.min(common.1) => {
+                (*last, *common) = (value, (low.max(common.0), high.min(common.1)));
+            }
+            _ => runs.push((value, value, (low, high))),
+        }
+    }
+    let said = runs.into_iter().filter(|(first, last, _)| first < last);
+    said.map(|(first, last, _)| {
+        format!(" {} to {}: no difference is known.", parameter.values[first], parameter.values[last])
+    })
+    .collect()
 }
 
 fn draw(chart: &mut Chart, x: f64, aside: f64, t: &Tried<'_, '_>) {

@@ -1,9 +1,10 @@
-//! (b) Each promise over the rate: what was measured, what it means over hours of traffic, and the limit.
+//! (b) Each promise over the rate: what was measured, what that means in a long run, what certification expects, and the limit.
 
 use super::chart::{Axis, Chart, number};
-use super::{CIRCLE, DASH, DIAMOND, UPRIGHT, figure, legend, missing, promise, shape, unit};
+use super::{BOX, CIRCLE, DASH, DIAMOND, UPRIGHT, figure, legend, missing, promise, shape, unit};
 use crate::report::data::{ReportData, Whose};
 use crate::settings::Limit;
+use crate::units::Rate;
 use crate::verdict::{LimitResult, Outcome, Verdict};
 
 /// Latencies above so many limits are drawn at the upper end.
@@ -13,22 +14,27 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     if data.at_rates().next().is_none() {
         return missing("No probe at a rate was measured.");
     }
-    let key = legend(
-        data,
-        &[
-            ("defaults hollow", CIRCLE, "defaults, measured"),
-            ("defaults full", CIRCLE, "defaults, over hours of traffic"),
-            ("tuned hollow", DIAMOND, "tuned, measured"),
-            ("tuned full", DIAMOND, "tuned, over hours of traffic"),
-            ("other hollow", CIRCLE, "other points"),
-            ("bar ink", UPRIGHT, "90 % interval of whoever decides"),
-            ("line limit", DASH, "limit of the promise"),
-        ],
-    );
-    let says = super::paragraph(
-        "A hollow mark is the quantile in the window of one probe. A full mark is the paired estimate: what the measurement implies for hours \
-         of traffic, without the luck of the arrivals. Where there is none, the plain count decides. Rates are those asked for.",
-    );
+    let mut key = vec![
+        ("defaults hollow", CIRCLE, "defaults, measured"),
+        ("defaults full", CIRCLE, "defaults, in a long run"),
+        ("tuned hollow", DIAMOND, "tuned, measured"),
+        ("tuned full", DIAMOND, "tuned, in a long run"),
+        ("other hollow", CIRCLE, "other points"),
+        ("bar ink", UPRIGHT, "90 % interval of whoever decides"),
+        ("line limit", DASH, "limit of the promise"),
+    ];
+    let mut says = "A hollow mark is the quantile in the window of one probe. A full mark is the paired estimate: what the measurement implies for a \
+         long run, without the luck of the arrivals. Where there is none, the plain count decides. Rates are those asked for."
+        .to_owned();
+    if data.expected().iter().any(|(_, expected)| !expected.is_empty()) {
+        key.extend([
+            ("band defaults", BOX, "defaults, expected (90 %)"),
+            ("band tuned", BOX, "tuned, expected (90 %)"),
+        ]);
+        says += " A band is what all certifying probes together expect of another launch.";
+    }
+    let key = legend(data, &key);
+    let says = super::paragraph(&says);
     let charts: String = data.limits().iter().map(|limit| one(data, limit)).collect();
     format!("{key}<div class=\"figures\">{charts}</div>{says}")
 }
@@ -61,15 +67,29 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     let title = format!("{} over the request rate", promise(&key));
     let x = Axis::over("requests per second", seen.iter().map(|s| s.3).chain(certified.iter().map(|c| c.1)));
     let y = Axis::over(&format!("{}, {name}", promise(&key)), values.map(|v| v * scale));
+    let span = x.span();
     let mut chart = Chart::new(&title, x, y, 330.0);
     let at_most = limit.at_most.0 * scale;
+    for (name, expected) in data.expected() {
+        let Some(quantile) = expected.iter().find(|quantile| quantile.key == key) else { continue };
+        let at = |(rate, margin, error): &(Rate, f64, f64)| {
+            let of = |errors: f64| (at_most * (margin + errors * error).exp()).min(top * scale);
+            (rate.0, of(-1.645), of(1.645))
+        };
+        // What lies beyond the marks would only stretch the axis, and is cut there.
+        let within = |(rate, ..): &&(Rate, f64, f64)| rate.0 >= span.0 && rate.0 <= span.1;
+        let band: Vec<(f64, f64, f64)> = quantile.margins.iter().filter(within).map(at).collect();
+        if band.len() > 1 {
+            chart.band(&band, name, &format!("{name}: expected, 90 %"));
+        }
+    }
     for (name, rate) in &certified {
-        chart.upright(*rate, &format!("{name}: {} certified", crate::units::Rate(*rate)), name);
+        chart.upright(*rate, &format!("{name}: {} certified", Rate(*rate)), name);
     }
     let mut unknown = 0;
     for (whose, trial, probe, rate, void, result) in &seen {
         let class = whose.name();
-        let at = format!("trial {trial}, probe {probe}, {}", crate::units::Rate(*rate));
+        let at = format!("trial {trial}, probe {probe}, {}", Rate(*rate));
         let said = if *void { ", void" } else { "" };
         let Some(measured) = result.measured else {
             unknown += 1;
@@ -79,7 +99,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         if let Some(paired) = paired {
             let (low, high) = paired.interval(0.9);
             chart.error_bar(*rate, 4.0, (low.0 * scale, high.0 * scale), class);
-            let says = format!("{at}: {} over hours, 90 %: {low} to {high}", paired.estimate);
+            let says = format!("{at}: {} in a long run, 90 %: {low} to {high}", paired.estimate);
             chart.mark((*rate, paired.estimate.0 * scale), 4.0, shape(*whose), &format!("{class} full"), &says);
         } else if let Some(error) = result.margin_error.filter(|_| !void) {
             let width = (1.645 * error).exp();

@@ -10,12 +10,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(header) = data.header else { return missing("The journal has no header.") };
     let outcome = &data.outcome;
     let told = |value: Option<String>| value.filter(|v| !v.is_empty()).unwrap_or_else(|| "not told".to_owned());
-    let date = |at| {
-        let Utc { year, month, day, hour, minute, .. } = Utc::of(at);
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
-    };
     let rows = [
-        ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), date)),
+        ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), |at| Utc::of(at).to_string())),
         ("autotune", header.autotune.clone()),
         ("engine", told(outcome.engine_version.clone())),
         ("model", told(outcome.model.clone())),

@@ -56,11 +56,11 @@ fn a_finished_run_answers_first_and_shows_what_it_rests_on() {
         "--max-num-batched-tokens 8192 \\\n--max-num-seqs 1024",
         "TTFT p99 against its limit",
         "defaults: 14.88 req/s certified",
-        "One point was probed at a rate",
+        "Fewer than two points were probed at a rate",
         "Engine time as the budget counts it: 8 min of 12 min",
         "Trial 2, probe 2, with the defaults: a certifying probe at 15.93 req/s. 1455 requests count",
         "Arrivals: 13.73 req/s asked, 13.79 req/s arrived (+0.4 %), 1241 requests count.",
-        "TPOT p99, judged by the paired estimate: 16.4 ms over hours",
+        "TPOT p99, judged by the paired estimate: 16.4 ms in a long run",
         "--space .h200/8b.toml --seed 1 --budget 720s --strategy bayes --precision 4%",
     ] {
         assert!(page.contains(part), "{part} is missing");
@@ -97,6 +97,20 @@ fn an_unfinished_run_shows_what_there_is_and_says_what_is_missing() {
 }
 
 #[test]
+fn the_reasons_of_a_long_headline_stand_below_it() {
+    let name = "results/h200-8b";
+    let mut journal = stored(name);
+    for entry in &mut journal.entries {
+        if let Record::Concluded(conclusion) = &mut entry.record {
+            (conclusion.baseline, conclusion.best) = (None, None);
+            conclusion.because = format!("no point keeps the promises; at 60.0 req/s, {}", "too slow ".repeat(12));
+        }
+    }
+    let page = made(&journal, &folder(name));
+    assert!(page.contains("<h1>No point keeps the promises.</h1><p>at 60.0 req/s, too slow"));
+}
+
+#[test]
 fn hostile_names_are_shown_as_text() {
     let name = "results/h200-8b";
     let mut journal = stored(name);
@@ -117,4 +131,80 @@ fn hostile_names_are_shown_as_text() {
     let page = made(&journal, &folder(name));
     assert!(!page.contains("<img") && !page.contains('\u{1b}'));
     assert!(page.contains("&lt;img src=x onerror=&quot;alert(1)&quot;&gt;&#39;&amp;\u{fffd}[2J"));
+}
+
+/// Adds a hundred probes of a hundred other points before the answer, and gives every probe the same five thousand requests.
+fn with_many_probes(journal: &mut Journal, place: &Path) {
+    let recorded = std::fs::read_dir(folder("results/h200-8b").join("requests")).unwrap().next().unwrap().unwrap();
+    let text = std::fs::read_to_string(recorded.path()).unwrap();
+    let (head, rows) = text.split_once('\n').unwrap();
+    let rows: Vec<&str> = rows.lines().cycle().take(5_000).collect();
+    std::fs::write(place.join("many.csv"), format!("{head}\n{}\n", rows.join("\n"))).unwrap();
+    let answer = journal.entries.pop().unwrap();
+    let of = |wanted: fn(&Record) -> bool| journal.entries.iter().find(|e| wanted(&e.record)).unwrap().clone();
+    let (launching, probed) = (
+        of(|record| matches!(record, Record::Launching { .. })),
+        of(|record| matches!(record, Record::Probed { ask, .. } if !ask.is_burst())),
+    );
+    for n in 0..100 {
+        let (mut launching, mut probed) = (launching.clone(), probed.clone());
+        if let Record::Launching { trial, point, purpose, .. } = &mut launching.record {
+            (*trial, *purpose) = (1_000 + n, crate::journal::Purpose::Search);
+            *point = point.clone().with("max-num-seqs", crate::space::Value::Int(i64::from(n)));
+        }
+        if let Record::Probed { trial, ask, .. } = &mut probed.record {
+            (*trial, ask.rate.0) = (1_000 + n, 5.0 + 0.2 * f64::from(n));
+        }
+        journal.entries.extend([launching, probed]);
+    }
+    journal.entries.push(answer);
+    for entry in &mut journal.entries {
+        if let Record::Probed { requests, requests_sha256, .. } = &mut entry.record {
+            (*requests, *requests_sha256) = ("many.csv".to_owned(), None);
+        }
+    }
+}
+
+#[test]
+fn a_hundred_probes_of_five_thousand_requests_fit_into_two_megabytes() {
+    let place = tempfile::tempdir().unwrap();
+    let mut journal = stored("results/h200-8b");
+    with_many_probes(&mut journal, place.path());
+    let page = made(&journal, place.path());
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(page.contains("requests count") && !page.contains("cannot be shown"), "its requests are drawn");
+    assert!(page.matches("trial 1").count() > 100);
+    if let Some(kept) = std::env::var_os("KEEP") {
+        // For whoever wants to see it, or to measure the program with it.
+        let lines = journal.entries.iter().map(|entry| serde_json::to_string(entry).unwrap() + "\n");
+        std::fs::write(Path::new(&kept).join("journal.jsonl"), lines.collect::<String>()).unwrap();
+        std::fs::copy(place.path().join("many.csv"), Path::new(&kept).join("many.csv")).unwrap();
+    }
+}
+
+#[test]
+fn what_certification_expects_is_a_band_and_the_cache_a_line() {
+    let name = "results/h200-8b";
+    let mut journal = stored(name);
+    assert!(!made(&journal, &folder(name)).contains("class=\"band"), "an earlier journal holds none");
+    for entry in &mut journal.entries {
+        match &mut entry.record {
+            Record::Probed { telemetry, .. } => {
+                telemetry.kv_usage =
+                    (0..100).map(|i| (crate::units::Seconds(f64::from(i)), 0.004 * f64::from(i))).collect();
+            }
+            Record::Concluded(conclusion) => {
+                let margins =
+                    [12.0, 13.0, 14.0, 15.0, 16.0].map(|rate| (crate::units::Rate(rate), (rate - 16.0) / 10.0, 0.05));
+                let expected = crate::journal::ExpectedQuantile { key: "tpot_p99".into(), margins: margins.to_vec() };
+                conclusion.best.as_mut().unwrap().expected = vec![expected];
+            }
+            _ => {}
+        }
+    }
+    let page = made(&journal, &folder(name));
+    assert_eq!(page.matches("<path class=\"band defaults\" d=\"M").count(), 2, "in the legend and in one chart");
+    for part in ["defaults, expected (90 %)", "Use of the KV cache"] {
+        assert!(page.contains(part), "{part}");
+    }
 }

@@ -15,7 +15,7 @@ use super::runner::{RunnerError, Step};
 use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
 use super::trial::{Asking, TrialRequest};
-use crate::journal::{Gain, MeasuredAtRate, PointResult, Purpose};
+use crate::journal::{ExpectedQuantile, Gain, MeasuredAtRate, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::space::Point;
@@ -86,6 +86,13 @@ impl Proving {
         self.certifier.proof().map(|proof| (proof.limit, proof.error))
     }
 
+    /// Each promise over the rates near those that were driven, by all that was seen of it.
+    fn expected(&self) -> Vec<ExpectedQuantile> {
+        let Some((_, verdict)) = self.heard.last() else { return Vec::new() };
+        let by_promise = self.certifier.margins().into_iter().zip(&verdict.limits);
+        by_promise.map(|(margins, limit)| ExpectedQuantile { key: limit.key.clone(), margins }).collect()
+    }
+
     fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
         let nearest = self.heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
@@ -97,6 +104,7 @@ impl Proving {
             binding: nearest.and_then(|(_, verdict)| verdict.binding.clone()),
             windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
             seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
+            expected: self.expected(),
             ..placed.clone()
         }
     }
@@ -170,7 +178,7 @@ impl<R: Rig> Context<'_, R> {
         let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
         let bursts = proving.iter().map(burst).collect();
         let answers = self.show(bursts).await?;
-        let dies = "the engine does not survive the batches that hours of this traffic come to";
+        let dies = "the engine does not survive the batches that a long run of this traffic comes to";
         let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
         let mut proving = self.kept(proving, says);
         self.trial_runner.fit_well();

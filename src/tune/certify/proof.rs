@@ -42,6 +42,9 @@ const DEEPEST: f64 = 0.7;
 /// The next rate is at most so many times the last, and at least so many times.
 const STRIDE: (f64, f64) = (0.75, 1.3);
 
+/// In so many steps a report shows the margins.
+const SHOWN: i32 = 12;
+
 /// A promise's margin by the logarithm of the rate, ascending, as a twin expects it.
 pub type Curve = Vec<(f64, f64)>;
 
@@ -175,6 +178,24 @@ impl Certifier {
         let slowed = |by: f64| by + self.margin_shift(l, log_rate, log_rate + by);
         let doubt = slowed(slower + doubt) - slowed(slower);
         (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
+    }
+
+    /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.
+    pub(super) fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
+        let lowest = self.driven.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = self.driven.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (from, to) = (lowest + STRIDE.0.ln(), highest + STRIDE.1.ln());
+        let rates = (0..=SHOWN).map(|i| from + (to - from) * f64::from(i) / f64::from(SHOWN));
+        let of = |l: usize| {
+            let seen = !self.evidence[l].is_empty();
+            let at = |log_rate: f64| {
+                let (margin, error, _) = self.at(l, log_rate);
+                (Rate(log_rate.exp()), margin, error)
+            };
+            let known = rates.clone().filter(|_| seen).map(at);
+            known.filter(|(_, margin, error)| margin.is_finite() && error.is_finite()).collect()
+        };
+        (0..self.evidence.len()).map(of).collect()
     }
 
     /// How much the margin changes from one rate to another.
@@ -358,6 +379,21 @@ mod tests {
         assert!((0.93..0.97).contains(&(proof.rate.0 / 10.0)), "{proof:?}");
         assert!((proof.limit.0 - 10.0).abs() < 0.05 && proof.confidence >= 0.95);
         assert!((COMMON_ERROR..0.035).contains(&proof.error), "{proof:?}");
+    }
+
+    #[test]
+    fn the_margins_that_a_report_shows_cross_the_limit_where_it_is() {
+        let mut certifier = Certifier::default();
+        assert_eq!(certifier.margins(), Vec::<Vec<_>>::new());
+        certifier.hear(Rate(9.0), &verdict(Some(2.0 * 0.9_f64.ln()), 0.02), steep());
+        let margins = certifier.margins().remove(0);
+        assert_eq!(margins.len(), 13);
+        // The limit is at 10.
+        assert!(margins.iter().all(|(rate, margin, _)| (*margin < 0.0) == (rate.0 < 10.0)), "{margins:?}");
+        // The further from what was driven, the less is known.
+        assert!(margins[12].2 > margins[6].2 && margins.is_sorted_by_key(|(rate, ..)| rate.0), "{margins:?}");
+        certifier.hear(Rate(20.0), &verdict(None, 0.02), steep());
+        assert_eq!(certifier.margins()[0].len(), 13, "a probe that was cut tells no margin");
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod tests {
             warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
             host_memory: None,
             process: EngineProcess::default(),
+            node: None,
         };
         let material = Material::default();
         let source = TrafficSource { plan: &plan, material: &material, seed: 7 };

@@ -341,7 +341,7 @@ fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdi
     (grows && !promises_waiting(plan)).then(|| Verdict {
         outcome: Outcome::Fail,
         saturated: true,
-        because: "over hours of this traffic the queue grows without end, as the twin sees it".to_owned(),
+        because: "in a long run of this traffic the queue grows without end, as the twin sees it".to_owned(),
         ..verdict.clone()
     })
 }

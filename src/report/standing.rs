@@ -1,0 +1,107 @@
+//! Where a run stands, as its journal tells: for whoever did not start it.
+
+use super::bench::text::entry;
+use super::data::{ReportData, Whose};
+use super::summary::headline;
+use crate::journal::{Journal, Record};
+use crate::units::Seconds;
+
+/// The run in some lines; `now` is the time since the Unix epoch, `at_work` whether a process works on it.
+pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: bool) -> String {
+    let data = ReportData::new(journal, folder);
+    let last = journal.entries.last().map_or(now, |entry| entry.at);
+    let ago = Seconds((now - last).max(0.0));
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    if journal.conclusion().is_some() {
+        rows.push(("ended", format!("{ago} ago: {}", headline(&data.outcome))));
+    } else if at_work {
+        rows.push(("now", format!("{}, for {ago}", doing(journal, &data))));
+    } else {
+        rows.push(("stopped", format!("{ago} ago, before its end; no process works on it, and --resume continues it")));
+    }
+    if let Some((trial, probe)) = data.at_rates().last() {
+        let says = format!("trial {} at {}: {}", trial.number, probe.ask.rate, probe.verdict.because);
+        rows.push(("last probe", says));
+    }
+    let brackets = data.brackets();
+    let kept = |whose: Option<Whose>| {
+        let of = brackets.iter().filter(|(trial, _)| whose.is_none_or(|whose| trial.whose == whose));
+        of.filter_map(|(trial, bracket)| Some((trial, bracket.kept?))).max_by(|a, b| a.1.0.total_cmp(&b.1.0))
+    };
+    if let Some((trial, rate)) = kept(None) {
+        let defaults = match kept(Some(Whose::Defaults)) {
+            Some(_) if trial.whose == Whose::Defaults => ", by the defaults".to_owned(),
+            Some((_, rate)) => format!(" with {}; the defaults held {rate}", words(&trial.point)),
+            None => format!(" with {}; no rate of the defaults held", words(&trial.point)),
+        };
+        rows.push(("best so far", format!("{rate} held{defaults}")));
+    }
+    let cost = journal.cost();
+    let of = data.budget.map_or(String::new(), |budget| {
+        format!(" of {budget} ({:.0} %)", 100.0 * cost.engine_seconds.0 / budget.0.max(1e-9))
+    });
+    let (launches, probes) = (cost.launches, cost.probes);
+    rows.push(("spent", format!("{}{of} of engine time, {launches} launches, {probes} probes", cost.engine_seconds)));
+    rows.iter().map(|(label, says)| entry(label, 12, says)).collect()
+}
+
+fn words(point: &crate::space::Point) -> String {
+    point.0.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What the records say is under way: a probe has one once it has ended.
+fn doing(journal: &Journal, data: &ReportData<'_>) -> String {
+    let steps = journal.entries.iter().rev().map(|entry| &entry.record);
+    let mut steps = steps.filter(|record| !matches!(record, Record::Words(_) | Record::Fitted { .. }));
+    let of = |number: &u32| {
+        let trial = data.trials.iter().find(|trial| trial.number == *number);
+        trial.map_or(String::new(), |trial| {
+            format!("{} (trial {number}): {}, ", trial.purpose.name(), words(&trial.point))
+        })
+    };
+    match steps.next() {
+        Some(Record::Launching { trial, .. } | Record::Spawned { trial, .. }) => format!("{}launching", of(trial)),
+        Some(Record::Ready { trial, .. }) => format!("{}probing", of(trial)),
+        Some(Record::Probed { trial, ask, .. }) if ask.is_burst() => format!("{}behind a burst", of(trial)),
+        Some(Record::Probed { trial, .. }) => format!("{}probing again or choosing the next point", of(trial)),
+        Some(Record::Stopped { .. } | Record::NotReady { .. } | Record::Broken { .. }) => {
+            "between two engines".to_owned()
+        }
+        _ => "starting".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::journal::read;
+
+    #[test]
+    fn a_run_tells_where_it_stands_at_each_of_its_records() {
+        let whole = read(include_bytes!("../../results/h200-8b/journal.jsonl")).unwrap();
+        let said = |records: usize, at_work: bool| {
+            let journal = Journal { entries: whole.entries[..records].to_vec(), ..Journal::default() };
+            let now = journal.entries.last().map_or(0.0, |entry| entry.at) + 12.0;
+            standing(&journal, Path::new("run"), now, at_work)
+        };
+        let all = whole.entries.len();
+        assert!(
+            said(all, false).contains("ended       12.0 s ago: The defaults are the best point"),
+            "{}",
+            said(all, false)
+        );
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cut = words(said(all - 1, false));
+        for part in ["--resume continues it", "best so far 14.41 req/s held, by the defaults", " of 12 min (69 %)"] {
+            assert!(cut.contains(part), "{part} is missing in {cut}");
+        }
+        for records in 1..all {
+            let text = said(records, true);
+            assert!(text.starts_with("now ") && text.contains("spent"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+        assert!(words(said(2, true)).contains("launching, for 12.0 s"), "{}", said(2, true));
+    }
+}
