@@ -74,7 +74,7 @@ fn read(path: &Path, bounds: Bounds) -> File {
     File { name, probe: Probe::of_records(&records, bounds) }
 }
 
-/// LongRunTraffic of the traffic that the probes were drawn from.
+/// A long-run replay of the traffic that the probes were drawn from.
 fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> LongRunReplay {
     let pace = Pace {
         demand: Demand::Open(Rate(rate)),

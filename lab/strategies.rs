@@ -4,11 +4,15 @@
 
 use autotune::search::{Bisect, Order, Past, Strategy, Sweep};
 use autotune::settings::Plan;
-use autotune::space::{Grid, Point, Space};
+use autotune::space::{Point, Space};
 use autotune::units::Rate;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+
+mod grid;
+
+pub use grid::Grid;
 
 /// Draws that may be forbidden or known in a row, before what is open is counted instead.
 const DRAWS: u32 = 1_000;

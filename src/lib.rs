@@ -16,6 +16,7 @@ pub mod export;
 #[cfg(test)]
 mod fuzz;
 pub mod journal;
+mod linear;
 mod live_file;
 pub mod load;
 pub mod parallel;
@@ -34,6 +35,7 @@ pub mod serving;
 pub mod settings;
 mod simplex;
 pub mod space;
+mod spread;
 pub mod supervise;
 pub mod token;
 pub mod tune;

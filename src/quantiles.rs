@@ -1,9 +1,13 @@
 //! Order statistics: quantiles that are observations, never points between two.
 
-/// The smallest value that at least a share `q` of the sorted values do not exceed; none where there are none.
+/// Which of so many sorted values is their quantile, counted from 1: the smallest that at least a share `q` of them do not exceed.
+pub(crate) fn rank(values: usize, q: f64) -> usize {
+    ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1))
+}
+
+/// The quantile of sorted values; none where there are none.
 pub(crate) fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
-    let rank = ((q * sorted.len() as f64 - 1e-9).ceil() as usize).clamp(1, sorted.len().max(1));
-    sorted.get(rank - 1).copied()
+    sorted.get(rank(sorted.len(), q) - 1).copied()
 }
 
 /// The middle value, the upper one of two; none where there are none.

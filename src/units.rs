@@ -1,4 +1,4 @@
-//! Units that cross a room's door: seconds and requests per second are types, so that they never meet as bare numbers.
+//! Seconds and requests per second are types, so that modules never exchange them as bare numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl Rate {
         self.to_step(f64::round)
     }
 
-    /// The same where more would be a promise too far.
+    /// The next lower rate of that kind, for rates that are promised.
     pub fn rounded_down(self) -> Self {
         // What lies on a step stays there, though its float may lie just below.
         self.to_step(|steps| (steps + 1e-6).floor())

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::configuration::Configuration;
-use super::source::{Evidence, Recorded};
+use super::evidence::{Evidence, Recorded};
 use crate::twin::Observed;
 use crate::units::Seconds;
 

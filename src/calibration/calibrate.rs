@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::compared::Compared;
 use super::configuration::ConfigurationError;
+use super::evidence::{Evidence, Launched, Recorded};
 use super::memory::CacheSize;
-use super::source::{Evidence, Launched, Recorded};
 use super::warnings::{Warnings, assume, say_assumed};
 use crate::quantiles::median;
 use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, fit};

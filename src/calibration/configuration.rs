@@ -1,4 +1,4 @@
-//! What is known of the limits under which a probe ran, and what a base profile adds where it is not known.
+//! The limits under which a probe ran: what its source tells of them, and what a base profile adds.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use crate::engine::effective::Effective;
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, EngineDefaults, EngineFlags, FlagError, MemoryFailure, Profile};
 
-/// How the size of the KV cache is called among the flags: what the engine logs, in tokens.
+/// The name that the size of the KV cache has among the flags. Its value is what the engine logs, in tokens.
 pub const KV_TOKENS: &str = "kv-tokens";
-/// The flags without which nothing can be replayed.
+/// A replay needs these flags.
 const LIMITS: [&str; 2] = ["max-num-seqs", "max-num-batched-tokens"];
 
 /// The flags and the KV cache of an engine, as far as they are known.
@@ -18,7 +18,7 @@ pub struct Configuration {
     kv_tokens: Option<u64>,
 }
 
-/// Why a configuration is none.
+/// Why a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
     /// Not of the form `FLAG=VALUE`.
@@ -30,7 +30,7 @@ pub enum ConfigurationError {
         /// The flag without its dashes.
         name: String,
     },
-    /// The value is none that the flag takes.
+    /// The flag does not take this value.
     #[error("`{name}` cannot be `{value}`")]
     Value {
         /// The flag without its dashes.
@@ -107,7 +107,7 @@ impl Configuration {
     #[must_use]
     pub fn with(mut self, values: &BTreeMap<String, Value>) -> Self {
         for (name, value) in values {
-            // The other flags change nothing that is replayed.
+            // Other flags have no effect on a replay.
             let _ = self.set(name, &value.to_string());
         }
         self

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::configuration::Configuration;
-use super::source::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
+use super::evidence::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
 use crate::journal::{FILE, Record, read as read_journal, whole};
 use crate::rig::EngineProcess;
 use crate::settings::EngineKind;

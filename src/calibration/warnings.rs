@@ -1,7 +1,7 @@
 //! Warnings about sources: each sentence once, with the sources it concerns.
 
 use super::configuration::{KV_TOKENS, Resolved};
-use super::source::Evidence;
+use super::evidence::Evidence;
 use crate::twin::Profile;
 
 /// Warnings about sources, each once with all whom it concerns.

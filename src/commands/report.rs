@@ -28,5 +28,5 @@ pub(super) fn beside(folder: &Path, journal: &Journal) {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "this is a fault of the program".to_owned(),
     };
-    complain(&format!("warning: no report.html: {why}; everything else is written"));
+    complain(&format!("warning: report.html and report.md are not up to date: {why}"));
 }

@@ -219,12 +219,12 @@ async fn clean_up(journal: &Journal) -> usize {
 
 fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     report::write(out, journal).map_err(|e| Failed::own(format!("error: {e}")))?;
-    beside(out, journal);
     let outcome = report::outcome(journal);
     if let Some(log) = &args.termination_log {
         std::fs::write(log, report::last_words(&outcome, out))
             .map_err(|e| Failed::own(format!("error: failed to write {}: {e}", log.display())))?;
     }
+    beside(out, journal);
     // The files are the product: an answer that cannot be printed is an answer all the same.
     if let Err(unprinted) = print(&(report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out)))
     {

@@ -36,17 +36,12 @@ impl Page {
 
     /// The sum of a metric over all its label sets, as for the engines of one server; not-a-number is no value.
     pub fn value(&self, name: &str) -> Option<f64> {
-        self.fold(name, |_| true, |a, b| a + b)
+        self.fold(name, |a, b| a + b)
     }
 
     /// The largest value of a metric over its label sets: the right reading of a share, which must not be summed.
     pub fn largest(&self, name: &str) -> Option<f64> {
-        self.fold(name, |_| true, f64::max)
-    }
-
-    /// The sum of a metric over the label sets where a label has that value.
-    pub fn sum_where(&self, name: &str, label: &str, value: &str) -> Option<f64> {
-        self.fold(name, |s| s.label(label) == Some(value), |a, b| a + b)
+        self.fold(name, f64::max)
     }
 
     /// A label of the first sample of a metric that has it, as for `vllm:cache_config_info`.
@@ -65,8 +60,8 @@ impl Page {
         self.skipped
     }
 
-    fn fold(&self, name: &str, wanted: impl Fn(&Sample) -> bool, join: impl Fn(f64, f64) -> f64) -> Option<f64> {
-        self.samples.iter().filter(|s| s.name == name && !s.value.is_nan() && wanted(s)).map(|s| s.value).reduce(join)
+    fn fold(&self, name: &str, join: impl Fn(f64, f64) -> f64) -> Option<f64> {
+        self.samples.iter().filter(|s| s.name == name && !s.value.is_nan()).map(|s| s.value).reduce(join)
     }
 }
 
@@ -146,8 +141,6 @@ mod tests {
         assert_eq!(page.skipped(), 0);
         assert_eq!(page.value("vllm:prompt_tokens_total"), Some(7680.0));
         assert_eq!(page.value("vllm:prompt_tokens_by_source_total"), Some(7680.0));
-        assert_eq!(page.sum_where("vllm:request_success_total", "finished_reason", "length"), Some(60.0));
-        assert_eq!(page.sum_where("vllm:request_success_total", "finished_reason", "boredom"), None);
         assert_eq!(page.label("vllm:cache_config_info", "kv_cache_size_tokens"), Some("131072"));
         assert_eq!(page.value("process_virtual_memory_bytes"), Some(2.5237504e+09));
         assert_eq!(page.value("absent"), None);

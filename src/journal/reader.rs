@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
     known_format(bytes.split(|b| *b == b'\n').next().unwrap_or_default())?;
     let mut lines = bytes.split_inclusive(|b| *b == b'\n').enumerate().peekable();
     while let Some((number, line)) = lines.next() {
-        // A kill can tear the last write alone: the last line may lack its end, and counts only with its line feed.
+        // A kill tears at most the last write. A last line without its line feed does not count.
         let last = lines.peek().is_none();
         match serde_json::from_slice::<Entry>(line) {
             Ok(entry) if line.ends_with(b"\n") => {

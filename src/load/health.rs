@@ -1,4 +1,4 @@
-//! How well the load generator kept up. A probe in which it did not is void: it says nothing about the engine.
+//! How well the load generator kept up. If it did not, the probe is void: its latencies are partly our own.
 
 use serde::{Deserialize, Serialize};
 

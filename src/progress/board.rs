@@ -230,12 +230,12 @@ impl Standing {
                 // It failed under load: a probe that was paid for.
                 self.cost.probes += u32::from(self.probing.take().is_some());
             }
-            Event::Probing { rate, .. } => self.probing = Some(*rate),
-            Event::Probed { trial, rate, verdict } => {
+            Event::Probing { ask, .. } => self.probing = Some(ask.rate),
+            Event::Probed { trial, ask, verdict } => {
                 self.probing = None;
                 self.cost.probes += 1;
                 let (outcome, because) = (verdict.outcome, verdict.because.clone());
-                self.last_probe = Some(LastProbe { trial: *trial, rate: *rate, outcome, because });
+                self.last_probe = Some(LastProbe { trial: *trial, rate: ask.rate, outcome, because });
             }
             Event::Improved(incumbent) => {
                 let (parameters, estimated_rate) = (incumbent.point.clone(), Some(incumbent.rate));
@@ -263,6 +263,7 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+    use crate::rig::ProbeAsk;
     use crate::search::Incumbent;
 
     fn about() -> About {
@@ -289,7 +290,7 @@ mod tests {
             consequence: Consequence::Retry,
         };
         board.take(&Event::Launching { trial: 3, attempt: 1, purpose: Purpose::Memory, point: &point, alters: false });
-        board.take(&Event::Probing { trial: 3, rate: Rate(7.0), length: Seconds(1.0) });
+        board.take(&Event::Probing { trial: 3, ask: &ProbeAsk::at(Rate(7.0)) });
         let standing = board.standing();
         assert_eq!((standing.phase, standing.trials, standing.probing), (Phase::Memory, 3, Some(Rate(7.0))));
         assert!(standing.now.contains("probing 7.00 req/s"), "{}", standing.now);

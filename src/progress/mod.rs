@@ -9,11 +9,11 @@ mod terminal;
 
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Cost, Forecast, Purpose};
-use crate::rig::Ready;
+use crate::rig::{ProbeAsk, Ready};
 use crate::search::Incumbent;
 use crate::space::Point;
 use crate::twin::Fit;
-use crate::units::{Rate, Seconds};
+use crate::units::Seconds;
 use crate::verdict::Verdict;
 
 pub use board::{About, Best, Board, LastProbe, Phase, Standing};
@@ -59,12 +59,11 @@ pub enum Event<'a> {
     },
     Probing {
         trial: u32,
-        rate: Rate,
-        length: Seconds,
+        ask: &'a ProbeAsk,
     },
     Probed {
         trial: u32,
-        rate: Rate,
+        ask: &'a ProbeAsk,
         verdict: &'a Verdict,
     },
     /// The twin was fitted to the probes so far.

@@ -8,7 +8,7 @@ use super::{Event, Sink};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::Purpose;
 use crate::printable::printable;
-use crate::search::ALL_AT_ONCE;
+use crate::rig::ProbeAsk;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{Judge, Paired};
@@ -96,11 +96,13 @@ impl Lines {
                 format!("trial {trial}: {}", said.join("; "))
             }
             Event::Failed { trial, diagnosis, again } => self.failed(*trial, diagnosis, *again),
-            Event::Probing { trial, rate, length } if self.verbose => match *rate {
-                ALL_AT_ONCE => format!("trial {trial}: sending requests at once"),
-                rate => format!("trial {trial}: probing {rate} for {length}"),
-            },
-            Event::Probed { trial, rate, verdict } => format!("trial {trial}: {}", self.probed(*trial, *rate, verdict)),
+            Event::Probing { trial, ask } if self.verbose && ask.is_burst() => {
+                format!("trial {trial}: sending requests at once")
+            }
+            Event::Probing { trial, ask } if self.verbose => {
+                format!("trial {trial}: probing {} for {}", ask.rate, ask.window.to)
+            }
+            Event::Probed { trial, ask, verdict } => format!("trial {trial}: {}", self.probed(*trial, ask, verdict)),
             Event::Fitted(fit) if self.verbose => {
                 let r = &fit.residuals;
                 format!(
@@ -178,11 +180,12 @@ impl Lines {
         format!("trial {number}: {}{again}{quote}{log}", diagnosis.says)
     }
 
-    fn probed(&self, trial: u32, rate: Rate, verdict: &Verdict) -> String {
+    fn probed(&self, trial: u32, ask: &ProbeAsk, verdict: &Verdict) -> String {
+        let rate = ask.rate;
         let purpose = self.trials.get(&trial).map(|trial| trial.purpose);
         let limits: Vec<String> = verdict.limits.iter().map(LimitResult::beside_its_limit).collect();
         let limits = limits.join(", ");
-        let said = if rate == ALL_AT_ONCE {
+        let said = if ask.is_burst() {
             // Answers that were not awaited are cut.
             let failed: u64 = verdict.errors.iter().filter(|(class, _)| *class != "cut").map(|(_, count)| count).sum();
             let failed = if failed > 0 { format!("{failed} failed") } else { "no error".to_owned() };
@@ -258,7 +261,7 @@ mod tests {
             "best so far: about 89.5 req/s, defaults 68.4 req/s, with max-num-seqs 16"
         );
         assert_eq!(
-            said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, rate: Rate(1.0), length: Seconds(1.0) }),
+            said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, ask: &ProbeAsk::at(Rate(1.0)) }),
             ""
         );
         let (spent, left, budget) = (Seconds(480.0), Seconds(0.0), Seconds(720.0));
@@ -294,7 +297,7 @@ mod tests {
         let (mut lines, mut bursts) = (Lines::new(false), 0);
         for entry in &journal.entries {
             let Record::Probed { trial, ask, verdict, .. } = &entry.record else { continue };
-            let said = lines.line(&Event::Probed { trial: *trial, rate: ask.rate, verdict }).unwrap();
+            let said = lines.line(&Event::Probed { trial: *trial, ask, verdict }).unwrap();
             assert!(!said.contains("1000 req/s") && !said.contains('?') && !said.contains('\n'), "{said}");
             bursts += u32::from(said.contains("requests at once, to see the largest batch: no error"));
         }

@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::plain::{Lines, time};
 use super::{Event, Sink};
 use crate::printable::printable;
-use crate::search::ALL_AT_ONCE;
 
 pub struct Terminal {
     bar: ProgressBar,
@@ -68,10 +67,11 @@ impl Sink for Terminal {
                         shown.now.insert(*trial, format!("trial {trial}: {waits}"));
                         self.bar.reset_elapsed();
                     }
-                    Event::Probing { rate, length, trial } => {
-                        let what = match *rate {
-                            ALL_AT_ONCE => "requests at once".to_owned(),
-                            rate => format!("{rate} for {length}"),
+                    Event::Probing { trial, ask } => {
+                        let what = if ask.is_burst() {
+                            "requests at once".to_owned()
+                        } else {
+                            format!("{} for {}", ask.rate, ask.window.to)
                         };
                         shown.now.insert(*trial, format!("trial {trial}: {what}"));
                         self.bar.reset_elapsed();

@@ -1,23 +1,23 @@
 //! The true limit of one point: the highest rate that keeps the promises over very many requests, noise, misses and follow-ups included.
 //!
-//! A launch of its own speed is no part of it: the truth is that of the engine whose launch was like the median, long ago.
+//! It is the limit of an engine whose launch has the median speed, long after that launch.
 
 use serde::{Deserialize, Serialize};
 
 use super::tally::{FAR, Tally};
 use super::{Job, NoTruth};
 use crate::rig::{Engine, SimulatedRig, Traffic};
-use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
+use crate::settings::{ArrivalProcess, Limit, Metric, Plan};
 use crate::space::Point;
 use crate::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Outline, Pace, outline};
 
-/// Rates below this are no rate at all, in requests per second.
+/// Lower rates count as zero, in requests per second.
 const LEAST_RATE: f64 = 1e-3;
 /// Rates above this are as good as any.
 const MOST_RATE: f64 = 1e6;
-/// The seed of the requests; no session's seed is made so.
+/// The seed of the requests. No session draws this one.
 const SEED: u64 = 77;
 /// Requests of the runs that find about where the limit lies.
 const SKETCH: u32 = 3_000;
@@ -29,7 +29,7 @@ const SKETCHED: f64 = 1.06;
 const BRACKETED: f64 = 1.02;
 /// A rate that is corrected by less than this is not run again.
 const CORRECTED: f64 = 0.01;
-/// And no correction is believed beyond this.
+/// A larger correction is not believed.
 const MOST_CORRECTED: f64 = 0.05;
 /// Runs of the full length that one limit may take.
 const LONG_RUNS: u32 = 8;
@@ -37,9 +37,9 @@ const LONG_RUNS: u32 = 8;
 const LOWER: f64 = 0.97;
 /// The share of the sequences for which there is memory that may decode before blocks must tell whether they all fit.
 const NEAR_DEATH: f64 = 0.8;
-/// Whoever waits that long waits in a queue that only grows.
+/// A request that waits this long is taken to be in a queue that only grows.
 const ENDLESS: Seconds = Seconds(60.0);
-/// The least rise of the logarithm of a quantile with that of the rate that is believed.
+/// The logarithm of a quantile rises with that of the rate by this factor at least.
 const FLATTEST: f64 = 0.3;
 
 /// A limit and what is known around it.
@@ -69,7 +69,6 @@ impl<'a> LongRunTraffic<'a> {
     /// The promises or the traffic are such that there is no true limit.
     pub fn new(job: Job<'a>, requests: u32) -> Result<Self, NoTruth> {
         has_a_limit(job.plan)?;
-        let alone = matches!(&job.plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0);
         let draw = || {
             let traffic =
                 outline(&job.plan.workload, job.material, pace(Rate(1.0)), requests as usize, |_| Seconds(0.0));
@@ -77,7 +76,7 @@ impl<'a> LongRunTraffic<'a> {
                 |o: &Outline| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() };
             traffic.iter().map(sent).collect()
         };
-        Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: alone.then(draw) })
+        Ok(Self { job, slo: with_an_end(&job.plan.slo), drawn: (!job.plan.workload.connects_requests()).then(draw) })
     }
 
     /// The engine of a point under this traffic; none where it does not start.
@@ -205,7 +204,7 @@ fn pace(rate: Rate) -> Pace {
 
 /// The promises, and where none of them is about waiting, that nobody waits as long as in a queue that only grows.
 fn with_an_end(slo: &[Limit]) -> Vec<Limit> {
-    let waits = |limit: &Limit| matches!(limit.metric, Metric::Ttft | Metric::E2e);
+    let waits = |limit: &Limit| limit.metric.includes_waiting();
     let end = Limit { metric: Metric::Ttft, quantile: 0.99, at_most: ENDLESS };
     slo.iter().cloned().chain((!slo.iter().any(waits)).then_some(end)).collect()
 }

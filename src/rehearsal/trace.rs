@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::journal::{Cost, Entry, Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::ProbeAsk;
-use crate::search::{ALL_AT_ONCE, Incumbent};
+use crate::search::Incumbent;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 
@@ -113,7 +113,7 @@ impl Spending {
     }
 
     fn of_probes(&mut self, proves: bool, ask: &ProbeAsk) -> &mut Seconds {
-        match (ask.rate == ALL_AT_ONCE, proves) {
+        match (ask.is_burst(), proves) {
             (false, false) => &mut self.probes,
             (false, true) => &mut self.proof_probes,
             (true, false) => &mut self.bursts,

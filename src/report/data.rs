@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::outcome::{Outcome, outcome};
+use super::outcome::{Outcome, outcome, times};
 use super::summary::defaults_win;
 use crate::journal::{Header, Journal, Purpose, Record, requests_of};
 use crate::load::{ClientHealth, RequestRecord};
 use crate::rig::{CacheUse, Failure, ProbeAsk, Telemetry};
-use crate::search::{ALL_AT_ONCE, Observation, RateSearch};
+use crate::search::{Observation, RateSearch};
 use crate::settings::Limit;
 use crate::space::{Point, Space};
 use crate::units::{Rate, Seconds};
@@ -20,6 +20,8 @@ pub(super) struct ReportData<'a> {
     pub(super) outcome: Outcome,
     pub(super) folder: &'a Path,
     pub(super) trials: Vec<Trial<'a>>,
+    /// The budget of the last run into this folder: a resumed one may have another.
+    pub(super) budget: Option<Seconds>,
 }
 
 /// Whose point a trial ran.
@@ -103,7 +105,12 @@ impl<'a> ReportData<'a> {
         let outcome = outcome(journal);
         let header = journal.header();
         let trials = trials(journal, header.map(|h| &h.plan.space), &outcome);
-        Self { header, outcome, folder, trials }
+        let resumed = journal.entries.iter().rev().find_map(|entry| match entry.record {
+            Record::Resumed { gpu_time } => Some(gpu_time),
+            _ => None,
+        });
+        let budget = resumed.or(header.map(|header| header.plan.budget.gpu_time.into()));
+        Self { header, outcome, folder, trials, budget }
     }
 
     /// The promises, in the order of the space file.
@@ -113,7 +120,7 @@ impl<'a> ReportData<'a> {
 
     /// Each trial with each of its probes at a rate.
     pub(super) fn at_rates(&self) -> impl Iterator<Item = (&Trial<'a>, &Probe<'a>)> {
-        self.trials.iter().flat_map(|t| t.probes.iter().filter(|p| p.ask.rate != ALL_AT_ONCE).map(move |p| (t, p)))
+        self.trials.iter().flat_map(|t| t.probes.iter().filter(|p| !p.ask.is_burst()).map(move |p| (t, p)))
     }
 
     /// The certifying probe of the answer that is nearest to its certified rate; before there is one, the last probe at a rate.
@@ -169,12 +176,8 @@ fn trials<'a>(journal: &'a Journal, space: Option<&Space>, outcome: &Outcome) ->
         }
     }
     let mut trials: BTreeMap<u32, Trial<'a>> = BTreeMap::new();
-    let (mut now, mut before, mut begun) = (0.0, None, BTreeMap::new());
-    for entry in &journal.entries {
-        if let Some(before) = before.filter(|_| !matches!(entry.record, Record::Resumed { .. })) {
-            now += f64::max(entry.at - before, 0.0);
-        }
-        before = Some(entry.at);
+    let mut begun = BTreeMap::new();
+    for (entry, now) in journal.entries.iter().zip(times(&journal.entries)) {
         let span =
             |trial: &mut Trial<'a>, what, from: f64| trial.spans.push(Span { what, from: from.max(0.0), to: now });
         match &entry.record {
@@ -248,10 +251,10 @@ fn trials<'a>(journal: &'a Journal, space: Option<&Space>, outcome: &Outcome) ->
 }
 
 fn busy(purpose: Purpose, ask: &ProbeAsk) -> Busy {
-    match ask.rate {
-        ALL_AT_ONCE => Busy::Burst,
-        _ if purpose.certifies() => Busy::Proof,
-        _ => Busy::Probe,
+    match (ask.is_burst(), purpose.certifies()) {
+        (true, _) => Busy::Burst,
+        (false, true) => Busy::Proof,
+        (false, false) => Busy::Probe,
     }
 }
 

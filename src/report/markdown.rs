@@ -3,9 +3,9 @@
 use super::args_txt;
 use super::data::ReportData;
 use super::html::repeat_command;
-use super::summary::{changes, headline, next, rows, source};
+use super::summary::{changes, headline, next, percent, rows, shown, source};
 use crate::printable::printable;
-use crate::verdict::Verdict;
+use crate::verdict::{Outcome, Verdict};
 
 /// The page.
 pub(super) fn markdown(data: &ReportData<'_>) -> String {
@@ -13,9 +13,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     let mut text = format!("## {}\n\n{}\n", plain(&headline(outcome)), plain(&source(outcome)));
     let table = rows(outcome, true);
     if let Some(((_, names), rows)) = table.split_first() {
-        let cell =
-            |cell: &Option<String>| cell.as_ref().map_or_else(|| "none".to_owned(), |cell| cell.replace("+-", "±"));
-        let cells = |cells: &[Option<String>]| cells.iter().map(cell).collect::<Vec<_>>();
+        let cells = |cells: &[Option<String>]| cells.iter().map(shown).collect::<Vec<_>>();
         let rows = rows.iter().map(|(label, row)| (label.trim().to_owned(), cells(row)));
         text += &table_of("", &cells(names), rows);
     } else {
@@ -71,7 +69,7 @@ fn proof(asked: String, verdict: &Verdict) -> Vec<String> {
         asked,
         verdict.offered.to_string(),
         verdict.counted.to_string(),
-        super::summary::percent(verdict.confidence),
+        if verdict.outcome == Outcome::Void { "void".to_owned() } else { percent(verdict.confidence) },
     ];
     row.extend(verdict.limits.iter().map(|limit| match (limit.measured, limit.decided_by_pair()) {
         (Some(measured), Some(paired)) => format!("{measured} measured, {} over hours", paired.estimate),

@@ -15,7 +15,6 @@ use super::arguments;
 use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
 use crate::printable::read_json;
 use crate::rig::Node;
-use crate::search::ALL_AT_ONCE;
 use crate::settings::EngineKind;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -174,13 +173,30 @@ pub fn outcome_json(outcome: &Outcome) -> String {
     serde_json::to_string_pretty(outcome).unwrap_or_default() + "\n"
 }
 
-/// The time between the records, but for what lies before another run took over.
-fn elapsed(entries: &[Entry]) -> Option<Seconds> {
-    let ran = |pair: &[Entry]| match pair {
-        [before, after] if !matches!(after.record, Record::Resumed { .. }) => (after.at - before.at).max(0.0),
-        _ => 0.0,
+/// Seconds of the run at each record, without what lies before another run took over.
+pub(super) fn times(entries: &[Entry]) -> Vec<f64> {
+    let (mut now, mut before) = (0.0, None);
+    let time = |entry: &Entry| {
+        if let Some(before) = before.filter(|_| !matches!(entry.record, Record::Resumed { .. })) {
+            now += f64::max(entry.at - before, 0.0);
+        }
+        before = Some(entry.at);
+        now
     };
-    (entries.len() > 1).then(|| Seconds(entries.windows(2).map(ran).sum()))
+    entries.iter().map(time).collect()
+}
+
+/// The time of the whole run; none of a single record.
+fn elapsed(entries: &[Entry]) -> Option<Seconds> {
+    times(entries).last().filter(|_| entries.len() > 1).map(|at| Seconds(*at))
+}
+
+impl Answer {
+    /// The limit with its 90 % interval.
+    pub(super) fn limit_interval(&self) -> Option<(Rate, Rate, Rate)> {
+        let (limit, width) = (self.limit?, (1.645 * self.limit_error?).exp());
+        Some((limit, limit * (1.0 / width), limit * width))
+    }
 }
 
 /// How many probes drove a point at a rate; a burst has none. A point that the engine completed is one of those that it was launched with.
@@ -192,7 +208,7 @@ fn probes(entries: &[Entry], point: &Point) -> u32 {
             Record::Launching { trial, point: launched, .. } if point.holding(launched) == *point => {
                 trials.insert(*trial);
             }
-            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && ask.rate != ALL_AT_ONCE),
+            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && !ask.is_burst()),
             _ => {}
         }
     }

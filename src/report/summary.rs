@@ -143,6 +143,11 @@ pub(super) fn columns(outcome: &Outcome) -> Vec<(&'static str, &Answer)> {
     columns.into_iter().filter_map(|(name, answer)| Some((name, answer?))).collect()
 }
 
+/// A cell of [`rows`] for a page.
+pub(super) fn shown(cell: &Option<String>) -> String {
+    cell.as_ref().map_or_else(|| "none".to_owned(), |cell| cell.replace("+-", "±"))
+}
+
 /// A share that is never rounded up.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).floor())

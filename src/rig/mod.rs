@@ -26,7 +26,7 @@ use crate::load::{ClientHealth, RequestRecord};
 use crate::space::Point;
 use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Awaited, Window};
+use crate::verdict::{Awaited, Slack, Window};
 use crate::workload::Material;
 
 pub use address::Address;
@@ -165,17 +165,39 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
-    /// The probe is cut at this multiple of the violations that a promise allows: 1 where the count alone decides.
-    #[serde(default = "no_slack")]
-    pub slack: f64,
+    /// How many violations it bears before it is cut.
+    #[serde(default)]
+    pub slack: Slack,
     /// The answers that it waits for after the last request.
     #[serde(default)]
     pub awaited: Awaited,
 }
 
-fn no_slack() -> f64 {
-    1.0
+impl ProbeAsk {
+    /// Whether its requests come all at once: then it is no measurement at a rate, and nothing cuts it.
+    pub fn is_burst(&self) -> bool {
+        self.slack == Slack::Unbounded
+    }
+
+    /// For tests: a second at that rate.
+    #[cfg(test)]
+    pub(crate) fn at(rate: Rate) -> Self {
+        let (from, to) = (Seconds(0.0), Seconds(1.0));
+        Self {
+            rate,
+            window: Window { from, to },
+            arrival_seed: 1,
+            content_seed: 2,
+            answer_time: Seconds(0.5),
+            slack: Slack::default(),
+            awaited: Awaited::All,
+        }
+    }
 }
+
+/// Requests of a burst are sent at this rate, which is at once for any engine that answers a tenth of it. At 10,000 requests per second our own
+/// sends lag on a busy machine, which voids the run.
+pub const BURST_RATE: Rate = Rate(1e3);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {

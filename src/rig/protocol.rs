@@ -202,11 +202,11 @@ pub(super) mod as_file {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::ALL_AT_ONCE;
+    use crate::rig::BURST_RATE;
     use crate::settings::parse;
     use crate::space::Parameter;
     use crate::units::Rate;
-    use crate::verdict::{Awaited, Window};
+    use crate::verdict::Window;
 
     fn quickstart() -> Plan {
         parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
@@ -269,15 +269,10 @@ mod tests {
     #[test]
     fn a_probe_beyond_reason_is_refused() {
         let ask = |rate, from, to| ProbeAsk {
-            rate: Rate(rate),
             window: Window { from: Seconds(from), to: Seconds(to) },
-            arrival_seed: 1,
-            content_seed: 2,
-            answer_time: Seconds(0.5),
-            slack: 1.0,
-            awaited: Awaited::All,
+            ..ProbeAsk::at(Rate(rate))
         };
-        assert_eq!(unreasonable(&ask(ALL_AT_ONCE.0, 0.0, 60.0)), None);
+        assert_eq!(unreasonable(&ask(BURST_RATE.0, 0.0, 60.0)), None);
         assert_eq!(unreasonable(&ask(20.0, 10.0, 3600.0)), None);
         for (rate, from, to) in [
             (1e300, 0.0, 1.0),

@@ -6,7 +6,7 @@
 
 use super::curve::{Curve, Root, STEP};
 use super::margins::{Margins, Sight};
-use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell, Traffic};
+use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -120,7 +120,7 @@ impl Bayes {
     }
 
     fn sights(&self) -> Vec<Sight> {
-        let of = |t: &Trial, h: &Heard| Sight { point: t.point.clone(), rate: h.traffic.rate(), seen: h.seen.clone() };
+        let of = |t: &Trial, h: &Heard| Sight { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
         self.trials.iter().flat_map(|t| t.heard.iter().map(move |h| of(t, h))).collect()
     }
 
@@ -144,7 +144,7 @@ impl Bayes {
     }
 
     fn rates_of(&self, point: &Point) -> impl Iterator<Item = f64> {
-        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.heard).map(|h| h.traffic.rate().0)
+        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.heard).map(|h| h.rate.0)
     }
 
     /// What is thought of the point whose engine runs.
@@ -157,7 +157,7 @@ impl Bayes {
     fn imagining(&self, in_flight: &[Query], engine: &mut dyn Expectation) -> Self {
         let mut imagined = self.clone();
         for query in in_flight {
-            let rate = query.traffic.rate();
+            let rate = query.rate;
             let Some(margins) = &self.margins else {
                 imagined.trial_of(query).failed = true;
                 continue;
@@ -174,7 +174,7 @@ impl Bayes {
             let kept = !limits.iter().any(|l| l.broken);
             let seen = Observation { kept, margin, limits, saturated: false, throughput: rate };
             let trial = imagined.trial_of(query);
-            trial.heard.push(Heard { traffic: query.traffic, seen });
+            trial.heard.push(Heard { rate: query.rate, seen });
         }
         imagined.stale = true;
         imagined
@@ -398,7 +398,7 @@ fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {
-    Ask::Probe(Query { point, traffic: Traffic::Window(rate.rounded()) })
+    Ask::Probe(Query { point, rate: rate.rounded() })
 }
 
 /// The point with one parameter at the value before or behind its own.

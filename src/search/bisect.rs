@@ -16,7 +16,7 @@ pub struct Bisect {
 impl Bisect {
     fn search(&self, heard: &[Heard]) -> RateSearch {
         let mut search = RateSearch::new(self.start, self.precision);
-        heard.iter().for_each(|Heard { traffic, seen }| search.tell(traffic.rate(), seen));
+        heard.iter().for_each(|Heard { rate, seen }| search.tell(*rate, seen));
         search
     }
 

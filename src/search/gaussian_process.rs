@@ -3,8 +3,7 @@
 //! The kernel is a constant, for what all observations have in common, and a Matérn 5/2 with a length of its own in every dimension.
 //! Hyper-parameters are those of the largest posterior density, looked for from several starts.
 
-use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
-
+use crate::linear::{Cholesky, Matrix, dot};
 use crate::simplex::minimize;
 
 /// Added to the diagonal until the matrix can be factored, tenfold each time.
@@ -53,8 +52,8 @@ pub struct Datum {
 pub struct GaussianProcess {
     kernel: Kernel,
     data: Vec<Datum>,
-    factor: Option<Cholesky<f64, Dyn>>,
-    weights: DVector<f64>,
+    factor: Option<Cholesky>,
+    weights: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,21 +87,23 @@ impl Kernel {
         self.common + self.amplitude * (1.0 + r + r * r / 3.0) * (-r).exp()
     }
 
-    fn matrix(&self, data: &[Datum]) -> DMatrix<f64> {
-        DMatrix::from_fn(data.len(), data.len(), |i, j| {
-            let noise = if i == j { data[i].variance } else { 0.0 };
-            self.covariance(&data[i].at, &data[j].at) + noise
-        })
+    fn matrix(&self, data: &[Datum]) -> Matrix {
+        let row = |a: &Datum| data.iter().map(|b| self.covariance(&a.at, &b.at)).collect();
+        let mut matrix: Matrix = data.iter().map(row).collect();
+        for (i, datum) in data.iter().enumerate() {
+            matrix[i][i] += datum.variance;
+        }
+        matrix
     }
 }
 
-fn factored(mut matrix: DMatrix<f64>) -> Option<Cholesky<f64, Dyn>> {
+fn factored(mut matrix: Matrix) -> Option<Cholesky> {
     let mut jitter = JITTER;
     while jitter <= MOST_JITTER {
-        for i in 0..matrix.nrows() {
-            matrix[(i, i)] += jitter;
+        for i in 0..matrix.len() {
+            matrix[i][i] += jitter;
         }
-        if let Some(factor) = matrix.clone().cholesky() {
+        if let Some(factor) = Cholesky::of(&matrix) {
             return Some(factor);
         }
         jitter *= 10.0;
@@ -118,13 +119,12 @@ impl GaussianProcess {
             .chain(prior.lengths.iter().map(|(_, belief)| *belief))
             .collect();
         let medians: Vec<f64> = beliefs.iter().map(|b| b.median.ln()).collect();
-        let values = DVector::from_iterator(data.len(), data.iter().map(|d| d.value));
+        let values: Vec<f64> = data.iter().map(|d| d.value).collect();
         // The negative logarithm of the posterior density.
         let cost = |logs: &[f64]| {
             let Some(factor) = factored(Kernel::of(prior, logs).matrix(&data)) else { return f64::INFINITY };
             let prior: f64 = beliefs.iter().zip(logs).map(|(b, log)| ((log - b.median.ln()) / b.spread).powi(2)).sum();
-            let diagonal: f64 = factor.l_dirty().diagonal().iter().map(|d| d.ln()).sum();
-            0.5 * values.dot(&factor.solve(&values)) + diagonal + 0.5 * prior
+            0.5 * dot(&values, &factor.solve(&values)) + factor.half_log_determinant() + 0.5 * prior
         };
         let best = if data.len() < 2 {
             medians
@@ -150,22 +150,18 @@ impl GaussianProcess {
     }
 
     fn new(kernel: Kernel, data: Vec<Datum>) -> Self {
-        let values = DVector::from_iterator(data.len(), data.iter().map(|d| d.value));
+        let values: Vec<f64> = data.iter().map(|d| d.value).collect();
         let factor = if data.is_empty() { None } else { factored(kernel.matrix(&data)) };
-        let weights = factor.as_ref().map_or_else(|| DVector::zeros(0), |factor| factor.solve(&values));
+        let weights = factor.as_ref().map_or_else(Vec::new, |factor| factor.solve(&values));
         Self { kernel, data, factor, weights }
-    }
-
-    fn cross(&self, at: &[f64]) -> DVector<f64> {
-        DVector::from_iterator(self.data.len(), self.data.iter().map(|d| self.kernel.covariance(at, &d.at)))
     }
 
     /// The mean and the variance of the value there, without the error of an observation.
     pub fn predict(&self, at: &[f64]) -> (f64, f64) {
         let own = self.kernel.covariance(at, at);
         let Some(factor) = &self.factor else { return (0.0, own) };
-        let cross = self.cross(at);
-        (cross.dot(&self.weights), (own - cross.dot(&factor.solve(&cross))).max(1e-9))
+        let cross: Vec<f64> = self.data.iter().map(|d| self.kernel.covariance(at, &d.at)).collect();
+        (dot(&cross, &self.weights), (own - dot(&cross, &factor.solve(&cross))).max(1e-9))
     }
 }
 

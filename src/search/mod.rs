@@ -40,33 +40,11 @@ pub struct Incumbent {
     pub rate: Rate,
 }
 
-/// The traffic of a probe.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Traffic {
-    /// The plan's ramp and window at this rate; cut once it has failed for certain.
-    Window(Rate),
-    /// About so many requests at this rate, to the last answer and without a ramp: how published rules ask.
-    Requests { rate: Rate, count: u32 },
-}
-
-/// A rate at which requests come all at once, for any engine that answers a tenth of that: the benchmarks' `--request-rate inf`. At 10,000
-/// requests per second our own sends lag on a busy machine, which voids the run.
-pub const ALL_AT_ONCE: Rate = Rate(1e3);
-
-impl Traffic {
-    /// Requests per second.
-    pub fn rate(&self) -> Rate {
-        match self {
-            Self::Window(rate) | Self::Requests { rate, .. } => *rate,
-        }
-    }
-}
-
 /// A probe that a strategy asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     pub point: Point,
-    pub traffic: Traffic,
+    pub rate: Rate,
 }
 
 /// What a strategy wants to know next.
@@ -80,7 +58,7 @@ pub enum Ask {
 /// A probe that was measured, and the latest word on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
-    pub traffic: Traffic,
+    pub rate: Rate,
     pub seen: Observation,
 }
 

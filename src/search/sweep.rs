@@ -2,7 +2,7 @@
 
 use super::bisect::Bisect;
 use super::orders::{Order, Past, quasi_random};
-use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell, Traffic};
+use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Rate;
@@ -92,7 +92,7 @@ impl Strategy for Sweep {
             if let Some(Current { point, rule, heard, .. }) = &self.current {
                 match rule.next(heard) {
                     Some(rate) => {
-                        return Ask::Probe(Query { point: point.clone(), traffic: Traffic::Window(rate) });
+                        return Ask::Probe(Query { point: point.clone(), rate });
                     }
                     None => self.settle(),
                 }

@@ -81,6 +81,11 @@ impl Metric {
             Self::E2e => "e2e",
         }
     }
+
+    /// Whether the time that a request waits for its first token is a part of it.
+    pub fn includes_waiting(self) -> bool {
+        matches!(self, Self::Ttft | Self::E2e)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +133,13 @@ pub struct WorkloadPlan {
     #[serde(default)]
     pub arrivals: ArrivalProcess,
     pub kind: WorkloadKind,
+}
+
+impl WorkloadPlan {
+    /// Whether prompts may share a prefix, or follow from answers.
+    pub fn connects_requests(&self) -> bool {
+        !matches!(&self.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
+    }
 }
 
 /// The HTTP endpoint that carries the load.

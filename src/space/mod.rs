@@ -4,7 +4,6 @@
 
 mod constraint;
 mod encode;
-mod grid;
 mod value;
 
 use std::collections::BTreeMap;
@@ -14,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 pub use constraint::{Comparison, Constraint, Term};
 pub use encode::{candidates, coordinate, is_choice, snap};
-pub use grid::Grid;
 pub use value::Value;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! An engine's output: read to its end, kept within bounds, without secrets.
+//! The output of an engine: read to its end and kept, within bounds and without secrets.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Kept {
     fn keep(&mut self, line: &[u8]) {
         let text = self.secrets.redact(&String::from_utf8_lossy(line)).into_bytes();
         if self.written < FILE_HEAD {
-            // A full disk costs the log, not the engine.
+            // If the disk is full, the log ends and the engine goes on.
             self.file.as_mut().map(|f| f.write_all(&text));
         }
         self.written += text.len();

@@ -1,6 +1,6 @@
 //! The conclusion: what a session found, in a sentence and in numbers.
 
-use super::session::Session;
+use super::context::Context;
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Gain, PointResult, Record, Status};
 use crate::rig::Rig;
@@ -12,7 +12,7 @@ use crate::verdict::{LimitResult, Verdict};
 /// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. The baseline is also
 /// the answer where its certified rate is as high. The gain in the limits is `stated`, where one twin had to see both, and what the proofs
 /// say otherwise.
-pub(super) fn answer(
+pub fn answer(
     baseline: PointResult,
     best: PointResult,
     stated: Option<Gain>,
@@ -51,7 +51,7 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
 }
 
 /// The answer where no engine can start.
-pub(super) fn never_started(diagnosis: &Diagnosis) -> Conclusion {
+pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
     let because = format!("the engine cannot start: {}{quote}", diagnosis.says);
     without_answer(Status::NeverStarted, because, None, Vec::new())
@@ -61,9 +61,9 @@ fn without_answer(status: Status, because: String, baseline: Option<PointResult>
     Conclusion { status, because, baseline, best: None, left_out, gain: None, forecast: None }
 }
 
-impl<R: Rig> Session<'_, R> {
+impl<R: Rig> Context<'_, R> {
     /// The answer where no point keeps the promises.
-    pub(super) fn nothing_found(&mut self, baseline: PointResult) -> Conclusion {
+    pub fn nothing_found(&mut self, baseline: PointResult) -> Conclusion {
         let (status, because) = match (self.nearest.clone(), self.started) {
             (Some((rate, verdict)), _) => {
                 let moves = self.what_moves(&baseline, rate, &verdict);

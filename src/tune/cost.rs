@@ -5,7 +5,8 @@ use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast, Record};
 use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, ProbePlan, StrategyKind};
-use crate::units::Seconds;
+use crate::units::{Rate, Seconds};
+use crate::verdict::Window;
 
 /// Probes that close a bracket from a first guess, as seen in practice.
 const CLIMB: f64 = 7.0;
@@ -20,12 +21,17 @@ const CERTIFY: f64 = 1.5;
 /// With 15 of them the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
 const ANSWERS: f64 = 9.0;
 
+/// A probe of the search lasts until so many requests are expected in its window ...
+const LEAST_REQUESTS: f64 = 100.0;
+/// ... but at most so many times as long as planned.
+const MOST_STRETCH: f64 = 3.0;
+
 /// What a running engine takes to alter its limits, until it was seen to.
 const ALTERING: Seconds = Seconds(1.0);
 
 /// What has to be done before a point can be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub enum Before {
     Nothing,
     /// An engine runs that takes its limits.
     Altering,
@@ -35,15 +41,15 @@ pub(super) enum Before {
 
 /// Prices of a session's steps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prices {
-    pub(super) launch: Seconds,
+pub struct Prices {
+    pub launch: Seconds,
     /// What a running engine takes to alter its limits.
     alter: Seconds,
     /// Whether the latest engine serves other points so.
     alters: bool,
-    pub(super) probe: Seconds,
+    pub probe: Seconds,
     /// A certifying probe as planned: what is reserved, so that a short budget still holds some search.
-    pub(super) certify: Seconds,
+    pub certify: Seconds,
     /// How much longer it takes where answers are long.
     stretched: Seconds,
     /// What the last answers take behind the last send.
@@ -52,7 +58,7 @@ pub(super) struct Prices {
 
 impl Prices {
     /// As the plan promises, and as the journal has seen.
-    pub(super) fn new(plan: &Plan, entries: &[Entry]) -> Self {
+    pub fn new(plan: &Plan, entries: &[Entry]) -> Self {
         let ready = || {
             entries.iter().filter_map(|e| if let Record::Ready { ready, .. } = &e.record { Some(ready) } else { None })
         };
@@ -81,12 +87,12 @@ impl Prices {
     }
 
     /// What a probe takes that sends for so long, with what has to be done before.
-    pub(super) fn probe(&self, sends: Seconds, before: Before) -> Seconds {
+    pub fn probe(&self, sends: Seconds, before: Before) -> Seconds {
         sends + self.drain + self.preparing(before)
     }
 
     /// What has to be done before a point can be probed takes so long.
-    pub(super) fn preparing(&self, before: Before) -> Seconds {
+    pub fn preparing(&self, before: Before) -> Seconds {
         match before {
             Before::Nothing => Seconds(0.0),
             Before::Altering => self.alter,
@@ -95,30 +101,37 @@ impl Prices {
     }
 
     /// What is reserved for one certification.
-    pub(super) fn certification(&self) -> Seconds {
+    pub fn certification(&self) -> Seconds {
         self.launch + self.certify * CERTIFY
     }
 
     /// What `certifications` are expected to take, and `windows` beside them.
-    pub(super) fn proving(&self, certifications: u32, windows: usize) -> Seconds {
+    pub fn proving(&self, certifications: u32, windows: usize) -> Seconds {
         let windows = CERTIFY * f64::from(certifications) + windows as f64;
         self.launch * f64::from(certifications) + (self.certify + self.stretched) * windows
     }
 
     /// How many times as long a certifying probe takes as a launch and a probe of the search.
-    pub(super) fn certifying_by_candidate(&self) -> f64 {
+    pub fn certifying_by_candidate(&self) -> f64 {
         (self.certify + self.stretched).0 / (self.launch + self.probe).0
     }
 
     /// What `candidates` more candidates are expected to take.
-    pub(super) fn candidates(&self, candidates: usize) -> Seconds {
+    pub fn candidates(&self, candidates: usize) -> Seconds {
         let launch = if self.alters { self.alter } else { self.launch };
         (launch + self.probe * (CUT * RACE)) * candidates as f64
     }
 }
 
+/// The window of a probe of the search: a low rate needs longer.
+pub fn search_window(plan: &Plan, rate: Rate) -> Window {
+    let (ramp, planned) = (Seconds::from(plan.probe.ramp), Seconds::from(plan.probe.window));
+    let enough = Seconds((LEAST_REQUESTS / rate.0).clamp(planned.0, planned.0 * MOST_STRETCH));
+    Window { from: ramp, to: ramp + enough }
+}
+
 /// The window of a certifying probe, of an engine whose answers take so long.
-pub(super) fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
+pub fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
     let (ramp, planned) = (Seconds::from(probe.ramp), Seconds::from(probe.certify_window));
     Seconds(planned.0.max(ANSWERS * answer_time.0 - ramp.0))
 }

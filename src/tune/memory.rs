@@ -1,28 +1,25 @@
 //! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
 
-use super::session::Session;
-use super::trial_runner::RunnerError;
-use super::worker::Asking;
+use super::context::{Context, NEVER_FULL};
+use super::runner::RunnerError;
+use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::journal::{Purpose, Record};
 use crate::rig::Rig;
-use crate::search::{ALL_AT_ONCE, HighestThatStarts};
+use crate::search::HighestThatStarts;
 use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
 use crate::verdict::{Awaited, Verdict};
 
-/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
-/// the engine then comes into a state in which it does.
-const NEVER_FULL: f64 = 0.6;
 /// A soak takes every place of a batch, but no more than this ...
 const MOST_SOAKED: u32 = 1024;
 /// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
 const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
 
-impl<'a, R: Rig> Session<'a, R> {
+impl<'a, R: Rig> Context<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
-    pub(super) async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
+    pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let default = baseline.get(MEMORY_KNOB).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
@@ -94,31 +91,13 @@ impl<'a, R: Rig> Session<'a, R> {
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
     }
 
-    /// Whether some traffic came near to filling the KV cache, or would over hours, or nobody tells.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
-    }
-
-    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
-    /// sequences lost their blocks.
-    fn fullest(&self) -> Option<f64> {
-        let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
-            // What everything at once fills, no traffic does.
-            Record::Probed { ask, .. } if ask.rate == ALL_AT_ONCE => None,
-            Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
-            _ => None,
-        });
-        let each = probed.map(|(usage, preempted)| usage.filter(|_| preempted.is_none_or(|p| p == 0.0)));
-        each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
-    }
-
     /// The share of the memory, where it is among what is tuned.
-    pub(super) fn tuned_memory(&self) -> Option<&'a Parameter> {
+    pub fn tuned_memory(&self) -> Option<&'a Parameter> {
         self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1)
     }
 
     /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
-    pub(super) fn soak(&self, point: &Point) -> Asking {
+    pub fn soak(&self, point: &Point) -> Asking {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
         let burst = self.trial_runner.passed().iter().rev().find_map(|e| match &e.record {
             Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
@@ -132,6 +111,6 @@ impl<'a, R: Rig> Session<'a, R> {
 }
 
 /// Whether an engine survived a soak: whatever else became of it, its memory sufficed.
-pub(super) fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
+pub fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
     answer.as_ref().err().is_none_or(|diagnosis| diagnosis.consequence != Consequence::MemoryBound)
 }

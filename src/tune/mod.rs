@@ -1,29 +1,28 @@
 //! The session: baseline -> memory -> search -> certify -> conclusion; resumable at every step.
 //!
-//! It decides what is done next and why; what is done is the rig's, what it shows the verdict's, what is remembered the journal's.
+//! It decides what is done next and why; what is done is the rig's, what it shows the verdict's, what is remembered the journal's. Arrows between
+//! its files go one way: session -> its steps -> context -> runner -> predictor -> session_twin.
 
 mod answer;
+mod batches;
 mod certify;
+mod context;
 mod cost;
-mod launches;
-mod long_run;
 mod memory;
 mod opening_burst;
 mod predictor;
-mod proof;
 pub mod recorded;
-mod served_as_meant;
+mod runner;
+mod sample_sizes;
+mod seeds;
 mod session;
-mod session_log;
 mod session_twin;
-mod stress;
-mod trial_runner;
-mod twin_fidelity;
-mod worker;
+mod trial;
 
 pub use cost::forecast;
+pub use runner::{Folder, RunnerError, TrialRunner};
+pub use sample_sizes::SampleSizes;
 pub use session::Session;
-pub use trial_runner::{Folder, RunnerError, TrialRunner};
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 //! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit; every climb from there is a probe
 //! of minutes that says little about the limit.
 
-use super::session::Session;
-use super::trial_runner::RunnerError;
+use super::context::Context;
+use super::runner::RunnerError;
 use crate::rig::Rig;
 use crate::space::Point;
 use crate::units::Rate;
@@ -18,10 +18,10 @@ const OF_LIMIT: f64 = 0.95;
 /// it as idle as open traffic does.
 const OF_BURST: f64 = 1.0;
 
-impl<R: Rig> Session<'_, R> {
+impl<R: Rig> Context<'_, R> {
     /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
     /// a larger burst expects.
-    pub(super) async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
+    pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
         let guess = self.first_rate(Some(warm_up));
         let affords = self.affords(self.prices().probe, 1);
         if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
@@ -37,7 +37,7 @@ impl<R: Rig> Session<'_, R> {
     }
 
     /// The first rate that is known without a twin.
-    pub(super) fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
+    pub fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
         self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)) * OF_BURST)
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::long_run::LongRunTraffic;
-use super::session_twin::{Engine, FitProbe, SessionTwin};
-use super::stress::{REQUESTS, stress_replay};
-pub use super::twin_fidelity::Likeness;
+use super::predictor::stress_replay;
+use super::sample_sizes::SampleSizes;
+pub use super::session_twin::Likeness;
+use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
 use crate::journal::{Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::quantiles::quantile_of_sorted;
@@ -29,7 +29,7 @@ pub struct RecordedProbe {
     pub records: Vec<RequestRecord>,
     course: Course,
     client: ClientHealth,
-    engine: Engine,
+    engine: TwinEngine,
     lesson: FitProbe,
 }
 
@@ -126,7 +126,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()),
+                lesson: FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()),
                 records,
                 engine,
             };
@@ -143,7 +143,7 @@ impl RecordedRun {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
-        let lesson = FitProbe::of(engine, ask, &records, (&CacheUse::default(), &Telemetry::default()));
+        let lesson = FitProbe::of(engine, ask, &records, &CacheUse::default(), &Telemetry::default());
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
         let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
         self.probes.insert(name.to_owned(), added);
@@ -203,12 +203,16 @@ impl RecordedRun {
         Material { resent, ..self.material.clone() }
     }
 
+    fn source<'a>(&'a self, material: &'a Material) -> TrafficSource<'a> {
+        TrafficSource { plan: &self.plan, material, seed: self.seed }
+    }
+
     /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent.
     pub fn limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
         let engine = self.probes.get(name)?.engine;
-        let (material, mut hours) = (self.material(resent), LongRunTraffic::default());
+        let (material, mut hours) = (self.material(resent), LongRunTraffic::new(SampleSizes::FULL));
         Some(highest(|rate| {
-            let (long, _) = hours.through(&engine, costs, &self.plan, (&material, self.seed), rate);
+            let (long, _) = hours.through(&engine, costs, self.source(&material), rate);
             let holds = |metric, q, at_most: Seconds| long.log_of(metric, q).is_none_or(|log| log <= at_most.0.ln());
             self.plan.slo.iter().all(|l| holds(l.metric, l.quantile, l.at_most))
         }))
@@ -219,7 +223,7 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            stress_replay(&self.plan, (&material, self.seed), &engine, costs, (rate, REQUESTS))
+            stress_replay(self.source(&material), &engine, costs, (rate, SampleSizes::FULL.stress))
                 .is_none_or(|reach| reach.endures)
         }))
     }
@@ -234,14 +238,14 @@ impl RecordedRun {
     ) -> Option<Vec<(String, f64)>> {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
-        let (long, _) = LongRunTraffic::default().through(&engine, costs, &self.plan, (&material, self.seed), rate);
+        let (long, _) = LongRunTraffic::new(SampleSizes::FULL).through(&engine, costs, self.source(&material), rate);
         let of = |l: &crate::settings::Limit| Some((l.key(), long.log_of(l.metric, l.quantile)?.exp()));
         self.plan.slo.iter().map(of).collect()
     }
 
     /// What is said of a probe by a session that was taught these others, in this order.
     pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
-        let mut session_twin = SessionTwin::default();
+        let mut session_twin = SessionTwin::new(SampleSizes::FULL);
         for (trial, lesson) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.lesson))) {
             session_twin.note(lesson);
             if session_twin.learn(trial, lesson) {
@@ -252,7 +256,7 @@ impl RecordedRun {
         let RecordedProbe { records, course, client, lesson, .. } = recorded;
         let certainty = Certainty::SEARCH;
         let plain = judge(records, &self.plan.slo, *course, client, certainty);
-        Some(session_twin.weigh(plain, lesson, &self.plan, (&self.material, self.seed), certainty))
+        Some(session_twin.weigh(plain, lesson, self.source(&self.material), certainty))
     }
 }
 
@@ -269,7 +273,7 @@ fn material(journal: &Journal) -> Material {
     Material { vocabulary: words.unwrap_or_else(Vocabulary::default), ..Material::default() }
 }
 
-fn engine_of(plan: &Plan, journal: &Journal, trial: u32) -> Option<Engine> {
+fn engine_of(plan: &Plan, journal: &Journal, trial: u32) -> Option<TwinEngine> {
     let point = journal.entries.iter().find_map(|e| match &e.record {
         Record::Launching { trial: t, point, .. } if *t == trial => Some(point),
         _ => None,
@@ -278,7 +282,7 @@ fn engine_of(plan: &Plan, journal: &Journal, trial: u32) -> Option<Engine> {
         Record::Ready { trial: t, ready, .. } if *t == trial => Some(ready),
         _ => None,
     })?;
-    Engine::of(plan, point, ready)
+    TwinEngine::of(plan, point, ready)
 }
 
 /// The highest rate at which something holds that holds below some rate and not above it.

@@ -73,6 +73,18 @@ pub(super) fn changes(coefficient: usize) -> Changes {
     }
 }
 
+impl StepCosts {
+    /// The same engine with every step `factor` times as long.
+    #[must_use]
+    pub fn slower(mut self, factor: f64) -> Self {
+        let of_steps = |i: &usize| *i != OVERHEAD && !DELIVERY.contains(i);
+        for i in (0..SHARES).filter(of_steps) {
+            *(TERMS[i].of)(&mut self) *= factor;
+        }
+        self
+    }
+}
+
 /// The vector of these coefficients.
 pub(super) fn pack(c: &StepCosts) -> [f64; COUNT] {
     let mut costs = *c;

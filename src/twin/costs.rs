@@ -143,25 +143,6 @@ impl StepCosts {
     pub fn lingers(&self) -> bool {
         self.ahead > 0.5
     }
-
-    /// The same engine with every step `factor` times as long.
-    #[must_use]
-    pub fn slower(&self, factor: f64) -> Self {
-        Self {
-            base: self.base * factor,
-            per_decode: self.per_decode * factor,
-            per_context_token: self.per_context_token * factor,
-            per_prefill_token: self.per_prefill_token * factor,
-            per_prefill_pair: self.per_prefill_pair * factor,
-            per_prefill_square: self.per_prefill_square * factor,
-            mixed: self.mixed * factor,
-            above_16: self.above_16 * factor,
-            above_64: self.above_64 * factor,
-            above_128: self.above_128 * factor,
-            per_256: self.per_256 * factor,
-            ..*self
-        }
-    }
 }
 
 /// For tests: an engine that takes no time, to build others from.

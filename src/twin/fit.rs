@@ -15,6 +15,7 @@ use super::residuals::Residuals;
 use super::uncertainty;
 use crate::parallel;
 use crate::simplex::minimize;
+use crate::spread::squares;
 
 /// Fewer answers than this say too little about so many coefficients.
 const LEAST_ANSWERS: usize = 100;
@@ -51,9 +52,6 @@ impl Effort {
     pub const FULL: Self = Self { steps: 30, hops: 1, polish: 1e7 };
     /// For a session, which fits again and again while an engine waits.
     pub const SESSION: Self = Self { steps: 15, hops: 1, polish: 5e5 };
-    /// For tests, whose code is not optimized.
-    #[cfg(test)]
-    pub(crate) const LEAST: Self = Self { steps: 2, hops: 0, polish: 0.0 };
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,12 +87,8 @@ impl Fit {
     /// explains, and what no single probe shows.
     pub fn run_to_run(&self) -> (f64, f64) {
         let logs: Vec<f64> = self.residuals.probes.iter().map(|p| p.slower.ln()).collect();
-        let n = logs.len() as f64;
-        if logs.len() < 2 {
-            return (0.0, 0.0);
-        }
-        let mean = logs.iter().sum::<f64>() / n;
-        ((logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(), n - 1.0)
+        let freedom = logs.len() as f64 - 1.0;
+        if freedom < 1.0 { (0.0, 0.0) } else { ((squares(&logs) / freedom).sqrt(), freedom) }
     }
 }
 

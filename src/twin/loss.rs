@@ -8,9 +8,9 @@ use std::cell::{Cell, RefCell};
 use super::coefficients::{self, COUNT, Changes};
 use super::costs::StepCosts;
 use super::fast::{Answered, FastReplay, Left};
-use super::linear::{self, Matrix};
 use super::observed::Probe;
 use super::steps::SeenSteps;
+use crate::linear::{Cholesky, Matrix};
 
 /// Log residuals well below this count as none: a step sooner or later makes about as much.
 const RESOLUTION: f64 = 0.02;
@@ -234,7 +234,7 @@ impl<'a> Loss<'a> {
             for _ in 0..6 {
                 let mut damped = slope.curvature.clone();
                 (0..COUNT).for_each(|i| damped[i][i] *= 1.0 + damping);
-                let Some(step) = linear::solve(&damped, &slope.gradient) else {
+                let Some(step) = Cholesky::of(&damped).map(|factor| factor.solve(&slope.gradient)) else {
                     damping *= 10.0;
                     continue;
                 };

@@ -12,7 +12,6 @@ mod fidelity;
 mod fit;
 mod flags;
 mod kernels;
-mod linear;
 mod loss;
 mod noise;
 mod observed;

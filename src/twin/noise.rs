@@ -1,13 +1,13 @@
-//! How unsteady an engine is: a speed of its own in every launch, which may wander and fall, and steps that jitter and sometimes stall.
+//! Noise of simulated engines: each launch has its own speed, which may wander and fall, and steps jitter and sometimes stall.
 //!
-//! For simulated engines alone: the twin that replays measured requests has none.
+//! The twin that replays measured requests has no noise.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
-/// The unsteadiness of an engine. A value that is absent is none of its kind.
+/// The noise of an engine; zero is none of that kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Noise {
@@ -38,7 +38,7 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
-/// What the luck of a launch is.
+/// How a launch differs from the median launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Launch {
     /// The factor on the duration of every step.
@@ -55,7 +55,7 @@ impl Launch {
 const LARGEST_SPREAD: f64 = 1.0;
 
 impl Noise {
-    /// What no engine can have.
+    /// The first value that no engine can have, in words.
     pub(super) fn mistake(&self) -> Option<String> {
         [
             ("run_to_run", self.run_to_run, LARGEST_SPREAD),
@@ -72,7 +72,7 @@ impl Noise {
         .map(|(key, value, _)| format!("`noise.{key}` is {value}, which is too large or negative"))
     }
 
-    /// The luck of the launch with that seed.
+    /// Draws a launch.
     pub fn of_launch(&self, seed: u64) -> Launch {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Launch { factor: (self.run_to_run * normal(&mut rng)).exp(), phase: rng.random() }
@@ -94,17 +94,17 @@ impl Noise {
     }
 }
 
-/// What becomes of the durations of steps, one after the other.
+/// Draws the durations of steps, one after the other.
 #[derive(Clone, Debug)]
 pub struct Unsteady(Option<(Noise, Launch, ChaCha8Rng)>);
 
 impl Unsteady {
-    /// For steps of an engine with the luck of its launch; without noise, every step lasts as the model says.
+    /// For the steps of one launch. Without noise, every step lasts as the model says.
     pub fn new(noise: Option<Noise>, launch: Launch, seed: u64) -> Self {
         Self(noise.map(|noise| (noise, launch, ChaCha8Rng::seed_from_u64(seed))))
     }
 
-    /// Seconds that a step takes which the model says takes `seconds`, `age` seconds after the launch.
+    /// The duration of a step, `age` seconds after the launch, for which the model says `seconds`.
     pub fn seconds(&mut self, seconds: f64, age: f64) -> f64 {
         let Some((noise, launch, rng)) = &mut self.0 else { return seconds };
         let jitter = (noise.step_to_step * normal(rng)).exp();

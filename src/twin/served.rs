@@ -106,7 +106,7 @@ fn resent(records: &[RequestRecord], later: &[Later], prompt: impl Fn(usize) -> 
     })
 }
 
-/// The share of resent answers that the cache held, by what each request was by_answers.
+/// The share of resent answers that the cache held, by what each answer told.
 fn found(records: &[RequestRecord], later: &[Later], cached: &[u32], prompt: impl Fn(usize) -> u32) -> f64 {
     let (mut held, mut resent) = (0.0, 0.0);
     for turn in later {

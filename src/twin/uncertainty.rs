@@ -5,9 +5,9 @@
 //! far the residuals of such groups scatter is what the coefficients can be trusted to.
 
 use super::coefficients::{self, COUNT, name};
-use super::linear::{self, Matrix};
 use super::loss::{Derivatives, Loss, Residual};
 use super::observed::Probe;
+use crate::linear::{Cholesky, Matrix};
 
 /// The length of a block of time in seconds; longer than most answers take.
 const BLOCK: f64 = 5.0;
@@ -46,7 +46,7 @@ pub(super) fn covariance(loss: &Loss, x: &[f64], probes: &[Probe]) -> Matrix {
         information[i][i] += spread.powi(-2);
     }
     // With the prior in it, it always has an inverse.
-    linear::inverse(&information).unwrap_or(information)
+    Cholesky::of(&information).map_or(information, |factor| factor.inverse())
 }
 
 /// The groups of one latency: 0 to the first token, 1 per token.

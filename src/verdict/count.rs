@@ -88,7 +88,7 @@ pub(super) fn limit(
         violations,
         measured: measured.map(Seconds),
         margin,
-        margin_error: margin.and_then(|_| error_bar::jackknife(&blocks, limit.quantile, limit.metric)),
+        margin_error: margin.and_then(|_| error_bar::log_error(&blocks, limit.quantile, limit.metric)),
         paired: None,
     }
 }

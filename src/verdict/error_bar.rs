@@ -4,6 +4,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::count::quantile;
 use crate::settings::Metric;
+use crate::spread::jackknife;
 
 /// Blocks of time in a window: enough for an error of the error of about a quarter, few enough that a burst stays in one block.
 pub(super) const BLOCKS: usize = 10;
@@ -19,24 +20,17 @@ const EVERY_STEP: f64 = 0.35;
 /// The same requests sent again give a p99 within about 3 % (measured on an H200 with vLLM 0.24): no measurement is surer.
 const FLOOR: f64 = 0.03;
 
-/// The standard error of the logarithm of a quantile, by the grouped jackknife (delete one block of time at a time; Efron and
-/// Tibshirani 1993, section 11.5: deleting groups stays consistent for quantiles, where deleting single values does not).
-pub(super) fn jackknife(blocks: &[Vec<f64>], q: f64, metric: Metric) -> Option<f64> {
+/// The standard error of the logarithm of a quantile, from what it would be without each block of time.
+pub(super) fn log_error(blocks: &[Vec<f64>], q: f64, metric: Metric) -> Option<f64> {
     let used: Vec<usize> = (0..blocks.len()).filter(|i| !blocks[*i].is_empty()).collect();
-    if used.len() < 2 {
-        return None;
-    }
     let logs: Vec<f64> = used
         .iter()
         .map(|i| quantile(blocks, Some(*i), q).filter(|v| v.is_finite()).map(|v| v.max(1e-6).ln()))
         .collect::<Option<_>>()?;
-    let groups = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / groups;
     let observations: usize = blocks.iter().map(Vec::len).sum();
-    let spread = if matches!(metric, Metric::Ttft | Metric::E2e) { WAITING } else { EVERY_STEP };
+    let spread = if metric.includes_waiting() { WAITING } else { EVERY_STEP };
     let between_runs = spread / (observations as f64 * (1.0 - q)).sqrt();
-    let squares: f64 = logs.iter().map(|l| (l - mean).powi(2)).sum();
-    Some(((groups - 1.0) / groups * squares).sqrt().max(between_runs).max(FLOOR))
+    Some(jackknife(&logs)?.max(between_runs).max(FLOOR))
 }
 
 /// One-sided confidence that the true margin is not positive, by Student's t with one degree of freedom less than blocks.

@@ -26,7 +26,7 @@ use crate::units::{Rate, Seconds};
 use paired::{Judge, Paired};
 
 pub use saturation::Halves;
-pub use watch::{Awaited, Counter, NEVER_CUT};
+pub use watch::{Awaited, Counter, Slack};
 pub use weigh::{Counted, weigh};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -268,7 +268,7 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
         });
         Seconds((spans.reduce(f64::min).unwrap_or(0.2) * DELAY_SHARE).max(DELAY_FLOOR))
     };
-    let sends = tolerated(|m| matches!(m, Metric::Ttft | Metric::E2e));
+    let sends = tolerated(Metric::includes_waiting);
     let reads = tolerated(|_| true);
     let starved = match client.starved {
         Seconds(0.0) => String::new(),

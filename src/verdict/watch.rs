@@ -8,8 +8,42 @@ use crate::load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
-/// The slack of a probe that is not cut, however many latencies lie beyond a limit.
-pub const NEVER_CUT: f64 = 1e9;
+/// How many latencies beyond a limit a probe bears before it is cut. Failed requests are no luck and have none. Files have a number.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub enum Slack {
+    /// So many times as many as a promise absorbs: 1 where the count alone decides, more where a pair may find that the arrivals were to blame,
+    /// which takes the whole window.
+    Times(f64),
+    /// Any number.
+    Unbounded,
+}
+
+impl Slack {
+    /// The number from which on files mean [`Self::Unbounded`].
+    const UNBOUNDED: f64 = 1e9;
+}
+
+impl Default for Slack {
+    fn default() -> Self {
+        Self::Times(1.0)
+    }
+}
+
+impl From<f64> for Slack {
+    fn from(times: f64) -> Self {
+        if times >= Self::UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
+    }
+}
+
+impl From<Slack> for f64 {
+    fn from(slack: Slack) -> Self {
+        match slack {
+            Slack::Times(times) => times,
+            Slack::Unbounded => Slack::UNBOUNDED,
+        }
+    }
+}
 
 /// What a probe waits for behind its last request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +61,7 @@ pub struct Counter {
     limits: Vec<Limit>,
     window: Window,
     absorbs: Vec<f64>,
-    slack: f64,
+    slack: Slack,
     awaited: Awaited,
     /// Latencies beyond each limit, and requests that failed.
     broken: Vec<u64>,
@@ -39,10 +73,7 @@ pub struct Counter {
 impl Counter {
     /// For a probe at that rate. What the planned length can absorb is reckoned with a tenth more arrivals than the rate
     /// promises, so that luck in the number of arrivals never cuts a probe that would have passed.
-    ///
-    /// `slack` says how many times as many latencies beyond a limit are borne: 1 where the count alone decides, more where a pair may
-    /// find that the arrivals were to blame, which takes the whole window. Failed requests are no luck and have none.
-    pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64, slack: f64) -> Self {
+    pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64, slack: Slack) -> Self {
         let requests = rate.0 * window.length().0;
         let most = requests * 1.1 + 3.0 * requests.sqrt() + 1.0;
         let absorbs = limits
@@ -73,7 +104,10 @@ impl Counter {
 
     /// How many violations are borne of so many that a promise absorbs.
     fn borne(&self, absorbs: f64) -> f64 {
-        if self.slack >= NEVER_CUT { f64::INFINITY } else { absorbs * self.slack }
+        match self.slack {
+            Slack::Times(times) => absorbs * times,
+            Slack::Unbounded => f64::INFINITY,
+        }
     }
 
     /// Whether no answer that is still missing is awaited, all requests being sent.

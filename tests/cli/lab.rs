@@ -5,10 +5,10 @@ mod strategies;
 
 use autotune::search::{Ask, Heard, MakeStrategy, Observation, Query, Tell};
 use autotune::settings::{Plan, parse};
-use autotune::space::{Constraint, Grid, Parameter, Point, Space, Value};
+use autotune::space::{Constraint, Parameter, Point, Space, Value};
 use autotune::units::Rate;
 
-use strategies::{grid, random};
+use strategies::{Grid, grid, random};
 
 /// Nothing is expected of an engine that is a function.
 struct Nothing;
@@ -52,21 +52,21 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
             opened = true;
             continue;
         };
-        let Query { point, traffic } = &query;
+        let Query { point, rate } = &query;
         if points.last() != Some(&point.to_string()) {
             heard.clear();
             points.push(point.to_string());
         }
         let keeps = 8.0 + 0.5 * point.get("a").and_then(Value::number).unwrap();
-        let margin = (traffic.rate().0 / keeps).ln();
+        let margin = (rate.0 / keeps).ln();
         let seen = Observation {
             kept: margin <= 0.0,
             margin: Some(margin),
             limits: Vec::new(),
             saturated: false,
-            throughput: Rate(traffic.rate().0.min(keeps)),
+            throughput: Rate(rate.0.min(keeps)),
         };
-        heard.push(Heard { traffic: *traffic, seen });
+        heard.push(Heard { rate: *rate, seen });
         strategy.tell(&query, &Tell::Probed(heard.clone()));
     }
 }
@@ -91,4 +91,19 @@ fn random_points_repeat_with_the_seed_and_never_within_a_search() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 12, "as many as there are, the baseline among them, none of them twice");
+}
+
+#[test]
+fn the_last_parameter_changes_fastest_what_is_held_stays_and_what_is_forbidden_is_left_out() {
+    let ints = |values: &[i64]| values.iter().map(|v| Value::Int(*v)).collect::<Vec<_>>();
+    let parameter = |name: &str, values| Parameter { name: name.into(), values: ints(values), default: None };
+    let space = Space {
+        parameters: vec![parameter("c", &[7, 8]), parameter("b", &[1, 2]), parameter("a", &[1, 2, 3])],
+        constraints: vec![Constraint::parse("a >= b").unwrap()],
+    };
+    let held = Point::default().with("c", Value::Int(8));
+    let told: Vec<String> = Grid::new(&space, &held).map(|p| p.to_string()).collect();
+    let expected = ["1, b 1", "2, b 1", "3, b 1", "2, b 2", "3, b 2"].map(|ab| format!("a {ab}, c 8"));
+    assert_eq!(told, expected);
+    assert_eq!(Grid::new(&space, &held).left(), 6);
 }

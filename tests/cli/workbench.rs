@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use autotune::journal::{FILE, Journal, Record, read};
+use autotune::journal::{FILE, Journal, Record, Status, read};
 use autotune::report::Outcome;
 
 /// The program.
@@ -22,6 +22,15 @@ impl Workbench {
     pub fn new(engine: &str, search: &str) -> Self {
         // Windows this short seldom certify: what is left of a longer budget would go into trying.
         Self::with_budget(engine, search, "12s")
+    }
+
+    /// A job that certifies its best point in about 17 seconds of a busy machine.
+    pub fn certifying(engine: &str) -> Self {
+        let bench = Self::with_budget(engine, "candidates = 1", "60s");
+        let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+        let space = space.replace("certify_window = \"1s\"", "certify_window = \"2s\"");
+        std::fs::write(bench.path("space.toml"), space).unwrap();
+        bench
     }
 
     /// [`Workbench::new`] with another budget of engine time, for tests that need no answer.
@@ -98,6 +107,23 @@ gpu_time = "{budget}"
 
     pub fn outcome(&self) -> Outcome {
         serde_json::from_slice(&std::fs::read(self.path("out/outcome.json")).unwrap()).unwrap()
+    }
+
+    /// Whether a session ended with the exit code of its outcome.
+    pub fn has_ended(&self, status: ExitStatus) -> bool {
+        let of_outcome = match self.outcome().status {
+            Status::Certified => 0,
+            Status::NotReachable => 3,
+            Status::NeverStarted => 4,
+            Status::Interrupted => 5,
+            Status::Uncertified => 6,
+        };
+        status.code() == Some(of_outcome)
+    }
+
+    /// Whether a session ended with a point, certified or not.
+    pub fn has_answered(&self, status: ExitStatus) -> bool {
+        self.has_ended(status) && self.outcome().best.is_some()
     }
 
     /// Processes that live in a session of one of the journal's guardians.

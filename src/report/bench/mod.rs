@@ -9,7 +9,7 @@ mod block;
 mod goodput;
 mod ladder;
 mod level;
-mod peaks;
+pub(super) mod peaks;
 mod spread;
 mod standing;
 mod summary;

@@ -27,7 +27,7 @@ pub(super) fn in_flight(records: &[RequestRecord], window: Window, ended: Second
 
 /// A request is in flight from its send to its last token; one that we cut, until the level `ended`; one that failed, until its last token,
 /// because nothing tells when it failed.
-fn flight(record: &RequestRecord, ended: Seconds) -> (Seconds, Seconds) {
+pub(in crate::report) fn flight(record: &RequestRecord, ended: Seconds) -> (Seconds, Seconds) {
     let end = match record.error {
         Some(ErrorClass::Cut) => ended,
         _ => record.last.or(record.first).unwrap_or(record.sent),

@@ -5,7 +5,7 @@ use super::{escaped, legend, missing, paragraph, table};
 use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
-use crate::report::summary::{changes, columns, interval, next, percent, rows};
+use crate::report::summary::{changes, columns, interval, next, percent, rows, shown};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -27,10 +27,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     html += "<div class=\"pair\">";
     let rows = rows(outcome, true);
     if let Some(((_, head), rows)) = rows.split_first() {
-        let cell =
-            |cell: &Option<String>| cell.as_ref().map_or_else(|| "none".to_owned(), |cell| cell.replace("+-", "±"));
         let with = |label: &str, cells: &[Option<String>]| -> Vec<String> {
-            std::iter::once(label.to_owned()).chain(cells.iter().map(cell)).collect()
+            std::iter::once(label.to_owned()).chain(cells.iter().map(shown)).collect()
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
         html += &table(&with("", head), &rows);
@@ -95,10 +93,7 @@ fn sure(name: &str, answer: &Answer) -> Option<String> {
 
 /// Certified rates as bars, limits with their errors.
 fn rates(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
-    let range = |answer: &Answer| {
-        let (limit, width) = (answer.limit?.0, (1.645 * answer.limit_error?).exp());
-        Some((limit, limit / width, limit * width))
-    };
+    let range = |answer: &Answer| answer.limit_interval().map(|(limit, low, high)| (limit.0, low.0, high.0));
     let all = columns.iter().flat_map(|(_, a)| [a.certified_rate.map(|r| r.0), range(a).map(|(_, _, high)| high)]);
     let highest = all.flatten().fold(0.0, f64::max);
     if highest <= 0.0 {

@@ -3,6 +3,7 @@
 use super::chart::{Axis, Chart};
 use super::{BOX, CIRCLE, DASH, figure, legend, missing, paragraph, promise, unit};
 use crate::load::RequestRecord;
+use crate::report::bench::peaks::flight;
 use crate::report::data::{Probe, ReportData};
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
@@ -155,8 +156,9 @@ fn histogram(
 }
 
 fn in_flight(probe: &Probe<'_>, records: &[RequestRecord]) -> String {
-    let spans: Vec<(f64, f64)> = records.iter().filter_map(|r| Some((r.sent.0, r.last?.0))).collect();
-    let end = spans.iter().map(|(_, to)| *to).fold(0.0, f64::max);
+    let end = records.iter().map(|r| r.last.or(r.first).unwrap_or(r.sent).0).fold(0.0, f64::max);
+    let spans = records.iter().map(|r| flight(r, Seconds(end)));
+    let spans: Vec<(f64, f64)> = spans.map(|(from, to)| (from.0, to.0)).collect();
     let moments = (0..=MOMENTS).map(|i| end * i as f64 / MOMENTS as f64);
     let counts: Vec<(f64, f64)> =
         moments.map(|t| (t, spans.iter().filter(|(from, to)| *from <= t && t < *to).count() as f64)).collect();

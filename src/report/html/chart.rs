@@ -134,13 +134,15 @@ impl Chart {
     pub(super) fn mark(&mut self, (x, y): (f64, f64), aside: f64, shape: Shape, class: &str, says: &str) {
         let (x, y) = self.place(x, y);
         let path = match shape {
-            Shape::Circle => "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
-            Shape::Diamond => "m0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z",
-            Shape::Up => "m0 -5.5l5.5 9.5h-11z",
-            Shape::Down => "m0 5.5l5.5 -9.5h-11z",
+            Shape::Circle => super::CIRCLE,
+            Shape::Diamond => super::DIAMOND,
+            Shape::Up => super::UP,
+            Shape::Down => super::DOWN,
         };
+        // The same path, from here instead of from the corner.
+        let path = path.trim_start_matches('M');
         let (x, says) = (x + aside, escaped(says));
-        self.draw(format_args!("<path class=\"{class}\" d=\"M{x:.1} {y:.1}{path}\"><title>{says}</title></path>"));
+        self.draw(format_args!("<path class=\"{class}\" d=\"M{x:.1} {y:.1}m{path}\"><title>{says}</title></path>"));
     }
 
     /// An upright error bar.

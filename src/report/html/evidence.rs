@@ -3,7 +3,6 @@
 use super::{list, missing, promise, table};
 use crate::report::data::{Probe, ReportData, Trial};
 use crate::report::summary::percent;
-use crate::search::ALL_AT_ONCE;
 use crate::verdict::paired::Judge;
 use crate::verdict::{LimitResult, Outcome};
 
@@ -134,7 +133,7 @@ fn every(data: &ReportData<'_>) -> String {
         row
     };
     let rows: Vec<Vec<String>> = data.at_rates().map(row).collect();
-    let bursts = data.trials.iter().flat_map(|t| &t.probes).filter(|p| p.ask.rate == ALL_AT_ONCE).count();
+    let bursts = data.trials.iter().flat_map(|t| &t.probes).filter(|p| p.ask.is_burst()).count();
     if rows.is_empty() {
         return missing("None was measured.");
     }

@@ -34,8 +34,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
             Whose::Tuned => data.outcome.best.as_ref(),
             Whose::Other => None,
         }?;
-        let (limit, width) = (answer.limit?, (1.645 * answer.limit_error?).exp());
-        Some((limit, limit * (1.0 / width), limit * width))
+        answer.limit_interval()
     };
     let tried = data.brackets().into_iter().map(|(trial, bracket)| Tried { trial, bracket, limit: limit(trial) });
     let tried: Vec<Tried<'_, '_>> = tried.collect();

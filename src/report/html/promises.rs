@@ -45,12 +45,8 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         .collect();
     // The answer is drawn above the others.
     seen.sort_by_key(|(whose, ..)| *whose);
-    let certified = [("defaults", &data.outcome.baseline), ("tuned", &data.outcome.best)];
-    let certified: Vec<(&str, f64)> = certified
-        .into_iter()
-        .filter(|(name, _)| *name == "defaults" || !crate::report::summary::defaults_win(&data.outcome))
-        .filter_map(|(name, answer)| Some((name, answer.as_ref()?.certified_rate?.0)))
-        .collect();
+    let certified = crate::report::summary::columns(&data.outcome).into_iter();
+    let certified: Vec<(&str, f64)> = certified.filter_map(|(name, a)| Some((name, a.certified_rate?.0))).collect();
     let (name, scale) = unit(limit.at_most.0);
     let top = limit.at_most.0 * HIGHEST;
     let values = seen.iter().flat_map(|(.., l)| {

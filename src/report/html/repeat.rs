@@ -1,6 +1,7 @@
 //! (g) Everything to repeat it.
 
 use super::{escaped, missing, table};
+use crate::clock::Utc;
 use crate::report::data::ReportData;
 use crate::report::html::chart::number;
 use crate::report::shell_quoted;
@@ -9,9 +10,12 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(header) = data.header else { return missing("The journal has no header.") };
     let outcome = &data.outcome;
     let told = |value: Option<String>| value.filter(|v| !v.is_empty()).unwrap_or_else(|| "not told".to_owned());
-    let date = outcome.finished.and_then(|at| jiff::Timestamp::from_second(at as i64).ok());
+    let date = |at| {
+        let Utc { year, month, day, hour, minute, .. } = Utc::of(at);
+        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+    };
     let rows = [
-        ("finished", date.map_or_else(|| "not yet".to_owned(), |date| date.strftime("%Y-%m-%d %H:%M UTC").to_string())),
+        ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), date)),
         ("autotune", header.autotune.clone()),
         ("engine", told(outcome.engine_version.clone())),
         ("model", told(outcome.model.clone())),
@@ -47,7 +51,7 @@ pub(in crate::report) fn command(data: &ReportData<'_>) -> Option<String> {
     Some(format!(
         "autotune --space {space} --seed {} --budget {}s --strategy {} --precision {}%",
         header.seed,
-        plan.budget.gpu_time.as_secs_f64(),
+        data.budget?.0,
         plan.search.strategy.name(),
         number(plan.search.precision * 100.0),
     ))

@@ -33,8 +33,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     rows.push(vec!["all engine work".to_owned(), String::new(), Seconds(busy).to_string(), share(busy)]);
     let outcome = &data.outcome;
     let mut says = format!("Engine time as the budget counts it: {}", outcome.cost.engine_seconds);
-    if let Some(header) = data.header {
-        says += &format!(" of {}", Seconds::from(header.plan.budget.gpu_time));
+    if let Some(budget) = data.budget {
+        says += &format!(" of {budget}");
     }
     if let Some(elapsed) = outcome.elapsed {
         says += &format!("; the run took {elapsed} with {} at a time", engines(outcome.workers));

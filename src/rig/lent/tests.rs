@@ -15,7 +15,7 @@ use crate::settings::{Plan, parse};
 use crate::space::{Point, Value};
 use crate::twin::Profile;
 use crate::units::Rate;
-use crate::verdict::{Awaited, Window};
+use crate::verdict::{Slack, Window};
 use crate::workload::{Corpus, Material, Vocabulary};
 
 /// A launch with this number never comes to an end.
@@ -198,15 +198,7 @@ fn trial(number: u32) -> Trial {
 
 fn ask(rate: Rate) -> ProbeAsk {
     let window = Window { from: Seconds(0.1), to: Seconds(1.0 + 0.1) };
-    ProbeAsk {
-        rate,
-        window,
-        arrival_seed: u64::MAX,
-        content_seed: 3,
-        answer_time: Seconds(0.3),
-        slack: 1.5,
-        awaited: Awaited::All,
-    }
+    ProbeAsk { window, arrival_seed: u64::MAX, slack: Slack::Times(1.5), ..ProbeAsk::at(rate) }
 }
 
 async fn launch<R: Rig>(rig: &mut R, number: u32) -> Result<Ready, RigError> {

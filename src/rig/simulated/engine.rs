@@ -56,7 +56,12 @@ impl Traffic {
     pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
         let Some(source) = workload::sketched(plan, material, pace) else { return Self::worded(plan, material, pace) };
         let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
-        Self { sketched: true, shares: shares(plan), resends_words: false, ..Self::of(plan, source, shared) }
+        Self {
+            sketched: true,
+            shares: plan.connects_requests(),
+            resends_words: false,
+            ..Self::of(plan, source, shared)
+        }
     }
 
     /// The same with all its words.
@@ -127,10 +132,6 @@ impl Traffic {
 /// A number as one from 0 to 1.
 fn share(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn shares(plan: &WorkloadPlan) -> bool {
-    !matches!(&plan.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
 }
 
 /// Observes what a simulated engine serves; times are seconds from the start of the traffic.

@@ -125,7 +125,7 @@ impl SimulatedRig {
         })
     }
 
-    /// An engine that was launched with larger limits and has those of a point; its KV cache live_unsupported_reason.
+    /// An engine that was launched with larger limits and has those of a point; its KV cache stays.
     fn narrowed(&self, launched: &Engine, point: &Point) -> Result<Engine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;

@@ -32,8 +32,8 @@ fn follow(bayes: &mut Bayes, twin: &mut Known, engine: impl Fn(f64, f64) -> Opti
                 twin.running = Some(running.clone());
             }
             let seqs = query.point.get("max-num-seqs").and_then(crate::space::Value::number).unwrap();
-            let seen = observation(engine(seqs, query.traffic.rate().0), 0.02);
-            heard.push(Heard { traffic: query.traffic, seen });
+            let seen = observation(engine(seqs, query.rate.0), 0.02);
+            heard.push(Heard { rate: query.rate, seen });
             bayes.tell(&query, &Tell::Probed(heard.clone()));
             probes += 1;
             assert!(probes < 60, "never ends");
@@ -91,22 +91,22 @@ fn a_point_that_was_hoped_too_much_of_is_asked_for_less_before_its_like() {
         Ask::Probe(query) => query,
         Ask::Done => panic!("nothing is asked"),
     };
-    let baseline = Query { point: point(64), traffic: Traffic::Window(Rate(12.0)) };
+    let baseline = Query { point: point(64), rate: Rate(12.0) };
     let kept = [12.0, 15.5].map(|rate| (Rate(rate), engine(64.0, rate)));
-    let heard = |(rate, margin)| Heard { traffic: Traffic::Window(rate), seen: observation(margin, 0.02) };
+    let heard = |(rate, margin)| Heard { rate, seen: observation(margin, 0.02) };
     bayes.tell(&baseline, &Tell::Probed(kept.map(heard).to_vec()));
     bayes.open(&Point::default());
     let first = ask(&mut bayes);
-    assert!(first.point != point(64) && first.traffic.rate().0 > 20.0, "{first:?}");
-    let mut cut = vec![heard((first.traffic.rate(), None))];
+    assert!(first.point != point(64) && first.rate.0 > 20.0, "{first:?}");
+    let mut cut = vec![heard((first.rate, None))];
     bayes.tell(&first, &Tell::Probed(cut.clone()));
     let second = ask(&mut bayes);
-    let between = 15.84..first.traffic.rate().0 * 0.95;
-    assert!(second.point == first.point && between.contains(&second.traffic.rate().0), "{second:?}");
-    cut.push(heard((second.traffic.rate(), None)));
+    let between = 15.84..first.rate.0 * 0.95;
+    assert!(second.point == first.point && between.contains(&second.rate.0), "{second:?}");
+    cut.push(heard((second.rate, None)));
     bayes.tell(&second, &Tell::Probed(cut));
     let third = ask(&mut bayes);
-    assert!(third.point == first.point && third.traffic.rate() < second.traffic.rate(), "{third:?}");
+    assert!(third.point == first.point && third.rate < second.rate, "{third:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn an_engine_that_keeps_nothing_is_left_after_few_probes() {
 fn what_cannot_start_is_not_asked_again() {
     let mut bayes = bayes();
     let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
-    let first = Query { point: point(64), traffic: Traffic::Window(Rate(12.0)) };
+    let first = Query { point: point(64), rate: Rate(12.0) };
     bayes.tell(&first, &Tell::Failed(crate::engine::diagnosis::Consequence::MemoryBound));
     assert_eq!(bayes.ask(&mut twin, &[]), Ask::Done, "the baseline did not start");
     bayes.open(&Point::default());
@@ -164,13 +164,13 @@ fn a_point_that_would_not_be_certified_is_not_launched() {
 fn second_thoughts_about_the_running_engine_are_heard() {
     let mut bayes = bayes();
     let mut twin = Known::nothing();
-    let query = |rate| Query { point: point(64), traffic: Traffic::Window(Rate(rate)) };
-    let heard = |margin| vec![Heard { traffic: Traffic::Window(Rate(12.0)), seen: observation(Some(margin), 0.02) }];
+    let query = |rate| Query { point: point(64), rate: Rate(rate) };
+    let heard = |margin| vec![Heard { rate: Rate(12.0), seen: observation(Some(margin), 0.02) }];
     bayes.tell(&query(12.0), &Tell::Probed(heard(-0.3)));
     let Ask::Probe(before) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     bayes.retell(heard(0.3));
     let Ask::Probe(after) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
-    assert!(before.traffic.rate().0 > 12.0 && after.traffic.rate().0 < 12.0, "{before:?} {after:?}");
+    assert!(before.rate.0 > 12.0 && after.rate.0 < 12.0, "{before:?} {after:?}");
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
     let after = |measured: f64| {
         let mut bayes = bayes();
         let mut twin = Known::twin(|_, rate| 2.0 * (rate / 24.0).ln());
-        let traffic = Traffic::Window(Rate(12.0));
+        let rate = Rate(12.0);
         let mut seen = observation(Some(3.0), 0.02);
         seen.limits[0].measured = Some(measured);
-        let query = Query { point: point(64), traffic };
-        bayes.tell(&query, &Tell::Probed(vec![Heard { traffic, seen }]));
+        let query = Query { point: point(64), rate };
+        bayes.tell(&query, &Tell::Probed(vec![Heard { rate, seen }]));
         let Ask::Probe(next) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
-        next.traffic.rate().0
+        next.rate.0
     };
     let (by_hours, at_once) = (after(-0.3), after(3.0));
     assert!((11.0..11.5).contains(&by_hours), "the twin is believed one step below: {by_hours}");
@@ -195,8 +195,8 @@ fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
 fn asked_together(twin: &mut Known) -> (Bayes, Query, Ask) {
     let (mut bayes, mut heard) = (bayes(), Vec::new());
     while let Ask::Probe(query) = bayes.ask(twin, &[]) {
-        let seen = observation(engine(64.0, query.traffic.rate().0), 0.02);
-        heard.push(Heard { traffic: query.traffic, seen });
+        let seen = observation(engine(64.0, query.rate.0), 0.02);
+        heard.push(Heard { rate: query.rate, seen });
         bayes.tell(&query, &Tell::Probed(heard.clone()));
     }
     bayes.open(&Point::default());

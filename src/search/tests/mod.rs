@@ -116,13 +116,13 @@ fn answer(
         }
         *running = Some(query.point.clone());
     }
-    let rate = query.traffic.rate().0;
+    let rate = query.rate.0;
     if rate > engine.dies_above {
         *running = None;
         return Tell::Failed(Consequence::PointOnly);
     }
     if !engine.void {
-        heard.push(Heard { traffic: query.traffic, seen: engine.shows(&query.point, rate) });
+        heard.push(Heard { rate: query.rate, seen: engine.shows(&query.point, rate) });
     }
     Tell::Probed(heard.clone())
 }

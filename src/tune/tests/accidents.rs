@@ -218,7 +218,7 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     // A failure of the machine ends the run in the middle of a trial, as a signal does.
     let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
     let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
-    let trial_runner = TrialRunner::new(vec![rig], &plan, 1, &Silent, Some(memory.folder()), Journal::default());
+    let trial_runner = runner(vec![rig], &plan, 1, &memory, Journal::default());
     let mut session = Session::new(trial_runner, &plan, &Silent);
     assert!(session.run().await.is_err());
     session.trial_runner().interrupt().await.unwrap();
@@ -227,9 +227,8 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     let last: Vec<&Record> = journal.entries.iter().rev().take(2).map(|e| &e.record).collect();
     assert!(matches!(last[..], [Record::Interrupted, Record::Stopped { trial: 2, .. }]), "{last:?}");
 
-    let folder = Some(memory.folder());
-    let mut trial_runner =
-        TrialRunner::new(vec![Scripted::new(&plan, 1, Uneventful, memory)], &plan, 1, &Silent, folder, journal);
+    let rig = Scripted::new(&plan, 1, Uneventful, memory.clone());
+    let mut trial_runner = runner(vec![rig], &plan, 1, &memory, journal);
     trial_runner.resumed(Seconds(3600.0)).unwrap();
     let mut session = Session::new(trial_runner, &plan, &Silent);
     assert_eq!(session.run().await.unwrap(), undisturbed);

@@ -12,6 +12,7 @@ use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::*;
 use crate::journal::{Conclusion, Entry, Journal, Record, Status};
 use crate::progress::Silent;
+use crate::rig::Rig;
 use crate::settings::{Plan, StrategyKind, parse};
 use crate::twin::Profile;
 use crate::workload::Material;
@@ -32,6 +33,18 @@ struct Run {
     probes: u32,
 }
 
+/// A trial runner whose replays are short: what is tested is what a session decides, not how good its estimates are.
+fn runner<'a, R: Rig>(
+    rigs: Vec<R>,
+    plan: &'a Plan,
+    seed: u64,
+    memory: &Memory,
+    journal: Journal,
+) -> TrialRunner<'a, R> {
+    let trial_runner = TrialRunner::new(rigs, plan, seed, &Silent, Some(memory.folder()), journal);
+    trial_runner.with_sample_sizes(SampleSizes::SMALL)
+}
+
 /// Runs a session over a journal, on a rig to which that script happens.
 async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script) -> Run {
     run_again(plan, seed, entries, script, &Memory::default()).await
@@ -40,8 +53,7 @@ async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl 
 /// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     let rig = Scripted::new(plan, seed, script, memory.clone());
-    let folder = Some(memory.folder());
-    let trial_runner = TrialRunner::new(vec![rig], plan, seed, &Silent, folder, Journal { entries, whole_bytes: 0 });
+    let trial_runner = runner(vec![rig], plan, seed, memory, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(trial_runner, plan, &Silent);
     let answer = session.run().await;
     let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();

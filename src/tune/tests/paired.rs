@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::journal::Purpose;
-use crate::search::ALL_AT_ONCE;
 use crate::verdict::Verdict;
 
 /// A job of two candidates.
@@ -24,7 +23,7 @@ fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
         match &entry.record {
             Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
             Record::Fitted { fit, .. } => fits += usize::from(fit.residuals.probes.len() > 1),
-            Record::Probed { ask, verdict, .. } if ask.rate != ALL_AT_ONCE => {
+            Record::Probed { ask, verdict, .. } if !ask.is_burst() => {
                 verdicts.push((purpose, fits, &**verdict));
             }
             _ => {}
@@ -46,7 +45,7 @@ async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen
     for entry in &entries {
         match &entry.record {
             Record::Launching { purpose, .. } => certifies = purpose.certifies(),
-            Record::Probed { ask, .. } => taught += usize::from(!certifies || ask.rate == ALL_AT_ONCE),
+            Record::Probed { ask, .. } => taught += usize::from(!certifies || ask.is_burst()),
             Record::Fitted { fit, .. } => {
                 fits += 1;
                 assert!(
@@ -82,4 +81,16 @@ async fn a_session_with_a_twin_resumes_behind_every_record() {
     let whole = run_again(&plan, 2, Vec::new(), Uneventful, &memory).await;
     let answer = whole.answer.unwrap();
     resumes_behind_every_record(&plan, 2, &memory, (&answer, &whole.entries, whole.probes)).await;
+}
+
+#[tokio::test]
+async fn a_session_with_the_programs_own_replays_and_fits_certifies_what_its_model_keeps() {
+    let (plan, memory) = (two(), Memory::default());
+    let rig = Scripted::new(&plan, 2, Uneventful, memory.clone());
+    let trial_runner = TrialRunner::new(vec![rig], &plan, 2, &Silent, Some(memory.folder()), Journal::default());
+    let answer = Session::new(trial_runner, &plan, &Silent).run().await.unwrap();
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    let best = answer.best.unwrap();
+    let (certified, limit) = (best.certified_rate.unwrap(), best.limit.unwrap());
+    assert!((0.8..1.0).contains(&(certified.0 / limit.0)), "{certified} of {limit}");
 }

@@ -21,24 +21,63 @@ fn probes(entries: &[Entry]) -> Vec<(u32, Purpose, Rate, Outcome)> {
 }
 
 #[tokio::test]
-async fn every_verdict_leads_to_a_next_rate_and_no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
-    let plan = small();
+async fn each_verdict_decides_the_next_rate_of_its_point() {
     let mut seen = Vec::new();
     for seed in 1..=6 {
-        let (answer, entries, _) = run(&plan, seed, Vec::new()).await;
-        let certifying: Vec<_> = probes(&entries).into_iter().filter(|(_, p, ..)| *p == Purpose::Certify).collect();
-        let trial = certifying.last().map_or(0, |(trial, ..)| *trial);
-        let of_the_last = || certifying.iter().filter(|(t, ..)| *t == trial);
-        if answer.status == Status::Certified && answer.best != answer.baseline {
-            let certified = answer.best.unwrap().certified_rate.unwrap().0;
-            let driven = of_the_last().map(|(_, _, rate, _)| rate.0).fold(0.0, f64::max);
-            assert!(certified <= driven, "{certified} was never driven, but {driven}");
+        let (_, entries, _) = run(&small(), seed, Vec::new()).await;
+        let searched: Vec<_> = probes(&entries)
+            .into_iter()
+            .filter(|(_, p, ..)| matches!(p, Purpose::Baseline | Purpose::Search))
+            .collect();
+        for trial in searched.chunk_by(|a, b| a.0 == b.0) {
+            // What was kept and what was not, so far: the next rate lies between.
+            let (mut kept, mut broken) = (0.0, f64::INFINITY);
+            for (number, _, rate, outcome) in trial {
+                assert!(
+                    kept < rate.0 && rate.0 < broken,
+                    "trial {number}: {rate} after {kept} held and {broken} did not"
+                );
+                if *outcome == Outcome::Pass { kept = rate.0 } else { broken = rate.0 }
+            }
         }
-        seen.extend(probes(&entries).into_iter().map(|(.., outcome)| outcome));
     }
     for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unresolved] {
         assert!(seen.contains(&outcome), "{outcome:?} never came");
     }
+}
+
+#[tokio::test]
+async fn no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
+    let (mut certified, mut failures) = (0, 0);
+    for seed in 1..=6 {
+        let (answer, entries, _) = run(&small(), seed, Vec::new()).await;
+        for (purpose, placed) in [(Purpose::Certify, answer.best), (Purpose::CertifyBaseline, answer.baseline)] {
+            let Some((rate, placed)) = placed.and_then(|placed| Some((placed.certified_rate?, placed))) else {
+                continue;
+            };
+            let mut of_this = false;
+            let mut driven = Vec::new();
+            for entry in &entries {
+                match &entry.record {
+                    Record::Launching { purpose: p, point, .. } => of_this = *p == purpose && *point == placed.point,
+                    Record::Probed { ask, verdict, .. } if of_this && !ask.is_burst() => {
+                        driven.push((ask.rate, verdict))
+                    }
+                    _ => {}
+                }
+            }
+            if driven.is_empty() {
+                // The defaults are the best point: one proof is of both.
+                continue;
+            }
+            let (broken, whole): (Vec<_>, Vec<_>) = driven.iter().partition(|(_, v)| !v.complete || v.saturated);
+            let highest = whole.iter().map(|(rate, _)| rate.0).fold(0.0, f64::max);
+            assert!(rate.0 <= highest, "seed {seed}: {rate} certified, {highest} driven to the end");
+            assert!(broken.iter().all(|(failed, _)| rate.0 < failed.0), "seed {seed}: {rate} certified, {broken:?}");
+            (certified, failures) = (certified + 1, failures + broken.len());
+        }
+    }
+    assert!(certified > 4 && failures > 0, "{certified} rates certified, {failures} probes failed");
 }
 
 /// Our own client is late in the first probes of every trial.

@@ -17,8 +17,7 @@ async fn run_on(plan: &Plan, patiences: &[usize], entries: Vec<Entry>, memory: &
     };
     let rigs = patiences.iter().map(rig).collect();
     let journal = Journal { entries, whole_bytes: 0 };
-    let mut session =
-        Session::new(TrialRunner::new(rigs, plan, 3, &Silent, Some(memory.folder()), journal), plan, &Silent);
+    let mut session = Session::new(runner(rigs, plan, 3, memory, journal), plan, &Silent);
     let answer = session.run().await;
     let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();
     Run { answer, entries: session.trial_runner().journal().entries.clone(), probes }
@@ -66,10 +65,14 @@ async fn a_session_of_two_workers_resumed_after_any_record_gives_the_same_answer
 
 #[tokio::test]
 async fn winner_and_defaults_are_proved_at_the_same_time_whatever_the_strategy() {
-    let plan = small();
-    let Run { answer, entries, .. } = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
-    assert_eq!(answer.unwrap().status, Status::Certified);
-    let seen = together(&entries);
-    assert!(seen.contains(&vec![Purpose::Certify, Purpose::CertifyBaseline]), "{seen:?}");
-    assert!(seen.iter().all(|running| running.iter().filter(|p| **p == Purpose::Search).count() <= 1), "{seen:?}");
+    for plan in [small(), small_with_twin()] {
+        let strategy = plan.search.strategy;
+        let Run { answer, entries, .. } = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
+        assert_eq!(answer.unwrap().status, Status::Certified, "{strategy:?}");
+        let seen = together(&entries);
+        assert!(seen.contains(&vec![Purpose::Certify, Purpose::CertifyBaseline]), "{strategy:?}: {seen:?}");
+        // Only a search with a twin knows what to ask of a second engine while the first one answers.
+        let at_once = seen.iter().map(|running| running.iter().filter(|p| **p == Purpose::Search).count()).max();
+        assert!(at_once <= Some(if strategy == StrategyKind::Bisect { 1 } else { 2 }), "{strategy:?}: {seen:?}");
+    }
 }

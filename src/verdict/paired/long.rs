@@ -1,7 +1,8 @@
 //! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
 
-use super::pairs::jackknife;
+use crate::quantiles::rank;
 use crate::settings::Metric;
+use crate::spread::jackknife;
 use crate::twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, careful};
 use crate::units::Seconds;
 
@@ -22,8 +23,15 @@ pub struct LongRunReplay {
     apart: Option<[Vec<Latencies>; 2]>,
 }
 
-/// When a request was sent, and its latencies: to the first token, per token (none for a single one), to the last.
-type Latencies = (f64, f64, Option<f64>, f64);
+/// When a request was due, and its latencies; infinite where a token never came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Latencies {
+    due: f64,
+    ttft: f64,
+    /// None for an answer of one token.
+    tpot: Option<f64>,
+    e2e: f64,
+}
 
 /// By this factor the twin is slowed to see what a quantile makes of it.
 pub const SLOWER: f64 = 1.03;
@@ -53,8 +61,8 @@ impl LongRunReplay {
 
     /// From requests that somebody served, as they are and on an engine whose steps take [`SLOWER`] times as long: when each was due, its first
     /// and last token, and the tokens of its answer.
-    pub fn served(as_it_is: &[(f64, Answered, u32)], slower: &[(f64, Answered, u32)]) -> Self {
-        let all = |served: &[(f64, Answered, u32)]| latencies(served.iter().copied());
+    pub fn served(as_it_is: &[(Answered, u32)], slower: &[(Answered, u32)]) -> Self {
+        let all = |served: &[(Answered, u32)]| latencies(served.iter().copied());
         Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false, apart: None }
     }
 
@@ -72,9 +80,9 @@ impl LongRunReplay {
 
     fn latency(metric: Metric, l: &Latencies) -> Option<f64> {
         let latency = match metric {
-            Metric::Ttft => Some(l.1),
-            Metric::Tpot => l.2,
-            Metric::E2e => Some(l.3),
+            Metric::Ttft => Some(l.ttft),
+            Metric::Tpot => l.tpot,
+            Metric::E2e => Some(l.e2e),
             Metric::Itl => None,
         };
         latency.filter(|l| l.is_finite())
@@ -129,15 +137,15 @@ impl LongRunReplay {
                 found.map(|v| v.0.max(1e-9).ln())
             };
             let each: Vec<f64> = (0..BLOCKS).map(|b| without(Some(b))).collect::<Option<_>>()?;
-            Some((without(None)? + self.blocks_add(metric, q), jackknife(&each)))
+            Some((without(None)? + self.blocks_add(metric, q), jackknife(&each).unwrap_or(f64::INFINITY)))
         };
         of(few, &mut values).or_else(|| of(usize::MAX, &mut values))
     }
 
     /// How many requests had their tokens streamed at the same time, in all but this share of the time: the sizes that batches come to.
     pub fn batch(&self, q: f64) -> u32 {
-        let mut begins = sorted(self.latencies.iter().map(|l| l.0 + l.1)).peekable();
-        let mut ends = sorted(self.latencies.iter().map(|l| l.0 + l.3)).peekable();
+        let mut begins = sorted(self.latencies.iter().map(|l| l.due + l.ttft)).peekable();
+        let mut ends = sorted(self.latencies.iter().map(|l| l.due + l.e2e)).peekable();
         let (mut open, mut since, mut times) = (0_i32, 0.0, Vec::new());
         loop {
             let (at, change) = match (begins.peek(), ends.peek()) {
@@ -168,12 +176,12 @@ impl LongRunReplay {
         correction: f64,
         length: Seconds,
     ) -> Option<f64> {
-        let begin = self.latencies.first()?.0;
+        let begin = self.latencies.first()?.due;
         let allowed = limit.0 / (correction + self.blocks_add(metric, q)).exp();
         // By window: how many latencies there are, and how many are above what is allowed.
         let mut windows: Vec<(usize, usize)> = Vec::new();
         for l in &self.latencies {
-            let window = ((l.0 - begin) / length.0) as usize;
+            let window = ((l.due - begin) / length.0) as usize;
             windows.resize(windows.len().max(window + 1), (0, 0));
             if let Some(latency) = Self::latency(metric, l) {
                 windows[window].0 += 1;
@@ -188,12 +196,17 @@ impl LongRunReplay {
     }
 }
 
-fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item = (f64, Answered, u32)> {
-    sent.iter().zip(answers).map(|(s, a)| (a.at, *a, s.output))
+fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item = (Answered, u32)> {
+    sent.iter().zip(answers).map(|(s, a)| (*a, s.output))
 }
 
-fn latencies(served: impl ExactSizeIterator<Item = (f64, Answered, u32)>) -> Vec<Latencies> {
-    let of = |(due, a, output): (f64, Answered, u32)| (due, a.first - due, a.tpot(output), a.last - due);
+fn latencies(served: impl ExactSizeIterator<Item = (Answered, u32)>) -> Vec<Latencies> {
+    let of = |(a, output): (Answered, u32)| Latencies {
+        due: a.at,
+        ttft: a.first - a.at,
+        tpot: a.tpot(output),
+        e2e: a.last - a.at,
+    };
     let skipped = (served.len() as f64 * WARM_UP) as usize;
     served.skip(skipped).map(of).collect()
 }
@@ -207,8 +220,7 @@ fn sorted(times: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
 
 /// How many of so many values lie above their quantile.
 fn above_quantile(values: usize, q: f64) -> usize {
-    let rank = ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1));
-    values.saturating_sub(rank)
+    values.saturating_sub(rank(values, q))
 }
 
 #[cfg(test)]
@@ -218,7 +230,8 @@ mod tests {
     #[test]
     fn slow_requests_that_stand_close_together_have_a_quantile_too() {
         let wait = |i: u32| if (500..530).contains(&i) { 9.0 } else { 0.1 + f64::from(i % 7) * 0.01 };
-        let latencies = (0..1000).map(|i| (f64::from(i), wait(i), None, wait(i))).collect();
+        let latencies =
+            (0..1000).map(|i| Latencies { due: f64::from(i), ttft: wait(i), tpot: None, e2e: wait(i) }).collect();
         let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
         assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
@@ -228,7 +241,8 @@ mod tests {
     #[test]
     fn batches_are_as_large_as_answers_overlap() {
         // Ten requests a second, each streamed for two seconds: twenty at a time.
-        let latencies = (0..2000).map(|i| (f64::from(i) * 0.1, 0.05, None, 2.051)).collect();
+        let latencies =
+            (0..2000).map(|i| Latencies { due: f64::from(i) * 0.1, ttft: 0.05, tpot: None, e2e: 2.051 }).collect();
         let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
         assert!((20..=21).contains(&long.batch(0.99)), "{}", long.batch(0.99));
     }

@@ -16,12 +16,13 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::quantiles::quantile_of_sorted;
 use crate::settings::Limit;
+use crate::spread::{jackknife, squares};
 use crate::twin::Fit;
 use crate::units::Seconds;
 
 pub use long::{LongRunReplay, SLOWER};
 pub use pairs::Measured;
-use pairs::{Block, Pairs, jackknife, quantiles};
+use pairs::{Block, Pairs, quantiles};
 
 /// The twin must explain at least this share of the variance for its word to count.
 const EXPLAINED_ENOUGH: f64 = 0.5;
@@ -116,8 +117,9 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let [measured, replayed] = quantiles(&blocks, None, q)?;
     let (expected, long_error) = long.log_quantile(limit.metric, q)?;
     let without: Vec<[f64; 2]> = (0..blocks.len()).map(|b| quantiles(&blocks, Some(b), q)).collect::<Option<_>>()?;
-    let direct_error = jackknife(&without.iter().map(|w| w[0]).collect::<Vec<f64>>());
-    let left = jackknife(&without.iter().map(|w| w[0] - w[1]).collect::<Vec<f64>>());
+    let error =
+        |of: fn(&[f64; 2]) -> f64| jackknife(&without.iter().map(of).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
+    let (direct_error, left) = (error(|w| w[0]), error(|w| w[0] - w[1]));
     let explained = explained(&blocks, q);
     let shift = expected - replayed;
     let [_, replayed_slower] = quantiles(&slower.blocks(limit.metric), None, q)?;
@@ -171,14 +173,12 @@ fn between(blocks: &[Block], probes: usize, q: f64, by_speed: f64, fit: &Fit) ->
         quantiles(&own, None, q).map(|[measured, replayed]| measured - replayed)
     };
     let each: Vec<f64> = (0..probes).filter_map(own).collect();
-    let mean = each.iter().sum::<f64>() / each.len() as f64;
-    let squares: f64 = each.iter().map(|d| (d - mean).powi(2)).sum();
     let (of_speed, fit_freedom) = fit.run_to_run();
     let freedom = fit_freedom + each.len() as f64 - 1.0;
     if freedom < 1.0 {
         return (0.0, 0.0);
     }
-    let variance = (squares + (by_speed * of_speed).powi(2) * fit_freedom) / freedom;
+    let variance = (squares(&each) + (by_speed * of_speed).powi(2) * fit_freedom) / freedom;
     ((variance / probes as f64).sqrt(), freedom)
 }
 
@@ -187,10 +187,7 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
     let enough = blocks.iter().filter(|b| b.measured.len() >= LEAST_IN_A_BLOCK);
     let each: Vec<[f64; 2]> =
         enough.filter_map(|b| quantiles(std::slice::from_ref(b), None, q.min(OF_A_BLOCK))).collect();
-    let variance = |of: fn(&[f64; 2]) -> f64| {
-        let mean = each.iter().map(of).sum::<f64>() / each.len() as f64;
-        each.iter().map(|e| (of(e) - mean).powi(2)).sum::<f64>()
-    };
+    let variance = |of: fn(&[f64; 2]) -> f64| squares(&each.iter().map(of).collect::<Vec<f64>>());
     let measured = variance(|e| e[0]);
     if each.len() < 4 || measured <= 0.0 { 0.0 } else { (1.0 - variance(|e| e[0] - e[1]) / measured).clamp(0.0, 1.0) }
 }

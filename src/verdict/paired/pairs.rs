@@ -1,4 +1,4 @@
-//! What was measured beside what the twin replayed, in blocks of time, and the grouped jackknife over them.
+//! What was measured beside what the twin replayed, in blocks of time.
 
 use super::quantile::log_quantile;
 use crate::settings::Metric;
@@ -101,14 +101,4 @@ pub(super) fn quantiles(blocks: &[Block], without: Option<usize>, q: f64) -> Opt
         log_quantile(&all, q)
     };
     Some([of(|b| &b.measured)?, of(|b| &b.replayed)?])
-}
-
-/// The standard error of the grouped jackknife (Efron and Tibshirani 1993, section 11.5) from the values without each block.
-pub(super) fn jackknife(without: &[f64]) -> f64 {
-    let groups = without.len() as f64;
-    if without.len() < 2 {
-        return f64::INFINITY;
-    }
-    let mean = without.iter().sum::<f64>() / groups;
-    ((groups - 1.0) / groups * without.iter().map(|v| (v - mean).powi(2)).sum::<f64>()).sqrt()
 }

@@ -4,21 +4,23 @@
 //! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`stress`), and
 //! launches that are slower than this one (`launches`).
 
+mod proof;
+
+use self::proof::{Certifier, Curve, Proof};
+use super::context::Context;
 use super::cost::{Prices, certifying};
 use super::memory::survived;
-use super::proof::{Certifier, Curve, Proof};
-use super::session::{CONTENT, Session};
+use super::predictor::{Ceiling, LOWEST};
+use super::runner::{RunnerError, Step};
+use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
-use super::stress::LOWEST;
-use super::trial_runner::{RunnerError, Step};
-use super::worker::{Asking, TrialRequest};
+use super::trial::{Asking, TrialRequest};
 use crate::journal::{Gain, MeasuredAtRate, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Awaited, Certainty, Outcome, Verdict, Window};
-use crate::workload::mix;
+use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
@@ -30,8 +32,6 @@ const TRIES: u64 = 5;
 const WORTH: f64 = 0.5;
 /// By so many times that gain for defaults that lie below another point: nobody deploys their rate.
 const WORTH_OF_DEFAULTS: f64 = 4.0;
-/// The label of the seeds of fresh traffic.
-const FRESH: u64 = 3;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
@@ -110,9 +110,9 @@ fn rate_heard(asked: Rate, verdict: &Verdict) -> Rate {
     if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(verdict.offered.0)) }
 }
 
-impl<R: Rig> Session<'_, R> {
-    /// Certifies one point on the first worker, beside another that is already, where there is one; see [`Session::certify_each`].
-    pub(super) async fn certify(
+impl<R: Rig> Context<'_, R> {
+    /// Certifies one point on the first worker, beside another that is already, where there is one; see [`Context::certify_each`].
+    pub async fn certify(
         &mut self,
         purpose: Purpose,
         placed: PointResult,
@@ -130,7 +130,7 @@ impl<R: Rig> Session<'_, R> {
     /// precision asked for, or the budget ends but for so many certifications that come after. Beside a `rival`, whose limit is known with
     /// that error, it is also enough to be surely below it; for a baseline that is the best point beside it. What could not be proved is
     /// among what was left out.
-    pub(super) async fn certify_each(
+    pub async fn certify_each(
         &mut self,
         asked: &mut [(Purpose, PointResult)],
         rival: Option<(Rate, f64)>,
@@ -284,7 +284,7 @@ impl<R: Rig> Session<'_, R> {
 
     /// The gain by the limits that one twin sees of both, where what a twin endures bound one of them: each was bound by the twin of its own moment,
     /// and two of those differ by more than like engines do. Doubt goes against the gain. `seen` is what the search saw of both.
-    pub(super) fn gain_by_one_twin(
+    pub fn gain_by_one_twin(
         &mut self,
         baseline: &PointResult,
         best: &PointResult,
@@ -298,12 +298,13 @@ impl<R: Rig> Session<'_, R> {
         let (limit, best_limit) = (baseline.limit?, best.limit?);
         let costs = self.trial_runner.steps_in_hindsight()?;
         let highest = Rate(limit.0.max(best_limit.0));
-        let mut endured = |point: &Point| self.ceiling(point, &costs, highest).map_or(highest.0, |ceiling| ceiling.0);
-        let (low, high) = (endured(&baseline.point), endured(&best.point));
+        let mut endured = |point: &Point| match self.ceiling(point, &costs, highest) {
+            Ceiling::Above => Some(highest.0),
+            Ceiling::At(ceiling) => Some(ceiling.0),
+            Ceiling::BelowAll => None,
+        };
         // A twin that endures nothing compares nothing.
-        if low < highest.0 * LOWEST || high < highest.0 * LOWEST {
-            return None;
-        }
+        let (low, high) = (endured(&baseline.point)?, endured(&best.point)?);
         let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
         let limited = |placed: &PointResult, limit: f64| PointResult { limit: Some(Rate(limit)), ..placed.clone() };
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
@@ -314,8 +315,9 @@ impl<R: Rig> Session<'_, R> {
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.steps_in_hindsight();
-        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin)).filter(|c| *c > begin * LOWEST);
-        ceiling.map_or(begin, |ceiling| Rate(begin.0.min(ceiling.0 * ABOVE))).rounded()
+        let ceiling = costs.map(|costs| self.ceiling(&one.point, &costs, begin));
+        let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
+        Rate(begin.0.min(highest)).rounded()
     }
 
     /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
@@ -323,15 +325,23 @@ impl<R: Rig> Session<'_, R> {
     fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
         let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
         certifier.launched(launches);
-        certifier.bound(None);
+        certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
         // A window at a rate that cannot be certified would be wasted.
         let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
-        let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
-        certifier.bound(Some(ceiling));
-        self.detail(&format!(
-            "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
-        ));
+        let ceiling = self.ceiling(point, &costs, highest);
+        certifier.bound(ceiling);
+        let said = match ceiling {
+            Ceiling::Above => return,
+            Ceiling::At(ceiling) => format!(
+                "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
+            ),
+            Ceiling::BelowAll => format!(
+                "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
+                highest * LOWEST
+            ),
+        };
+        self.detail(&said);
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
@@ -343,10 +353,11 @@ impl<R: Rig> Session<'_, R> {
         Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate,
             window: Window { from: ramp, to: ramp + window(answer_time) },
-            arrival_seed: mix(seed, &[FRESH, attempt]),
-            content_seed: mix(seed, &[FRESH, CONTENT, u64::from(trial), u64::from(probe)]),
+            arrival_seed: SeedLabel::FreshTraffic.of(seed, &[attempt]),
+            content_seed: SeedLabel::FreshTraffic
+                .of(seed, &[SeedLabel::Content as u64, u64::from(trial), u64::from(probe)]),
             answer_time,
-            slack: 1.0,
+            slack: Slack::Times(1.0),
             awaited: Awaited::All,
         })
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::predictor::PredictionCache;
-use super::session_twin::{Engine, FitProbe, SessionTwin};
-use super::worker::{Launch, TrialRequest};
+use super::super::predictor::PredictionCache;
+use super::super::sample_sizes::SampleSizes;
+use super::super::session_twin::{FitProbe, SessionTwin, TwinEngine};
+use super::super::trial::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
 use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer, requests_of};
@@ -60,14 +61,14 @@ pub struct Folder {
 }
 
 /// What is recorded, and what was learnt from what the session has come to.
-pub(super) struct SessionLog<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) seed: u64,
-    pub(super) sink: &'a dyn Sink,
+pub struct SessionLog<'a> {
+    pub plan: &'a Plan,
+    pub seed: u64,
+    pub sink: &'a dyn Sink,
     folder: Option<Folder>,
     journal: Journal,
-    pub(super) session_twin: SessionTwin,
-    pub(super) outlook: PredictionCache,
+    pub session_twin: SessionTwin,
+    pub predictions: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
     words: Option<Vocabulary>,
     /// How many of its records the session has come to.
@@ -76,35 +77,35 @@ pub(super) struct SessionLog<'a> {
 }
 
 /// What the journal knows of a probe: what it showed and the time it took, or why there was nothing to see.
-pub(super) type Recorded = Result<(Verdict, Seconds), Failure>;
+pub type Recorded = Result<(Verdict, Seconds), Failure>;
 
 impl<'a> SessionLog<'a> {
-    pub(super) fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
-        let (session_twin, outlook) = (SessionTwin::default(), PredictionCache::default());
+    pub fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
+        let (session_twin, predictions) = (SessionTwin::new(SampleSizes::FULL), PredictionCache::default());
         let words = journal.entries.iter().find_map(|e| match &e.record {
             Record::Words(words) => Some((**words).clone()),
             _ => None,
         });
-        Self { plan, seed, sink, folder, journal, session_twin, outlook, words, replayed: 0, trials: 0 }
+        Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
-    pub(super) fn journal(&self) -> &Journal {
+    pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
     /// The records that the session has come to.
-    pub(super) fn passed(&self) -> &[Entry] {
+    pub fn passed(&self) -> &[Entry] {
         &self.journal.entries[..self.replayed]
     }
 
     /// Engine time of the records that the session has come to.
-    pub(super) fn spent(&self) -> Seconds {
+    pub fn spent(&self) -> Seconds {
         Cost::of(self.passed()).engine_seconds
     }
 
     /// Takes note of the words that an engine told: the first to tell some is believed, and a resumed session knows them before it has one.
-    pub(super) fn learn_words(&mut self, told: &Vocabulary) -> Result<(), RunnerError> {
+    pub fn learn_words(&mut self, told: &Vocabulary) -> Result<(), RunnerError> {
         if self.words.is_none() && *told != Vocabulary::default() {
             self.words = Some(told.clone());
             self.record(Record::Words(Box::new(told.clone())))?;
@@ -113,13 +114,13 @@ impl<'a> SessionLog<'a> {
     }
 
     /// What the traffic of a rig is made from, in the words that are known.
-    pub(super) fn material(&self, rig: &Material) -> Material {
+    pub fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
         Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
     }
 
     /// A launch with the number of the next trial.
-    pub(super) fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
+    pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
         self.trials += 1;
         let live = self.may_alter(&wanted);
         Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
@@ -127,18 +128,18 @@ impl<'a> SessionLog<'a> {
 
     /// Whether an engine for this may be one that alters its limits: what is going to be deployed is launched plainly, and so is everything
     /// once an engine was found unable to.
-    pub(super) fn may_alter(&self, wanted: &TrialRequest) -> bool {
+    pub fn may_alter(&self, wanted: &TrialRequest) -> bool {
         !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.cannot_change_live()
     }
 
     /// Whether some engine was found unable to alter its limits.
-    pub(super) fn cannot_change_live(&self) -> bool {
+    pub fn cannot_change_live(&self) -> bool {
         let unsupported = |entry: &Entry| matches!(&entry.record, Record::Ready { ready, .. } if ready.process.live_unsupported_reason.is_some());
         self.passed().iter().any(unsupported)
     }
 
     /// What the warm-up of the first launch showed, which was a whole one.
-    pub(super) fn warmed(&self) -> Option<Warmed> {
+    pub fn warmed(&self) -> Option<Warmed> {
         self.passed().iter().find_map(|entry| match &entry.record {
             Record::Ready { ready, .. } => Some(ready.warmed),
             _ => None,
@@ -151,7 +152,7 @@ impl<'a> SessionLog<'a> {
     }
 
     /// Records a step that the session has just taken.
-    pub(super) fn record(&mut self, record: Record) -> Result<(), RunnerError> {
+    pub fn record(&mut self, record: Record) -> Result<(), RunnerError> {
         self.append(record)?;
         // Whatever was recorded before is past once something new happens.
         self.replayed = self.journal.entries.len();
@@ -159,7 +160,7 @@ impl<'a> SessionLog<'a> {
     }
 
     /// Records what the session has yet to come to, behind all that stands before it.
-    pub(super) fn append(&mut self, record: Record) -> Result<(), RunnerError> {
+    pub fn append(&mut self, record: Record) -> Result<(), RunnerError> {
         let entry = match self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
             Some(writer) => writer.append(record)?,
             None => Entry { at: 0.0, record },
@@ -169,13 +170,13 @@ impl<'a> SessionLog<'a> {
     }
 
     /// Records a process that was just started, so that whoever comes next can end it; where nobody can, there is nothing to record.
-    pub(super) fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), RunnerError> {
+    pub fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), RunnerError> {
         let is_kept = self.folder.as_ref().is_some_and(|folder| folder.writer.is_some());
         if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
     }
 
     /// What the journal knows of an attempt.
-    pub(super) fn recorded_launch(
+    pub fn recorded_launch(
         &mut self,
         trial: u32,
         attempt: u32,
@@ -204,7 +205,7 @@ impl<'a> SessionLog<'a> {
     }
 
     /// The engine, the model and the GPU must be those that the journal began with.
-    pub(super) fn same_engine(&self, now: &Ready) -> Result<(), RunnerError> {
+    pub fn same_engine(&self, now: &Ready) -> Result<(), RunnerError> {
         let readies = || {
             self.journal.entries.iter().filter_map(|e| match &e.record {
                 Record::Ready { ready, .. } => Some(ready),
@@ -227,12 +228,12 @@ impl<'a> SessionLog<'a> {
     }
 
     /// What the journal knows of a probe, and of one that was measured what the twin can learn from it.
-    pub(super) fn recorded_probe(
+    pub fn recorded_probe(
         &mut self,
         trial: u32,
         probe: u32,
         ask: &ProbeAsk,
-        engine: Option<Engine>,
+        engine: Option<TwinEngine>,
     ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
         for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
@@ -256,20 +257,20 @@ impl<'a> SessionLog<'a> {
     }
 
     /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where no requests are.
-    fn kept_lesson(&self, place: usize, engine: Engine) -> Result<Option<FitProbe>, RunnerError> {
+    fn kept_lesson(&self, place: usize, engine: TwinEngine) -> Result<Option<FitProbe>, RunnerError> {
         let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
         let Record::Probed { ask, cache, telemetry, steps, requests, requests_sha256, .. } = &entry.record else {
             return Ok(None);
         };
         let path = folder.path.join(requests);
         match requests_of(&path, requests_sha256.as_deref()) {
-            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, (cache, telemetry)).with_steps(steps.clone()))),
+            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()))),
             Err(why) => Err(RunnerError::Kept { path, why }),
         }
     }
 
     /// The fit that was made behind a recorded probe, and what was then thought of the probes of its trial.
-    pub(super) fn recorded_fit(&mut self, trial: u32, probe: u32) -> Option<(Box<Fit>, BTreeMap<u32, Verdict>)> {
+    pub fn recorded_fit(&mut self, trial: u32, probe: u32) -> Option<(Box<Fit>, BTreeMap<u32, Verdict>)> {
         let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
             Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
                 Some((place, fit.clone(), verdicts.clone()))
@@ -282,7 +283,7 @@ impl<'a> SessionLog<'a> {
     }
 
     /// How often a trial was launched.
-    pub(super) fn attempts(&self, trial: u32) -> u32 {
+    pub fn attempts(&self, trial: u32) -> u32 {
         let attempts = self.journal.entries.iter().filter_map(|e| match e.record {
             Record::Launching { trial: t, attempt, .. } if t == trial => Some(attempt),
             _ => None,
@@ -291,12 +292,7 @@ impl<'a> SessionLog<'a> {
     }
 
     /// Keeps every request of a probe in a file of its own; returns its path below the output folder, and its digest.
-    pub(super) fn keep(
-        &self,
-        trial: u32,
-        probe: u32,
-        measured: &Measured,
-    ) -> Result<(String, Option<String>), RunnerError> {
+    pub fn keep(&self, trial: u32, probe: u32, measured: &Measured) -> Result<(String, Option<String>), RunnerError> {
         let Some(folder) = &self.folder else { return Ok((String::new(), None)) };
         let name = format!("requests/t{trial:03}-p{probe:02}.csv");
         let path = folder.path.join(&name);
@@ -324,8 +320,8 @@ mod tests {
 
     #[test]
     fn an_engine_that_did_not_tell_its_version_is_not_another_engine() {
-        let plan = crate::settings::parse("x.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
-        let journal = crate::journal::read(include_bytes!("../../tests/data/h200-turns/journal.jsonl")).unwrap();
+        let plan = crate::settings::parse("x.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+        let journal = crate::journal::read(include_bytes!("../../../tests/data/h200-turns/journal.jsonl")).unwrap();
         let ready = |entry: &Entry| match &entry.record {
             Record::Ready { ready, .. } => Some((**ready).clone()),
             _ => None,

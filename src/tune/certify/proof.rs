@@ -6,7 +6,8 @@
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-use super::launches::Launches;
+use super::super::predictor::Ceiling;
+use super::super::session_twin::Launches;
 use crate::journal::COMMON_ERROR;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
@@ -42,7 +43,7 @@ const DEEPEST: f64 = 0.7;
 const STRIDE: (f64, f64) = (0.75, 1.3);
 
 /// A promise's margin by the logarithm of the rate, ascending, as a twin expects it.
-pub(super) type Curve = Vec<(f64, f64)>;
+pub type Curve = Vec<(f64, f64)>;
 
 /// One promise in one probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +56,7 @@ struct Evidence {
 
 /// The evidence of one engine.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Certifier {
+pub struct Certifier {
     evidence: Vec<Vec<Evidence>>,
     /// By promise; empty where no twin tells.
     curves: Vec<Curve>,
@@ -70,20 +71,20 @@ pub(super) struct Certifier {
 
 /// What is proved so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Proof {
+pub struct Proof {
     /// The highest rate that is certified.
-    pub(super) rate: Rate,
+    pub rate: Rate,
     /// One-sided confidence that every promise holds there, and that the engine endures it.
-    pub(super) confidence: f64,
+    pub confidence: f64,
     /// The limit as best known.
-    pub(super) limit: Rate,
+    pub limit: Rate,
     /// The standard error of its logarithm.
-    pub(super) error: f64,
+    pub error: f64,
 }
 
 impl Certifier {
     /// Takes in a probe that was not void. `curves` are what a twin expects around its rate, by promise.
-    pub(super) fn hear(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
+    pub fn hear(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
         self.evidence.resize(verdict.limits.len(), Vec::new());
         self.curves = curves;
         let log_rate = rate.0.ln();
@@ -105,23 +106,27 @@ impl Certifier {
     }
 
     /// What is known of other launches.
-    pub(super) fn launched(&mut self, launches: Launches) {
+    pub fn launched(&mut self, launches: Launches) {
         self.launches = launches;
     }
 
     /// Whether another probe should be of another launch, since these differ.
-    pub(super) fn wants_launches(&self) -> bool {
+    pub fn wants_launches(&self) -> bool {
         self.launches.differ()
     }
 
     /// Whether some rate is certified no more, whatever was seen.
-    pub(super) fn is_bound(&self) -> bool {
+    pub fn is_bound(&self) -> bool {
         self.ceiling.is_some()
     }
 
     /// No rate above this one is certified, whatever was seen; none takes back what was said before.
-    pub(super) fn bound(&mut self, ceiling: Option<Rate>) {
-        self.ceiling = ceiling.map(|rate| rate.0.ln());
+    pub fn bound(&mut self, ceiling: Ceiling) {
+        self.ceiling = match ceiling {
+            Ceiling::Above => None,
+            Ceiling::At(rate) => Some(rate.0.ln()),
+            Ceiling::BelowAll => Some(f64::NEG_INFINITY),
+        };
     }
 
     /// One-sided confidence that every promise holds at that rate.
@@ -199,7 +204,7 @@ impl Certifier {
     }
 
     /// What is proved; none where no rate near those driven is certain.
-    pub(super) fn proof(&self) -> Option<Proof> {
+    pub fn proof(&self) -> Option<Proof> {
         let limit = self.highest(0.5)?;
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
@@ -211,7 +216,7 @@ impl Certifier {
     }
 
     /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
-    pub(super) fn precise(&self, precision: f64) -> bool {
+    pub fn precise(&self, precision: f64) -> bool {
         self.is_within(AS_NEAR * precision)
     }
 
@@ -223,7 +228,7 @@ impl Certifier {
     /// Whether another probe buys too little: the evidence is as close as asked for, or one more like those before is expected to raise the
     /// certified rate by less than the share `worth`. Where a margin is flat in the rate, or launches are the larger doubt, no number of
     /// probes comes to the precision, and each of them takes minutes.
-    pub(super) fn done(&self, precision: f64, worth: f64) -> bool {
+    pub fn done(&self, precision: f64, worth: f64) -> bool {
         self.is_within(NEARER * precision) || self.gain_of_another().is_some_and(|gain| gain < worth)
     }
 
@@ -244,12 +249,12 @@ impl Certifier {
     }
 
     /// Whether the limit surely lies below one that is known with that error.
-    pub(super) fn is_below(&self, limit: Rate, error: f64) -> bool {
+    pub fn is_below(&self, limit: Rate, error: f64) -> bool {
         self.proof().is_some_and(|p| (limit.0 / p.limit.0).ln() > Z_95 * error.hypot(p.error))
     }
 
     /// Where the next probe says most: between the limit as best known and what is certain, and below what failed.
-    pub(super) fn next(&self, last: Rate) -> Rate {
+    pub fn next(&self, last: Rate) -> Rate {
         let lowest_failure = self.failed.iter().copied().fold(f64::INFINITY, f64::min);
         let wanted = match (self.highest(0.5), self.highest(Certainty::CERTIFIED.0)) {
             (Some(limit), Some(safe)) => 0.5 * (limit + safe),
@@ -440,7 +445,7 @@ mod tests {
         let mut certifier = Certifier::default();
         certifier.hear(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
         let unbound = certifier.next(Rate(10.0));
-        certifier.bound(Some(Rate(10.4)));
+        certifier.bound(Ceiling::At(Rate(10.4)));
         assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.4, "{unbound}");
     }
 
@@ -449,14 +454,14 @@ mod tests {
         let mut certifier = Certifier::default();
         (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
-        certifier.bound(Some(Rate(9.01)));
+        certifier.bound(Ceiling::At(Rate(9.01)));
         let proof = certifier.proof().unwrap();
         assert_eq!(proof.rate, Rate(9.0));
         assert!((0.8..0.9).contains(&proof.confidence), "what it is worth is said: {}", proof.confidence);
         assert!((proof.limit.0 - 9.01).abs() < 0.01 && proof.error >= CEILING_SD && certifier.precise(0.03));
-        certifier.bound(Some(Rate(f64::MIN_POSITIVE)));
+        certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
-        certifier.bound(None);
+        certifier.bound(Ceiling::Above);
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
     }
 

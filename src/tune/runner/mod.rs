@@ -4,28 +4,32 @@
 //! engine is launched again only when a question comes that the journal cannot answer. Several workers answer in rounds: what they are
 //! asked together is learnt from when all have answered, in the order of the workers, so that a session decides the same whoever was faster.
 
+mod served_as_meant;
+mod session_log;
+mod worker;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use futures_util::future::{join_all, try_join_all};
 
+use self::session_log::SessionLog;
+pub use self::session_log::{Folder, RunnerError};
+use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
-use super::session_log::SessionLog;
-use super::session_twin::Hindsight;
-use super::worker::{Asking, Launch, ProbeResult, TrialRequest, Worker};
+use super::sample_sizes::SampleSizes;
+use super::session_twin::{Hindsight, SessionTwin, TrafficSource};
+use super::trial::{Asking, Launch, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Ready, Rig};
-use crate::search::ALL_AT_ONCE;
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::Seconds;
-use crate::verdict::{Certainty, NEVER_CUT, Outcome, Verdict};
-
-pub use super::session_log::{Folder, RunnerError};
+use crate::verdict::{Certainty, Outcome, Verdict};
 
 /// Rigs with a memory, numbered from 0: at least one, which does everything that one does alone.
 pub struct TrialRunner<'a, R> {
@@ -35,11 +39,11 @@ pub struct TrialRunner<'a, R> {
 }
 
 /// What one worker does in a round: launches where a point is given, then probes.
-pub(super) struct Step {
-    pub(super) worker: usize,
-    pub(super) launch: Option<TrialRequest>,
-    pub(super) asking: Asking,
-    pub(super) certainty: Certainty,
+pub struct Step {
+    pub worker: usize,
+    pub launch: Option<TrialRequest>,
+    pub asking: Asking,
+    pub certainty: Certainty,
 }
 
 impl<'a, R: Rig> TrialRunner<'a, R> {
@@ -54,6 +58,13 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     ) -> Self {
         let workers = rigs.into_iter().map(Worker::new).collect();
         Self { workers, session_log: SessionLog::new(plan, seed, sink, folder, journal), elapsed: Seconds(0.0) }
+    }
+
+    /// The same with replays of other sizes.
+    #[must_use]
+    pub fn with_sample_sizes(mut self, sample_sizes: SampleSizes) -> Self {
+        self.session_log.session_twin = SessionTwin::new(sample_sizes);
+        self
     }
 
     pub fn seed(&self) -> u64 {
@@ -86,23 +97,23 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     #[cfg(test)]
-    pub(super) fn rigs(&self) -> impl Iterator<Item = &R> {
+    pub(crate) fn rigs(&self) -> impl Iterator<Item = &R> {
         self.workers.iter().map(|worker| &worker.rig)
     }
 
     /// The point of a worker's trial, by its full name.
-    pub(super) fn point(&self, worker: usize) -> Option<&Point> {
+    pub(crate) fn point(&self, worker: usize) -> Option<&Point> {
         self.workers.get(worker)?.current.as_ref().map(|c| &c.known_as)
     }
 
     /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
-    pub(super) fn before(&self, worker: usize, wanted: &TrialRequest) -> Before {
+    pub(crate) fn before(&self, worker: usize, wanted: &TrialRequest) -> Before {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
         wanted.behind(current, self.session_log.may_alter(wanted))
     }
 
     /// The point of the first worker's trial by its full name: the engine has told what it chose for parameters that were left to it.
-    pub(super) fn known_as(&mut self, point: &Point) {
+    pub(crate) fn known_as(&mut self, point: &Point) {
         if let Some(current) = self.workers.first_mut().and_then(|worker| worker.current.as_mut()) {
             current.known_as = point.clone();
         }
@@ -121,12 +132,13 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     ///
     /// # Errors
     /// What ends a session.
-    pub(super) async fn launch_each(
+    pub(crate) async fn launch_each(
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
         let launch = |(worker, purpose, point)| {
-            (worker, Some(self.session_log.next_launch(TrialRequest { purpose, point, anew: false })), None)
+            let wanted = TrialRequest { purpose, point, anew: false };
+            Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
         };
         let asked = asked.into_iter().map(launch).collect();
         Ok(self.together(asked).await?.into_iter().filter_map(|answer| answer.ready).collect())
@@ -137,7 +149,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     ///
     /// # Errors
     /// What ends a session.
-    pub(super) async fn probe(
+    pub(crate) async fn probe(
         &mut self,
         worker: usize,
         asking: Asking,
@@ -151,10 +163,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     ///
     /// # Errors
     /// What ends a session.
-    pub(super) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
+    pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
         let asked = steps.into_iter().map(|Step { worker, launch, asking, certainty }| {
             let launch = launch.map(|wanted| self.session_log.next_launch(wanted));
-            (worker, launch, Some((asking, certainty)))
+            Assignment { worker, launch, probe: Some((asking, certainty)) }
         });
         let asked = asked.collect();
         let answers = self.together(asked).await?;
@@ -168,9 +180,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     async fn together(&mut self, asked: Vec<Assignment>) -> Result<Vec<WorkerReply>, RunnerError> {
         let busy: Vec<Seconds> = self.workers.iter().map(|worker| worker.busy).collect();
         let session_log = Mutex::new(&mut self.session_log);
-        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.0, asked)).collect();
+        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.worker, asked)).collect();
         let each = self.workers.iter_mut().enumerate().filter_map(|(at, worker)| Some((worker, asked.remove(&at)?)));
-        let each = each.map(async |(worker, (at, launch, probe))| {
+        let each = each.map(async |(worker, Assignment { worker: at, launch, probe })| {
             let mut answer = WorkerReply { worker: at, ready: None, probed: None };
             if let Some(launch) = &launch {
                 let ready = worker.launch(&session_log, launch).await?;
@@ -199,7 +211,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         if let Some(Ok(_)) = &answer.ready
             && let Some(current) = self.workers.get(answer.worker).and_then(|worker| worker.current.as_ref())
         {
-            self.session_log.outlook.learn(&current.point, current.engine);
+            self.session_log.predictions.learn(&current.point, current.engine);
         }
         match &answer.probed {
             Some(Ok(told)) if told.verdict.outcome != Outcome::Void => self.tell(answer.worker, told.clone()),
@@ -214,13 +226,13 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
         // Launches differ, and points that one process served do not.
         let (trial, probe, on) = (current.trial, told.probe, current.on);
-        if told.ask.rate != ALL_AT_ONCE {
+        if !told.ask.is_burst() {
             session_log.session_twin.hear(&told.verdict);
         }
         told.lesson.iter().for_each(|lesson| session_log.session_twin.note(lesson));
         let due = match &told.lesson {
             // What a burst shows is no evidence for a rate.
-            Some(lesson) if current.purpose.certifies() && told.ask.slack < NEVER_CUT => {
+            Some(lesson) if current.purpose.certifies() && !told.ask.is_burst() => {
                 session_log.session_twin.witness(worker, on, lesson, told.verdict.complete);
                 false
             }
@@ -246,14 +258,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Self { workers, session_log, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
         let material = session_log.material(rig.material());
+        let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
         let mut weighed = |told: &ProbeResult| {
-            let traffic = (&material, session_log.seed);
             let lesson = told.lesson.as_ref()?;
-            let verdict = told.verdict.clone();
-            Some((
-                told.probe,
-                session_log.session_twin.weigh(verdict, lesson, session_log.plan, traffic, Certainty::SEARCH),
-            ))
+            let verdict = session_log.session_twin.weigh(told.verdict.clone(), lesson, source, Certainty::SEARCH);
+            Some((told.probe, verdict))
         };
         current.told.iter().filter_map(&mut weighed).collect()
     }
@@ -268,24 +277,24 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
-    pub(super) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
+    pub(crate) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
         self.session_log.session_twin.in_hindsight(worker, current.is_some_and(|current| current.shared))
     }
 
     /// The steps of the engine by all that is known of it.
-    pub(super) fn steps_in_hindsight(&self) -> Option<StepCosts> {
+    pub(crate) fn steps_in_hindsight(&self) -> Option<StepCosts> {
         self.session_log.session_twin.steps_in_hindsight()
     }
 
     /// Other points are certified from here on.
-    pub(super) fn dismiss_witnesses(&mut self) {
+    pub(crate) fn dismiss_witnesses(&mut self) {
         self.session_log.session_twin.dismiss();
     }
 
     /// Fits the twin to all that was learnt, and judges the probes of the running trials again: before points are compared, and before it
     /// judges what is certified.
-    pub(super) fn fit_well(&mut self) {
+    pub(crate) fn fit_well(&mut self) {
         self.session_log.session_twin.fit_well();
         for worker in 0..self.workers.len() {
             let verdicts = self.second_thoughts(worker);
@@ -294,22 +303,22 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// The most requests that were seen streamed at the same time.
-    pub(super) fn largest_batch(&self) -> u32 {
+    pub(crate) fn largest_batch(&self) -> u32 {
         self.session_log.session_twin.largest()
     }
 
     /// What may be expected of points by a worker, with those prices.
-    pub(super) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {
+    pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {
         let Self { workers, session_log, .. } = self;
         let material = session_log.material(workers[0].rig.material());
         let alters = !session_log.cannot_change_live();
-        let SessionLog { plan, seed, session_twin, outlook, .. } = session_log;
+        let SessionLog { plan, seed, session_twin, predictions, .. } = session_log;
         let running = workers[worker].current.as_ref();
-        Predictor { plan, material, seed: *seed, session_twin, outlook, prices, running, alters, crowded }
+        Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, the latest word on it, and the time it took.
-    pub(super) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict, Seconds)> {
+    pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict, Seconds)> {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
         current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict, told.took))
     }
@@ -357,8 +366,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 }
 
-/// A worker, what it launches, and what it probes.
-type Assignment = (usize, Option<Launch>, Option<(Asking, Certainty)>);
+/// What one worker does in a round, with the number of the trial that it begins.
+struct Assignment {
+    worker: usize,
+    launch: Option<Launch>,
+    probe: Option<(Asking, Certainty)>,
+}
 
 struct WorkerReply {
     worker: usize,

@@ -10,7 +10,7 @@ const SAME: f64 = 0.02;
 const INTACT: f64 = 0.05;
 
 /// One sentence about the requests of a probe's window; none where it has no answers.
-pub(super) fn against_served(
+pub fn against_served(
     records: &[RequestRecord],
     ask: &ProbeAsk,
     cache: &CacheUse,
@@ -51,7 +51,7 @@ pub(super) fn against_served(
 mod tests {
     use super::*;
     use crate::units::{Rate, Seconds};
-    use crate::verdict::{Awaited, Window};
+    use crate::verdict::Window;
 
     fn said(tokens_in: u32, measured: f64, resent: Option<Resent>) -> Option<String> {
         let request = |id: u32| RequestRecord {
@@ -71,15 +71,8 @@ mod tests {
             why: None,
             gaps: Vec::new(),
         };
-        let ask = ProbeAsk {
-            rate: Rate(1.25),
-            window: Window { from: Seconds(2.0), to: Seconds(10.0) },
-            arrival_seed: 1,
-            content_seed: 1,
-            answer_time: Seconds(1.0),
-            slack: 1.0,
-            awaited: Awaited::All,
-        };
+        let window = Window { from: Seconds(2.0), to: Seconds(10.0) };
+        let ask = ProbeAsk { window, ..ProbeAsk::at(Rate(1.25)) };
         let cache = CacheUse { expected_share: Some(0.9), measured_share: Some(measured), ..CacheUse::default() };
         let records: Vec<RequestRecord> = (0..10).map(request).collect();
         against_served(&records, &ask, &cache, resent)

@@ -3,29 +3,23 @@
 //! Points that the twin cannot tell apart are replayed once: where the cap on sequences never held a request back, a larger one changes
 //! nothing, and where the KV cache never filled, neither does a larger cache.
 
+mod stress;
+
 use std::collections::HashMap;
 
-use super::cost::{Before, Prices};
-use super::long_run::think_time;
-use super::session_twin::{ENDLESS, Engine, SessionTwin, promises_waiting};
-use super::stress::{REQUESTS, StressResult, stress_replay};
-use super::worker::{Current, TrialRequest};
+pub use self::stress::{Ceiling, LOWEST, StressResult, stress_replay};
+use super::cost::{Before, Prices, search_window};
+use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
+use super::trial::{Current, TrialRequest};
 use crate::engine::MEMORY_KNOB;
 use crate::search::{Expectation, STEP};
-use crate::settings::{Limit, Metric, Plan, WorkloadKind};
+use crate::settings::{Limit, Metric, Plan};
 use crate::space::{Point, Value};
 use crate::twin::{Bounds, FastReplay, Pressure, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::verdict::QUEUE_GROWS;
 use crate::verdict::paired::LongRunReplay;
 use crate::workload::Material;
-
-/// Requests of a replay that maps a point: fewer than where a verdict hangs on them, since all points see the same requests and what these
-/// have in common, the process corrects.
-const MAPPED: usize = if cfg!(test) { 2_000 } else { 12_000 };
-
-/// Requests of a replay block by block, where prefixes are shared in a crowded KV cache. It takes a fifth of a second.
-const ENDURED: u32 = if cfg!(test) { 2_000 } else { 10_000 };
 
 /// A limit further from a first guess than so many steps is not looked for: they come to a factor of 40.
 const MOST_STEPS: i32 = 64;
@@ -35,9 +29,9 @@ const AMPLE: u64 = 4;
 
 /// What is remembered from question to question.
 #[derive(Default)]
-pub(super) struct PredictionCache {
+pub struct PredictionCache {
     /// What the engines of launched points say of themselves.
-    launched: Vec<(Point, Engine)>,
+    launched: Vec<(Point, TwinEngine)>,
     /// The number of the fit that the rest is of.
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
@@ -54,7 +48,7 @@ struct Endured {
 }
 
 impl Endured {
-    fn of(engine: &Engine) -> Self {
+    fn of(engine: &TwinEngine) -> Self {
         Self { bounds: engine.bounds(), reuses: engine.reuses(), between: (0.0, f64::INFINITY) }
     }
 
@@ -76,7 +70,7 @@ impl Endured {
 
 struct Replayed {
     bounds: Bounds,
-    strain: Pressure,
+    pressure: Pressure,
     margins: Vec<Option<f64>>,
 }
 
@@ -84,22 +78,22 @@ impl Replayed {
     /// Whether an engine with these bounds would have served the same requests in the same way.
     fn is_the_same(&self, bounds: Bounds) -> bool {
         let kv = |b: Bounds| b.kv_tokens.unwrap_or(u64::MAX);
-        let filled = self.strain.kv_full > 0 || self.strain.preemptions > 0;
+        let filled = self.pressure.kv_full > 0 || self.pressure.preemptions > 0;
         let same_seqs = self.bounds.max_num_seqs == bounds.max_num_seqs
-            || (self.strain.seqs_full == 0 && u64::from(bounds.max_num_seqs) >= self.strain.most_running);
+            || (self.pressure.seqs_full == 0 && u64::from(bounds.max_num_seqs) >= self.pressure.most_running);
         same_seqs && (kv(self.bounds) == kv(bounds) || (!filled && kv(bounds) >= kv(self.bounds)))
     }
 }
 
 impl PredictionCache {
     /// Takes note of an engine that serves.
-    pub(super) fn learn(&mut self, point: &Point, engine: Option<Engine>) {
+    pub fn learn(&mut self, point: &Point, engine: Option<TwinEngine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
     }
 
     /// The engine of a point: that of the launched point which is most like it, with its own values. What the KV cache of a point holds
     /// that was never launched is taken from there.
-    fn engine(&self, point: &Point) -> Option<Engine> {
+    fn engine(&self, point: &Point) -> Option<TwinEngine> {
         let differs = |other: &Point| {
             let same = |name: &String, value: &Value| other.get(name).is_some_and(|theirs| theirs.same(value));
             // Nothing changes the cache as much as the share of the memory.
@@ -111,32 +105,32 @@ impl PredictionCache {
 }
 
 /// The expectation of a moment.
-pub(super) struct Predictor<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) material: Material,
-    pub(super) seed: u64,
-    pub(super) session_twin: &'a mut SessionTwin,
-    pub(super) outlook: &'a mut PredictionCache,
-    pub(super) prices: Prices,
+pub struct Predictor<'a> {
+    pub plan: &'a Plan,
+    pub material: Material,
+    pub seed: u64,
+    pub session_twin: &'a mut SessionTwin,
+    pub predictions: &'a mut PredictionCache,
+    pub prices: Prices,
     /// The trial whose engine runs.
-    pub(super) running: Option<&'a Current>,
+    pub running: Option<&'a Current>,
     /// Whether no engine was found unable to alter its limits.
-    pub(super) alters: bool,
+    pub alters: bool,
     /// Whether some probe came near to filling the KV cache.
-    pub(super) crowded: bool,
+    pub crowded: bool,
 }
 
 impl Predictor<'_> {
     /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
     /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
-    pub(super) fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let engine = self.outlook.engine(point)?;
+    pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+        let engine = self.predictions.engine(point)?;
         self.reach_of(&engine, costs, rate)
     }
 
     /// Whether a point's engine does not endure the rate for want of a larger KV cache.
-    pub(super) fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
-        let engine = self.outlook.engine(point)?;
+    pub fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
+        let engine = self.predictions.engine(point)?;
         if self.reach_of(&engine, costs, rate)?.endures {
             return Some(false);
         }
@@ -145,7 +139,7 @@ impl Predictor<'_> {
 
     /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
     /// not know one of them, or expects none to hold at any useful rate.
-    pub(super) fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
+    pub fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let mut hold = |step: i32| self.keeps(point, from * STEP.powi(step));
         let mut step = 0;
         let up = hold(step)?;
@@ -158,30 +152,37 @@ impl Predictor<'_> {
         Some(from * STEP.powi(if up { step - 1 } else { step }))
     }
 
-    fn reach_of(&mut self, engine: &Engine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        if apart(self.plan) {
-            let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, REQUESTS as usize);
+    fn reach_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        if !self.plan.workload.connects_requests() {
+            // Sums know all that blocks know, until the KV cache is full.
+            let requests = self.session_twin.sample_sizes().stress as usize;
+            let outlines = self.session_twin.traffic(source, requests);
             let sent = engine.sent(outlines, rate, None, true);
-            let (long, strain) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.outlook.memory);
-            if strain.kv_full == 0 && strain.preemptions == 0 {
+            let (long, pressure) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory);
+            if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(StressResult { endures: beyond <= 0.0, running: strain.most_running as u32 });
+                return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
             }
         }
-        stress_replay(self.plan, (&self.material, self.seed), engine, costs, (rate, REQUESTS))
+        let requests = self.session_twin.sample_sizes().stress;
+        stress_replay(source, engine, costs, (rate, requests))
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
     fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
-        let engine = self.outlook.engine(point)?;
-        let at = self.outlook.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
-        let known = at.map_or(Endured::of(&engine), |at| self.outlook.endured.swap_remove(at));
+        let engine = self.predictions.engine(point)?;
+        let at =
+            self.predictions.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
+        let known = at.map_or(Endured::of(&engine), |at| self.predictions.endured.swap_remove(at));
+        let requests = self.session_twin.sample_sizes().stress_in_search;
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let (endures, known) = known.with(rate, || {
-            let served = stress_replay(self.plan, (&self.material, self.seed), &engine, &costs, (rate, ENDURED))?;
+            let served = stress_replay(source, &engine, &costs, (rate, requests))?;
             Some(served.endures)
         });
-        self.outlook.endured.push(known);
+        self.predictions.endured.push(known);
         endures
     }
 
@@ -204,34 +205,31 @@ fn rung(rate: Rate) -> i64 {
     (rate.0.ln() * 1e6).round() as i64
 }
 
-/// Whether requests neither follow from answers nor share a prefix: then sums know all that blocks know, until the KV cache is full.
-fn apart(plan: &Plan) -> bool {
-    matches!(&plan.workload.kind, WorkloadKind::Random(kind) if kind.shared_prefix_tokens == 0)
-}
-
 impl Predictor<'_> {
     /// What the twin makes of a point at a rate; none where there is no twin.
     fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
         let (costs, fits) = self.session_twin.known().map(|(costs, fits)| (*costs, fits))?;
-        if self.outlook.fits != fits {
-            self.outlook.fits = fits;
-            self.outlook.replayed.clear();
-            self.outlook.endured.clear();
+        if self.predictions.fits != fits {
+            self.predictions.fits = fits;
+            self.predictions.replayed.clear();
+            self.predictions.endured.clear();
         }
-        let engine = self.outlook.engine(point)?;
-        let PredictionCache { replayed, memory, .. } = self.outlook;
+        let engine = self.predictions.engine(point)?;
+        let PredictionCache { replayed, memory, .. } = self.predictions;
         let bounds = engine.bounds();
         let rung = rung(rate);
         let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
-        let outlines = self.session_twin.traffic(self.plan, &self.material, self.seed, MAPPED);
+        let requests = self.session_twin.sample_sizes().search;
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        let outlines = self.session_twin.traffic(source, requests);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
-        let (long, strain) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
+        let (long, pressure) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
-        let known = self.outlook.replayed.entry(key).or_default();
-        known.push(Replayed { bounds, strain, margins: margins.clone() });
+        let known = self.predictions.replayed.entry(key).or_default();
+        known.push(Replayed { bounds, pressure, margins: margins.clone() });
         Some(margins)
     }
 }
@@ -247,7 +245,7 @@ impl Expectation for Predictor<'_> {
         let higher = rate * STEP;
         let margins = self.replay(point, higher)?;
         let beyond = margins.into_iter().flatten().reduce(f64::max).map(|worst| worst - QUEUE_GROWS)?;
-        if beyond > 0.0 || !self.crowded || apart(self.plan) {
+        if beyond > 0.0 || !self.crowded || !self.plan.workload.connects_requests() {
             return Some(beyond);
         }
         // Sums do not know which shared prefixes a full cache loses.
@@ -262,7 +260,7 @@ impl Expectation for Predictor<'_> {
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
         let another = || TrialRequest::search(point).behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
-        self.prices.probe(super::session::window(self.plan, rate).to, before)
+        self.prices.probe(search_window(self.plan, rate).to, before)
     }
 }
 

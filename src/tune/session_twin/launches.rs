@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::spread::{mean, squares};
+
 /// Launches whose speeds differ by less than this, as a standard deviation of their logarithm, are as alike as the probes of one: what is left
 /// is what a twin gets wrong from point to point.
 const ALIKE: f64 = 0.03;
@@ -19,27 +21,23 @@ const FORESEEN: f64 = 1.0;
 
 /// How much slower than the launches that certify others may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Launches {
+pub struct Launches {
     /// By how much the logarithm of a step's duration is larger in a typical launch; never negative, since a slow launch has proved nothing
     /// of a faster one.
-    pub(super) slower: f64,
+    pub slower: f64,
     /// The standard error of that.
-    pub(super) error: f64,
+    pub error: f64,
     /// The degrees of freedom of that error.
-    pub(super) freedom: f64,
+    pub freedom: f64,
     /// How many launches it is of.
-    pub(super) count: f64,
+    pub count: f64,
 }
 
 impl Launches {
     /// By the trials of probes with the logarithm of their steps' duration over what the fit to all of them says, which of them
     /// certify, and whether others may have a part of the machine. Nothing where launches of a machine of one's own are alike, or where there
     /// is but one.
-    pub(super) fn of(
-        probes: impl IntoIterator<Item = (u32, f64)>,
-        certifies: impl Fn(u32) -> bool,
-        shared: bool,
-    ) -> Self {
+    pub fn of(probes: impl IntoIterator<Item = (u32, f64)>, certifies: impl Fn(u32) -> bool, shared: bool) -> Self {
         let mut by_trial: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for (trial, slower) in probes {
             by_trial.entry(trial).or_default().push(slower);
@@ -51,7 +49,7 @@ impl Launches {
             return Self::default();
         }
         let (count, typical) = (all.len() as f64, mean(&all));
-        let squares = all.iter().map(|slower| (slower - typical).powi(2)).sum::<f64>();
+        let squares = squares(&all);
         if !shared && squares < ALIKE.powi(2) * (count - 1.0) {
             return Self::default();
         }
@@ -63,19 +61,15 @@ impl Launches {
     }
 
     /// The same once another one is known that is like the others.
-    pub(super) fn with_another(self) -> Self {
+    pub fn with_another(self) -> Self {
         let count = self.count + 1.0;
         Self { error: self.error * (self.count / count).sqrt(), freedom: self.freedom + 1.0, count, ..self }
     }
 
     /// Whether they differ by more than the probes of one do.
-    pub(super) fn differ(&self) -> bool {
+    pub fn differ(&self) -> bool {
         self.error > 0.0
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]

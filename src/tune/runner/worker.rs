@@ -2,118 +2,32 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::cost::Before;
+use super::super::session_twin::{FitProbe, TrafficSource, TwinEngine};
+use super::super::trial::{Asking, Current, Launch, ProbeResult, TrialRequest};
 use super::served_as_meant;
 use super::session_log::{RunnerError, SessionLog};
-use super::session_twin::{Engine, FitProbe};
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::engine::live::serves;
-use crate::journal::{Purpose, Record};
+use crate::journal::Record;
 use crate::progress::Event;
-use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial, Warmed};
-use crate::search::ALL_AT_ONCE;
-use crate::space::Point;
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::units::Seconds;
-use crate::verdict::{Certainty, Course, Outcome, Verdict, judge};
+use crate::verdict::{Certainty, Course, Outcome, Slack, judge};
 
 /// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: where a hundred requests absorb one,
 /// the luck of arrivals alone makes four of them at the knee, and a probe that was cut is a bound and no value.
-const SLACK: f64 = 6.0;
+const SLACK: Slack = Slack::Times(6.0);
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;
 
-/// What a probe of a trial shall do, by the trial's number, the probe's number in it, and the time that one answer takes.
-pub(super) type Asking = Box<dyn Fn(u32, u32, Seconds) -> ProbeAsk>;
-
 /// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
-pub(super) type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
+pub type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
 /// A rig, and its trial.
-pub(super) struct Worker<R> {
-    pub(super) rig: R,
-    pub(super) current: Option<Current>,
+pub struct Worker<R> {
+    pub rig: R,
+    pub current: Option<Current>,
     /// Seconds that its engines took.
-    pub(super) busy: Seconds,
-}
-
-/// A trial that was launched.
-pub(super) struct Current {
-    pub(super) trial: u32,
-    pub(super) point: Point,
-    /// With what the engine chose for parameters that were left to it.
-    pub(super) known_as: Point,
-    pub(super) purpose: Purpose,
-    /// The trial whose launch started its process.
-    pub(super) on: u32,
-    /// What its process was launched with, where it takes smaller limits.
-    widest: Option<Point>,
-    /// Whether its engine runs; a trial that is answered from the journal has none.
-    live: bool,
-    probes: u32,
-    answer_time: Seconds,
-    /// As the twin sees it; none where it cannot.
-    pub(super) engine: Option<Engine>,
-    /// Whether others may have a part of its machine.
-    pub(super) shared: bool,
-    /// The probes that say something, with the latest word on them.
-    pub(super) told: Vec<ProbeResult>,
-}
-
-impl Current {
-    /// Whether its process serves what is wanted, without another launch.
-    pub(super) fn serves(&self, wanted: &TrialRequest) -> bool {
-        let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
-        !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
-    }
-
-    /// The same trial once more.
-    fn again(&self) -> TrialRequest {
-        TrialRequest { purpose: self.purpose, point: self.point.clone(), anew: false }
-    }
-}
-
-/// A probe with its verdict, and what the twin needs to judge it again.
-#[derive(Clone)]
-pub(super) struct ProbeResult {
-    pub(super) probe: u32,
-    pub(super) ask: ProbeAsk,
-    pub(super) verdict: Verdict,
-    pub(super) took: Seconds,
-    pub(super) lesson: Option<FitProbe>,
-}
-
-/// A trial that is wanted: what it is for, and where.
-#[derive(Clone, Debug)]
-pub(super) struct TrialRequest {
-    pub(super) purpose: Purpose,
-    pub(super) point: Point,
-    /// Whether a process that runs already will not do.
-    pub(super) anew: bool,
-}
-
-impl TrialRequest {
-    /// A point that the search wants to know.
-    pub(super) fn search(point: &Point) -> Self {
-        Self { purpose: Purpose::Search, point: point.clone(), anew: false }
-    }
-
-    /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process
-    /// may take other limits.
-    pub(super) fn behind(&self, current: Option<&Current>, may_alter: bool) -> Before {
-        let alters = may_alter && current.is_some_and(|current| current.serves(self));
-        if alters { Before::Altering } else { Before::Launching }
-    }
-}
-
-/// A trial that is to begin.
-#[derive(Clone, Debug)]
-pub(super) struct Launch {
-    pub(super) trial: u32,
-    pub(super) wanted: TrialRequest,
-    /// What the warm-up of an earlier launch showed.
-    pub(super) warmed: Option<Warmed>,
-    /// Whether its engine may be one that alters its limits.
-    pub(super) live: bool,
+    pub busy: Seconds,
 }
 
 fn look<'g, 's, 'a>(session_log: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut SessionLog<'a>> {
@@ -121,12 +35,12 @@ fn look<'g, 's, 'a>(session_log: &'g Shared<'s, 'a>) -> MutexGuard<'g, &'s mut S
 }
 
 impl<R: Rig> Worker<R> {
-    pub(super) fn new(rig: R) -> Self {
+    pub fn new(rig: R) -> Self {
         Self { rig, current: None, busy: Seconds(0.0) }
     }
 
     /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub(super) async fn launch(
+    pub async fn launch(
         &mut self,
         session_log: &Shared<'_, '_>,
         launch: &Launch,
@@ -149,7 +63,7 @@ impl<R: Rig> Worker<R> {
             };
             match answer {
                 Ok(ready) => {
-                    let engine = Engine::of(look(session_log).plan, point, &ready);
+                    let engine = TwinEngine::of(look(session_log).plan, point, &ready);
                     self.current = Some(Current {
                         trial: *trial,
                         point: point.clone(),
@@ -216,7 +130,7 @@ impl<R: Rig> Worker<R> {
 
     /// Probes the current trial. The inner result is the engine's; an engine that failed is launched and asked once more, unless
     /// its failure says that this would be in vain.
-    pub(super) async fn probe(
+    pub async fn probe(
         &mut self,
         session_log: &Shared<'_, '_>,
         ask: &Asking,
@@ -233,21 +147,22 @@ impl<R: Rig> Worker<R> {
             let asked = ask(trial, probe, idle);
             let recorded = {
                 let mut session_log = look(session_log);
-                let (plan, seed, material) =
-                    (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
-                let steady = engine.filter(|_| asked.rate != ALL_AT_ONCE).and_then(|engine| {
-                    session_log.session_twin.answer_time(&engine, plan, (&material, seed), asked.rate, idle)
-                });
+                let (plan, seed) = (session_log.plan, session_log.seed);
+                let material = session_log.material(self.rig.material());
+                let source = TrafficSource { plan, material: &material, seed };
+                let steady = engine
+                    .filter(|_| !asked.is_burst())
+                    .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.
-                let slack = if engine.is_some() && session_log.session_twin.has_a_say() { SLACK } else { 1.0 };
-                let ask = ProbeAsk { slack: asked.slack.max(slack), ..asked };
+                let paired = engine.is_some() && session_log.session_twin.has_a_say();
+                let ask = if paired && asked.slack < SLACK { ProbeAsk { slack: SLACK, ..asked } } else { asked };
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
             let answer = match recorded {
                 (ask, Some((Ok((verdict, took)), lesson))) => Ok(ProbeResult { probe, ask, verdict, took, lesson }),
                 (_, Some((Err(failure), _))) => Err(failure.diagnosis),
-                (ask, None) => self.measure(session_log, (trial, probe), ask, certainty).await?,
+                (ask, None) => self.measure(session_log, trial, probe, ask, certainty).await?,
             };
             match answer {
                 Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
@@ -266,7 +181,8 @@ impl<R: Rig> Worker<R> {
     async fn measure(
         &mut self,
         session_log: &Shared<'_, '_>,
-        (trial, probe): (u32, u32),
+        trial: u32,
+        probe: u32,
         ask: ProbeAsk,
         certainty: Certainty,
     ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
@@ -288,9 +204,8 @@ impl<R: Rig> Worker<R> {
                 }
             }
         }
-        let rate = ask.rate;
         let engine = self.current.as_ref().and_then(|c| c.engine);
-        look(session_log).sink.take(&Event::Probing { trial, rate, length: ask.window.to });
+        look(session_log).sink.take(&Event::Probing { trial, ask: &ask });
         let answer = self.rig.probe(&ask).await;
         let mut session_log = look(session_log);
         match answer {
@@ -300,11 +215,11 @@ impl<R: Rig> Worker<R> {
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &session_log.plan.slo, course, client, certainty);
                 let lesson =
-                    engine.map(|engine| FitProbe::of(engine, ask, records, (&measured.cache, &measured.telemetry)));
+                    engine.map(|engine| FitProbe::of(engine, ask, records, &measured.cache, &measured.telemetry));
                 if let Some(lesson) = &lesson {
-                    let (plan, seed, material) =
-                        (session_log.plan, session_log.seed, session_log.material(self.rig.material()));
-                    verdict = session_log.session_twin.weigh(verdict, lesson, plan, (&material, seed), certainty);
+                    let material = session_log.material(self.rig.material());
+                    let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
+                    verdict = session_log.session_twin.weigh(verdict, lesson, source, certainty);
                 }
                 let resent = lesson.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
@@ -323,8 +238,8 @@ impl<R: Rig> Worker<R> {
                     requests,
                     requests_sha256,
                 })?;
-                session_log.sink.take(&Event::Probed { trial, rate, verdict: &verdict });
-                if let Some(served) = served.filter(|_| ask.rate != ALL_AT_ONCE) {
+                session_log.sink.take(&Event::Probed { trial, ask: &ask, verdict: &verdict });
+                if let Some(served) = served.filter(|_| !ask.is_burst()) {
                     session_log.sink.take(&Event::Detail(&format!("trial {trial}: {served}")));
                     if let Some(likeness) = lesson.as_ref().and_then(|lesson| session_log.session_twin.likeness(lesson))
                     {
@@ -352,7 +267,7 @@ impl<R: Rig> Worker<R> {
     }
 
     /// Ends the current trial and stops its engine, if one runs.
-    pub(super) async fn stop(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
+    pub async fn stop(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         if let Some(current) = self.current.take()
             && current.live
         {
@@ -364,7 +279,7 @@ impl<R: Rig> Worker<R> {
     }
 
     /// Stops whatever runs, also in the middle of a launch or probe.
-    pub(super) async fn interrupt(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
+    pub async fn interrupt(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         let stopped = self.rig.stop().await;
         if let Some(current) = self.current.take() {
             let took = *stopped.as_ref().unwrap_or(&Seconds(0.0));

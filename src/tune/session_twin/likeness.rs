@@ -23,19 +23,19 @@ pub struct Likeness {
 
 impl Likeness {
     /// Of a probe and what its engine told, for a twin with those costs.
-    pub(super) fn of(probe: &Probe, told: &Telemetry, costs: &StepCosts) -> Self {
+    pub fn of(probe: &Probe, told: &Telemetry, costs: &StepCosts) -> Self {
         let bounds = probe.bounds();
-        let strain = FastReplay::default().run(costs, bounds, &probe.sent_by_conversation(), &mut Vec::new());
-        let held = bounds.kv_tokens.map(|kv| strain.most_held as f64 / kv.max(1) as f64);
+        let pressure = FastReplay::default().run(costs, bounds, &probe.sent_by_conversation(), &mut Vec::new());
+        let held = bounds.kv_tokens.map(|kv| pressure.most_held as f64 / kv.max(1) as f64);
         Self {
-            running: told.peak_running.map(|engine| (engine, strain.most_running as f64)),
+            running: told.peak_running.map(|engine| (engine, pressure.most_running as f64)),
             cache: told.peak_kv_usage.zip(held),
-            preemptions: told.preemptions.map(|engine| (engine, strain.preemptions as f64)),
+            preemptions: told.preemptions.map(|engine| (engine, pressure.preemptions as f64)),
         }
     }
 
     /// In what the twin is not like the engine, if it is not.
-    pub(super) fn lacks(&self) -> Option<String> {
+    pub fn lacks(&self) -> Option<String> {
         let running = self.running.filter(|(engine, twin)| {
             let apart = (engine - twin).abs();
             apart > RUNNING.0 * engine.max(*twin) && apart > RUNNING.1

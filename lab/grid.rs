@@ -1,6 +1,6 @@
 //! Every point of a space in the order of its file, the last parameter changing fastest.
 
-use super::{Point, Space, Value};
+use autotune::space::{Point, Space, Value};
 
 /// The admitted points, made as they are asked for.
 #[derive(Clone, Debug)]
@@ -16,14 +16,10 @@ impl Grid {
     pub fn new(space: &Space, held: &Point) -> Self {
         let values =
             |name: &str, all: &[Value]| held.get(name).map_or_else(|| all.to_vec(), |value| vec![value.clone()]);
-        let axes = space.parameters.iter().map(|p| (p.name.clone(), values(&p.name, &p.values)));
-        Self::of(space.clone(), axes.collect())
-    }
-
-    /// Over some of the space's values.
-    pub fn of(space: Space, axes: Vec<(String, Vec<Value>)>) -> Self {
+        let axes: Vec<(String, Vec<Value>)> =
+            space.parameters.iter().map(|p| (p.name.clone(), values(&p.name, &p.values))).collect();
         let size = axes.iter().fold(1_usize, |size, (_, values)| size.saturating_mul(values.len()));
-        Self { space, axes, next: 0, size }
+        Self { space: space.clone(), axes, next: 0, size }
     }
 
     /// How many points are still to come, those that a constraint forbids included.
@@ -53,26 +49,5 @@ impl Iterator for Grid {
             }
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::space::{Constraint, Parameter};
-
-    #[test]
-    fn the_last_parameter_changes_fastest_what_is_held_stays_and_what_is_forbidden_is_left_out() {
-        let ints = |values: &[i64]| values.iter().map(|v| Value::Int(*v)).collect::<Vec<_>>();
-        let parameter = |name: &str, values| Parameter { name: name.into(), values: ints(values), default: None };
-        let space = Space {
-            parameters: vec![parameter("c", &[7, 8]), parameter("b", &[1, 2]), parameter("a", &[1, 2, 3])],
-            constraints: vec![Constraint::parse("a >= b").unwrap()],
-        };
-        let held = Point::default().with("c", Value::Int(8));
-        let told: Vec<String> = Grid::new(&space, &held).map(|p| p.to_string()).collect();
-        let expected = ["1, b 1", "2, b 1", "3, b 1", "2, b 2", "3, b 2"].map(|ab| format!("a {ab}, c 8"));
-        assert_eq!(told, expected);
-        assert_eq!(Grid::new(&space, &held).left(), 6);
     }
 }

@@ -1,0 +1,100 @@
+//! Large batches: shows engines those that a long run of the workload comes to, and finds the rate from which on one does not recover.
+
+use super::context::Context;
+use super::predictor::{Ceiling, LOWEST};
+use super::runner::RunnerError;
+use super::session_twin::AS_MEASURED;
+use super::trial::Asking;
+use crate::rig::Rig;
+use crate::search::Strategy;
+use crate::space::Point;
+use crate::twin::StepCosts;
+use crate::units::Rate;
+use crate::verdict::{Awaited, Certainty};
+
+/// A rate is certified where the twin endures one that is so many times as high. Two parts: 10⁶ requests meet rarer bursts than those of a
+/// replay, which is worth 3 % of the rate (simulated engines with their true steps at and above limits by 10⁶ requests, `benches/search`:
+/// a replay breaks down from 1.03 to 1.06 times the limit on); and twins fitted to other probes of an engine differ by about 5 %. With 1.06,
+/// about one certified rate in thirty of that benchmark lay more than 3 % above its truth, with this one in fifty.
+const STRESS_FACTOR: f64 = 1.08;
+/// More requests at once are never sent to see what a large batch does.
+const MOST_AT_ONCE: u32 = 1024;
+/// Where a rate does not endure, lower ones are tried in such steps, down to [`LOWEST`] ...
+const LOWER: f64 = 0.9;
+/// ... and the highest that does is found to this factor.
+const FOUND: f64 = 1.01;
+
+impl<R: Rig> Context<'_, R> {
+    /// Shows the engine of the defaults, while it runs, a batch as large as hours of the workload would come to; whether that told something
+    /// new. A stair of the step time that lies there decides which points are worth a launch, and who proves the defaults need not be shown
+    /// it again.
+    pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
+        let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
+        let before = self.trial_runner.largest_batch();
+        if !self.stressed(point, estimate).await? {
+            self.note("the defaults do not survive the batches that hours of this traffic come to");
+            return Ok(false);
+        }
+        if self.trial_runner.largest_batch() <= before {
+            return Ok(false);
+        }
+        self.trial_runner.fit_well();
+        strategy.retell(self.heard(0));
+        Ok(true)
+    }
+
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    pub fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
+        let Some((rate, costs)) = estimate.zip(self.trial_runner.steps_in_hindsight()) else { return false };
+        self.predictor(0).lacks_cache(point, &costs, Rate(rate.0 * STRESS_FACTOR)).unwrap_or(false)
+    }
+
+    /// Shows the first worker's engine the [`Context::burst`] above that rate, if there is one to show; whether it survives.
+    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, RunnerError> {
+        let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
+        Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
+    }
+
+    /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
+    /// whether there is memory for them.
+    pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
+        let costs = self.trial_runner.steps_in_hindsight()?;
+        let reach = self.predictor(worker).reach(point, &costs, Rate(rate.0 * STRESS_FACTOR))?;
+        let count = reach.running.min(MOST_AT_ONCE);
+        if f64::from(count) <= f64::from(self.trial_runner.largest_batch()) * AS_MEASURED {
+            return None;
+        }
+        if !self.affords(self.prices().certify * 2.0, 0) {
+            self.left_out(format!("what {count} requests at once do to the engine: the budget ended"));
+            return None;
+        }
+        Some(self.at_once(count, Awaited::All))
+    }
+
+    /// The highest rate, of those up to this one, that stays clear of what the engine does not endure.
+    pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Ceiling {
+        self.try_ceiling(point, costs, rate).unwrap_or(Ceiling::Above)
+    }
+
+    /// The same; none where no replay tells.
+    fn try_ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
+        let mut predictor = self.predictor(0);
+        let mut endures =
+            |rate: f64| predictor.reach(point, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);
+        if endures(rate.0)? {
+            return Some(Ceiling::Above);
+        }
+        let (mut low, mut high) = (rate.0 * LOWER, rate.0);
+        while !endures(low)? {
+            (low, high) = (low * LOWER, low);
+            if low < rate.0 * LOWEST {
+                return Some(Ceiling::BelowAll);
+            }
+        }
+        while high / low > FOUND {
+            let middle = f64::sqrt(low * high);
+            if endures(middle)? { low = middle } else { high = middle }
+        }
+        Some(Ceiling::At(Rate(low)))
+    }
+}

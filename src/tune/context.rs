@@ -1,0 +1,195 @@
+//! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
+
+use super::cost::{Before, Prices, search_window};
+use super::predictor::Predictor;
+use super::runner::{RunnerError, Step, TrialRunner};
+use super::seeds::SeedLabel;
+use super::trial::{Asking, TrialRequest};
+use crate::engine::diagnosis::Diagnosis;
+use crate::journal::{Purpose, Record};
+use crate::progress::{Event, Sink};
+use crate::rig::{BURST_RATE, ProbeAsk, Rig};
+use crate::search::{Heard, Observation};
+use crate::settings::{Plan, StrategyKind};
+use crate::space::Point;
+use crate::units::{Rate, Seconds};
+use crate::verdict::{Awaited, Certainty, Slack, Verdict, Window};
+
+/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
+/// the engine then comes into a state in which it does.
+pub const NEVER_FULL: f64 = 0.6;
+
+/// What every step of a session works with.
+pub struct Context<'a, R> {
+    pub trial_runner: TrialRunner<'a, R>,
+    pub plan: &'a Plan,
+    pub sink: &'a dyn Sink,
+    pub seed: u64,
+    pub left_out: Vec<String>,
+    pub started: bool,
+    pub nearest: Option<(Rate, Verdict)>,
+    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
+    pub lacks_cache: bool,
+    /// Points whose certified rate is bound by what the twin endures.
+    pub bound: Vec<Point>,
+    /// The defaults, once they started.
+    pub defaults: Option<Point>,
+}
+
+impl<'a, R: Rig> Context<'a, R> {
+    pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
+        let seed = trial_runner.seed();
+        Self {
+            trial_runner,
+            plan,
+            sink,
+            seed,
+            left_out: Vec::new(),
+            started: false,
+            nearest: None,
+            lacks_cache: false,
+            bound: Vec::new(),
+            defaults: None,
+        }
+    }
+
+    /// Whether the search is one that asks the twin what points are worth: then it is shown large batches before that.
+    pub fn shows_batches(&self) -> bool {
+        self.plan.search.strategy == StrategyKind::Bayes && self.plan.with_twin()
+    }
+
+    /// The probes of a worker's engine that the strategy asked for.
+    pub fn heard(&self, worker: usize) -> Vec<Heard> {
+        let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
+            rate: ask.rate,
+            seen: Observation::of(verdict, took),
+        };
+        let own = |ask: &ProbeAsk| self.shows_batches() && ask.is_burst();
+        self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
+    }
+
+    /// Shows the engines of workers, at the same time, what is meant for each, where there is something; what became of it.
+    pub async fn show(
+        &mut self,
+        asked: Vec<(usize, Option<Asking>)>,
+    ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
+        let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
+        let step =
+            |(worker, asking)| Some(Step { worker, launch: None, asking: asking?, certainty: Certainty::SEARCH });
+        let steps = asked.into_iter().filter_map(step).collect();
+        let mut answers = self.trial_runner.round(steps).await?.into_iter();
+        Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())
+    }
+
+    /// What the strategy may ask about a worker's engine, from what was learnt so far.
+    pub fn predictor(&mut self, worker: usize) -> Predictor<'_> {
+        let (prices, crowded) = (self.prices(), self.is_crowded());
+        self.trial_runner.predictor(worker, prices, crowded)
+    }
+
+    /// A probe of the search: common arrivals for every point, fresh prompts in every probe.
+    pub fn at_rate(&self, rate: Rate) -> Asking {
+        self.asking(rate, search_window(self.plan, rate), Slack::Times(1.0), Awaited::All)
+    }
+
+    /// So many requests at once, and what of their answers is awaited.
+    pub fn at_once(&self, count: u32, awaited: Awaited) -> Asking {
+        let window = Window { from: Seconds(0.0), to: Seconds(f64::from(count) / BURST_RATE.0) };
+        self.asking(BURST_RATE, window, Slack::Unbounded, awaited)
+    }
+
+    fn asking(&self, rate: Rate, window: Window, slack: Slack, awaited: Awaited) -> Asking {
+        let seed = self.seed;
+        Box::new(move |trial, probe, answer_time| ProbeAsk {
+            rate,
+            window,
+            arrival_seed: SeedLabel::Arrivals.of(seed, &[]),
+            content_seed: SeedLabel::Content.of(seed, &[u64::from(trial), u64::from(probe)]),
+            answer_time,
+            slack,
+            awaited,
+        })
+    }
+
+    pub fn ramp(&self) -> Seconds {
+        self.plan.probe.ramp.into()
+    }
+
+    pub fn budget(&self) -> Seconds {
+        self.plan.budget.gpu_time.into()
+    }
+
+    pub fn prices(&self) -> Prices {
+        Prices::new(self.plan, self.trial_runner.passed())
+    }
+
+    /// Whether a step fits before the budget ends, with `certifications` still to come.
+    pub fn affords(&self, price: Seconds, certifications: u32) -> bool {
+        let prices = self.prices();
+        // The last is that of the best point, which is always launched.
+        let saved = if certifications > 1 && self.serves_defaults() { prices.launch } else { Seconds(0.0) };
+        let reserve = prices.certification() * f64::from(certifications) - saved;
+        self.trial_runner.spent().0 + price.0 + reserve.0 <= self.budget().0
+    }
+
+    /// Whether the first worker's engine can be that of the defaults without a launch.
+    pub fn serves_defaults(&self) -> bool {
+        let wanted =
+            |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
+        self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
+    }
+
+    /// Says what was spent, and how much is wanted for what is left to do.
+    pub fn standing(&self, wanted: Seconds) {
+        let spent = self.trial_runner.spent();
+        let left = Seconds(wanted.0.min((self.budget() - spent).0).max(0.0));
+        self.sink.take(&Event::Standing { spent, left, budget: self.budget() });
+    }
+
+    pub fn note(&self, text: &str) {
+        self.sink.take(&Event::Note(text));
+    }
+
+    pub fn detail(&self, text: &str) {
+        self.sink.take(&Event::Detail(text));
+    }
+
+    /// That the budget ended, and which one would have held this price with `certifications` behind it; a tenth more for what nobody foresees.
+    pub fn budget_ended(&self, price: Seconds, certifications: u32) -> String {
+        let reserve = self.prices().certification() * f64::from(certifications);
+        let enough = f64::max((self.trial_runner.spent() + price + reserve).0 * 1.1, self.budget().0);
+        let time =
+            if enough < 100.0 { format!("{:.0}s", enough.ceil()) } else { format!("{:.0}m", (enough / 60.0).ceil()) };
+        format!("the budget ended; --budget {time} is expected to be enough")
+    }
+
+    pub fn left_out(&mut self, what: String) {
+        self.note(&format!("left out: {what}"));
+        self.left_out.push(what);
+    }
+
+    /// Remembers the probe at the lowest rate: where nothing is found, it says how near it was.
+    pub fn look_at(&mut self, rate: Rate, verdict: Verdict) {
+        if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
+            self.nearest = Some((rate, verdict));
+        }
+    }
+
+    /// Whether some traffic came near to filling the KV cache, or would over hours, or nobody tells.
+    pub fn is_crowded(&self) -> bool {
+        self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
+    }
+
+    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
+    /// sequences lost their blocks.
+    pub fn fullest(&self) -> Option<f64> {
+        let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
+            // What everything at once fills, no traffic does.
+            Record::Probed { ask, .. } if ask.is_burst() => None,
+            Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
+            _ => None,
+        });
+        let each = probed.map(|(usage, preempted)| usage.filter(|_| preempted.is_none_or(|p| p == 0.0)));
+        each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+    }
+}

@@ -1,0 +1,175 @@
+//! Endurance: whether an engine keeps out of a state that it does not leave again.
+//!
+//! Near a full KV cache, or below a stair of the step time, an engine serves well for hours, until a burst fills its batch: then steps
+//! take longer, sequences lose their blocks, prefixes are forgotten, and the same arrivals that went well before keep it there. No probe
+//! of minutes shows that, and no mean. So the twin serves very many requests block by block, with the prefixes that they
+//! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
+
+use super::super::seeds::SeedLabel;
+use super::super::session_twin::{ENDLESS, Flight, Flights, TrafficSource, TwinEngine, promises_waiting};
+use crate::rig::ServeObserver;
+use crate::settings::{Metric, Plan};
+use crate::twin::StepCosts;
+use crate::units::Rate;
+use crate::verdict::QUEUE_GROWS;
+use crate::workload::Planned;
+
+/// The share of them at the start that says nothing: the engine was empty.
+const WARMING: f64 = 0.02;
+
+/// From which rate on bursts come from which an engine does not recover, as a stress replay has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ceiling {
+    /// From none up to the rate that was asked about, or nobody can tell.
+    Above,
+    /// Above this one.
+    At(Rate),
+    /// Already from [`LOWEST`] of the rate that was asked about.
+    BelowAll,
+}
+
+/// A ceiling is looked for down to this share of a rate.
+pub const LOWEST: f64 = 0.3;
+
+/// What very many requests made of an engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StressResult {
+    /// Whether no promise was broken by far.
+    pub endures: bool,
+    /// The most sequences that ran at once.
+    pub running: u32,
+}
+
+/// Serves so many requests of the plan's workload at that rate, by an engine whose steps take as long as that.
+pub fn stress_replay(
+    source: TrafficSource,
+    engine: &TwinEngine,
+    costs: &StepCosts,
+    (rate, requests): (Rate, u32),
+) -> Option<StressResult> {
+    let engine = engine.in_blocks(costs, source.material.resent)?;
+    let mut breaches = CollapseCounter::of(source.plan, requests);
+    let seed = SeedLabel::StressReplay.of(source.seed, &[]);
+    let telemetry = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
+    let running = telemetry.peak_running.unwrap_or(0.0) as u32;
+    Some(StressResult { endures: !breaches.by_far(breaches.counted), running })
+}
+
+/// A promise with the latency that breaks it by far, the share of requests that may have such, and how many have.
+struct Breach {
+    metric: Metric,
+    beyond: f64,
+    share: f64,
+    found: f64,
+}
+
+/// Counts the latencies that are far beyond their limits.
+struct CollapseCounter {
+    promises: Vec<Breach>,
+    requests: u32,
+    counted: f64,
+    flights: Flights,
+}
+
+impl CollapseCounter {
+    fn of(plan: &Plan, requests: u32) -> Self {
+        let breach = |metric, quantile: f64, beyond| Breach { metric, beyond, share: 1.0 - quantile, found: 0.0 };
+        let mut promises: Vec<Breach> =
+            plan.slo.iter().map(|l| breach(l.metric, l.quantile, l.at_most.0 * QUEUE_GROWS.exp())).collect();
+        if !promises_waiting(plan) {
+            promises.push(breach(Metric::Ttft, ENDLESS.0, ENDLESS.1));
+        }
+        Self { promises, requests, counted: 0.0, flights: Flights::default() }
+    }
+
+    /// Whether a promise is broken by far when so many requests count.
+    fn by_far(&self, among: f64) -> bool {
+        self.promises.iter().any(|p| p.found > p.share * among)
+    }
+
+    fn count(&mut self, id: u32, (answer, output): Flight) {
+        if f64::from(id) < WARMING * f64::from(self.requests) {
+            return;
+        }
+        self.counted += 1.0;
+        for promise in &mut self.promises {
+            let latency = match promise.metric {
+                Metric::Ttft => Some(answer.first - answer.at),
+                Metric::E2e => Some(answer.last - answer.at),
+                Metric::Tpot => answer.tpot(output),
+                Metric::Itl => None,
+            };
+            promise.found += f64::from(u8::from(latency.is_some_and(|latency| latency > promise.beyond)));
+        }
+    }
+}
+
+impl ServeObserver for CollapseCounter {
+    const EVERY_TOKEN: bool = false;
+
+    fn sent(&mut self, planned: &Planned, tokens: u32) {
+        self.flights.sent(planned, tokens);
+    }
+
+    fn refused(&mut self, _id: u32, _now: f64) {}
+
+    fn token(&mut self, id: u32, first: f64, later: f64) {
+        self.flights.token(id, first, later);
+    }
+
+    fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
+        let flight = self.flights.0[id as usize];
+        self.count(id, flight);
+        flight.1
+    }
+
+    fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
+        if self.by_far(f64::from(self.requests)) { Err(false) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::effective::Effective;
+    use crate::rig::{EngineProcess, Ready, Warmed};
+    use crate::settings::parse;
+    use crate::space::Value;
+    use crate::twin::Profile;
+    use crate::units::Seconds;
+    use crate::workload::Material;
+
+    /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
+    fn reach(kv_tokens: u64, rate: f64) -> StressResult {
+        let plan = parse("quickstart.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+        let mut effective = Effective { kv_cache_tokens: Some(kv_tokens), ..Effective::default() };
+        let limits = [("max-num-seqs", 64), ("max-num-batched-tokens", 2048)];
+        effective.values.extend(limits.map(|(name, value)| (name.to_owned(), Value::Int(value))));
+        let ready = Ready {
+            took: Seconds(1.0),
+            effective,
+            model: String::new(),
+            gpus: Vec::new(),
+            shared: false,
+            warm_up: None,
+            warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
+            host_memory: None,
+            process: EngineProcess::default(),
+            node: None,
+        };
+        let material = Material::default();
+        let source = TrafficSource { plan: &plan, material: &material, seed: 7 };
+        let engine = TwinEngine::of(&plan, &plan.space.baseline(), &ready).unwrap();
+        stress_replay(source, &engine, &Profile::quickstart().costs, (Rate(rate), 2_000)).unwrap()
+    }
+
+    #[test]
+    fn a_small_cache_endures_less_and_a_low_rate_is_endured_by_any() {
+        let (calm, busy) = (reach(100_000, 10.0), reach(100_000, 40.0));
+        assert!(calm.endures && busy.running > calm.running, "{calm:?} {busy:?}");
+        assert!(reach(1_600, 10.0).endures);
+        assert!(!reach(100_000, 400.0).endures, "no engine answers so many");
+        let lasts = |kv: u64| (1..40).map(|i| f64::from(i) * 4.0).find(|rate| !reach(kv, *rate).endures);
+        assert!(lasts(1_600) < lasts(100_000), "{:?} {:?}", lasts(1_600), lasts(100_000));
+    }
+}
