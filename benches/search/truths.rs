@@ -129,23 +129,30 @@ impl Truths {
 
     /// A fine limit for the points that count and have none.
     fn refine(&mut self, surface: &str, job: Job<'_>, grid: &[Point], asked: &[Point]) {
-        let best = self.best(surface).map_or(f64::INFINITY, |(_, rate)| rate);
-        let known = &self.0[surface].points;
-        let rough = grid.iter().filter_map(|point| Some((point.clone(), known[&point.to_string()]?)));
-        let mut rough: Vec<(Point, Capacity)> =
-            rough.filter(|(_, coarse)| coarse.rate.0 > 0.0 && coarse.requests < SLOW_FINE).collect();
-        if rough.is_empty() {
-            return;
-        }
         let traffic = LongRunTraffic::new(job, FINE).unwrap();
         let short = mean_output_tokens(&job.plan.workload, job.material) < SHORT_ANSWER;
         let near = if short { NEAR } else { SLOW_NEAR };
-        rough.retain(|(point, coarse)| {
-            let share = coarse.rate.0 / best;
-            let fast = || traffic.long(point).is_some_and(|long| long.is_fast(coarse.rate));
-            let is_asked = asked.iter().any(|other| other.to_string() == point.to_string());
-            share >= near || is_asked || (share >= NEAR && fast())
-        });
+        loop {
+            // Fine limits are often lower: then others are near the best.
+            let best = self.best(surface).map_or(f64::INFINITY, |(_, rate)| rate);
+            let known = &self.0[surface].points;
+            let rough = grid.iter().filter_map(|point| Some((point.clone(), known[&point.to_string()]?)));
+            let is_near = |(point, coarse): &(Point, Capacity)| {
+                let share = coarse.rate.0 / best;
+                let fast = || traffic.long(point).is_some_and(|long| long.is_fast(coarse.rate));
+                let is_asked = asked.iter().any(|other| other.to_string() == point.to_string());
+                share >= near || is_asked || (share >= NEAR && fast())
+            };
+            let rough: Vec<(Point, Capacity)> =
+                rough.filter(|(_, c)| c.rate.0 > 0.0 && c.requests < SLOW_FINE).filter(is_near).collect();
+            if rough.is_empty() {
+                return;
+            }
+            self.refine_these(surface, &traffic, &rough);
+        }
+    }
+
+    fn refine_these(&mut self, surface: &str, traffic: &LongRunTraffic<'_>, rough: &[(Point, Capacity)]) {
         for (part, points) in rough.chunks(TOGETHER).enumerate() {
             let fine = |(point, coarse): &(Point, Capacity)| {
                 let long = traffic.long(point)?;

@@ -259,6 +259,14 @@ fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<(), Failed> {
     report::replace(&out.join("outcome.json"), report::outcome_json(outcome).as_bytes()).map_err(Failed::own)
 }
 
+/// Beside what changes, a patch holds the target's other arguments, of which one may be a secret: nobody else reads it.
+fn keep_patch(patch: &str, out: &Path) -> Result<PathBuf, Failed> {
+    let file = out.join("patch.yaml");
+    let written = create_file(&file).and_then(|mut file| file.write_all(patch.as_bytes()));
+    written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", file.display())))?;
+    Ok(file)
+}
+
 /// Keeps what the worker found, and says it.
 fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
     let Some(outcome) = &ended.outcome else {
@@ -280,10 +288,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
         Arguments::Patch(patch, why) => {
             complain(&format!("the arguments were not applied: {why}"));
             if !patch.is_empty() {
-                let file = out.join("patch.yaml");
-                // Beside what changes it holds the target's other arguments, of which one may be a secret.
-                let written = create_file(&file).and_then(|mut file| file.write_all(patch.as_bytes()));
-                written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", file.display())))?;
+                let file = keep_patch(patch, out)?;
                 complain(&format!("{} holds the fields that change", file.display()));
             }
         }
@@ -313,4 +318,23 @@ pub(super) fn install(to: &Path) -> Result<u8, Failed> {
     };
     copy().map_err(|e| Failed::own(format!("error: failed to install to {}: {e}", to.display())))?;
     Ok(exit::FOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_its_owners_alone_and_the_outcome_is_for_everybody() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("answer");
+        let outcome = include_str!("../../tests/data/outcome.json");
+        let outcome: Outcome = serde_json::from_str(outcome).unwrap();
+        let mode = |name: &str| std::fs::metadata(out.join(name)).unwrap().permissions().mode() & 0o777;
+        for patch in ["a: 1\n", "b: 2\n"] {
+            assert!(keep_outcome(&outcome, &out).is_ok() && keep_patch(patch, &out).is_ok());
+            assert_eq!((mode(""), mode("patch.yaml"), mode("outcome.json")), (0o700, 0o600, 0o644));
+            assert_eq!(std::fs::read_to_string(out.join("patch.yaml")).unwrap(), patch);
+        }
+    }
 }

@@ -148,15 +148,22 @@ fn unopened(error: JournalError) -> Failed {
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
 fn audience(bound: Option<Bound>, about: About, (quiet, verbose): (bool, bool)) -> (Box<dyn Sink>, Option<Listening>) {
     let Some(bound) = bound else { return (sink(quiet, verbose), None) };
-    // Before a terminal has a live line that this would tear.
-    if !quiet {
-        complain(&format!("listening on http://{}: /status, /metrics, /healthz", bound.address()));
-    }
     let board = Arc::new(Board::new(about));
-    // Whoever asks is not worth the session.
-    let listening =
-        Listening::start(bound, Arc::clone(&board)).inspect_err(|e| complain(&format!("warning: {e}"))).ok();
+    let (says, listening) = answering(bound, &board);
+    // Before a terminal has a live line that this would tear.
+    if !quiet || listening.is_none() {
+        complain(&says);
+    }
     (Box::new(Both(board, sink(quiet, verbose))), listening)
+}
+
+/// Answers whoever asks where the session stands, and says where. Whoever asks is not worth the session: what fails is a warning.
+fn answering(bound: Bound, board: &Arc<Board>) -> (String, Option<Listening>) {
+    let address = bound.address();
+    match Listening::start(bound, Arc::clone(board)) {
+        Ok(listening) => (format!("listening on http://{address}: /status, /metrics, /healthz"), Some(listening)),
+        Err(e) => (format!("warning: nobody is answered on http://{address}: {e}; the session goes on"), None),
+    }
 }
 
 enum Ended {
@@ -247,4 +254,23 @@ fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let crew = Crew::repeated(args);
     let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
     format!("autotune --space {} --out {}{seed}{changed}{crew}{gpus} --resume", space.display(), out.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_cannot_be_served_is_a_warning_and_the_session_has_its_audience() {
+        let about = || About { autotune: "", space_file: String::new(), out: String::new(), seed: 1, simulated: true };
+        let (says, listening) = answering(Bound::that_cannot_be_polled(), &Arc::new(Board::new(about())));
+        assert!(listening.is_none(), "{says}");
+        assert!(
+            says.starts_with("warning: nobody is answered on http://") && says.ends_with("the session goes on"),
+            "{says}"
+        );
+        let (sink, listening) = audience(Some(Bound::that_cannot_be_polled()), about(), (true, false));
+        sink.take(&Event::Note("a session"));
+        assert!(listening.is_none());
+    }
 }

@@ -6,7 +6,7 @@ use super::known::model_of;
 use super::locate::{Document, Located};
 use super::shapes::Engine;
 use super::source::Source;
-use super::write::{IntendedFlags, choose, found, inner_file, nothing_found, read};
+use super::write::{IntendedFlags, choose, found, nothing_found, read, text_that_starts};
 use super::yaml::Node;
 use crate::problems::{Problem, Problems};
 
@@ -37,14 +37,14 @@ fn look(text: &str, wanted: &IntendedFlags, flags: &Flags) -> Result<Deployed, P
     let (source, meanings) = read(text)?;
     let documents: Vec<Document<'_>> =
         meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning }).collect();
-    if let Some((index, path)) = inner_file(&documents, wanted, flags)?
-        && let Some(node) = documents[index].root().at(&path)
-    {
-        let outer = |problem: Problem| Problem { span: node.span.clone(), ..problem };
-        return look(node.text().unwrap_or_default(), wanted, flags).map_err(outer);
-    }
     let engines = found(&documents, flags)?;
     if engines.is_empty() {
+        if let Some((index, path)) = text_that_starts(&documents, flags)?
+            && let Some(node) = documents[index].root().at(&path)
+        {
+            let outer = |problem: Problem| Problem { span: node.span.clone(), ..problem };
+            return look(node.text().unwrap_or_default(), wanted, flags).map_err(outer);
+        }
         let hint = "give the command instead of the manifest: autotune init -- vllm serve MODEL ...".to_owned();
         return Err(Problem { hint, ..nothing_found(&documents, &[]) });
     }

@@ -3,6 +3,7 @@
 use super::flags::is_placeholder;
 use super::shapes::Engine;
 use super::shell_lexer::{Command, commands};
+use super::text::Layer;
 
 /// Shells whose option `-c` takes a script.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
@@ -46,11 +47,12 @@ pub fn texts_of(command: &Command) -> Vec<String> {
 
 /// An engine that a script starts, perhaps in a script within the script.
 pub struct Start {
-    /// The commands and words that hold the inner scripts, from the outermost.
-    pub within: Vec<(usize, usize)>,
-    /// Its command among those of the innermost script.
+    /// The inner scripts, each in a word of the one before.
+    pub layers: Vec<Layer>,
+    /// The commands of the innermost script.
+    pub commands: Vec<Command>,
+    /// The engine's command among them.
     pub index: usize,
-    pub command: Command,
     pub engine: Engine,
     /// The first word that may be an argument.
     pub first: usize,
@@ -58,22 +60,31 @@ pub struct Start {
     pub after: String,
 }
 
-/// The engines that the commands of a script start.
+impl Start {
+    pub fn command(&self) -> &Command {
+        &self.commands[self.index]
+    }
+}
+
+/// The engines that the commands of a script start: one, or the first ones of several.
 pub fn starts(script: &str, parsed: &[Command]) -> Vec<Start> {
     let mut found = Vec::new();
     for (index, command) in parsed.iter().enumerate() {
+        if found.len() > 1 {
+            break;
+        }
         let words = texts_of(command);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if let Some(inner) = script_of(&words).and_then(|at| Some((at, command.words.get(at)?.text()))) {
-            let within = commands(inner.1).map_or_else(|_| Vec::new(), |parsed| starts(inner.1, &parsed));
+        if let Some(inner) = script_of(&words).and_then(|at| command.words.get(at)) {
+            let within = commands(inner.text()).map_or_else(|_| Vec::new(), |parsed| starts(inner.text(), &parsed));
             found.extend(within.into_iter().map(|mut start| {
-                start.within.insert(0, (index, inner.0));
+                start.layers.insert(0, inner.layer.clone());
                 start
             }));
         } else if let Some((engine, first)) = engine_in(&words) {
             let end = command.words.iter().chain(&command.behind).map(|word| word.range.end).max().unwrap_or(0);
             let after = script.get(end..).unwrap_or_default().to_owned();
-            found.push(Start { within: Vec::new(), index, command: command.clone(), engine, first, after });
+            found.push(Start { layers: Vec::new(), commands: parsed.to_vec(), index, engine, first, after });
         }
     }
     found
@@ -100,13 +111,20 @@ pub fn runs_another_program(script: &str) -> bool {
 
 /// Which word is a shell's script: the first behind the options, if one of them is `-c`.
 pub fn script_of(words: &[&str]) -> Option<usize> {
+    awaits_script(words).filter(|at| *at < words.len())
+}
+
+/// Where a shell among these words takes its script from, which may be behind them.
+pub fn awaits_script(words: &[&str]) -> Option<usize> {
     let shell = words.iter().position(|word| SHELLS.contains(&basename(word)))?;
     let (mut takes_script, mut at) = (false, shell + 1);
     while let Some(word) = words.get(at) {
-        at += 1;
         match word.strip_prefix(['-', '+']) {
-            None => return takes_script.then_some(at - 1),
-            Some("" | "-") => return takes_script.then_some(at),
+            None => break,
+            Some("" | "-") => {
+                at += 1;
+                break;
+            }
             Some(long) if long.starts_with('-') => {}
             Some(letters) => {
                 takes_script |= letters.contains('c') && word.starts_with('-');
@@ -114,17 +132,20 @@ pub fn script_of(words: &[&str]) -> Option<usize> {
                 at += usize::from(letters.ends_with(['o', 'O']));
             }
         }
+        at += 1;
     }
-    None
+    takes_script.then_some(at)
 }
 
 pub fn basename(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
+/// Programs that only speak of what stands behind them.
+pub const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
+
 /// The engine that words start, and the first word that may be an argument; not where they only speak of it.
 pub fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
-    const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
     let (engine, first) = engine_at(words)?;
     let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)) || word.ends_with(':'));
     (!speaks).then_some((engine, first))
@@ -132,7 +153,7 @@ pub fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
 
 pub fn engine_at(words: &[&str]) -> Option<(Engine, usize)> {
     words.iter().enumerate().find_map(|(i, word)| {
-        let engine = match (basename(word), words.get(i + 1).copied()?) {
+        let engine = match (basename(word), words.get(i + 1).copied().unwrap_or_default()) {
             ("vllm", "serve") | ("autotune", "sim-engine") => Engine::Vllm,
             ("sglang", "serve") => Engine::Sglang,
             ("-m", "vllm.entrypoints.cli.main") if words.get(i + 2) == Some(&"serve") => {
@@ -195,9 +216,26 @@ pub fn model_of(words: &[String]) -> Option<&str> {
     positional.or_else(named).filter(|model| !is_placeholder(model))
 }
 
+/// Whether a text mentions a variable: `$NAME`, `${NAME}` or `$(NAME)`.
+pub fn mentions(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].trim_end_matches(['{', '(']);
+        let ends = !text[at + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        before.ends_with('$') && ends
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_is_mentioned_where_something_expands_it() {
+        for text in ["vllm $A_ARGS", "x ${A_ARGS:-}", "$(A_ARGS)"] {
+            assert!(mentions(text, "A_ARGS"), "{text}");
+        }
+        assert!(!mentions("vllm $A_ARGS2 A_ARGS", "A_ARGS"));
+    }
 
     #[test]
     fn engines_are_known_by_what_starts_them() {
@@ -207,6 +245,7 @@ mod tests {
         assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
         assert_eq!(found("python3 -m sglang.launch_server --x"), Some((Engine::Sglang, 3)));
         assert_eq!(found("trtllm-serve m"), Some((Engine::TensorRtLlm, 1)));
+        assert_eq!(found("trtllm-serve"), Some((Engine::TensorRtLlm, 1)));
         assert_eq!(found("python -m vllm.entrypoints.openai.run_batch --x"), None);
         assert_eq!(found("command: vllm serve m"), None);
         assert_eq!(found("vllm bench serve"), None);
@@ -223,6 +262,7 @@ mod tests {
         assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));
         assert_eq!(script_of(&["bash", "--norc", "-O", "extglob", "+x", "-c", "x"]), Some(6));
         assert_eq!(script_of(&["/bin/sh", "/run.sh", "-c"]), None);
+        assert_eq!((script_of(&["bash", "-c"]), awaits_script(&["bash", "-c"])), (None, Some(2)));
         assert_eq!(of_image("vllm/vllm-openai:v0.24.0"), Some(Engine::Vllm));
         assert_eq!(of_image("lmcache/vllm-router:v1"), None);
     }

@@ -1,17 +1,21 @@
 //! Where an engine keeps its arguments, found by the words that start it.
 
+use std::ops::Range;
+
 use super::arguments::Arguments;
 use super::arguments::line::Line;
 use super::arguments::list::List;
 use super::arguments::variable::NewVariable;
 use super::flags::Flags;
+use super::kept::{Wanted, environment, is_plain, kept, splits};
 use super::known::{
-    Start, basename, engine_at, engine_in, engine_of_script, of_image, runs_another_program, script_of, starts,
-    texts_of, value_of,
+    awaits_script, basename, engine_at, engine_in, engine_of_script, mentions, of_image, runs_another_program,
+    script_of, starts, texts_of, value_of,
 };
 use super::shapes::{ArgumentLocation, Engine};
-use super::shell_lexer::{Command, commands, split};
+use super::shell_lexer::{Command, assigned, commands, split};
 use super::source::{Format, Source};
+use super::text::Layer;
 use super::yaml::{Meaning, Node, Path};
 use crate::problems::Problem;
 
@@ -100,7 +104,8 @@ impl<'m> Finder<'m, '_> {
                 || (location.expands.contains(&name.as_str()) && !self.has_command(&location))
         };
         let itself = found.as_ref().is_some_and(|found| found.named) || !self.has_command(&location);
-        if let Some((name, place)) = variables.iter().find(|(name, place)| !expanded(name) && told(place.as_ref()))
+        if let Some((name, place)) =
+            variables.iter().find(|(name, place)| is_for_arguments(name) && !expanded(name) && told(place.as_ref()))
             && !itself
             && script.is_none()
         {
@@ -171,7 +176,7 @@ impl<'m> Finder<'m, '_> {
     /// The text of a script that a ConfigMap of the same manifest holds.
     fn file(&self, name: &str) -> Option<&'m str> {
         let maps = self.document.source.documents.iter();
-        let mut maps = maps.filter(|root| root.get("kind").and_then(Node::text) == Some("ConfigMap"));
+        let mut maps = maps.filter(|root| root.text_at("kind") == Some("ConfigMap"));
         maps.find_map(|root| root.get("data")?.get(name)?.text())
     }
 
@@ -194,14 +199,13 @@ impl<'m> Finder<'m, '_> {
         let own: Vec<&str> = words.iter().map(String::as_str).collect();
         // What stands before the line: the entry point, as a list or as a text of its own.
         let before = location.command.as_ref().filter(|command| **command != path);
-        let mut before: Vec<String> = match before.and_then(|at| self.document.meaning.at(at)) {
+        let before: Vec<String> = match before.and_then(|at| self.document.meaning.at(at)) {
             Some(Meaning::List(items)) => items.iter().filter_map(Meaning::text).map(str::to_owned).collect(),
             Some(Meaning::Scalar { text, .. }) => split_text(text),
             _ => Vec::new(),
         };
-        before.push("-".to_owned());
         let entry: Vec<&str> = before.iter().map(String::as_str).collect();
-        if script_of(&entry).is_some() {
+        if awaits_script(&entry).is_some() {
             let says =
                 format!("{path} is split into words, and the shell before it takes the first one alone as its script");
             return Err(Problem::new(
@@ -211,16 +215,23 @@ impl<'m> Finder<'m, '_> {
                 "write it as a list of one text: [\"vllm serve …\"]",
             ));
         }
-        let entry = &entry[..entry.len() - 1];
+        let joins = |(at, _): (usize, &str)| !text[..at].ends_with(' ') && !text[at + 2..].starts_with([' ', '\t']);
+        let is_unit = self.document.source.format == Format::Unit;
+        if is_unit && text.match_indices("\\\n").any(joins) {
+            let says = "systemd reads a space where a line is continued, and a shell would read nothing";
+            return Err(Problem::new(&node.span, says, "this line", "write a space before the backslash"));
+        }
         if engine_at(&own).is_some() || script_of(&own).is_some() {
             return self.script(node, path, text).map(|found| found.ok().map(|script| script.found));
         }
-        let named = engine_in(&[entry, &[""]].concat()).map(|(engine, _)| engine);
+        let named = engine_in(&entry).map(|(engine, _)| engine);
         let image = location.image.as_ref().and_then(|at| self.document.meaning.at(at)?.text()).and_then(of_image);
         let engine = named.or(if entry.is_empty() { location.engine.or(image) } else { None });
         let Some(engine) = engine.filter(|_| location.args.as_ref() == Some(&path)) else { return Ok(None) };
-        let arguments = Line::words(self.document.source, node, path);
-        let arguments = arguments.into_iter().map(|line| Box::new(line) as Box<dyn Arguments + 'm>).collect();
+        let line = Line::words(self.document.source, node, path);
+        let mut arguments: Vec<Box<dyn Arguments + 'm>> = Vec::new();
+        arguments.extend(line.map(|line| Box::new(line) as Box<dyn Arguments + 'm>));
+        arguments.extend(self.in_environment(&commands(text).unwrap_or_default(), text, false)?);
         Ok(Some(Found { engine, arguments, words, named: named.is_some() }))
     }
 
@@ -329,9 +340,9 @@ impl<'m> Finder<'m, '_> {
             }
             Err(_) => return Ok(Err(Vec::new())),
         };
-        if self.document.source.format == Format::Unit
-            && (parsed.len() > 1 || parsed.iter().any(|c| !c.behind.is_empty()))
-        {
+        let source = self.document.source;
+        let is_unit = source.format == Format::Unit;
+        if is_unit && (parsed.len() > 1 || parsed.iter().any(|c| !c.behind.is_empty())) {
             return refuse(
                 "no shell reads this line: `|`, `>` and `&` are words of the engine".to_owned(),
                 "write bash -c '…'",
@@ -343,52 +354,77 @@ impl<'m> Finder<'m, '_> {
             [one] => one,
             [..] => return refuse("this script starts two engines".to_owned(), "start each in a container of its own"),
         };
-        let words = texts_of(&start.command);
+        let words = texts_of(start.command());
         // A template that takes the line end before it away continues the command.
         if template_in(&words) || start.after.trim_start().starts_with("{{-") {
-            let hint = "render the template first, or set the arguments in the template's values";
-            return refuse("a template adds to the arguments of the engine".to_owned(), hint);
+            return refuse("a template adds to the arguments of the engine".to_owned(), RENDER);
         }
-        if let Some(flags) = self.kept_elsewhere(&parsed, start).or_else(|| self.kept_in_unit(node, start)) {
-            let says = format!("flags that are to be set stand outside of the engine's command: {flags}");
-            return refuse(says, "write them into the engine's command itself");
-        }
-        let Some(line) = Line::script(self.document.source, node, path, start) else {
+        let Some(outermost) = source.layer(node) else {
             let says = "this script is written in a way that cannot be edited without changing more".to_owned();
             return refuse(says, "write it as a block (`|`) or in quotes");
         };
-        let positional = start.command.words.iter().any(|w| matches!(w.text(), "$@" | "${@}" | "$*"));
-        let takes_positional = positional && start.within.is_empty();
-        let arguments: Vec<Box<dyn Arguments + 'm>> = vec![Box::new(line)];
+        let layers: Vec<Layer> = std::iter::once(outermost).chain(start.layers.iter().cloned()).collect();
+        // What an outer script keeps is not followed into an inner one.
+        let inner = start.layers.first();
+        let outer = parsed.iter().flat_map(|c| &c.words).filter(|word| inner.is_some_and(|inner| *inner != word.layer));
+        let reads = |name: &str| words.iter().any(|word| mentions(word, name));
+        let outer = outer.filter(|word| assigned(word.text()).is_some_and(|(name, _)| reads(name)));
+        if let Some(word) = outer.into_iter().find(|word| self.holds(word.text())) {
+            return Err(kept_elsewhere(&layers[..1], &word.range, "a script within this one reads them"));
+        }
+        let in_script = kept(start, &layers, self).map_err(|(range, says)| kept_elsewhere(&layers, &range, &says))?;
+        let innermost = layers.last().map_or("", |layer| layer.text.as_str());
+        let around = self.in_environment(&start.commands, innermost, !start.layers.is_empty())?;
+        let positional = start.command().words.iter().any(|word| matches!(word.text(), "$@" | "${@}" | "$*"));
+        let takes_positional = positional && start.layers.is_empty();
+        let Some(line) = Line::script(source, node, path, start, in_script) else { return Ok(Err(parsed)) };
+        let mut arguments: Vec<Box<dyn Arguments + 'm>> = vec![Box::new(line)];
+        arguments.extend(around);
         Ok(Ok(Script { found: Found { engine: start.engine, arguments, words, named: true }, takes_positional }))
     }
 
-    /// Flags to be set that another command of the script holds, in a variable or an array. They matter where the engine's command has words
-    /// that the shell replaces.
-    fn kept_elsewhere(&self, parsed: &[Command], start: &Start) -> Option<String> {
-        let outer = start.within.first().map_or(start.index, |(command, _)| *command);
-        let replaced = |word: &str| word.contains('$') && !["$@", "${@}", "$*"].contains(&word);
-        start.command.words.iter().any(|word| word.expands && replaced(word.text())).then_some(())?;
-        let others = parsed.iter().enumerate().filter(|(index, _)| *index != outer).flat_map(|(_, c)| &c.words);
-        let texts = others.map(|word| word.text());
-        let keeps = |text: &&str| {
-            let value =
-                text.split_once('=').filter(|(name, _)| !name.starts_with('-')).map_or(*text, |(_, value)| value);
-            value.split_whitespace().any(|word| self.is_tuned_flag(word))
-        };
-        texts.into_iter().find(keeps).map(str::to_owned)
-    }
-
-    /// The same in another line of a unit, as `Environment` has them.
-    fn kept_in_unit(&self, node: &Node, start: &Start) -> Option<String> {
-        let source = self.document.source;
-        let replaced = start.command.words.iter().any(|word| word.expands && word.text().contains('$'));
-        (source.format == Format::Unit && replaced).then_some(())?;
-        let tuned = |word: &str| word.split(['=', '"', '\'']).any(|part| self.is_tuned_flag(part));
-        let around = [source.text.get(..node.span.start)?, source.text.get(node.span.end..)?];
-        let mut lines = around.into_iter().flat_map(str::lines).map(str::trim);
-        let line = lines.find(|line| !line.starts_with(['#', ';']) && line.split_whitespace().any(tuned))?;
-        Some(line.to_owned())
+    /// Flags that a unit's `Environment` keeps in a variable which the engine's command expands.
+    fn in_environment(
+        &self,
+        started: &[Command],
+        script: &str,
+        in_shell: bool,
+    ) -> Result<Vec<Box<dyn Arguments + 'm>>, Problem> {
+        let (source, root) = (self.document.source, self.document.root());
+        let mut lines = Vec::new();
+        if source.format != Format::Unit {
+            return Ok(Vec::new());
+        }
+        for key in ["Service.Environment", "Container.Environment"] {
+            let at = Path::default().key(key);
+            let Some(node) = root.at(&at) else { continue };
+            let several = node.items().iter().enumerate().map(|(index, item)| (item, at.item(index)));
+            lines.extend(several);
+            lines.extend(node.text().map(|_| (node, at)));
+        }
+        let parsed: Vec<Vec<Command>> =
+            lines.iter().map(|(node, _)| commands(node.text().unwrap_or_default()).unwrap_or_default()).collect();
+        let all = || parsed.iter().flat_map(|commands| environment(commands)).map(|(_, name, _)| name);
+        let mut found: Vec<Box<dyn Arguments + 'm>> = Vec::new();
+        for ((node, path), commands) in lines.into_iter().zip(&parsed) {
+            for (word, name, value) in environment(commands).filter(|(word, ..)| self.holds(word.text())) {
+                if !started.iter().flat_map(texts_of).any(|text| mentions(&text, name)) {
+                    continue;
+                }
+                let once = all().filter(|other| *other == name).count() == 1 && splits(started, script, in_shell, name);
+                let of_service = path.0.starts_with(&Path::default().key("Service").0);
+                let plain = once && of_service && is_plain(&word.text()[value..], self);
+                match Line::assigned(source, node, path.clone(), word, value).filter(|_| plain) {
+                    Some(line) => found.push(Box::new(line)),
+                    None => {
+                        let layers: Vec<Layer> = source.layer(node).into_iter().collect();
+                        let says = format!("{name} is not given once in [Service] and expanded once, as ${name}");
+                        return Err(kept_elsewhere(&layers, &word.range, &says));
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Where a script ends in `exec "$@"`, and the words behind it start the engine.
@@ -435,10 +471,9 @@ impl<'m> Finder<'m, '_> {
         let mut found: Vec<(String, Box<dyn Arguments + 'm>)> = Vec::new();
         for (name, value, path) in self.env(location) {
             let text = value.text().unwrap_or_default();
-            let named = name.ends_with("_ARGS") || name.ends_with("_FLAGS") || name.ends_with("_OPTS");
             let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
-            if named
-                && (says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS")
+            let known = says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS";
+            if ((is_for_arguments(name) && known) || self.holds(text))
                 && let Some(line) = Line::variable(self.document.source, value, path)
             {
                 found.push((name.to_owned(), Box::new(line)));
@@ -514,14 +549,12 @@ impl<'m> Finder<'m, '_> {
                 let line = lines.into_iter().find(|at| !inside(*at) && source.before(*at).trim().is_empty());
                 if let Some(start) = line.or_else(|| template_in(&words.collect::<Vec<_>>()).then_some(node.span.start))
                 {
-                    let hint = "render the template first, or set the arguments in the template's values";
                     let says = format!("{list} holds a template");
-                    return Err(Problem::new(&(start..start + 2), says, "a template", hint));
+                    return Err(Problem::new(&(start..start + 2), says, "a template", RENDER));
                 }
                 if let Some(at) = self.template_behind(list, node) {
-                    let hint = "render the template first, or set the arguments in the template's values";
                     let says = format!("a template adds to {list}, perhaps what is set here");
-                    return Err(Problem::new(&(at..at + 2), says, "a template", hint));
+                    return Err(Problem::new(&(at..at + 2), says, "a template", RENDER));
                 }
             }
         }
@@ -555,6 +588,31 @@ impl Finder<'_, '_> {
         None
     }
 }
+
+impl Wanted for Finder<'_, '_> {
+    fn names(&self, word: &str) -> bool {
+        !word.contains('=') && flag_of(word).is_some_and(|name| self.flags.tunes(&name))
+    }
+
+    fn holds(&self, text: &str) -> bool {
+        // No flag is longer; without an end, a text of dashes would take as long as itself for each of them.
+        const LONGEST: usize = 80;
+        let of_flag = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
+        let flag = |at: usize| text[at..].chars().take(LONGEST).take_while(of_flag).collect::<String>();
+        text.match_indices('-').any(|(at, _)| text[at..].starts_with("--") && self.names(&flag(at)))
+    }
+}
+
+/// Flags that are to be set and stand where they cannot be edited; the layers are the texts down to the one with the place.
+fn kept_elsewhere(layers: &[Layer], place: &Range<usize>, why: &str) -> Problem {
+    let place = layers.iter().rev().fold(place.clone(), |range, layer| layer.outer(&range));
+    let says = format!("flags that are to be set stand outside of the engine's command: {why}");
+    let hint = "write them into the engine's command, or into a variable that is set once before it, for it alone";
+    Problem::new(&place, says, "here", hint)
+}
+
+/// What to do about a template that may write flags.
+const RENDER: &str = "render the template first, or set the arguments in the template's values";
 
 /// An engine that a script starts.
 struct Script<'m> {
@@ -590,18 +648,14 @@ fn is_control(template: &str) -> bool {
 /// How templates that write nothing themselves begin.
 const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "block", "/*", "$"];
 
+/// Whether a variable is named as one that holds arguments.
+fn is_for_arguments(name: &str) -> bool {
+    ["_ARGS", "_FLAGS", "_OPTS"].iter().any(|end| name.ends_with(end))
+}
+
 /// The flag that a word names, in full.
 fn flag_of(word: &str) -> Option<String> {
     word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"))
-}
-
-/// Whether a text mentions a variable: `$NAME`, `${NAME}` or `$(NAME)`.
-fn mentions(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let before = text[..at].trim_end_matches(['{', '(']);
-        let ends = !text[at + name.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        before.ends_with('$') && ends
-    })
 }
 
 /// The engine whose arguments stand at a place that the user pointed to. The place says only where: what runs there decides the rest.
@@ -662,17 +716,4 @@ pub fn point_to<'m>(
         )));
     }
     Ok(located)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_variable_is_mentioned_where_something_expands_it() {
-        for text in ["vllm $A_ARGS", "x ${A_ARGS:-}", "$(A_ARGS)"] {
-            assert!(mentions(text, "A_ARGS"), "{text}");
-        }
-        assert!(!mentions("vllm $A_ARGS2 A_ARGS", "A_ARGS"));
-    }
 }

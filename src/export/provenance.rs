@@ -28,11 +28,9 @@ pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Opt
         return Some(Written { edits: vec![edit], meanings: vec![(at, Meaning::Map(all))] });
     };
     let mut written = Written::default();
-    let (mut added, mut flow) = (String::new(), String::new());
-    let indent: String = " ".repeat(source.column(&map.entries().first()?.0));
-    for (key, value) in annotations {
-        let path = at.literal_key(key);
-        match map.get(key) {
+    for annotation in annotations {
+        let (key, value) = annotation;
+        match map.get(key).filter(|node| !node.is_nothing()) {
             Some(node) if node.text() == Some(value) => continue,
             // A block begins above its text.
             Some(node) if matches!(node.style(), Some(Style::Literal | Style::Folded)) => return None,
@@ -40,19 +38,9 @@ pub fn annotate(document: Document<'_>, annotations: &[(String, String)]) -> Opt
                 let style = node.style().filter(|s| *s != Style::Plain).unwrap_or(Style::Double);
                 written.edits.push(Edit::replace(node.span.clone(), scalar(value, style, map.is_flow())));
             }
-            None => {
-                let rendered = scalar(value, Style::Double, false);
-                added.push_str(&format!("{}{indent}{key}: {rendered}", source.line_end()));
-                flow.push_str(&format!(", {key}: {rendered}"));
-            }
+            None => written.edits.push(insert_entry(source, root, map, key, &entry(annotation).1)?),
         }
-        written.meanings.push((path, meaning(value)));
-    }
-    if !added.is_empty() {
-        written.edits.push(match map.is_flow() {
-            true => Edit::insert(map.entries().last()?.1.span.end, flow),
-            false => Edit::insert(source.line_stop(source.end(map)), added),
-        });
+        written.meanings.push((at.literal_key(key), meaning(value)));
     }
     Some(written)
 }

@@ -14,6 +14,8 @@ pub struct Word {
     pub layer: Layer,
     /// Whether the shell would put something else in its place (`$x`, `$(…)`, backticks, `*`).
     pub expands: bool,
+    /// The words between the brackets of `NAME=(…)`.
+    pub items: Option<Vec<Word>>,
 }
 
 impl Word {
@@ -30,6 +32,17 @@ pub struct Command {
     pub words: Vec<Word>,
     /// Words behind the first redirection, where the engine's flags could stand as well.
     pub behind: Vec<Word>,
+    /// How many of its first words belong to the grammar (`then`, `{`).
+    pub reserved: usize,
+    /// The blocks that it stands in, from the outermost: branches, loops, functions, subshells, and chains of `&&`. Where those of one command
+    /// begin those of a later one, the later one runs only if the earlier one did.
+    pub blocks: Vec<usize>,
+}
+
+/// A block that is open: what begins it, and its number.
+struct Block {
+    begins: &'static str,
+    number: usize,
 }
 
 /// The simple commands of a script in their order, also those inside of groups and subshells.
@@ -37,12 +50,12 @@ pub struct Command {
 /// # Errors
 /// What this reader does not understand, as a person says it, and where: a quote or a here-document without an end.
 pub fn commands(script: &str) -> Result<Vec<Command>, (usize, &'static str)> {
-    let (done, open) = (Vec::new(), Command::default());
-    let mut reader = Reader { script, at: 0, done, open, redirected: false, here: Vec::new() };
+    let mut reader = Reader { script, ..Reader::default() };
     reader.read()?;
     Ok(reader.done)
 }
 
+#[derive(Default)]
 struct Reader<'s> {
     script: &'s str,
     at: usize,
@@ -51,6 +64,12 @@ struct Reader<'s> {
     redirected: bool,
     /// The words that end the here-documents which begin on the next line, and whether tabs may stand before them.
     here: Vec<(String, bool)>,
+    blocks: Vec<Block>,
+    /// How many blocks there were.
+    numbers: usize,
+    /// The number of the chain of `&&`, of the branch of `||`, or of the part of a pipe that is being read.
+    chain: Option<usize>,
+    in_array: bool,
 }
 
 impl Reader<'_> {
@@ -58,12 +77,99 @@ impl Reader<'_> {
         &self.script[self.at..]
     }
 
-    fn end_command(&mut self) {
-        let command = std::mem::take(&mut self.open);
+    /// Ends a command; `alone` is the number of a part of a pipe, or of what runs in the background.
+    fn end_command(&mut self, alone: Option<usize>) {
+        let mut command = std::mem::take(&mut self.open);
         self.redirected = false;
         if !command.words.is_empty() {
+            command.reserved = self.grammar(&command);
+            command.blocks = self.blocks.iter().map(|block| block.number).chain(self.chain).chain(alone).collect();
             self.done.push(command);
         }
+    }
+
+    /// Opens and closes the blocks that the first words of a command say, and counts these words.
+    fn grammar(&mut self, command: &Command) -> usize {
+        for (index, word) in command.words.iter().enumerate() {
+            match &self.script[word.range.clone()] {
+                "if" => self.open_block("if"),
+                "while" | "until" => self.open_block("do"),
+                "{" => self.open_block("{"),
+                "fi" => self.close_block("if"),
+                "done" => self.close_block("do"),
+                "esac" => self.close_block("case"),
+                "}" => self.close_block("{"),
+                "then" | "else" | "elif" | "do" => self.next_branch(),
+                "!" | "time" => {}
+                "for" | "select" => {
+                    self.open_block("do");
+                    return index;
+                }
+                "case" => {
+                    self.open_block("case");
+                    return index;
+                }
+                _ => return index,
+            }
+        }
+        command.words.len()
+    }
+
+    fn number(&mut self) -> usize {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn open_block(&mut self, begins: &'static str) {
+        let number = self.number();
+        self.blocks.push(Block { begins, number });
+    }
+
+    fn close_block(&mut self, begins: &str) {
+        if self.blocks.last().is_some_and(|block| block.begins == begins) {
+            self.blocks.pop();
+        }
+    }
+
+    /// Of two branches of one block, one alone runs.
+    fn next_branch(&mut self) {
+        let number = self.number();
+        if let Some(block) = self.blocks.last_mut() {
+            block.number = number;
+        }
+    }
+
+    /// Ends a command at a separator, and knows from it when the next one runs.
+    fn separator(&mut self, c: char) {
+        let (before, rest) = (self.open.words.is_empty(), self.rest());
+        let double = rest[1..].starts_with(c);
+        match c {
+            // A chain goes on behind the end of a line.
+            '\n' if before => {}
+            '&' if double => {
+                self.end_command(None);
+                let number = self.number();
+                self.chain = self.chain.or(Some(number));
+            }
+            '|' | '&' => {
+                // What runs beside others, or in a pipe, changes nothing for them.
+                let alone = (!double).then(|| self.number());
+                self.end_command(alone);
+                self.chain = (c == '|').then(|| self.number());
+            }
+            _ => {
+                self.end_command(None);
+                self.chain = None;
+            }
+        }
+        match c {
+            ';' if double => self.next_branch(),
+            '(' => self.open_block("("),
+            ')' if self.blocks.last().is_some_and(|block| block.begins == "case") => self.next_branch(),
+            ')' => self.close_block("("),
+            _ => {}
+        }
+        self.at += if double && ['&', '|', ';'].contains(&c) { 2 } else { 1 };
     }
 
     fn read(&mut self) -> Result<(), (usize, &'static str)> {
@@ -72,8 +178,7 @@ impl Reader<'_> {
                 ' ' | '\t' | '\r' => self.at += 1,
                 '\\' if self.line_continues() > 0 => self.at += self.line_continues(),
                 '\n' | ';' | '&' | '|' | '(' | ')' if !self.rest().starts_with("&>") => {
-                    self.end_command();
-                    self.at += 1;
+                    self.separator(c);
                     if c == '\n' {
                         self.here_documents()?;
                     }
@@ -99,7 +204,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.end_command();
+        self.end_command(None);
         if self.here.is_empty() { Ok(()) } else { Err((self.at, "a here-document without an end")) }
     }
 
@@ -165,7 +270,7 @@ impl Reader<'_> {
             Some('"') => Encoding::DoubleQuoted,
             _ => Encoding::Plain,
         };
-        let mut word = Word { range: start..start, layer: Layer::new(start, encoding), expands: false };
+        let mut word = Word { range: start..start, layer: Layer::new(start, encoding), expands: false, items: None };
         while let Some(c) = self.rest().chars().next() {
             match c {
                 '<' | '>' if self.substitutes() && self.at == start => {
@@ -173,6 +278,11 @@ impl Reader<'_> {
                     word.expands = true;
                     self.verbatim(&mut word, self.at..self.at + length);
                     self.at += length;
+                }
+                '(' if !self.in_array
+                    && assigned(&self.script[start..self.at]).is_some_and(|(_, value)| value == self.at - start) =>
+                {
+                    self.array(&mut word)?;
                 }
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
                 // A template is one word, whatever pipes and quotes it has.
@@ -201,6 +311,33 @@ impl Reader<'_> {
         }
         word.range.end = self.at;
         Ok(word)
+    }
+
+    /// `(a b)` behind `NAME=`, which may stand on several lines, with comments.
+    fn array(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+        let open = self.at;
+        self.at += 1;
+        // There are no arrays in arrays.
+        self.in_array = true;
+        let mut items = Vec::new();
+        loop {
+            match self.rest().chars().next() {
+                None => return Err((open, "an array without an end")),
+                Some(')') => break,
+                Some('\\') if self.line_continues() > 0 => self.at += self.line_continues(),
+                Some('#') => self.at += self.rest().find('\n').unwrap_or(self.rest().len()),
+                Some(c) if c.is_whitespace() => self.at += c.len_utf8(),
+                Some(';' | '&' | '|' | '(' | '<' | '>') if !self.substitutes() => {
+                    return Err((self.at, "an array of more than words"));
+                }
+                Some(_) => items.push(self.word()?),
+            }
+        }
+        self.at += 1;
+        self.in_array = false;
+        self.verbatim(word, open..self.at);
+        word.items = Some(items);
+        Ok(())
     }
 
     fn verbatim(&self, word: &mut Word, range: Range<usize>) {
@@ -284,18 +421,42 @@ fn balanced(text: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// The words of a text that is split at white space without a look at quotes, as `$EXTRA_ARGS` is.
+/// The name that a word gives a value, `+` included where it adds to it, and where the value begins.
+pub fn assigned(word: &str) -> Option<(&str, usize)> {
+    let (name, _) = word.split_once('=')?;
+    let plain = name.strip_suffix('+').unwrap_or(name);
+    let letters = plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    (letters && plain.starts_with(|c: char| !c.is_ascii_digit())).then_some((name, name.len() + 1))
+}
+
+/// The words of a text that is split at white space without a look at quotes, as `$EXTRA_ARGS` is. An expansion is one word.
 pub fn split(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
-    let mut at = 0;
-    for part in text.split_inclusive(char::is_whitespace) {
-        let (start, word) = (at, part.trim_end_matches(char::is_whitespace));
-        at += part.len();
-        if word.is_empty() {
+    // Where one expansion has no end, none behind it is looked for: that would take as long as the text for each.
+    let (mut at, mut endless) = (0, false);
+    while at < text.len() {
+        let rest = &text[at..];
+        let blank = rest.len() - rest.trim_start().len();
+        if blank > 0 {
+            at += blank;
             continue;
         }
-        let range = start..start + word.len();
-        words.push(Word { layer: Layer::verbatim(text, range.clone()), range, expands: word.contains('$') });
+        let (start, mut expands) = (at, false);
+        while let Some(c) = text[at..].chars().next().filter(|c| !c.is_whitespace()) {
+            let rest = &text[at..];
+            expands |= c == '$' || c == '`';
+            let inside = match c {
+                _ if endless => None,
+                '`' => rest[1..].find('`').map(|end| end + 2),
+                _ if rest.starts_with("${") => balanced(rest, '{', '}'),
+                _ if rest.starts_with("$(") => balanced(rest, '(', ')'),
+                _ => None,
+            };
+            endless |= inside.is_none() && (c == '`' || rest.starts_with("${") || rest.starts_with("$("));
+            at += inside.unwrap_or(c.len_utf8());
+        }
+        let layer = Layer::verbatim(text, start..at);
+        words.push(Word { layer, range: start..at, expands, items: None });
     }
     words
 }
@@ -320,6 +481,64 @@ mod tests {
             &["sleep", "1"],
         ];
         assert_eq!(texts(script), expected);
+    }
+
+    #[test]
+    fn arrays_are_words_with_words_in_them() {
+        let commands = commands("A=(--x 'a b' # c\n  \"$M\"\n) B+=(y) c\nf() { x; }").unwrap();
+        let items = |word: &Word| word.items.iter().flatten().map(|w| w.text().to_owned()).collect::<Vec<_>>();
+        let [a, b, c] = &commands[0].words[..] else { panic!("{commands:?}") };
+        assert_eq!(
+            (items(a), items(b), &c.items),
+            (vec!["--x".into(), "a b".into(), "$M".into()], vec!["y".into()], &None)
+        );
+        assert_eq!(commands.len(), 4);
+        assert!(super::commands("A=(a; b)").is_err() && super::commands("A=(a").is_err());
+        assert!(super::commands(&"A=(".repeat(100_000)).is_err());
+        let words: Vec<String> =
+            split("--a $(x | y) `p q` ${B:-c d} --e").iter().map(|w| w.text().to_owned()).collect();
+        assert_eq!(words, ["--a", "$(x | y)", "`p q`", "${B:-c d}", "--e"]);
+        assert_eq!(split(&"${a ".repeat(100_000)).len(), 100_000);
+    }
+
+    #[test]
+    fn a_command_runs_for_certain_if_one_in_its_blocks_does() {
+        // Whether `vllm` runs only where `A=1` did.
+        let certain = |script: &str| {
+            let commands = commands(script).unwrap();
+            let find = |word: &str| commands.iter().find(|c| c.words.get(c.reserved).is_some_and(|w| w.text() == word));
+            find("vllm").unwrap().blocks.starts_with(&find("A=1").unwrap().blocks)
+        };
+        for script in [
+            "A=1; vllm",
+            "cd / && A=1 && vllm",
+            "cd / &&\n A=1 &&\n\n vllm | tee l",
+            "A=1\nif x; then vllm; fi",
+            "if x; then A=1; vllm; fi",
+            "f() {\n A=1\n for i in 1; do vllm & done\n}",
+            "case $x in a) A=1; vllm;; esac",
+            "if x; then y; fi; case $x in a) (y);; esac; (y) ; { A=1; }; A=1; vllm",
+        ] {
+            let last = script.rfind("A=1").unwrap();
+            let script =
+                script.char_indices().map(|(at, c)| if at < last && c == 'A' { 'B' } else { c }).collect::<String>();
+            assert!(certain(&script), "{script}");
+        }
+        for script in [
+            "x && A=1; vllm",
+            "x || A=1\nvllm",
+            "if x; then A=1; fi; vllm",
+            "if x; then A=1; else vllm; fi",
+            "case $x in a) A=1;; b) vllm;; esac",
+            "(A=1); vllm",
+            "A=1 | x; vllm",
+            "A=1 & vllm",
+            "f() { A=1; }; vllm",
+            "while x; do A=1; done; vllm",
+            "x && { A=1; }\nvllm",
+        ] {
+            assert!(!certain(script), "{script}");
+        }
     }
 
     #[test]

@@ -84,15 +84,14 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
         }
         assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
     }
-    assert_eq!(all.len(), 55);
+    assert_eq!(all.len(), 59);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
-const REFUSED: [(&str, &[&str]); 20] = [
+const REFUSED: [(&str, &[&str]); 19] = [
     ("argo-value-files", &["values are elsewhere", "export into that values file"]),
     ("compose-shell", &["the shell before it takes the first one alone", "write it as a list"]),
     ("rayservice-code", &["RayService chat", "max_num_seqs: 96", "engine_kwargs"]),
-    ("script-variable", &["stand outside of the engine's command", "write them into the engine's command"]),
     ("service", &["this object starts nothing"]),
     ("two-texts", &["data[\"a.sh\"] and data[\"b.sh\"]", "--path"]),
     ("unit-pipe", &["no shell reads this line", "bash -c"]),
@@ -123,6 +122,228 @@ fn what_cannot_be_changed_safely_is_refused_with_its_place_and_a_remedy() {
             assert!(says.contains(word), "{name}: {word} is missing in\n{says}");
         }
     }
+}
+
+#[test]
+fn where_no_engine_is_found_the_hint_says_where_this_kind_takes_the_flags() {
+    const FLAGS: &str = "--gpu-memory-utilization 0.93 --max-num-batched-tokens 4096 --max-num-seqs 96";
+    const KEYS: &str = "gpu_memory_utilization: 0.93, max_num_batched_tokens: 4096, max_num_seqs: 96";
+    let object = |api: &str, spec: &str| {
+        let (version, kind) = api.split_once(' ').unwrap();
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n")
+    };
+    let other = "{template: {spec: {containers: [{name: c, image: nginx}]}}}";
+    let cases = [
+        (
+            object("apps/v1 Deployment", other),
+            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+        ),
+        (
+            object("example.com/v1 Fleet", other),
+            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+        ),
+        (
+            object("serving.knative.dev/v1 Service", other),
+            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+        ),
+        (
+            object(
+                "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet",
+                "{leaderWorkerTemplate: {workerTemplate: {spec: {containers: [{name: c}]}}}}",
+            ),
+            "or paste FLAGS into the `args` of the leader, and of workers that run the engine",
+        ),
+        (
+            object(
+                "nvidia.com/v1beta1 DynamoGraphDeployment",
+                "{components: [{name: w, podTemplate: {spec: {containers: [{name: main}]}}}]}",
+            ),
+            "paste FLAGS into the `args` of the worker's container `main`",
+        ),
+        (
+            object(
+                "nvidia.com/v1alpha1 DynamoGraphDeployment",
+                "{services: {w: {extraPodSpec: {mainContainer: {image: x}}}}}",
+            ),
+            "paste FLAGS into extraPodSpec.mainContainer.args of the worker",
+        ),
+        (
+            object("nvidia.com/v1beta1 DynamoGraphDeploymentRequest", "{model: m}"),
+            "paste FLAGS into the worker's arguments in spec.overrides.dgd",
+        ),
+        (object("kubeai.org/v1 Model", "{engine: Infinity}"), "only `engine: VLLM` takes these flags: FLAGS"),
+        (
+            object("serving.kserve.io/v1beta1 InferenceService", "{predictor: {model: {runtime: r}}}"),
+            "export into its ServingRuntime, or paste FLAGS into spec.predictor.model.args",
+        ),
+        (
+            object("serving.kserve.io/v1alpha1 LLMInferenceServiceConfig", "{}"),
+            "with the variable VLLM_ADDITIONAL_ARGS: FLAGS",
+        ),
+        (
+            object("ray.io/v1 RayService", "{serveConfigV2: \"a: b\"}"),
+            "paste KEYS into the `engine_kwargs` of the model in spec.serveConfigV2",
+        ),
+        (object("ray.io/v1 RayJob", "{entrypoint: python x.py}"), "paste KEYS where the Python code builds its engine"),
+        (
+            object("helm.toolkit.fluxcd.io/v2 HelmRelease", "{chart: {}}"),
+            "export into that values file, or paste FLAGS into",
+        ),
+        (
+            object("argoproj.io/v1alpha1 Application", "{source: {}}"),
+            "export into that values file, or paste FLAGS into",
+        ),
+        (
+            object("kustomize.config.k8s.io/v1beta1 Kustomization", "{}"),
+            "export into the file of the workload or of the patch",
+        ),
+        (
+            object("v1 ConfigMap", "{}"),
+            "no text in it starts vLLM: export into the file of the workload, or paste FLAGS into its script",
+        ),
+        (object("v1 Service", "{}"), "this object starts nothing: export into the file of the workload"),
+        (
+            object("example.com/v1 Whatever", "{}"),
+            "paste FLAGS where this kind takes vLLM's arguments, or point there with --path",
+        ),
+        (
+            "services: {web: {image: nginx}}\n".to_owned(),
+            "start vLLM by its name (vllm serve …), or paste FLAGS into the `command` of the service",
+        ),
+        (
+            "decode: {containers: [{name: c, image: x}]}\n".to_owned(),
+            "paste FLAGS into the `args` of the container in `decode`",
+        ),
+        ("server: {args: [--x]}\n".to_owned(), "paste FLAGS into the list that holds vLLM's arguments"),
+        (
+            "[Service]\nExecStart=/bin/true\n".to_owned(),
+            "paste FLAGS behind the command of ExecStart, or of Exec in a quadlet",
+        ),
+        ("#!/bin/sh\ntrue\n".to_owned(), "paste FLAGS behind the command that starts it"),
+        (
+            "- {op: add, path: /spec/replicas, value: 2}\n".to_owned(),
+            "paste FLAGS into the `args` of the container, as a whole list",
+        ),
+    ];
+    for (text, hint) in &cases {
+        let hint = hint.replace("FLAGS", FLAGS).replace("KEYS", KEYS);
+        assert!(refusal(text).contains(&hint), "{hint} is missing in\n{}", refusal(text));
+    }
+}
+
+#[test]
+fn each_refusal_says_what_to_do() {
+    let merged = "    <<: {args: [--max-num-seqs, \"4\"]}\n";
+    let quadlet = "[Container]\nImage=docker.io/vllm/vllm-openai:v1\n";
+    let graph = "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nmetadata: {name: g}\nspec: {components: [{name: w, podTemplate: {spec: {containers: [{name: main, command: [python3, -m, dynamo.sglang]}]}}}]}\n";
+    let words = "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --max-num-seqs=4}\n";
+    let unfolding = (1..20).fold("a0: &a0 [x]\n".to_owned(), |text, i| {
+        text + &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 9].join(", "))
+    });
+    for (text, says, hint) in [
+        (
+            pod("    command: [/run.sh]\n    env: [{name: VLLM_ARGS, value: --max-num-seqs 4}]\n"),
+            "not known whether /run.sh reads VLLM_ARGS",
+            "add the ConfigMap with this script to the manifest, or start the engine by its name",
+        ),
+        (
+            scripted("/start.sh"),
+            "not clear how this script",
+            "start the engine by its name in the script (vllm serve …)",
+        ),
+        (
+            scripted("vllm serve m 'x"),
+            "a quote without an end",
+            "write the engine's arguments into `args` and use \"$@\"",
+        ),
+        (scripted("vllm serve m\nvllm serve n"), "starts two engines", "start each in a container of its own"),
+        (scripted("vllm serve m {{ .x }}"), "a template adds to the arguments", "render the template first"),
+        (pod(merged), "through the merge key", "write out the arguments of this container"),
+        (
+            quadlet.to_owned(),
+            "cannot be changed",
+            "paste --gpu-memory-utilization 0.93 --max-num-batched-tokens 4096 --max-num-seqs 96 behind the command",
+        ),
+        (graph.to_owned(), "w runs SGLang", "tune it by hand, or deploy vLLM"),
+        (words.to_owned(), "no engine was found", "into the `args` of the container, as a whole list"),
+        (unfolding, "unfold without end", "write some of them out"),
+        ("a: [\n".to_owned(), "not valid YAML", "write valid YAML; templates around the arguments"),
+        (
+            pod("    args: [--max-num-seqs, $(SEQS)]\n"),
+            "placeholder",
+            "set the flag where the placeholder gets its value",
+        ),
+        (pod("    args: [--max-num, \"4\"]\n"), "the engine refuses it", "write the flag in full"),
+        (
+            pod("    args: [--model, m, \"--max-num-seqs 4\"]\n"),
+            "one word to the engine",
+            "write the flag and its value as two words",
+        ),
+        (pod("    args: [--max-num-seqs]\n"), "has no value", "give it one, or delete it"),
+        (
+            "servingEngineSpec: {modelSpec: [{name: m, vllmConfig: {maxNumSeqs: \"{{ .seqs }}\"}}]}\n".to_owned(),
+            "the value of servingEngineSpec.modelSpec[0].vllmConfig.maxNumSeqs is the placeholder",
+            "write a number there",
+        ),
+        (
+            scripted("vllm serve m --max-num-seqs 5 $VLLM_ARGS")
+                + "    env: [{name: VLLM_ARGS, value: --max-num-seqs 4}]\n",
+            "--max-num-seqs stands in spec.containers[0].args[0] and in spec.containers[0].env[0].value",
+            "delete one of them",
+        ),
+    ] {
+        let refused = refusal(&text);
+        assert!(refused.contains(says) && refused.contains(hint), "{says}: {hint}\n{refused}");
+    }
+    for (path, says, hint) in [
+        ("spec.nowhere.args", "is not in this manifest", "dots between keys, [0] for an item"),
+        ("spec.containers[1].args", "starts no engine that is known", "point to the arguments of a container"),
+    ] {
+        let text = pod("    args: [m]\n  - name: side\n    image: nginx\n    args: [x]\n");
+        let refused = pointed(&text, path).unwrap_err();
+        assert!(refused.contains(says) && refused.contains(hint), "{says}: {hint}\n{refused}");
+    }
+    let several = format!("{}---\n{}", pod("    args: [m]\n"), pod("    args: [n]\n"));
+    assert!(pointed(&several, "spec.containers[0].args").unwrap_err().contains("keep one of them in the file"));
+    // Several roles, of which none is named.
+    for name in ["values-llm-d", "llminferenceservice-args"] {
+        let text = std::fs::read_to_string(folder().join(name).with_extension("yaml")).unwrap();
+        assert!(refusal(&text).contains("say which one was measured with --container"), "{name}");
+    }
+}
+
+#[test]
+fn every_kind_that_kubernetes_runs_is_known() {
+    let template = "{template: {spec: {containers: [{name: e, image: 'vllm/vllm-openai:v1', args: [m]}]}}}";
+    for kind in ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"] {
+        let text = format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {template}\n");
+        let (done, source) = (exported(&text, &wanted(&[])).unwrap(), Source::new(text).unwrap());
+        // Containers are merged by name, and need no operations of a JSON patch.
+        let component = kustomize(&source, &done).unwrap();
+        assert!(component.contains("name: e\n") && !component.contains("op:"), "{kind}: {component}");
+    }
+    let drop_in = "[Service]\nExecStart=\nExecStart=/bin/vllm serve m --max-num-seqs 4\n";
+    assert!(
+        text_of(drop_in).contains("ExecStart=\nExecStart=/bin/vllm serve m --max-num-seqs 96"),
+        "{}",
+        text_of(drop_in)
+    );
+}
+
+#[test]
+fn what_has_no_patch_is_refused_with_the_reason() {
+    use super::forms::NoSuchForm;
+    let of = |text: &str, containers: &[&str]| {
+        let (done, source) = (exported(text, &wanted(containers)).unwrap(), Source::new(text).unwrap());
+        let patch = json_patch(&source, &done, Target::Cluster).map(|_| ());
+        assert_eq!(kustomize(&source, &done).map(|_| ()), patch, "{text}");
+        patch.unwrap_err()
+    };
+    let list = std::fs::read_to_string(folder().join("list.yaml")).unwrap();
+    assert_eq!(of(&list, &[]), NoSuchForm::Nameless);
+    assert_eq!(of("services: {chat: {image: 'vllm/vllm-openai:v1', command: [m]}}\n", &[]), NoSuchForm::File);
+    let two = [pod("    args: [m]\n"), pod("    args: [n]\n").replace("name: p\n", "name: q\n")].join("---\n");
+    assert_eq!(of(&two, &["p/engine", "q/engine"]), NoSuchForm::Objects(2));
 }
 
 #[test]
@@ -183,6 +404,8 @@ fn a_variable_counts_where_something_expands_it() {
     };
     assert!(text_of(&map("vllm serve m $VLLM_ADDITIONAL_ARGS")).contains("value: --max-num-seqs 96 --gpu"));
     assert!(refusal(&map("vllm serve m")).contains("not known whether"));
+    let limits = scripted("vllm serve m $LIMITS") + "    env: [{name: LIMITS, value: --max-num-seqs 4}]\n";
+    assert!(text_of(&limits).contains("value: --max-num-seqs 96}"), "{}", text_of(&limits));
     // A preset's variable, where a command replaces the preset.
     let service = std::fs::read_to_string(folder().join("llminferenceservice.yaml")).unwrap();
     let own = service.replace("      - name: main\n", "      - name: main\n        command: [vllm, serve, m]\n");
@@ -226,10 +449,136 @@ fn a_leader_and_workers_that_run_the_engine_are_set_together() {
 }
 
 #[test]
-fn flags_in_a_variable_of_a_unit_are_refused() {
-    let unit = "[Service]\nEnvironment=\"ARGS=--max-num-seqs 9\"\nExecStart=/bin/vllm serve m --max-num-seqs 4 $ARGS\n";
-    assert!(refusal(unit).contains("outside of the engine's command: Environment="), "{}", refusal(unit));
-    assert!(text_of(&unit.replace(" $ARGS", "")).contains("m --max-num-seqs 96 --gpu"));
+fn flags_in_a_variable_are_set_where_a_script_keeps_them() {
+    const NEW: &str = "--gpu-memory-utilization 0.93 --max-num-batched-tokens 4096";
+    for (script, expected) in [
+        // Where the variable is the command's last word, new flags stand in it as well.
+        ("A=\"--max-num-seqs 4\"\nvllm serve m $A", "A=\"--max-num-seqs 96 NEW\"\nvllm serve m $A"),
+        ("A='--max-num-seqs=4'; vllm serve m ${A} --x y", "A='--max-num-seqs=96'; vllm serve m ${A} --x y NEW"),
+        ("A=--max-num-seqs=4; exec vllm serve m $A --x y", "A=--max-num-seqs=96; exec vllm serve m $A --x y NEW"),
+        (
+            "export A=\"--max-num-seqs 4\" B=1 && vllm serve m $A > l",
+            "export A=\"--max-num-seqs 96 NEW\" B=1 && vllm serve m $A > l",
+        ),
+        (
+            "f() { local A=\"--max-num-seqs 4\"; vllm serve m $A; }\nf",
+            "f() { local A=\"--max-num-seqs 96 NEW\"; vllm serve m $A; }\nf",
+        ),
+        (
+            "A=\"--x $(f --max 1) --max-num-seqs 4\"\nvllm serve m $A",
+            "A=\"--x $(f --max 1) --max-num-seqs 96 NEW\"\nvllm serve m $A",
+        ),
+        ("A=(--max-num-seqs 4)\nvllm serve m \"${A[@]}\"", "A=(--max-num-seqs 96 NEW)\nvllm serve m \"${A[@]}\""),
+        ("A=(--max-num-seqs '4')\nvllm serve m ${A[@]} --x y", "A=(--max-num-seqs 96)\nvllm serve m ${A[@]} --x y NEW"),
+        // The engine takes the last of two.
+        (
+            "A=\"--max-num-seqs 4 --x\"\nvllm serve m $A --max-num-seqs 5",
+            "A=\"--x\"\nvllm serve m $A --max-num-seqs 96 NEW",
+        ),
+        ("A=\"--max-num-seqs 4\"\nvllm serve m --max-num-seqs 5 $A", "A=\"--max-num-seqs 96 NEW\"\nvllm serve m $A"),
+        // Values alone.
+        ("S=4\nvllm serve m --max-num-seqs \"$S\"", "S=96\nvllm serve m --max-num-seqs \"$S\" NEW"),
+        (
+            "S=\"4\" T=5\necho $S\nvllm serve m --max-num-seqs $S --x $T",
+            "S=\"96\" T=5\necho $S\nvllm serve m --max-num-seqs $S --x $T NEW",
+        ),
+        // A variable that the engine does not get is another program's.
+        (
+            "A=\"--max-num-seqs 4\"\nbench $A &\nvllm serve $M",
+            "A=\"--max-num-seqs 4\"\nbench $A &\nvllm serve $M --max-num-seqs 96",
+        ),
+        (
+            "A=\"--max-num-seqs 4\"\nif [ -n \"$A\" ]; then echo \"$A\"; fi\nvllm serve m $A",
+            "A=\"--max-num-seqs 96 NEW\"\nif",
+        ),
+    ] {
+        let all = format!("{NEW} --max-num-seqs 96");
+        let expected = expected.replace("$M --max-num-seqs 96", &format!("$M {all}")).replace("NEW", NEW);
+        let expected: Vec<String> = expected.lines().map(|line| format!("      {line}")).collect();
+        let done = text_of(&scripted(script));
+        assert!(done.contains(&expected.join("\n")), "{script}\n{done}");
+    }
+    // A value that something else computes with is a placeholder still.
+    for other in ["let S=S+1", "((S++))", "T=$((4*S))", "T=$((4-S))", "export T=${S}0", "client $S"] {
+        let script = scripted(&format!("S=4\n{other}\nvllm serve m --max-num-seqs $S"));
+        assert!(refusal(&script).contains("is the placeholder `$S`"), "{other}");
+    }
+    let inner = "bash -c 'A=\"--max-num-seqs 4\"; exec vllm serve m $A'";
+    assert!(text_of(&scripted(inner)).contains("'A=\"--max-num-seqs 96 --gpu"), "{}", text_of(&scripted(inner)));
+}
+
+#[test]
+fn flags_in_a_variable_are_refused_where_nothing_shows_what_an_edit_would_do() {
+    for (script, line, why) in [
+        ("A=\"--max-num-seqs 4\"\nA=\"$A --x\"\nvllm serve m $A", 2, "A gets its value in several places"),
+        ("A=\"--max-num-seqs 4\"\nA+=\" --x\"\nvllm serve m $A", 2, "A gets its value in several places"),
+        ("A+=\"--max-num-seqs 4\"\nvllm serve m $A", 1, "A is not given one value for all that follows"),
+        ("A=\"--max-num-seqs 4\" true\nvllm serve m $A", 1, "A is not given one value for all that follows"),
+        ("if x; then A=\"--max-num-seqs 4\"; fi\nvllm serve m $A", 1, "A has this value only under a condition"),
+        ("x && A=\"--max-num-seqs 4\"\nvllm serve m $A", 1, "A has this value only under a condition"),
+        (
+            "f() {\n  vllm serve m $A\n}\nA=\"--max-num-seqs 4\"\nf",
+            4,
+            "A has this value only under a condition, or later",
+        ),
+        ("A=\"--max-num-seqs 4\"\nbench $A\nvllm serve m $A", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\"\nread A\nvllm serve m $A", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\"\nprintf -v A x\nvllm serve m $A", 2, "A is read or changed here as well"),
+        ("A=(--max-num-seqs 4)\nA[1]=5\nvllm serve m \"${A[@]}\"", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\" B=$A\nvllm serve m $A", 1, "A is read or changed here as well"),
+        ("IFS=,\nA=\"--max-num-seqs 4\"\nvllm serve m $A", 1, "IFS says how words are split"),
+        ("A=\"--max-num-seqs,4\"\nvllm serve m $A", 1, "A has them inside of an expansion or in quotes"),
+        ("A=\"--max-num-seqs 4\"\nvllm serve m $A --x=$A", 2, "A is read or changed here as well"),
+        ("A=\"--max-num-seqs 4\"\nvllm serve m \"$A\"", 1, "A is one word to the engine"),
+        ("A=(--max-num-seqs 4)\nvllm serve m $A", 1, "A is one word to the engine"),
+        ("A=(--max-num-seqs 4 --x 'a b')\nvllm serve m ${A[@]}", 1, "A is split once more"),
+        ("A=\"${A:---max-num-seqs 4}\"\nvllm serve m $A", 1, "A has them inside of an expansion"),
+        ("A=\"${B:---max-num-seqs 4}\"\nvllm serve m $A", 1, "A has them inside of an expansion"),
+        ("A=$(echo --max-num-seqs 4)\nvllm serve m $A", 1, "A has them inside of an expansion"),
+        ("A=\"--max-num-seqs 4\"\nB=\"$A --x\"\nvllm serve m $B", 1, "A is not expanded as a word of its own"),
+        ("A=\"--max-num-seqs 4\"\nvllm serve m ${A:-x}", 1, "A is not expanded as a word of its own"),
+        ("set -- --max-num-seqs 4\nvllm serve m \"$@\"", 1, "`set` puts them there"),
+        ("f() { vllm serve m \"$@\"; }\nf --max-num-seqs 4", 2, "`f` puts them there"),
+        (": ${A:=--max-num-seqs 4}\nvllm serve m $A", 1, "`:` puts them there"),
+        ("vllm serve m ${A:---max-num-seqs 4}", 1, "they stand inside of an expansion"),
+        ("export A=\"--max-num-seqs 4\"\nbash -c 'vllm serve m $A'", 1, "a script within this one reads them"),
+    ] {
+        let text = scripted(script);
+        let says = refusal(&text);
+        let line = text[..text.find(script.lines().next().unwrap()).unwrap()].lines().count() + line - 1;
+        assert!(says.contains(why) && says.contains(&format!("m.yaml:{line}:")), "{line}: {why}\n{says}");
+        assert!(says.contains("write them into the engine's command, or into a variable that is set once"), "{says}");
+    }
+}
+
+#[test]
+fn flags_that_a_unit_keeps_in_its_environment_are_set_there() {
+    let unit =
+        |environment: &str, words: &str| format!("[Service]\n{environment}\nExecStart=/bin/vllm serve m {words}\n");
+    let done = text_of(&unit("Environment=\"A=--max-num-seqs 9 --x\"", "--y $A"));
+    assert!(done.contains("\"A=--max-num-seqs 96 --x\"\n") && done.contains(" m --y $A --gpu-memory"), "{done}");
+    let shell = "[Service]\nEnvironment='A=--max-num-seqs 9'\nExecStart=bash -c 'exec vllm serve m ${A} 2>&1'\n";
+    assert!(text_of(shell).contains("'A=--max-num-seqs 96'\n"), "{}", text_of(shell));
+    // A variable that nobody reads.
+    let unread = text_of(&unit("Environment=\"A=--max-num-seqs 9\"", "--max-num-seqs 4 $B"));
+    assert!(unread.contains("A=--max-num-seqs 9\"") && unread.contains("--max-num-seqs 96 $B --gpu"), "{unread}");
+    for (environment, words) in [
+        ("Environment=\"A=--max-num-seqs 9\"\nEnvironment=A=", "$A"),
+        // One word to systemd.
+        ("Environment=\"A=--max-num-seqs 9\"", "${A}"),
+        ("Environment=\"A=--max-num-seqs 9\"", "$A --x=${A}"),
+    ] {
+        let says = refusal(&unit(environment, words));
+        assert!(says.contains("A is not given once in [Service] and expanded once, as $A"), "{says}");
+        assert!(says.contains("write them into the engine's command"), "{says}");
+    }
+    let quadlet = "[Container]\nImage=vllm/vllm-openai:v1\nExec=m $A\nEnvironment=\"A=--max-num-seqs 9\"\n";
+    assert!(refusal(quadlet).contains("A is not given once in [Service]"), "{}", refusal(quadlet));
+    let of_service = text_of(&quadlet.replace("Environment", "[Service]\nEnvironment"));
+    assert!(of_service.contains("Exec=m $A --gpu") && of_service.contains("\"A=--max-num-seqs 96\""), "{of_service}");
+    // systemd reads a space where a line is continued, a shell reads nothing.
+    let joined = refusal(&unit("", "--max-num-seqs 4\\\n--x"));
+    assert!(joined.contains("where a line is continued") && joined.contains("write a space before the backslash"));
 }
 
 #[test]
@@ -280,7 +629,7 @@ fn a_switch_of_a_configuration_file_is_written_as_vllm_reads_it() {
 fn a_placeholder_is_named_with_the_line_that_gives_its_value() {
     let args = "    args: [--max-num-seqs, $(SEQS)]\n    env:\n    - name: SEQS\n      value: \"4\"\n";
     assert!(refusal(&pod(args)).contains("it gets its value in line 11"), "{}", refusal(&pod(args)));
-    let script = scripted("SEQS=4\nvllm serve m --max-num-seqs \"$SEQS\"");
+    let script = scripted("SEQS=${SEQS:-4}\nvllm serve m --max-num-seqs \"$SEQS\"");
     assert!(refusal(&script).contains("it gets its value in line 12"), "{}", refusal(&script));
     let chart = refusal(&pod("    args: [--max-num-seqs, \"{{ .Values.seqs }}\"]\n"));
     assert!(chart.contains("set seqs in the chart's values"), "{chart}");
@@ -408,11 +757,11 @@ fn every_form_can_be_applied_and_says_the_same_as_the_file() {
 
 #[test]
 fn one_of_two_engines_can_be_named() {
-    for (name, container) in [("two-engines", None), ("two-containers", None)] {
+    for name in ["two-engines", "two-containers"] {
         let text = std::fs::read_to_string(folder().join("refused").join(format!("{name}.yaml"))).unwrap();
         let says = exported(&text, &wanted(&[])).map(|_| ()).unwrap_err();
         let hint = says.split("--container ").nth(1).unwrap().split([' ', ';', '\n']).next().unwrap();
-        let done = exported(&text, &wanted(&[container.unwrap_or(hint)])).unwrap();
+        let done = exported(&text, &wanted(&[hint])).unwrap();
         assert_eq!(done.engines.len(), 1);
         assert!(
             exported(&text, &wanted(&["nobody"])).map(|_| ()).unwrap_err().contains("no engine is called `nobody`")
@@ -422,14 +771,9 @@ fn one_of_two_engines_can_be_named() {
 
 #[test]
 fn placeholders_in_scripts_are_seen_and_kept() {
-    let pod = |script: &str| {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n  - name: c\n    command: [sh, -c]\n    args:\n    - |\n      {script}\n"
-        )
-    };
-    let says = exported(&pod("vllm serve ${MODEL} --max-num-seqs ${SEQS}"), &wanted(&[])).map(|_| ()).unwrap_err();
+    let says = refusal(&scripted("vllm serve ${MODEL} --max-num-seqs ${SEQS}"));
     assert!(says.contains("placeholder `${SEQS}`"), "{says}");
-    let done = exported(&pod("exec vllm serve ${MODEL} --port $${PORT:-80} && true"), &wanted(&[])).unwrap();
+    let done = exported(&scripted("exec vllm serve ${MODEL} --port $${PORT:-80} && true"), &wanted(&[])).unwrap();
     let line = "exec vllm serve ${MODEL} --port $${PORT:-80} --gpu-memory-utilization 0.93 --max-num-batched-tokens 4096 --max-num-seqs 96 && true\n";
     assert!(done.text.contains(line), "{}", done.text);
     assert_eq!(done.changed.iter().filter(|c| c.after.text() == Some(line)).count(), 1);
@@ -578,6 +922,10 @@ fn patches_leave_what_others_wrote() {
     let command = annotate_command(&source, &done).unwrap();
     assert!(command.starts_with("kubectl annotate Pod p autotune/version=0.1.0 "), "{command}");
     assert!(paths(Target::File).contains(&"/metadata/annotations".to_owned()));
+    let knative = std::fs::read_to_string(folder().join("knative-service.yaml")).unwrap();
+    let of_knative = exported(&knative, &wanted(&[])).unwrap();
+    let command = annotate_command(&Source::new(knative).unwrap(), &of_knative).unwrap();
+    assert!(command.starts_with("kubectl annotate Service.v1.serving.knative.dev "), "{command}");
     // Kustomize keeps the order of containers that a patch names.
     let component = kustomize(&source, &done).unwrap();
     assert!(component.find("- name: proxy") < component.find(" name: engine"), "{component}");
@@ -723,15 +1071,10 @@ fn arguments_that_were_fixed_and_differ_are_named() {
 
 #[test]
 fn what_is_appended_before_a_redirection_is_no_file_descriptor() {
-    let manifest = |script: &str| {
-        format!(
-            "kind: Pod\nmetadata:\n  name: chat\nspec:\n  containers:\n  - name: main\n    image: vllm/vllm-openai:v0.24.0\n    command: [sh, -c, '{script}']\n"
-        )
-    };
-    let done = exported(&manifest("vllm serve org/model>/tmp/log"), &wanted(&[])).unwrap();
-    assert!(done.text.contains("--max-num-seqs 96 >/tmp/log"), "{}", done.text);
+    let done = text_of(&pod("    command: [sh, -c, 'vllm serve org/model>/tmp/log']\n"));
+    assert!(done.contains("--max-num-seqs 96 >/tmp/log"), "{done}");
     // Where something would be understood differently the next time, nothing is written.
-    assert!(exported(&manifest("vllm serve org/model --max-num-seqs 2>&1"), &wanted(&[])).is_err());
+    refusal(&pod("    command: [sh, -c, 'vllm serve org/model --max-num-seqs 2>&1']\n"));
 }
 
 #[test]

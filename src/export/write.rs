@@ -3,6 +3,7 @@
 use super::arguments::keys::{self, KeyOf};
 use super::arguments::{Arguments, Written};
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
+use super::hints::{not_found, paste};
 use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
 use super::render::{Entry, insert_at};
@@ -67,7 +68,11 @@ pub fn export(
         // Read as the first time, it says what was wanted: a shell may understand words together that YAML keeps apart.
         match write(&done.text, wanted, flags, &|_, _| Vec::new()) {
             Ok(again) if again.text == done.text => Ok(done),
-            _ => Err(cannot_be_written(&(0..0))),
+            _ => {
+                let source = Source::new(text).ok();
+                let root = source.as_ref().and_then(|source| source.documents.first());
+                Err(cannot_be_written(&(0..0), root, &wanted.settings))
+            }
         }
     });
     written.map_err(|problem| Problems::new(name, text, vec![problem]))
@@ -90,12 +95,18 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
     let documents: Vec<Document<'_>> =
         meanings.iter().enumerate().map(|(index, meaning)| Document { source: &source, index, meaning }).collect();
     let mut draft = Draft { expected: meanings.clone(), ..Draft::default() };
-    if let Some((index, path)) = inner_file(&documents, wanted, flags)? {
+    let engines = if wanted.path.is_none() { found(&documents, flags)? } else { Vec::new() };
+    let inner = match &wanted.path {
+        Some(path) => file_at(&documents, path),
+        None if engines.is_empty() => text_that_starts(&documents, flags)?,
+        None => None,
+    };
+    if let Some((index, path)) = inner {
         draft.set_inner(documents[index], &path, wanted, flags, visit)?;
     } else {
         let engines = match &wanted.path {
             Some(path) => vec![pointed(&documents, path, flags)?],
-            None => choose(&documents, found(&documents, flags)?, wanted)?,
+            None => choose(&documents, engines, wanted)?,
         };
         for engine in &engines {
             let document = documents[engine.document];
@@ -105,7 +116,9 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
             if let Some((says, hint)) = engine.location.note.filter(|_| !new.edits.is_empty()) {
                 draft.notes.push(Problem::new(&draft.place, says, "here", hint));
             }
-            draft.record(document, new).ok_or_else(|| cannot_be_written(&draft.place))?;
+            draft
+                .record(document, new)
+                .ok_or_else(|| cannot_be_written(&draft.place, Some(document.root()), &wanted.settings))?;
             draft.engines.push(engine.location.name.clone());
         }
     }
@@ -114,8 +127,8 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
     annotated.dedup();
     for index in annotated {
         let document = documents[index];
-        let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::Values)
-            && document.root().get("kind").and_then(Node::text) != Some("List");
+        let is_object = shape(document.root()).is_none_or(|s| s.kind != Kind::File)
+            && document.root().text_at("kind") != Some("List");
         if wanted.annotations.is_empty() || !is_object || document.root().get("metadata").is_none() {
             continue;
         }
@@ -123,7 +136,9 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
         let written = provenance::annotate(document, &wanted.annotations).ok_or_else(cannot)?;
         draft.record(document, written).ok_or_else(cannot)?;
     }
-    draft.proved(text)
+    let touched = draft.touched.first().map(|index| documents[*index].root());
+    let cannot = cannot_be_written(&draft.place, touched, &wanted.settings);
+    draft.proved(text).ok_or(cannot)
 }
 
 /// What is about to be written.
@@ -165,7 +180,8 @@ impl Draft {
     ) -> Result<(), Problem> {
         let node = document.root().at(path);
         self.place = node.map_or(0..0, |node| node.span.clone());
-        let cannot = || cannot_be_written(&node.map_or(0..0, |node| node.span.clone()));
+        let place = self.place.clone();
+        let cannot = || cannot_be_written(&place, Some(document.root()), &wanted.settings);
         let node = node.ok_or_else(cannot)?;
         let layer = document.source.layer(node).ok_or_else(cannot)?;
         let inner = IntendedFlags { annotations: Vec::new(), path: None, ..wanted.clone() };
@@ -175,7 +191,7 @@ impl Draft {
         let meaning = Meaning::Scalar { text, plain: node.style() == Some(Style::Plain), tag: node.tag.clone() };
         self.notes.extend(done.notes.into_iter().map(outer));
         self.engines.extend(done.engines);
-        if document.root().get("kind").and_then(Node::text) == Some("ConfigMap") && !done.changed.is_empty() {
+        if document.root().text_at("kind") == Some("ConfigMap") && !done.changed.is_empty() {
             let hint = "kubectl rollout restart the workload that mounts it";
             self.notes.push(Problem::new(
                 &self.place,
@@ -189,19 +205,16 @@ impl Draft {
     }
 
     /// The text with all edits, if it means what was intended and nothing else.
-    fn proved(mut self, text: &str) -> Result<Exported, Problem> {
-        let cannot = || cannot_be_written(&self.place);
-        let whole = splice(text, &self.edits).ok_or_else(cannot)?;
+    fn proved(mut self, text: &str) -> Option<Exported> {
+        let whole = splice(text, &self.edits)?;
         let after = Source::new(whole.clone()).ok().and_then(|after| meanings(&after));
         let expected = &self.expected;
         let proved = after
             .is_some_and(|after| after.len() == expected.len() && after.iter().zip(expected).all(|(a, b)| a.same(b)));
-        if !proved {
-            return Err(cannot());
-        }
+        proved.then_some(())?;
         self.changed.retain(|c: &Changed| c.before.as_ref().is_none_or(|before| !before.same(&c.after)));
         let Self { changed, notes, engines, edits, .. } = self;
-        Ok(Exported { text: whole, changed, notes, engines, edits })
+        Some(Exported { text: whole, changed, notes, engines, edits })
     }
 }
 
@@ -209,30 +222,27 @@ fn meanings(source: &Source) -> Option<Vec<Meaning>> {
     source.documents.iter().map(meaning).collect()
 }
 
-/// The text in a document that is a file of its own and starts the engine. None where a document itself starts one, or nothing does.
-pub(super) fn inner_file(
-    documents: &[Document<'_>],
-    wanted: &IntendedFlags,
-    flags: &Flags,
-) -> Result<Option<(usize, Path)>, Problem> {
-    let text = |document: &Document<'_>, path: &Path| {
-        let node = document.root().at(path)?;
-        node.text().is_some().then(|| document.source.layer(node)).flatten().map(|layer| layer.text)
+/// The text at a place of a document, if one stands there.
+fn text_at(document: &Document<'_>, path: &Path) -> Option<String> {
+    let node = document.root().at(path)?;
+    node.text().is_some().then(|| document.source.layer(node)).flatten().map(|layer| layer.text)
+}
+
+/// The place that the user pointed to, where a text stands that is a file of its own; in which document.
+fn file_at(documents: &[Document<'_>], path: &Path) -> Option<(usize, Path)> {
+    let holds = |document: &&Document<'_>| {
+        let inner = text_at(document, path).and_then(|text| Source::new(text).ok());
+        inner.is_some_and(|inner| inner.documents.iter().any(|root| root.text().is_none() && shape(root).is_some()))
     };
-    if let Some(path) = &wanted.path {
-        let holds = |document: &Document<'_>| {
-            let inner = text(document, path).and_then(|text| Source::new(text).ok());
-            inner.is_some_and(|inner| inner.documents.iter().any(|root| root.text().is_none() && shape(root).is_some()))
-        };
-        return Ok(documents.iter().find(|document| holds(document)).map(|document| (document.index, path.clone())));
-    }
-    if !found(documents, flags)?.is_empty() {
-        return Ok(None);
-    }
+    documents.iter().find(holds).map(|document| (document.index, path.clone()))
+}
+
+/// The text in a document that is a file of its own and starts the engine.
+pub(super) fn text_that_starts(documents: &[Document<'_>], flags: &Flags) -> Result<Option<(usize, Path)>, Problem> {
     let mut starting = Vec::new();
     for document in documents.iter().filter(|document| document.source.format == Format::Yaml) {
         let texts = texts(document.root()).into_iter();
-        let starts = |path: &Path| text(document, path).is_some_and(|text| starts_engine(&text, flags));
+        let starts = |path: &Path| text_at(document, path).is_some_and(|text| starts_engine(&text, flags));
         starting.extend(texts.filter(starts).map(|path| (document.index, path)));
     }
     match &starting[..] {
@@ -254,9 +264,11 @@ fn starts_engine(text: &str, flags: &Flags) -> bool {
     found(&documents.collect::<Vec<_>>(), flags).map_or(true, |engines| !engines.is_empty())
 }
 
-fn cannot_be_written(place: &std::ops::Range<usize>) -> Problem {
+/// Arguments of a document that the edit or its proof failed on.
+fn cannot_be_written(place: &std::ops::Range<usize>, root: Option<&Node>, settings: &[Setting]) -> Problem {
     let says = "these arguments are written in a way that cannot be changed without changing something else; nothing was written";
-    Problem::new(place, says, "here", "write them as a plain list of words, or edit them by hand")
+    let hint = root.and_then(shape).map_or("edit them by hand".to_owned(), |shape| paste(shape.name, settings));
+    Problem::new(place, says, "here", format!("write them as a plain list of words, or {hint}"))
 }
 
 fn cannot_be_annotated(root: &Node) -> Problem {
@@ -279,8 +291,8 @@ pub(super) fn found<'m>(documents: &[Document<'m>], flags: &Flags) -> Result<Vec
 
 /// What a person calls an object: `Deployment vllm`.
 fn title(root: &Node) -> String {
-    let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text);
-    let kind = root.get("kind").and_then(Node::text).unwrap_or("a document without a kind");
+    let name = root.text_at("metadata.name");
+    let kind = root.text_at("kind").unwrap_or("a document without a kind");
     name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"))
 }
 
@@ -292,7 +304,7 @@ pub(super) fn choose<'m>(
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
-        root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or_default().to_owned()
+        root.text_at("metadata.name").unwrap_or_default().to_owned()
     };
     let names = &wanted.containers;
     if engines.is_empty() {
@@ -306,17 +318,16 @@ pub(super) fn choose<'m>(
     };
     let all: Vec<String> = engines.iter().map(full).collect();
     if !names.is_empty() {
+        let is =
+            |e: &Located<'_>, name: &String| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name);
         for name in names {
-            let fits =
-                engines.iter().filter(|e| *name == full(e) || *name == format!("{}/{}", object(e), e.location.name));
-            if fits.count() != 1 {
+            if engines.iter().filter(|e| is(e, name)).count() != 1 {
                 let known = list(all.iter().map(String::as_str), "and");
                 let says = format!("no engine is called `{name}` here");
                 return Err(Problem::new(&(0..0), says, "", format!("there are {known}")));
             }
         }
-        let chosen =
-            |e: &Located<'_>| names.iter().any(|n| *n == full(e) || *n == format!("{}/{}", object(e), e.location.name));
+        let chosen = |e: &Located<'_>| names.iter().any(|name| is(e, name));
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
     // What another engine runs was not measured.
@@ -364,48 +375,7 @@ pub(super) fn nothing_found(documents: &[Document<'_>], settings: &[Setting]) ->
     let looked: Vec<String> = looked.collect();
     let place = documents.first().map_or(0..0, |d| d.root().get("kind").map_or(0..0, |kind| kind.span.clone()));
     let says = format!("no engine was found in this manifest. {}", looked.join("; "));
-    Problem::new(&place, says, "", hint(documents, settings))
-}
-
-/// What to do with the flags where no engine was found, by kind.
-fn hint(documents: &[Document<'_>], settings: &[Setting]) -> String {
-    let flags = settings.iter().flat_map(|setting| setting.words(false)).collect::<Vec<_>>().join(" ");
-    let keys = settings.iter().map(|setting| format!("{}: {}", setting.name.replace('-', "_"), setting.value));
-    let keys = keys.collect::<Vec<_>>().join(", ");
-    let known = documents.iter().find_map(|document| Some((document, shape(document.root())?)));
-    let kind = known.map(|(document, _)| document).or(documents.first()).and_then(|d| d.root().get("kind")?.text());
-    let name = known.map(|(_, shape)| shape.name);
-    match (kind.unwrap_or_default(), name) {
-        ("RayService" | "RayCluster" | "RayJob", _) => {
-            format!("paste {keys} into the `engine_kwargs` of the model, or where the Python code builds its engine")
-        }
-        ("HelmRelease" | "Application" | "ApplicationSet" | "HelmChart", _) => {
-            format!(
-                "the values are elsewhere: export into that values file, or paste {flags} into the engine's arguments there"
-            )
-        }
-        ("Kustomization" | "Component", _) => "export into the file of the workload or of the patch".to_owned(),
-        ("DynamoGraphDeploymentRequest", _) => {
-            format!(
-                "paste {flags} into the worker's arguments in spec.overrides.dgd, or export into the deployment that it makes"
-            )
-        }
-        ("Model", Some("KubeAI Model")) => format!("only `engine: VLLM` takes these flags: {flags}"),
-        ("InferenceService", _) => format!(
-            "the runtime's container starts the engine: export into its ServingRuntime, or paste {flags} into spec.predictor.model.args"
-        ),
-        ("LLMInferenceServiceConfig", _) => {
-            format!(
-                "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: {flags}"
-            )
-        }
-        ("Service" | "Ingress" | "Gateway" | "HTTPRoute" | "Secret" | "Namespace" | "PersistentVolumeClaim", _) => {
-            "this object starts nothing: export into the file of the workload".to_owned()
-        }
-        (_, None) => format!("paste {flags} where this kind takes vLLM's arguments, or point there with --path"),
-        (_, Some("JSON patch")) => format!("patch `args` as a whole list, or paste {flags} there"),
-        _ => format!("start vLLM by its name (vllm serve …) here, or paste {flags} where it starts"),
-    }
+    Problem::new(&place, says, "", not_found(documents, settings))
 }
 
 fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result<Located<'m>, Problem> {
@@ -510,7 +480,11 @@ fn settle(
     let mut written = Written::default();
     for (place, changes) in engine.arguments.iter().zip(&by_place) {
         if !changes.is_empty() {
-            written = written.and(place.write(changes).ok_or_else(|| cannot_be_written(&place.span(0)))?);
+            written = written.and(
+                place
+                    .write(changes)
+                    .ok_or_else(|| cannot_be_written(&place.span(0), Some(document.root()), settings))?,
+            );
         }
     }
     if !new_keys.is_empty() {

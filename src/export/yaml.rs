@@ -149,6 +149,11 @@ impl Node {
         })
     }
 
+    /// The text at keys below this one; dots separate keys.
+    pub fn text_at(&self, keys: &str) -> Option<&str> {
+        self.at(&Path::default().key(keys))?.text()
+    }
+
     /// The items of a list; none of all else.
     pub fn items(&self) -> &[Self] {
         match &self.kind {

@@ -25,6 +25,18 @@ pub struct Entry {
     pub record: Record,
 }
 
+impl Entry {
+    /// What a start showed, if it is the record of one.
+    pub fn ready(&self) -> Option<&Ready> {
+        if let Record::Ready { ready, .. } = &self.record { Some(ready) } else { None }
+    }
+
+    /// The words that an engine told, if it is the record of them.
+    pub fn words(&self) -> Option<&Vocabulary> {
+        if let Record::Words(words) = &self.record { Some(words) } else { None }
+    }
+}
+
 /// A step of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

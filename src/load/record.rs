@@ -191,28 +191,38 @@ pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Resu
 }
 
 #[cfg(test)]
+impl RequestRecord {
+    /// For tests: a whole answer to a request that was sent on time.
+    pub(crate) fn answered(id: u32, due: f64, first: f64, last: f64, tokens_in: u32, tokens_out: u32) -> Self {
+        Self {
+            id,
+            due: Seconds(due),
+            sent: Seconds(due),
+            first: Some(Seconds(first)),
+            last: Some(Seconds(last)),
+            tokens_in: Some(tokens_in),
+            tokens_cached: None,
+            tokens_out: Some(tokens_out),
+            asked_out: tokens_out,
+            asked_in: tokens_in,
+            shared_in: 0,
+            error: None,
+            turn: None,
+            why: None,
+            gaps: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_file_format_is_pinned() {
-        let record = RequestRecord {
-            id: 3,
-            due: Seconds(1.5),
-            sent: Seconds(1.5004),
-            first: Some(Seconds(1.75)),
-            last: Some(Seconds(2.75)),
-            tokens_in: Some(200),
-            tokens_cached: None,
-            tokens_out: Some(11),
-            asked_out: 11,
-            asked_in: 200,
-            shared_in: 32,
-            error: None,
-            turn: Some((4, 1)),
-            why: None,
-            gaps: vec![0.1, 0.2],
-        };
+        let whole = RequestRecord::answered(3, 1.5, 1.75, 2.75, 200, 11);
+        let (sent, gaps) = (Seconds(1.5004), vec![0.1, 0.2]);
+        let record = RequestRecord { sent, gaps, shared_in: 32, turn: Some((4, 1)), ..whole };
         let cut = RequestRecord {
             first: None,
             last: None,

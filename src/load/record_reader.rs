@@ -129,21 +129,14 @@ mod tests {
 
     fn record() -> RequestRecord {
         RequestRecord {
-            id: 3,
-            due: Seconds(1.5),
             sent: Seconds(1.5004),
-            first: Some(Seconds(1.75)),
-            last: Some(Seconds(2.75)),
-            tokens_in: Some(200),
             tokens_cached: Some(16),
-            tokens_out: Some(11),
             asked_out: 12,
             asked_in: 199,
             shared_in: 32,
-            error: None,
             turn: Some((4, 1)),
-            why: None,
             gaps: vec![0.25],
+            ..RequestRecord::answered(3, 1.5, 1.75, 2.75, 200, 11)
         }
     }
 

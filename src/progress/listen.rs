@@ -52,6 +52,15 @@ impl Bound {
         Ok(Self { listener, address })
     }
 
+    /// One that the system does not poll: a file in place of a socket.
+    #[cfg(test)]
+    pub fn that_cannot_be_polled() -> Self {
+        let file = std::os::fd::OwnedFd::from(tempfile::tempfile().unwrap());
+        let listener = TcpListener::from(file);
+        listener.set_nonblocking(true).unwrap();
+        Self { listener, address: SocketAddr::from(([127, 0, 0, 1], 1)) }
+    }
+
     /// The address, with the port that was found.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -69,13 +78,11 @@ impl Listening {
     ///
     /// # Errors
     /// If the system has no thread or no poll for it.
-    pub fn start(bound: Bound, board: Arc<Board>) -> Result<Self, ListenError> {
-        let Bound { listener, address } = bound;
-        let failed = |source| ListenError { address, source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    pub fn start(bound: Bound, board: Arc<Board>) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+            tokio::net::TcpListener::from_std(bound.listener)?
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = async move {
@@ -84,7 +91,7 @@ impl Listening {
             serving.end(GRACE).await;
         };
         let thread = std::thread::Builder::new().name("listen".to_owned()).spawn(move || runtime.block_on(serve));
-        Ok(Self { stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+        Ok(Self { stop: Some(stop), thread: Some(thread?) })
     }
 }
 

@@ -172,7 +172,7 @@ fn bracket(probes: &[&Probe<'_>]) -> Bracket {
     let Some(first) = probes.first() else { return Bracket { kept: None, broken: None } };
     let mut search = RateSearch::new(first.ask.rate, 0.0);
     for probe in probes {
-        search.tell(probe.ask.rate, &Observation::of(probe.verdict, Seconds(1.0)));
+        search.tell(probe.ask.rate, &Observation::of(probe.verdict));
     }
     Bracket { kept: search.kept(), broken: search.broken() }
 }

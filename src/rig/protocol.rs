@@ -308,18 +308,12 @@ mod tests {
         let mut valid = vec![serde_json::to_string(&greeting).unwrap(), probe.to_owned()];
         valid.extend([Task::Launch { trial, point }, Task::Stop].map(|task| serde_json::to_string(&task).unwrap()));
         let journal = crate::journal::read(include_bytes!("../../tests/data/h200-turns/journal.jsonl")).unwrap();
-        let engine = journal.entries.iter().find_map(|entry| match &entry.record {
-            crate::journal::Record::Ready { ready, .. } => Some(ready.clone()),
-            _ => None,
-        });
-        let words = journal.entries.iter().find_map(|entry| match &entry.record {
-            crate::journal::Record::Words(vocabulary) => Some((**vocabulary).clone()),
-            _ => None,
-        });
+        let engine = journal.entries.iter().find_map(crate::journal::Entry::ready).cloned();
+        let words = journal.entries.iter().find_map(crate::journal::Entry::words).cloned();
         let answers = [
             Answer::Stopped(Seconds(1.5)),
             Answer::Machine("the disk is full".into()),
-            Answer::Ready { ready: engine.unwrap(), vocabulary: words.unwrap() },
+            Answer::Ready { ready: Box::new(engine.unwrap()), vocabulary: words.unwrap() },
         ];
         valid.extend(answers.map(|answer| serde_json::to_string(&answer).unwrap()));
         crate::fuzz::fuzz(10, valid, |input, _| {

@@ -238,23 +238,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_of_an_answer_comes_as_fast_as_the_tokens_of_the_fastest() {
-        let record = |id, first, last, tokens| RequestRecord {
-            id,
-            due: Seconds(0.0),
-            sent: Seconds(0.0),
-            first: Some(Seconds(first)),
-            last: Some(Seconds(last)),
-            tokens_in: Some(100),
-            tokens_cached: None,
-            tokens_out: Some(tokens),
-            asked_out: tokens,
-            asked_in: 100,
-            shared_in: 0,
-            error: None,
-            turn: None,
-            why: None,
-            gaps: Vec::new(),
-        };
+        let record = |id, first, last, tokens| RequestRecord::answered(id, 0.0, first, last, 100, tokens);
         // Prompts were computed meanwhile, but for the last one's tokens: 10 ms each.
         let records = [record(0, 0.1, 1.6, 16), record(1, 0.5, 1.6, 16), record(2, 1.45, 1.6, 16)];
         let warmed = Warmed::of(&records, &[116, 216, 16]).unwrap();

@@ -172,7 +172,7 @@ impl Bayes {
             let limits: Vec<Seen> = expected.iter().map(seen).collect();
             let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
             let kept = !limits.iter().any(|l| l.broken);
-            let seen = Observation { kept, margin, limits, saturated: false, throughput: rate };
+            let seen = Observation { kept, margin, limits, saturated: false };
             let trial = imagined.trial_of(query);
             trial.heard.push(Heard { rate: query.rate, seen });
         }

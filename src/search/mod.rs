@@ -83,8 +83,6 @@ pub struct Observation {
     pub limits: Vec<Seen>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
-    /// Requests answered per second from the first arrival to the last answer.
-    pub throughput: Rate,
 }
 
 /// What one probe says of one promise.
@@ -100,8 +98,8 @@ pub struct Seen {
 }
 
 impl Observation {
-    /// What a verdict says that took so long to measure.
-    pub fn of(verdict: &Verdict, took: Seconds) -> Self {
+    /// What a verdict says.
+    pub fn of(verdict: &Verdict) -> Self {
         let seen = |l: &crate::verdict::LimitResult| Seen {
             margin: l.deciding_margin(),
             error: l.deciding_error().unwrap_or(f64::INFINITY),
@@ -113,13 +111,7 @@ impl Observation {
             margin: verdict.margin(),
             limits: verdict.limits.iter().map(seen).collect(),
             saturated: verdict.saturated,
-            throughput: Rate(verdict.counted as f64 / took.0.max(1e-3)),
         }
-    }
-
-    /// Whether every promise held in the window itself: the sample quantile against the limit, without any doubt, as published rules judge.
-    pub fn within(&self) -> bool {
-        self.limits.iter().all(|l| l.measured.is_some_and(|m| m <= 0.0))
     }
 }
 

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn seen(kept: bool, margin: Option<f64>) -> Observation {
-        Observation { kept, margin, limits: Vec::new(), saturated: false, throughput: Rate(0.0) }
+        Observation { kept, margin, limits: Vec::new(), saturated: false }
     }
 
     /// Searches an engine whose margin is (rate / limit)^3 in the logarithm, and counts its probes.

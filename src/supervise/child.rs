@@ -116,11 +116,6 @@ impl Child {
         ended.ok().and_then(|s| s.exit)
     }
 
-    /// How it ended, if it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.state.borrow().exit
-    }
-
     pub fn output(&self) -> &Output {
         &self.output
     }

@@ -68,6 +68,15 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         assert!(!remove_scratch(&ours.join("..").join("..")) && !remove_scratch(Path::new("/")));
 
+        // Somebody else's; only root can make one.
+        if nix::unistd::geteuid().is_root() {
+            let (theirs, me) = (make().unwrap().keep(), nix::unistd::geteuid());
+            std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+            assert!(!remove_scratch(&theirs) && theirs.exists());
+            std::os::unix::fs::chown(&theirs, Some(me.as_raw()), None).unwrap();
+            assert!(remove_scratch(&theirs));
+        }
+
         assert!(remove_scratch(&ours) && !ours.exists());
         assert!(!remove_scratch(&ours), "it is gone");
     }

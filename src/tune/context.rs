@@ -60,10 +60,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The probes of a worker's engine that the strategy asked for.
     pub fn heard(&self, worker: usize) -> Vec<Heard> {
-        let heard = |(ask, verdict, took): (&ProbeAsk, &Verdict, Seconds)| Heard {
-            rate: ask.rate,
-            seen: Observation::of(verdict, took),
-        };
+        let heard = |(ask, verdict): (&ProbeAsk, &Verdict)| Heard { rate: ask.rate, seen: Observation::of(verdict) };
         let own = |ask: &ProbeAsk| self.shows_batches() && ask.is_burst();
         self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
     }
@@ -134,8 +131,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Whether the first worker's engine can be that of the defaults without a launch.
     pub fn serves_defaults(&self) -> bool {
-        let wanted =
-            |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone(), anew: false };
+        let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
         self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
     }
 

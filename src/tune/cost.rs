@@ -2,7 +2,7 @@
 
 use crate::engine::MEMORY_KNOB;
 use crate::engine::live::widest;
-use crate::journal::{Entry, Forecast, Record};
+use crate::journal::{Entry, Forecast};
 use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, ProbePlan, StrategyKind};
 use crate::units::{Rate, Seconds};
@@ -59,9 +59,7 @@ pub struct Prices {
 impl Prices {
     /// As the plan promises, and as the journal has seen.
     pub fn new(plan: &Plan, entries: &[Entry]) -> Self {
-        let ready = || {
-            entries.iter().filter_map(|e| if let Record::Ready { ready, .. } = &e.record { Some(ready) } else { None })
-        };
+        let ready = || entries.iter().filter_map(Entry::ready);
         let starts: Vec<f64> = ready().filter(|r| !r.process.altered).map(|r| r.took.0).collect();
         let latest = ready().next_back();
         let answers = latest.map(|ready| ready.warmed.answer_time.0);

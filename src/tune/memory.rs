@@ -5,7 +5,7 @@ use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{DEMANDING, MEMORY_KNOB};
-use crate::journal::{Purpose, Record};
+use crate::journal::{Entry, Purpose};
 use crate::rig::Rig;
 use crate::search::HighestThatStarts;
 use crate::space::{Parameter, Point, Value};
@@ -99,10 +99,7 @@ impl<'a, R: Rig> Context<'a, R> {
     /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
     pub fn soak(&self, point: &Point) -> Asking {
         let places = point.get("max-num-seqs").and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
-        let burst = self.trial_runner.passed().iter().rev().find_map(|e| match &e.record {
-            Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
-            _ => None,
-        });
+        let burst = self.trial_runner.passed().iter().rev().find_map(Entry::ready).map(|r| r.warmed.burst_rate.0);
         let (time, at_least) = SOAKED;
         let in_time = (burst.unwrap_or(0.0) * time.0) as u32;
         let count = places.min(in_time.max(at_least)).min(MOST_SOAKED);

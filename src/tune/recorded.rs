@@ -7,7 +7,7 @@ use super::predictor::stress_replay;
 use super::sample_sizes::SampleSizes;
 pub use super::session_twin::Likeness;
 use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
-use crate::journal::{Journal, Record, read};
+use crate::journal::{Entry, Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::quantiles::quantile_of_sorted;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
@@ -223,7 +223,7 @@ impl RecordedRun {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
-            stress_replay(self.source(&material), &engine, costs, (rate, SampleSizes::FULL.stress))
+            stress_replay(self.source(&material), &engine, costs, rate, SampleSizes::FULL.stress)
                 .is_none_or(|reach| reach.endures)
         }))
     }
@@ -266,10 +266,7 @@ fn course(ask: ProbeAsk, records: &[RequestRecord], complete: bool) -> Course {
 }
 
 fn material(journal: &Journal) -> Material {
-    let words = journal.entries.iter().find_map(|e| match &e.record {
-        Record::Words(words) => Some((**words).clone()),
-        _ => None,
-    });
+    let words = journal.entries.iter().find_map(Entry::words).cloned();
     Material { vocabulary: words.unwrap_or_else(Vocabulary::default), ..Material::default() }
 }
 

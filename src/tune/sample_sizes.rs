@@ -12,10 +12,10 @@ pub struct SampleSizes {
     pub long_run_of_conversations: usize,
     /// A long-run replay block by block: so many take a second, while an engine waits.
     pub long_run_in_blocks: u32,
-    /// A stress replay of what is certified: a second at most. What 10⁶ requests would show beside is part of the stress factor.
-    pub stress: u32,
+    /// A stress replay of what is certified: a second at most on as many cores as it has streams.
+    pub stress: Stress,
     /// A stress replay for the search, a fifth of a second.
-    pub stress_in_search: u32,
+    pub stress_in_search: Stress,
     /// A replay that tells the search what a point is worth. All points see the same requests, so the Gaussian process corrects what these have in
     /// common.
     pub search: usize,
@@ -27,14 +27,23 @@ pub struct SampleSizes {
     pub last_fit: Effort,
 }
 
+/// How much a stress replay serves: streams of requests, each into an empty engine, so that cores share the work.
+#[derive(Clone, Copy, Debug)]
+pub struct Stress {
+    /// Requests of each stream.
+    pub requests: u32,
+    /// Streams where the KV cache fills or some latency is far beyond its limit; elsewhere one tells.
+    pub streams: u64,
+}
+
 impl SampleSizes {
     /// Those of the program.
     pub const FULL: Self = Self {
         long_run: 100_000,
         long_run_of_conversations: 300_000,
         long_run_in_blocks: 30_000,
-        stress: 30_000,
-        stress_in_search: 10_000,
+        stress: Stress { requests: 30_000, streams: 8 },
+        stress_in_search: Stress { requests: 10_000, streams: 2 },
         search: 12_000,
         answer_time: 6_000,
         fit: Effort::SESSION,
@@ -47,8 +56,8 @@ impl SampleSizes {
         long_run: 3_000,
         long_run_of_conversations: 3_000,
         long_run_in_blocks: 3_000,
-        stress: 2_000,
-        stress_in_search: 2_000,
+        stress: Stress { requests: 2_000, streams: 1 },
+        stress_in_search: Stress { requests: 2_000, streams: 1 },
         search: 2_000,
         answer_time: 1_000,
         fit: Self::QUICK_FIT,

@@ -70,7 +70,7 @@ impl<'a, R: Rig> Session<'a, R> {
             Ok(found) => found,
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
-        let binding = self.context.trial_runner.told(0).last().and_then(|(_, verdict, _)| verdict.binding.clone());
+        let binding = self.context.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
         if self.context.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }
@@ -175,7 +175,7 @@ impl<'a, R: Rig> Session<'a, R> {
                 before = incumbent;
                 let Ask::Probe(query) = asked else { continue };
                 let fresh = self.context.trial_runner.point(worker) != Some(&query.point);
-                let wanted = fresh.then(|| TrialRequest { purpose, point: query.point.clone(), anew: false });
+                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before =
                     wanted.as_ref().map_or(Before::Nothing, |wanted| self.context.trial_runner.before(worker, wanted));
                 price += self.context.prices().probe(search_window(self.context.plan, query.rate).to, before);

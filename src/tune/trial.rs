@@ -44,7 +44,7 @@ impl Current {
 
     /// The same trial once more.
     pub fn again(&self) -> TrialRequest {
-        TrialRequest { purpose: self.purpose, point: self.point.clone(), anew: false }
+        TrialRequest::of(self.purpose, self.point.clone())
     }
 }
 
@@ -54,7 +54,6 @@ pub struct ProbeResult {
     pub probe: u32,
     pub ask: ProbeAsk,
     pub verdict: Verdict,
-    pub took: Seconds,
     pub lesson: Option<FitProbe>,
 }
 
@@ -68,9 +67,8 @@ pub struct TrialRequest {
 }
 
 impl TrialRequest {
-    /// A point that the search wants to know.
-    pub fn search(point: &Point) -> Self {
-        Self { purpose: Purpose::Search, point: point.clone(), anew: false }
+    pub fn of(purpose: Purpose, point: Point) -> Self {
+        Self { purpose, point, anew: false }
     }
 
     /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process

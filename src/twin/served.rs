@@ -170,27 +170,12 @@ fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Seconds;
 
     /// A turn of conversation 0 with a prompt of so many tokens by the engine and by the workload, of which so many are meant to be known.
     fn turn(turn: u32, tokens_in: u32, asked_in: u32, shared_in: u32, tokens_out: u32) -> RequestRecord {
-        RequestRecord {
-            id: turn,
-            due: Seconds(f64::from(turn)),
-            sent: Seconds(f64::from(turn)),
-            first: Some(Seconds(f64::from(turn) + 0.1)),
-            last: Some(Seconds(f64::from(turn) + 0.9)),
-            tokens_in: Some(tokens_in),
-            tokens_cached: None,
-            tokens_out: Some(tokens_out),
-            asked_out: tokens_out,
-            asked_in,
-            shared_in,
-            error: None,
-            turn: Some((0, turn)),
-            why: None,
-            gaps: Vec::new(),
-        }
+        let due = f64::from(turn);
+        let whole = RequestRecord::answered(turn, due, due + 0.1, due + 0.9, tokens_in, tokens_out);
+        RequestRecord { asked_in, shared_in, turn: Some((0, turn)), ..whole }
     }
 
     #[test]

@@ -246,23 +246,8 @@ mod tests {
     /// A request of so many prompt tokens, sent then, whose tokens come at these times.
     fn record(id: u32, sent: f64, prompt: u32, tokens: &[f64]) -> RequestRecord {
         let gaps = tokens.windows(2).map(|pair| (pair[1] - pair[0]) as f32).collect();
-        RequestRecord {
-            id,
-            due: Seconds(sent),
-            sent: Seconds(sent),
-            first: tokens.first().map(|at| Seconds(*at)),
-            last: tokens.last().map(|at| Seconds(*at)),
-            tokens_in: Some(prompt),
-            tokens_cached: None,
-            tokens_out: Some(tokens.len() as u32),
-            asked_out: tokens.len() as u32,
-            asked_in: prompt,
-            shared_in: 0,
-            error: None,
-            turn: None,
-            why: None,
-            gaps,
-        }
+        let [first, last] = [tokens.first(), tokens.last()].map(|token| token.map(|at| Seconds(*at)));
+        RequestRecord { first, last, gaps, ..RequestRecord::answered(id, sent, 0.0, 0.0, prompt, tokens.len() as u32) }
     }
 
     /// Two streams of an engine whose steps take 10 ms, and 40 ms where a prompt of 300 tokens comes in.

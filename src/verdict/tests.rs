@@ -16,23 +16,9 @@ fn limits() -> Vec<Limit> {
 
 /// A request due at `due` with that TTFT and TPOT, 11 tokens long.
 fn answered(due: f64, ttft: f64, tpot: f64) -> RequestRecord {
-    RequestRecord {
-        id: (due * 1000.0) as u32,
-        due: Seconds(due),
-        sent: Seconds(due + 0.0002),
-        first: Some(Seconds(due + ttft)),
-        last: Some(Seconds(due + ttft + 10.0 * tpot)),
-        tokens_in: Some(100),
-        tokens_cached: None,
-        tokens_out: Some(11),
-        asked_out: 11,
-        asked_in: 100,
-        shared_in: 0,
-        error: None,
-        turn: None,
-        why: None,
-        gaps: vec![tpot as f32; 10],
-    }
+    let (id, first) = ((due * 1000.0) as u32, due + ttft);
+    let whole = RequestRecord::answered(id, due, first, first + 10.0 * tpot, 100, 11);
+    RequestRecord { sent: Seconds(due + 0.0002), gaps: vec![tpot as f32; 10], ..whole }
 }
 
 /// Fifty requests a second over ramp and window; `spoil` may change each.

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::Message;
-use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
 
 /// Short words that byte-pair tokenizers keep whole with their leading space.
 const WORDS: &str = "the of and to in is that for it as was with be by on not he his but at are this have from or had an they \
@@ -127,20 +126,6 @@ impl Vocabulary {
         self
     }
 
-    /// Whether the prompts of a plan have exactly as many tokens as they are meant to: ids always do, words where the engine
-    /// told what it makes of the words and roles that the plan uses, and the texts of files never.
-    pub fn exact(&self, plan: &WorkloadPlan) -> bool {
-        let template = |needs: fn(&Template) -> bool| {
-            plan.endpoint == Endpoint::Completions || self.template.as_ref().is_some_and(needs)
-        };
-        match &plan.kind {
-            WorkloadKind::Random(kind) if kind.shared_prefix_tokens > 0 => template(|t| t.led.is_some()),
-            WorkloadKind::Random(_) | WorkloadKind::Trace(_) => template(|_| true),
-            WorkloadKind::Conversations(_) => template(|t| t.led.is_some() && t.exchange.is_some()),
-            WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_) => false,
-        }
-    }
-
     /// Tokens of a text, as the ratio of tokens to characters has it.
     pub fn estimate(&self, characters: u64) -> u32 {
         // Beyond u32 no engine follows.
@@ -178,7 +163,6 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::tests::{conversations, exact, random, sharegpt};
     use super::*;
 
     fn answer(tokens: &[String]) -> Json {
@@ -233,16 +217,6 @@ mod tests {
         assert_eq!((refused.alone(), refused.led(), refused.exchange()), (8, 8, 0));
         assert_eq!(Vocabulary::measured(words.clone(), [None, Some(45), None]), None);
         assert_eq!(Vocabulary::measured(words, [Some(9), None, None]), None, "fewer tokens than words");
-    }
-
-    #[test]
-    fn what_the_engine_refused_to_tell_is_not_exact() {
-        let chat = |plan| WorkloadPlan { endpoint: Endpoint::Chat, ..plan };
-        let words: Vec<String> = WORDS.split(' ').take(40).map(str::to_owned).collect();
-        let refused = Vocabulary::measured(words, [Some(24), None, None]).unwrap();
-        assert!(refused.exact(&chat(random())) && !refused.exact(&chat(conversations())));
-        assert!(exact().exact(&chat(conversations())) && !exact().exact(&sharegpt()));
-        assert!(!Vocabulary::default().exact(&chat(random())) && Vocabulary::default().exact(&conversations()));
     }
 
     #[test]

@@ -42,9 +42,21 @@ enum Shape {
     Quadlet,
     ShellScript,
     DockerRun,
+    ScriptVariable,
+    ScriptArray,
+    ScriptValues,
+    UnitEnvironment,
+    PresetVariable,
+    ConfigFile,
+    RayServe,
+    RayService,
+    VllmRuntime,
+    ProductionStack,
+    /// One of [`LISTS`].
+    List(usize),
 }
 
-const SHAPES: [Shape; 18] = [
+const SHAPES: [Shape; 28] = [
     Shape::Args,
     Shape::Command,
     Shape::CommandAndArgs,
@@ -63,6 +75,79 @@ const SHAPES: [Shape; 18] = [
     Shape::Quadlet,
     Shape::ShellScript,
     Shape::DockerRun,
+    Shape::ScriptVariable,
+    Shape::ScriptArray,
+    Shape::ScriptValues,
+    Shape::UnitEnvironment,
+    Shape::PresetVariable,
+    Shape::ConfigFile,
+    Shape::RayServe,
+    Shape::RayService,
+    Shape::VllmRuntime,
+    Shape::ProductionStack,
+];
+
+/// Files with a list of words in the place of LIST, and where it is; behind `#` stands the place in a text that is a file of its own.
+const LISTS: [(&str, &str); 17] = [
+    (
+        "apiVersion: v1\nkind: List\nitems:\n- {kind: Service}\n- kind: Pod\n  spec:\n    containers:\n    - name: e\n      image: vllm/vllm-openai:v1\n      args: LIST\n",
+        "/items/1/spec/containers/0/args",
+    ),
+    (
+        "apiVersion: batch/v1\nkind: CronJob\nspec: {jobTemplate: {spec: {template: {spec: {containers: [{name: e, image: 'vllm/vllm-openai:v1', args: LIST}]}}}}}\n",
+        "/spec/jobTemplate/spec/template/spec/containers/0/args",
+    ),
+    (
+        "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\nspec:\n  containers:\n  - name: kserve-container\n    command: [vllm, serve, m]\n    args: LIST\n",
+        "/spec/containers/0/args",
+    ),
+    (
+        "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {model: {modelFormat: {name: vLLM}, args: LIST}}}\n",
+        "/spec/predictor/model/args",
+    ),
+    (
+        "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec:\n  predictor:\n    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v1\n      args: LIST\n",
+        "/spec/predictor/containers/0/args",
+    ),
+    (
+        "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nspec:\n  template:\n    containers:\n    - name: main\n      args: LIST\n",
+        "/spec/template/containers/0/args",
+    ),
+    ("apiVersion: kubeai.org/v1\nkind: Model\nspec:\n  engine: VLLM\n  args: LIST\n  url: hf://m\n", "/spec/args"),
+    (
+        "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec:\n  components:\n  - name: w\n    type: worker\n    podTemplate: {spec: {containers: [{name: main, command: [python3, -m, dynamo.vllm], args: LIST}]}}\n",
+        "/spec/components/0/podTemplate/spec/containers/0/args",
+    ),
+    (
+        "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    W:\n      extraPodSpec:\n        mainContainer:\n          command: [python3, -m, dynamo.vllm]\n          args: LIST\n",
+        "/spec/services/W/extraPodSpec/mainContainer/args",
+    ),
+    (
+        "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    W:\n      extraPodSpec:\n        mainContainer: {image: agent}\n        containers:\n        - name: e\n          command: [python3, -m, dynamo.vllm]\n          args: LIST\n",
+        "/spec/services/W/extraPodSpec/containers/0/args",
+    ),
+    (
+        "decode:\n  containers:\n  - name: vllm\n    modelCommand: vllmServe\n    args: LIST\n    env: []\n",
+        "/decode/containers/0/args",
+    ),
+    ("server:\n  image: {repository: vllm/vllm-openai, tag: v1}\n  extraArgs: LIST\n", "/server/extraArgs"),
+    (
+        "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nspec:\n  values:\n    server:\n      image: {repository: vllm/vllm-openai}\n      args: LIST\n",
+        "/spec/values/server/args",
+    ),
+    (
+        "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nspec:\n  valuesContent: |\n    server:\n      image: {repository: vllm/vllm-openai}\n      args: LIST\n",
+        "/spec/valuesContent#/server/args",
+    ),
+    ("- op: replace\n  path: /spec/template/spec/containers/0/args\n  value: LIST\n", "/0/value"),
+    (
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n- target: {kind: Deployment}\n  patch: |-\n    - op: add\n      path: /spec/template/spec/containers/0/args\n      value: LIST\n",
+        "/patches/0/patch#/0/value",
+    ),
+    (
+        "spec:\n  template:\n    spec:\n      containers:\n      - name: vllm\n        image: vllm/vllm-openai:v1\n        args: LIST\n",
+        "/spec/template/spec/containers/0/args",
+    ),
 ];
 
 /// A flag as it is written: joined to its value by `=`, with underscores.
@@ -176,7 +261,96 @@ fn render(shape: Shape, args: &[Arg]) -> String {
             "#!/bin/sh\nset -e\ncat <<'E' > /dev/null\nvllm serve m --max-num-seqs 1\nE\nM=m\nif true; then vllm serve \"$M\" {line}; fi\n"
         ),
         Shape::DockerRun => format!("docker run --rm --name vllm -p 80:80 vllm/vllm-openai:v0.24.0 m {line}\n"),
+        // Half of them in the variable, half behind it.
+        Shape::ScriptVariable => {
+            let (kept, behind) = args.split_at(args.len().div_ceil(2));
+            let (kept, behind) = (self::words(kept).join(" "), self::words(behind).join(" "));
+            format!("#!/bin/sh\nLIMITS=\"{kept}\"\necho \"$LIMITS\"\nexec vllm serve m $LIMITS {behind}\n")
+        }
+        Shape::ScriptArray => pod(
+            DEPLOYMENT,
+            &format!(
+                "        command: [bash, -c]\n        args:\n        - |\n          LIMITS=( # why\n            {}\n          )\n          exec vllm serve m \"${{LIMITS[@]}}\"\n",
+                lines.replace(" \\\n", "\n").replace("          ", "            ")
+            ),
+        ),
+        Shape::ScriptValues => {
+            let (mut script, mut words) = ("#!/bin/sh\n".to_owned(), Vec::new());
+            for (index, (flag, value, ..)) in args.iter().enumerate() {
+                words.push(format!("--{flag}"));
+                if let Some(value) = value {
+                    script += &format!("V{index}={}\n", quoted(value));
+                    words.push(format!("\"$V{index}\""));
+                }
+            }
+            script + "exec vllm serve m " + &words.join(" ") + "\n"
+        }
+        Shape::UnitEnvironment => {
+            format!("[Service]\nEnvironment=A=1 \"LIMITS={}\"\nExecStart=vllm serve m $LIMITS\n", words.join(" "))
+        }
+        Shape::PresetVariable => format!(
+            "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nspec:\n  template:\n    containers:\n    - name: main\n      env:\n      - {{name: VLLM_ADDITIONAL_ARGS, value: '{}'}}\n",
+            words.join(" ")
+        ),
+        Shape::ConfigFile => keys(args, "", "-"),
+        Shape::RayServe => format!("applications:\n- args:\n    llm_configs:\n    - {}\n", ray(args, "      ")),
+        Shape::RayService => format!(
+            "apiVersion: ray.io/v1\nkind: RayService\nspec:\n  serveConfigV2: |\n    applications:\n    - args:\n        llm_configs:\n        - {}\n",
+            ray(args, "          ")
+        ),
+        Shape::VllmRuntime => {
+            let (named, rest) = named_keys(args);
+            let key = |i: usize, name: &str| {
+                named[i].as_ref().map_or(String::new(), |value| format!("    {name}: {value}\n"))
+            };
+            format!(
+                "apiVersion: production-stack.vllm.ai/v1alpha1\nkind: VLLMRuntime\nspec:\n  model:\n    modelURL: m\n{}  vllmConfig:\n{}    extraArgs: {rest}\n",
+                key(0, "maxNumSeqs"),
+                key(1, "gpuMemoryUtilization").replace(": ", ": \"").replace('\n', "\"\n")
+            )
+        }
+        Shape::ProductionStack => {
+            let (named, rest) = named_keys(args);
+            let key = |i: usize, name: &str| {
+                named[i].as_ref().map_or(String::new(), |value| format!("      {name}: {value}\n"))
+            };
+            format!(
+                "servingEngineSpec:\n  modelSpec:\n  - name: m\n    modelURL: m\n    vllmConfig:\n{}{}      extraArgs: {rest}\n",
+                key(0, "maxNumSeqs"),
+                key(1, "gpuMemoryUtilization")
+            )
+        }
+        Shape::List(index) => LISTS[index].0.replace("LIST", &json(&words)),
     }
+}
+
+/// Flags as keys of a mapping, each once.
+fn keys(args: &[Arg], indent: &str, joined: &str) -> String {
+    let mut written = Vec::new();
+    let mut text = String::new();
+    for (flag, value, ..) in args {
+        if !written.contains(flag) {
+            let value = value.as_ref().map_or_else(|| "true".to_owned(), |value| quoted(value));
+            text += &format!("{indent}{}: {value}\n", flag.replace('-', joined));
+        }
+        written.push(flag);
+    }
+    text
+}
+
+fn ray(args: &[Arg], indent: &str) -> String {
+    format!(
+        "model_loading_config: {{model_id: m}}\n{indent}engine_kwargs:\n{}",
+        keys(args, &format!("{indent}  "), "_").trim_end()
+    )
+}
+
+/// The values of the flags that have keys of their own in the production stack, and a list of all other words.
+fn named_keys(args: &[Arg]) -> ([Option<String>; 2], String) {
+    let value = |flag: &str| args.iter().find(|(name, ..)| *name == flag).and_then(|(_, value, ..)| value.clone());
+    let rest: Vec<Arg> =
+        args.iter().filter(|(name, ..)| !["max-num-seqs", "gpu-memory-utilization"].contains(name)).cloned().collect();
+    ([value("max-num-seqs"), value("gpu-memory-utilization")], json(&words(&rest)))
 }
 
 /// The next value of a YAML file; none at the end of a list or mapping.
@@ -224,7 +398,59 @@ fn runs(shape: Shape, text: &str) -> Vec<Run> {
         let env = container["env"].as_array().into_iter().flatten().map(pair).collect();
         (command.into_iter().chain(strings(&container["args"])).collect(), env)
     };
+    let engine = |words: Vec<String>| {
+        let head = ["vllm", "serve", "m"].map(str::to_owned);
+        vec![(head.into_iter().chain(words).collect::<Vec<_>>(), Vec::new())]
+    };
+    // A mapping of flags, as vLLM and Ray read it.
+    let flags = |map: &Value| {
+        let words = map.as_object().unwrap().iter().flat_map(|(key, value)| match value.as_str().unwrap() {
+            "true" => vec![format!("--{key}")],
+            value => vec![format!("--{key}"), value.to_owned()],
+        });
+        engine(words.collect())
+    };
+    let kwargs = |text: &str| flags(&parsed(text)["applications"][0]["args"]["llm_configs"][0]["engine_kwargs"]);
+    // Keys of their own come before all other words.
+    let named = |seqs: &Value, memory: &Value, rest: &Value| {
+        let named = [("--max-num-seqs", seqs), ("--gpu-memory-utilization", memory)];
+        let named = named.iter().filter_map(|(flag, value)| Some([(*flag).to_owned(), value.as_str()?.to_owned()]));
+        engine(named.flatten().chain(strings(rest)).collect())
+    };
     match shape {
+        Shape::ScriptVariable | Shape::ScriptValues => shell(text.to_owned()),
+        Shape::UnitEnvironment => {
+            let value = of_unit(text, "Environment");
+            let value = value.split("\"LIMITS=").nth(1).unwrap().trim_end_matches('"').to_owned();
+            let command = format!("exec {}", of_unit(text, "ExecStart"));
+            vec![(vec!["sh".into(), "-c".into(), command], vec![("LIMITS".into(), value)])]
+        }
+        Shape::PresetVariable => {
+            let value = &parsed(text)["spec"]["template"]["containers"][0]["env"][0]["value"];
+            engine(value.as_str().unwrap().split_whitespace().map(str::to_owned).collect())
+        }
+        Shape::ConfigFile => flags(&parsed(text)),
+        Shape::RayServe => kwargs(text),
+        Shape::RayService => kwargs(parsed(text)["spec"]["serveConfigV2"].as_str().unwrap()),
+        Shape::VllmRuntime => {
+            let spec = &parsed(text)["spec"];
+            let config = &spec["vllmConfig"];
+            named(&spec["model"]["maxNumSeqs"], &config["gpuMemoryUtilization"], &config["extraArgs"])
+        }
+        Shape::ProductionStack => {
+            let config = &parsed(text)["servingEngineSpec"]["modelSpec"][0]["vllmConfig"];
+            named(&config["maxNumSeqs"], &config["gpuMemoryUtilization"], &config["extraArgs"])
+        }
+        Shape::List(index) => {
+            let (at, inner) =
+                LISTS[index].1.split_once('#').map_or((LISTS[index].1, None), |(at, inner)| (at, Some(inner)));
+            let there = parsed(text).pointer(at).unwrap().clone();
+            let list = match inner {
+                Some(inner) => parsed(there.as_str().unwrap()).pointer(inner).unwrap().clone(),
+                None => there,
+            };
+            engine(strings(&list))
+        }
         Shape::Unit | Shape::UnitWithShell => shell(format!("exec {}", of_unit(text, "ExecStart"))),
         Shape::Quadlet => shell(format!("exec vllm serve {}", of_unit(text, "Exec"))),
         Shape::ShellScript | Shape::DockerRun => shell(text.to_owned()),
@@ -297,11 +523,12 @@ fn the_engine_is_started_with_the_intended_flags_once() {
         std::fs::write(&path, "#!/bin/sh\nfor word; do printf '%s\\n' \"$word\"; done >> \"$RECORD\"\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let config = Config { failure_persistence: None, cases: 200, ..Config::default() };
+    let config = Config { failure_persistence: None, cases: 400, ..Config::default() };
     let values = (501..999_u32, 2001..9000_u32, 2001..9000_u32);
-    let strategy = (prop::sample::select(&SHAPES[..]), prop::collection::vec(arg(), 0..7), values);
+    let shapes: Vec<Shape> = SHAPES.into_iter().chain((0..LISTS.len()).map(Shape::List)).collect();
+    let strategy = (prop::sample::select(shapes), prop::collection::vec(arg(), 0..7), values);
     let case = |(shape, mut args, values): (Shape, Vec<Arg>, (u32, u32, u32))| {
-        if matches!(shape, Shape::Variable) {
+        if matches!(shape, Shape::Variable | Shape::ScriptVariable | Shape::UnitEnvironment | Shape::PresetVariable) {
             // Words of a variable have no quotes.
             args.retain(|(flag, ..)| *flag != "speculative-config");
         }

@@ -3,8 +3,9 @@
 # the JSON patch and the Kustomize component lead to the same object as that file.
 #   KUBECONFIG=FILE tests/real/manifests.sh [AUTOTUNE]     from anywhere; AUTOTUNE is target/debug/autotune if nothing else is said
 # Needs kubectl, python3 and a throwaway cluster, in which it makes the namespaces and objects of the fixtures, and takes the objects away
-# again; nodes are not needed. Install the CRDs of custom kinds first, and they are checked too; kinds that the server does not know are named
-# and skipped. FIXTURES="a b" checks those alone. Exit status: 0 all agree, 1 one or more do not.
+# again; nodes are not needed. Custom kinds that the server does not know are made known for the time, with any fields: patches of them are tried,
+# and their fields are checked only where their own CRDs are installed first. Files that are no object are named and skipped. FIXTURES="a b"
+# checks those alone. Exit status: 0 all agree, 1 one or more do not.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 : "${KUBECONFIG:?set KUBECONFIG to a throwaway cluster}"
@@ -71,9 +72,39 @@ for o in asked.get("items", [asked]):
     for crd in (c["spec"] for c in crds):
         stored = next(v["name"] for v in crd["versions"] if v["storage"])
         converts = crd.get("conversion", {}).get("strategy", "None") != "None"
-        if (crd["group"], crd["names"]["kind"]) == (group, o["kind"]) and stored != version and not converts:
+        open_to_all = all(v["schema"]["openAPIV3Schema"].get("x-kubernetes-preserve-unknown-fields") for v in crd["versions"])
+        if (crd["group"], crd["names"]["kind"]) == (group, o["kind"]) and stored != version and not converts and not open_to_all:
             print(f'{o["kind"]} {version} is stored as {stored} here, and nothing converts it')
 P
+
+# CRDs for the kinds of the fixtures that the server does not know, open to all fields.
+cat > "$tmp/unknown.py" <<'P'
+import json, sys
+known = {(c["spec"]["group"], c["spec"]["names"]["kind"]) for c in json.load(open(sys.argv[1]))["items"]}
+kinds = {}
+for line in sys.stdin:
+    api, kind = line.split()
+    group, _, version = api.rpartition("/")
+    # Groups of Kubernetes itself have no dot; a Kustomization is no object.
+    if "." in group and not group.endswith("kustomize.config.k8s.io") and (group, kind) not in known:
+        kinds.setdefault((group, kind), set()).add(version)
+schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+crds = []
+for (group, kind), versions in sorted(kinds.items()):
+    plural = kind.lower() + "s"
+    crds.append({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"}, "spec": {
+        "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+        "versions": [{"name": v, "served": True, "storage": v == max(versions), "schema": schema} for v in sorted(versions)]}})
+json.dump({"apiVersion": "v1", "kind": "List", "items": crds}, sys.stdout)
+P
+kubectl get crd -o json > "$tmp/crds.json"
+sed -s -e 's/\r$//' -e '$a\' "$fixtures"/*.yaml | awk '/^apiVersion:/ {a = $2} /^kind:/ && a {print a, $2; a = ""}' | sort -u |
+  python3 "$tmp/unknown.py" "$tmp/crds.json" > "$tmp/made.json"
+if grep -q CustomResourceDefinition "$tmp/made.json"; then
+  trap 'kubectl delete --ignore-not-found -f "$tmp/made.json" > /dev/null; rm -rf "$tmp"' EXIT
+  kubectl create -f "$tmp/made.json" > /dev/null
+  kubectl wait --for=condition=Established --timeout=60s -f "$tmp/made.json" > /dev/null
+fi
 kubectl get crd -o json > "$tmp/crds.json"
 
 export_as() { # FORM FILE

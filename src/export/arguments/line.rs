@@ -1,4 +1,5 @@
-//! Arguments in one text: the engine's command in a shell script, or an environment variable that a script splits into words.
+//! Arguments in one text: the engine's command in a shell script, the variables and arrays that it expands, or an environment variable that a
+//! script splits into words.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,30 +18,76 @@ pub struct Line<'m> {
     file: &'m str,
     node: &'m Node,
     path: Path,
-    /// The scalar's text, and the scripts within it, each in a word of the one before.
+    /// Where the words stand.
+    homes: Vec<Home>,
+    /// Every word that may be an argument, in the order in which the engine gets them: its home, and its place there.
+    words: Vec<(usize, usize)>,
+    /// The home of new words.
+    into: usize,
+    /// Homes of a value, with the word of the command that expands it.
+    values: Vec<(usize, usize)>,
+}
+
+/// A text with words in it.
+pub struct Home {
+    /// The scalar's text, and the texts within it, each in the one before.
     layers: Vec<Layer>,
-    /// Every word of the engine's command, or of the variable.
     words: Vec<Word>,
     /// The first that may be an argument.
     first: usize,
     /// How many may be followed by new words; those behind a redirection may not.
     until: usize,
-    /// Whether a shell reads quotes in it.
-    quotes: bool,
+    reads: Reads,
+}
+
+/// How the words of a text are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// A shell reads quotes in it.
+    Quotes,
+    /// It is split at white space.
+    Spaces,
+    /// It is split at white space, and what a shell reads otherwise than it stands has no place in it.
+    Plain,
+}
+
+/// A variable or an array that the engine's command expands.
+pub struct Kept {
+    /// The word that expands it.
+    pub word: usize,
+    pub home: Home,
+    /// Whether new words may stand in it.
+    pub grows: bool,
+    /// Whether it is the value of a flag: without it, the word that expands it has no place either.
+    pub value: bool,
 }
 
 impl<'m> Line<'m> {
-    /// The command that starts an engine in a script; `first` is its first word that may be an argument.
-    pub fn script(source: &'m Source, node: &'m Node, path: Path, start: &Start) -> Option<Self> {
-        let mut layers = vec![source.layer(node)?];
-        for (command, word) in &start.within {
-            let inner = commands(&layers.last()?.text).ok()?.into_iter().nth(*command)?.words.into_iter().nth(*word)?;
-            layers.push(inner.layer);
-        }
-        let command = commands(&layers.last()?.text).ok()?.into_iter().nth(start.index)?;
+    fn new(source: &'m Source, node: &'m Node, path: Path, home: Home) -> Self {
+        let words = (home.first..home.words.len()).map(|word| (0, word)).collect();
+        Self { file: &source.text, node, path, homes: vec![home], words, into: 0, values: Vec::new() }
+    }
+
+    /// The command that starts an engine in a script, with what it expands.
+    pub fn script(source: &'m Source, node: &'m Node, path: Path, start: &Start, kept: Vec<Kept>) -> Option<Self> {
+        let layers = std::iter::once(source.layer(node)?).chain(start.layers.iter().cloned()).collect();
+        let command = start.command().clone();
         let until = command.words.len();
         let words = command.words.into_iter().chain(command.behind).collect();
-        Some(Self { file: &source.text, node, path, layers, words, first: start.first, until, quotes: true })
+        let home = Home { layers, words, first: start.first, until, reads: Reads::Quotes };
+        let mut line = Self::new(source, node, path, home);
+        for Kept { word, home, grows, value } in kept {
+            let at = line.words.iter().position(|there| *there == (0, word))?;
+            let inner = (home.first..home.words.len()).map(|word| (line.homes.len(), word));
+            line.words.splice(at..=at, inner.collect::<Vec<_>>());
+            // Behind the last word, new ones may as well stand in what it expands.
+            if grows && word + 1 == until {
+                line.into = line.homes.len();
+            }
+            line.values.extend(value.then_some((line.homes.len(), word)));
+            line.homes.push(home);
+        }
+        Some(line)
     }
 
     /// A text of nothing but arguments, split as a shell does.
@@ -49,15 +96,72 @@ impl<'m> Line<'m> {
         let [command] = <[_; 1]>::try_from(commands(&layer.text).ok()?).ok()?;
         let until = command.words.len();
         let words = command.words.into_iter().chain(command.behind).collect();
-        Some(Self { file: &source.text, node, path, layers: vec![layer], words, first: 0, until, quotes: true })
+        Some(Self::new(source, node, path, Home { layers: vec![layer], words, first: 0, until, reads: Reads::Quotes }))
     }
 
     /// A text that is split at white space, whole.
     pub fn variable(source: &'m Source, node: &'m Node, path: Path) -> Option<Self> {
-        let layer = source.layer(node)?;
-        let words = split(&layer.text);
-        let until = words.len();
-        Some(Self { file: &source.text, node, path, until, words, layers: vec![layer], first: 0, quotes: false })
+        let home = Home::split(vec![source.layer(node)?], Reads::Spaces);
+        Some(Self::new(source, node, path, home))
+    }
+
+    /// The value that a word of a text gives a variable, from a byte of the word.
+    pub fn assigned(source: &'m Source, node: &'m Node, path: Path, word: &Word, value: usize) -> Option<Self> {
+        let home = Home::assigned(vec![source.layer(node)?], word, value);
+        Some(Self::new(source, node, path, home))
+    }
+
+    fn edits(&self, changes: &[Change]) -> Option<Vec<Edit>> {
+        let mut edits = Vec::new();
+        for change in changes {
+            match change {
+                Change::Set(word, text) => {
+                    let (home, word) = self.at(*word)?;
+                    let there = home.words.get(word)?;
+                    edits.push(home.lift(Edit::replace(there.range.clone(), home.quoted(text, home.like(there))?)));
+                }
+                Change::Remove(word) => {
+                    let (home, word) = *self.words.get(*word)?;
+                    let of_value = self.values.iter().find(|(value, _)| *value == home);
+                    let (home, word) = of_value.map_or((home, word), |(_, word)| (0, *word));
+                    let home = self.homes.get(home)?;
+                    let range = home.words.get(word)?.range.clone();
+                    // The gap behind it goes with it: whoever overrides it stands there. A redirection in the gap stays.
+                    let next = home.words.get(word + 1).map_or(range.end, |next| next.range.start);
+                    let blank = home.text()[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
+                    edits.push(home.lift(Edit::replace(range.start..if blank { next } else { range.end }, "")));
+                }
+                Change::Append(words) => edits.push(self.homes.get(self.into)?.append(words, self.file)?),
+            }
+        }
+        Some(edits)
+    }
+
+    fn at(&self, word: usize) -> Option<(&Home, usize)> {
+        let (home, word) = self.words.get(word)?;
+        Some((self.homes.get(*home)?, *word))
+    }
+}
+
+impl Home {
+    /// The words of an array.
+    pub fn array(layers: Vec<Layer>, words: Vec<Word>, reads: Reads) -> Self {
+        Self { layers, first: 0, until: words.len(), words, reads }
+    }
+
+    /// The value that a word of a text gives a variable, from a byte of the word.
+    pub fn assigned(layers: Vec<Layer>, word: &Word, value: usize) -> Self {
+        let inner = Layer::verbatim(word.text(), value..word.text().len());
+        Self::split(layers.into_iter().chain([word.layer.clone(), inner]).collect(), Reads::Plain)
+    }
+
+    fn split(layers: Vec<Layer>, reads: Reads) -> Self {
+        let words = layers.last().map_or_else(Vec::new, |layer| split(&layer.text));
+        Self { layers, first: 0, until: words.len(), words, reads }
+    }
+
+    pub fn seen(&self) -> &[Word] {
+        &self.words
     }
 
     /// The text that the words stand in.
@@ -65,19 +169,25 @@ impl<'m> Line<'m> {
         self.layers.last().map_or("", |layer| &layer.text)
     }
 
-    /// The range of the file that a range of [`Line::text`] came from.
+    /// The range of the file that a range of [`Home::text`] came from.
     fn outer(&self, range: &Range<usize>) -> Range<usize> {
         self.layers.iter().rev().fold(range.clone(), |range, layer| layer.outer(&range))
     }
 
-    /// A new text for a word in its own quotes; none where it would be split.
+    /// An edit of [`Home::text`] as one of the scalar's.
+    fn lift(&self, edit: Edit) -> Edit {
+        self.layers.iter().skip(1).rev().fold(edit, |edit, layer| layer.lift(&edit))
+    }
+
+    /// A new text for a word in its own quotes; none where it would be split, or read otherwise.
     fn quoted(&self, text: &str, like: Encoding) -> Option<String> {
-        match like {
-            _ if !self.quotes => (!text.is_empty() && !text.contains(char::is_whitespace)).then(|| text.to_owned()),
-            Encoding::DoubleQuoted if !text.contains(['$', '`', '!']) => {
+        match (self.reads, like) {
+            (Reads::Plain, _) => (shell_quoted(text) == text).then(|| text.to_owned()),
+            (Reads::Spaces, _) => (!text.is_empty() && !text.contains(char::is_whitespace)).then(|| text.to_owned()),
+            (_, Encoding::DoubleQuoted) if !text.contains(['$', '`', '!']) => {
                 Some(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
             }
-            Encoding::Plain => Some(shell_quoted(text)),
+            (_, Encoding::Plain) => Some(shell_quoted(text)),
             _ => Some(format!("'{}'", text.replace('\'', r"'\''"))),
         }
     }
@@ -95,14 +205,15 @@ impl<'m> Line<'m> {
         Some(self.words.get(word.checked_sub(1)?)?.range.end..self.words.get(word)?.range.start)
     }
 
-    /// What stands before most flags of this line: a space, or the end of a line and the indentation of the next.
-    fn separator(&self) -> Piece {
+    /// What stands before most flags of this text: a space, or the end of a line and the indentation of the next.
+    fn separator(&self, file: &str) -> Piece {
+        // In a folded block a line end reads as a space: what counts is how it is written. Where flags begin lines, new ones do too.
+        let written = |gap: &Range<usize>| &file[self.outer(gap)];
         let gaps: Vec<Range<usize>> = (self.first.max(1)..self.until)
             .filter(|word| self.words[*word].text().starts_with("--"))
             .filter_map(|word| self.gap(word))
+            .filter(|gap| !written(gap).contains('#'))
             .collect();
-        // In a folded block a line end reads as a space: what counts is how it is written. Where flags begin lines, new ones do too.
-        let written = |gap: &Range<usize>| &self.file[self.outer(gap)];
         let on_lines: Vec<&Range<usize>> = gaps.iter().filter(|gap| written(gap).contains('\n')).collect();
         let gaps: Vec<&Range<usize>> = if on_lines.is_empty() { gaps.iter().collect() } else { on_lines };
         let mut alike: HashMap<&str, usize> = HashMap::new();
@@ -111,44 +222,26 @@ impl<'m> Line<'m> {
         best.map_or_else(|| Piece::Text(" ".to_owned()), |gap| Piece::Copy((*gap).clone()))
     }
 
-    fn edits(&self, changes: &[Change]) -> Option<Vec<Edit>> {
-        let mut edits = Vec::new();
-        for change in changes {
-            match change {
-                Change::Set(word, text) => {
-                    let word = self.words.get(self.first + word)?;
-                    edits.push(Edit::replace(word.range.clone(), self.quoted(text, self.like(word))?));
-                }
-                Change::Remove(word) => {
-                    let range = self.words.get(self.first + word)?.range.clone();
-                    // The gap behind it goes with it: whoever overrides it stands there. A redirection in the gap stays.
-                    let next = self.words.get(self.first + word + 1).map_or(range.end, |next| next.range.start);
-                    let blank = self.text()[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
-                    edits.push(Edit::replace(range.start..if blank { next } else { range.end }, ""));
-                }
-                Change::Append(words) => {
-                    let at = match self.until.checked_sub(1) {
-                        Some(last) => self.words.get(last)?.range.end,
-                        None => self.text().len(),
-                    };
-                    let mut pieces = Vec::new();
-                    for (i, word) in words.iter().enumerate() {
-                        match i {
-                            0 if self.until == 0 => {}
-                            0 => pieces.push(self.separator()),
-                            _ => pieces.push(Piece::Text(" ".to_owned())),
-                        }
-                        pieces.push(Piece::Text(self.quoted(word, Encoding::Plain)?));
-                    }
-                    // A number right before a redirection would be its file descriptor.
-                    if self.text()[at..].starts_with(['<', '>']) {
-                        pieces.push(Piece::Text(" ".to_owned()));
-                    }
-                    edits.push(Edit { range: at..at, pieces });
-                }
+    /// New words behind the others, as an edit of the scalar's text.
+    fn append(&self, words: &[String], file: &str) -> Option<Edit> {
+        let at = match self.until.checked_sub(1) {
+            Some(last) => self.words.get(last)?.range.end,
+            None => self.text().len(),
+        };
+        let mut pieces = Vec::new();
+        for (i, word) in words.iter().enumerate() {
+            match i {
+                0 if self.until == 0 => {}
+                0 => pieces.push(self.separator(file)),
+                _ => pieces.push(Piece::Text(" ".to_owned())),
             }
+            pieces.push(Piece::Text(self.quoted(word, Encoding::Plain)?));
         }
-        Some(edits)
+        // A number right before a redirection would be its file descriptor.
+        if self.text()[at..].starts_with(['<', '>']) {
+            pieces.push(Piece::Text(" ".to_owned()));
+        }
+        Some(self.lift(Edit { range: at..at, pieces }))
     }
 }
 
@@ -158,18 +251,19 @@ impl Arguments for Line<'_> {
     }
 
     fn seen(&self) -> Vec<Seen<'_>> {
-        let word = |word: &'_ Word| word.expands || is_placeholder(&self.text()[word.range.clone()]);
-        self.words.iter().skip(self.first).map(|w| Seen { text: w.text(), placeholder: word(w) }).collect()
+        let words = self.words.iter().map(|(home, word)| (&self.homes[*home], &self.homes[*home].words[*word]));
+        let placeholder = |home: &Home, word: &Word| word.expands || is_placeholder(&home.text()[word.range.clone()]);
+        words.map(|(home, word)| Seen { text: word.text(), placeholder: placeholder(home, word) }).collect()
     }
 
     fn span(&self, word: usize) -> Range<usize> {
-        self.words.get(self.first + word).map_or(self.node.span.clone(), |word| self.outer(&word.range))
+        let there = self.at(word).and_then(|(home, word)| Some(home.outer(&home.words.get(word)?.range)));
+        there.unwrap_or_else(|| self.node.span.clone())
     }
 
     fn write(&self, changes: &[Change]) -> Option<Written> {
-        let (outermost, inner) = self.layers.split_first()?;
-        let lift = |edit: Edit| inner.iter().rev().fold(edit, |edit, layer| layer.lift(&edit));
-        let edits: Vec<Edit> = self.edits(changes)?.into_iter().map(lift).collect();
+        let outermost = self.homes.first()?.layers.first()?;
+        let edits = self.edits(changes)?;
         let mut text = splice(&outermost.text, &edits)?;
         // The line ends that a block keeps at its end.
         text.push_str(self.node.text()?.get(outermost.text.len()..).unwrap_or_default());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen};
 use crate::export::locate::Document;
-use crate::export::render::{Entry, indent_of, insert_at, list_indent, owner, scalar, step};
+use crate::export::render::{Entry, append_items, indent_of, insert_at, list_indent, owner, scalar, step};
 use crate::export::text::Edit;
 use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
 
@@ -44,18 +44,14 @@ impl<'m> NewVariable<'m> {
         }
     }
 
-    fn edit(&self, item: Entry) -> Option<Edit> {
+    fn edits(&self, item: Entry) -> Option<Vec<Edit>> {
         let (source, root) = (self.document.source, self.document.root());
-        let list = root.at(&self.at.list).filter(|node| !node.items().is_empty());
-        if let Some((list, last)) = list.and_then(|list| Some((list, list.items().last()?))) {
-            if list.is_flow() {
-                return Some(Edit::insert(last.span.end, format!(", {}", item.flow())));
-            }
-            let start = format!("{}{}", source.line_end(), indent_of(source, list));
-            let item = item.item(&start, list_indent(source, root), &step(source, root));
-            return Some(Edit::insert(source.line_stop(source.end(last)), format!("{start}- {item}")));
-        }
-        insert_at(source, root, &self.at.list, Entry::List(vec![item]))
+        let Some(list) = root.at(&self.at.list).filter(|node| !node.items().is_empty()) else {
+            return Some(vec![insert_at(source, root, &self.at.list, Entry::List(vec![item]))?]);
+        };
+        let start = format!("{}{}", source.line_end(), indent_of(source, list));
+        let block = || item.item(&start, list_indent(source, root), &step(source, root));
+        append_items(source, list, &[vec![if list.is_flow() { item.flow() } else { block() }]])
     }
 }
 
@@ -91,6 +87,6 @@ impl Arguments for NewVariable<'_> {
             _ => Vec::new(),
         };
         items.push(new);
-        Some(Written { edits: vec![self.edit(item)?], meanings: vec![(self.at.list.clone(), Meaning::List(items))] })
+        Some(Written { edits: self.edits(item)?, meanings: vec![(self.at.list.clone(), Meaning::List(items))] })
     }
 }

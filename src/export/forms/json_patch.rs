@@ -56,13 +56,17 @@ fn is_new_mapping(changed: &Changed) -> bool {
 pub fn annotate_command(source: &Source, exported: &Exported) -> Option<String> {
     let changed = exported.changed.iter().find(|changed| is_new_mapping(changed))?;
     let root = source.documents.get(changed.document)?;
-    let text = |key: &str| root.at(&Path::default().key(key)).and_then(Node::text);
     let Meaning::Map(entries) = &changed.after else { return None };
     let pairs =
         entries.iter().filter_map(|(key, value)| Some(shell_quoted(&format!("{}={}", key.text()?, value.text()?))));
-    let namespace = text("metadata.namespace").map_or_else(String::new, |name| format!(" --namespace {name}"));
+    let namespace = root.text_at("metadata.namespace").map_or_else(String::new, |name| format!(" --namespace {name}"));
     let pairs: Vec<String> = pairs.collect();
-    Some(format!("kubectl annotate {} {}{namespace} {}", text("kind")?, text("metadata.name")?, pairs.join(" ")))
+    // A kind alone may be another group's as well: Knative has a Service of its own.
+    let kind = match root.text_at("apiVersion")?.split_once('/') {
+        Some((group, version)) if group.contains('.') => format!("{}.{version}.{group}", root.text_at("kind")?),
+        _ => root.text_at("kind")?.to_owned(),
+    };
+    Some(format!("kubectl annotate {kind} {}{namespace} {}", root.text_at("metadata.name")?, pairs.join(" ")))
 }
 
 /// That the items on the way are those that are meant, by name.

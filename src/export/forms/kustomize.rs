@@ -16,7 +16,7 @@ use crate::export::yaml::{Meaning, Node, Path, Step, meaning};
 /// Where a patch is no way to say it.
 pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchForm> {
     let Some(root) = only_document(source, exported)? else { return Ok(String::new()) };
-    let text = |key: &str| root.at(&Path::default().key(key)).and_then(Node::text).unwrap_or_default();
+    let text = |key: &str| root.text_at(key).unwrap_or_default();
     let built_in = shape(root).is_some_and(|shape| shape.kind == Kind::BuiltIn);
     let before = meaning(root).ok_or(NoSuchForm::Nameless)?;
     let patch =
@@ -49,7 +49,7 @@ fn merge(root: &Node, before: &Meaning, exported: &Exported) -> Value {
     for key in ["apiVersion", "kind"] {
         patch[key] = root.get(key).and_then(Node::text).unwrap_or_default().into();
     }
-    patch["metadata"]["name"] = root.at(&Path::default().key("metadata.name")).and_then(Node::text).into();
+    patch["metadata"]["name"] = root.text_at("metadata.name").into();
     for changed in &exported.changed {
         let mut there = &mut patch;
         let mut path = Path::default();

@@ -21,7 +21,7 @@ pub enum NoSuchForm {
     #[error(
         "this file is no object of the cluster (Helm values, Docker Compose, a unit, a script): take the whole file or a diff"
     )]
-    Values,
+    File,
     /// A patch is of one object.
     #[error("the change touches {0} objects, and a patch is of one: take the whole file or a diff")]
     Objects(usize),
@@ -41,7 +41,7 @@ fn only_document<'s>(source: &'s Source, exported: &Exported) -> Result<Option<&
             let root = source.documents.get(one).ok_or(NoSuchForm::Nameless)?;
             let named = ["kind", "apiVersion"].iter().all(|key| root.get(key).is_some());
             match shape(root) {
-                Some(shape) if shape.kind == Kind::Values => Err(NoSuchForm::Values),
+                Some(shape) if shape.kind == Kind::File => Err(NoSuchForm::File),
                 _ if !named || !root.at(&Path::default().key("metadata.name")).is_some_and(is_name) => {
                     Err(NoSuchForm::Nameless)
                 }

@@ -4,7 +4,7 @@ use super::{ArgumentLocation, Kind, Shape, walk};
 use crate::export::yaml::{Node, Path};
 
 /// It comes last: charts that have a meaning of their own are known by their keys.
-pub const SHAPE: Shape = Shape { name: "Helm values", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "Helm values", recognises, locations, kind: Kind::File };
 
 fn recognises(root: &Node) -> bool {
     root.get("kind").is_none() && root.get("apiVersion").is_none() && !locations(root).is_empty()

@@ -3,7 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "Docker Compose", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "Docker Compose", recognises, locations, kind: Kind::File };
 
 fn recognises(root: &Node) -> bool {
     let runs = |(_, service): &(Node, Node)| ["image", "build", "command"].iter().any(|key| service.get(key).is_some());

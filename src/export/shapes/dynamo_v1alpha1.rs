@@ -18,7 +18,7 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let locations = |(key, service): &(Node, Node)| {
         let name = key.text().unwrap_or_default();
         let at = services.literal_key(name);
-        let kind = service.get("componentType").and_then(Node::text).unwrap_or_default();
+        let kind = service.text_at("componentType").unwrap_or_default();
         let main = at.key("extraPodSpec.mainContainer");
         let main = (!OTHERS.contains(&kind) && root.at(&main).is_some()).then(|| ArgumentLocation {
             env: vec![main.key("env"), at.key("envs")],

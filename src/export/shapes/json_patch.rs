@@ -3,7 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "JSON patch", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "JSON patch", recognises, locations, kind: Kind::File };
 
 fn recognises(root: &Node) -> bool {
     root.items().iter().any(|item| item.get("op").is_some() && item.get("path").is_some())

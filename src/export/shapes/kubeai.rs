@@ -12,7 +12,7 @@ fn recognises(root: &Node) -> bool {
 fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let spec = Path::default().key("spec");
     let vllm = root.at(&spec.key("engine")).and_then(Node::text) == Some("VLLM");
-    let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or("model");
+    let name = root.text_at("metadata.name").unwrap_or("model");
     let location = ArgumentLocation {
         name: name.to_owned(),
         args: Some(spec.key("args")),

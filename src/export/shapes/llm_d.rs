@@ -3,7 +3,7 @@
 use super::{ArgumentLocation, Engine, Kind, Shape, named};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "llm-d Helm values", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "llm-d Helm values", recognises, locations, kind: Kind::File };
 
 const ROLES: [&str; 2] = ["decode", "prefill"];
 

@@ -20,7 +20,7 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
         ("prefill", "prefill", spec.key("prefill.template")),
         ("prefill/worker", "prefill", spec.key("prefill.worker")),
     ];
-    let is_service = root.get("kind").and_then(Node::text) == Some("LLMInferenceService");
+    let is_service = root.text_at("kind") == Some("LLMInferenceService");
     let has_base = root.at(&spec.key("baseRefs")).is_some_and(|bases| !bases.items().is_empty());
     let location = |(name, group, pod): (&str, &'static str, Path)| {
         // The preset has all that is not there; another role than the main one exists where it is written.

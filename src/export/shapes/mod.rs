@@ -45,7 +45,7 @@ pub enum Kind {
     /// A custom resource: Kustomize replaces its lists.
     Custom,
     /// A file that is no object of the cluster: values of a Helm chart, Docker Compose, a unit, a script.
-    Values,
+    File,
 }
 
 /// Every kind that is known. The first that recognises a document has it.
@@ -177,7 +177,7 @@ pub fn named<'n>(root: &'n Node, list: &Path) -> impl Iterator<Item = (String, P
     let list = list.clone();
     let items = root.at(&list).map_or(&[][..], Node::items);
     items.iter().enumerate().map(move |(i, item)| {
-        let name = item.get("name").and_then(Node::text).map_or_else(|| i.to_string(), str::to_owned);
+        let name = item.text_at("name").map_or_else(|| i.to_string(), str::to_owned);
         (name, list.item(i))
     })
 }
@@ -199,8 +199,8 @@ fn walk<'n>(node: &'n Node, at: &Path, visit: &mut dyn FnMut(&'n Node, &Path)) {
 
 /// Whether a document is an object of a group and kind; `version` may be left open.
 fn is(root: &Node, group: &str, version: Option<&str>, kinds: &[&str]) -> bool {
-    let api = root.get("apiVersion").and_then(Node::text).unwrap_or_default();
+    let api = root.text_at("apiVersion").unwrap_or_default();
     let (its_group, its_version) = api.rsplit_once('/').unwrap_or(("", api));
-    let kind = root.get("kind").and_then(Node::text).unwrap_or_default();
+    let kind = root.text_at("kind").unwrap_or_default();
     its_group == group && version.is_none_or(|v| v == its_version) && kinds.contains(&kind)
 }

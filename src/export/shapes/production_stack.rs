@@ -5,7 +5,7 @@ use super::{ArgumentLocation, Engine, Kind, Shape, named};
 use crate::export::arguments::keys::{Key, Keys};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "production stack Helm values", recognises, locations, kind: Kind::File };
 
 const KEYS: [Key; 3] = [
     Key { flag: "max-num-seqs", path: "maxNumSeqs", text: false },

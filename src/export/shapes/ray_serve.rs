@@ -4,7 +4,7 @@ use super::{ArgumentLocation, Engine, Kind, Shape, walk};
 use crate::export::arguments::keys::Keys;
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "Ray Serve configuration", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "Ray Serve configuration", recognises, locations, kind: Kind::File };
 
 fn recognises(root: &Node) -> bool {
     root.get("kind").is_none() && !locations(root).is_empty()

@@ -3,7 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "shell script", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "shell script", recognises, locations, kind: Kind::File };
 
 fn recognises(root: &Node) -> bool {
     root.text().is_some()

@@ -9,7 +9,7 @@ const KEYS: [&str; 4] = ["values", "valuesContent", "serveConfigV2", "patch"];
 
 /// The places of such texts.
 pub fn texts(root: &Node) -> Vec<Path> {
-    let is_map = root.get("kind").and_then(Node::text) == Some("ConfigMap");
+    let is_map = root.text_at("kind") == Some("ConfigMap");
     let data = [Step::Key("data".to_owned())];
     let mut found = Vec::new();
     walk(root, &Path::default(), &mut |node, at| {

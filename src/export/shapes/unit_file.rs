@@ -3,7 +3,7 @@
 use super::{ArgumentLocation, Kind, Shape};
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "systemd unit", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "systemd unit", recognises, locations, kind: Kind::File };
 
 const START: &str = "Service.ExecStart";
 const EXEC: &str = "Container.Exec";

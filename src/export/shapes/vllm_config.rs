@@ -5,7 +5,7 @@ use crate::engine::VLLM_FLAGS;
 use crate::export::arguments::keys::Keys;
 use crate::export::yaml::{Node, Path};
 
-pub const SHAPE: Shape = Shape { name: "vllm serve --config", recognises, locations, kind: Kind::Values };
+pub const SHAPE: Shape = Shape { name: "vllm serve --config", recognises, locations, kind: Kind::File };
 
 /// Every key is a flag of vLLM's, and one is no other program's: `model`, `host` and `port` are keys of many files.
 fn recognises(root: &Node) -> bool {

@@ -18,7 +18,7 @@ fn recognises(root: &Node) -> bool {
 
 fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let spec = Path::default().key("spec");
-    let name = root.at(&Path::default().key("metadata.name")).and_then(Node::text).unwrap_or("runtime");
+    let name = root.text_at("metadata.name").unwrap_or("runtime");
     vec![ArgumentLocation {
         name: name.to_owned(),
         args: Some(spec.key("vllmConfig.extraArgs")),

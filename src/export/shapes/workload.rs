@@ -18,7 +18,7 @@ fn recognises(root: &Node) -> bool {
 
 /// Where the pod's specification is.
 fn pod(root: &Node) -> Path {
-    Path::default().key(match root.get("kind").and_then(Node::text) {
+    Path::default().key(match root.text_at("kind") {
         Some("Pod") => "spec",
         Some("CronJob") => "spec.jobTemplate.spec.template.spec",
         _ => "spec.template.spec",

@@ -1,5 +1,7 @@
 //! Leader and worker over a real loopback socket; behind it an engine that exists in arithmetic alone, and does what a test wants.
 
+#![expect(clippy::disallowed_methods, reason = "the answers are our own, and end")]
+
 use std::future::pending;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

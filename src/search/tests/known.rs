@@ -23,7 +23,6 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
         margin,
         limits: vec![Seen { margin, error, measured: margin, broken }],
         saturated: false,
-        throughput: Rate(0.0),
     }
 }
 

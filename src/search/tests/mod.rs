@@ -13,8 +13,6 @@ use crate::space::{Parameter, Space, Value};
 struct Fake<'a> {
     /// The highest rate that a point keeps.
     keeps: &'a dyn Fn(&Point) -> f64,
-    /// What it answers per second when everything comes at once, as a multiple of that.
-    saturated: f64,
     /// Why a point does not start.
     refuses: &'a dyn Fn(&Point) -> Option<Consequence>,
     /// The rate above which engines die.
@@ -25,7 +23,7 @@ struct Fake<'a> {
 
 impl<'a> Fake<'a> {
     fn new(keeps: &'a dyn Fn(&Point) -> f64) -> Self {
-        Self { keeps, saturated: 1.25, refuses: &|_| None, dies_above: f64::INFINITY, void: false }
+        Self { keeps, refuses: &|_| None, dies_above: f64::INFINITY, void: false }
     }
 
     fn shows(&self, point: &Point, rate: f64) -> Observation {
@@ -38,7 +36,6 @@ impl<'a> Fake<'a> {
             margin: Some(margin),
             limits: vec![seen(-3.0), seen(margin)],
             saturated: false,
-            throughput: Rate(rate.min(keeps * self.saturated)),
         }
     }
 }

@@ -147,7 +147,7 @@ impl<R: Rig> Context<'_, R> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         proving.retain(|one| {
-            let wanted = TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: false };
+            let wanted = TrialRequest::of(one.purpose, one.point.clone());
             let price = prices.certify + prices.preparing(self.trial_runner.before(one.worker, &wanted));
             let affords = self.affords(committed + price, certifications);
             if affords {

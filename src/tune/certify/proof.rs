@@ -24,8 +24,8 @@ const LEAST_SLOPE: f64 = 0.3;
 const BELOW_FAILURE: f64 = 0.93;
 /// How well the rate is known from which on an engine does not endure: the twins of one engine, by different probes, differ by about so much.
 const CEILING_SD: f64 = 0.03;
-/// How far the limit lies above a ceiling, in logarithms: replays endure 1.03 to 1.06 times the limit, and a ceiling is what they endure over
-/// 1.08 (`stress`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo bench --bench search` were stated as
+/// How far the limit lies above a ceiling, in logarithms: replays endure about 1.02 times the limit, and a ceiling is what they endure over
+/// 1.05 (`STRESS_FACTOR`). That makes a rate at its ceiling 84 % sure. Before this counted, 103 rates of `cargo bench --bench search` were stated as
 /// surer than 99.5 %, and 84.5 % of them were not above their limit.
 const CLEARANCE: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.

@@ -137,7 +137,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
         let launch = |(worker, purpose, point)| {
-            let wanted = TrialRequest { purpose, point, anew: false };
+            let wanted = TrialRequest::of(purpose, point);
             Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
         };
         let asked = asked.into_iter().map(launch).collect();
@@ -317,10 +317,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
     }
 
-    /// The probes of a worker's trial that say something, in their order: what was asked, the latest word on it, and the time it took.
-    pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict, Seconds)> {
+    /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.
+    pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict)> {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict, told.took))
+        current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict))
     }
 
     /// Ends every trial and stops the engines that run.

@@ -54,22 +54,10 @@ mod tests {
     use crate::verdict::Window;
 
     fn said(tokens_in: u32, measured: f64, resent: Option<Resent>) -> Option<String> {
-        let request = |id: u32| RequestRecord {
-            id,
-            due: Seconds(f64::from(id)),
-            sent: Seconds(f64::from(id)),
-            first: Some(Seconds(f64::from(id) + 0.1)),
-            last: Some(Seconds(f64::from(id) + 0.9)),
-            tokens_in: Some(tokens_in),
-            tokens_cached: None,
-            tokens_out: Some(10),
-            asked_out: 10,
-            asked_in: 1000,
-            shared_in: 900,
-            error: None,
-            turn: None,
-            why: None,
-            gaps: Vec::new(),
+        let request = |id: u32| {
+            let due = f64::from(id);
+            let whole = RequestRecord::answered(id, due, due + 0.1, due + 0.9, tokens_in, 10);
+            RequestRecord { asked_in: 1000, shared_in: 900, ..whole }
         };
         let window = Window { from: Seconds(2.0), to: Seconds(10.0) };
         let ask = ProbeAsk { window, ..ProbeAsk::at(Rate(1.25)) };

@@ -76,16 +76,13 @@ pub struct SessionLog<'a> {
     trials: u32,
 }
 
-/// What the journal knows of a probe: what it showed and the time it took, or why there was nothing to see.
-pub type Recorded = Result<(Verdict, Seconds), Failure>;
+/// What the journal knows of a probe: what it showed, or why there was nothing to see.
+pub type Recorded = Result<Verdict, Failure>;
 
 impl<'a> SessionLog<'a> {
     pub fn new(plan: &'a Plan, seed: u64, sink: &'a dyn Sink, folder: Option<Folder>, journal: Journal) -> Self {
         let (session_twin, predictions) = (SessionTwin::new(SampleSizes::FULL), PredictionCache::default());
-        let words = journal.entries.iter().find_map(|e| match &e.record {
-            Record::Words(words) => Some((**words).clone()),
-            _ => None,
-        });
+        let words = journal.entries.iter().find_map(Entry::words).cloned();
         Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
@@ -134,16 +131,12 @@ impl<'a> SessionLog<'a> {
 
     /// Whether some engine was found unable to alter its limits.
     pub fn cannot_change_live(&self) -> bool {
-        let unsupported = |entry: &Entry| matches!(&entry.record, Record::Ready { ready, .. } if ready.process.live_unsupported_reason.is_some());
-        self.passed().iter().any(unsupported)
+        self.passed().iter().filter_map(Entry::ready).any(|ready| ready.process.live_unsupported_reason.is_some())
     }
 
     /// What the warm-up of the first launch showed, which was a whole one.
     pub fn warmed(&self) -> Option<Warmed> {
-        self.passed().iter().find_map(|entry| match &entry.record {
-            Record::Ready { ready, .. } => Some(ready.warmed),
-            _ => None,
-        })
+        self.passed().iter().find_map(Entry::ready).map(|ready| ready.warmed)
     }
 
     /// Comes to a record, and with it to all before it.
@@ -206,12 +199,7 @@ impl<'a> SessionLog<'a> {
 
     /// The engine, the model and the GPU must be those that the journal began with.
     pub fn same_engine(&self, now: &Ready) -> Result<(), RunnerError> {
-        let readies = || {
-            self.journal.entries.iter().filter_map(|e| match &e.record {
-                Record::Ready { ready, .. } => Some(ready),
-                _ => None,
-            })
-        };
+        let readies = || self.journal.entries.iter().filter_map(Entry::ready);
         let Some(before) = readies().next() else { return Ok(()) };
         // An engine that died as soon as it served did not tell its version.
         let told = readies().find_map(|ready| ready.effective.version.clone()).zip(now.effective.version.clone());
@@ -237,8 +225,8 @@ impl<'a> SessionLog<'a> {
     ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
         for (place, entry) in self.journal.entries.iter().enumerate() {
             let (recorded, answer) = match &entry.record {
-                Record::Probed { trial: t, probe: p, ask, verdict, took, .. } if (*t, *p) == (trial, probe) => {
-                    (ask, Ok(((**verdict).clone(), *took)))
+                Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
+                    (ask, Ok((**verdict).clone()))
                 }
                 Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
                     (ask, Err(failure.clone()))
@@ -322,12 +310,8 @@ mod tests {
     fn an_engine_that_did_not_tell_its_version_is_not_another_engine() {
         let plan = crate::settings::parse("x.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
         let journal = crate::journal::read(include_bytes!("../../../tests/data/h200-turns/journal.jsonl")).unwrap();
-        let ready = |entry: &Entry| match &entry.record {
-            Record::Ready { ready, .. } => Some((**ready).clone()),
-            _ => None,
-        };
         let with = |version: Option<&str>| {
-            let mut ready = journal.entries.iter().find_map(ready).unwrap();
+            let mut ready = journal.entries.iter().find_map(Entry::ready).unwrap().clone();
             ready.effective.version = version.map(str::to_owned);
             ready
         };

@@ -160,7 +160,7 @@ impl<R: Rig> Worker<R> {
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
             let answer = match recorded {
-                (ask, Some((Ok((verdict, took)), lesson))) => Ok(ProbeResult { probe, ask, verdict, took, lesson }),
+                (ask, Some((Ok(verdict), lesson))) => Ok(ProbeResult { probe, ask, verdict, lesson }),
                 (_, Some((Err(failure), _))) => Err(failure.diagnosis),
                 (ask, None) => self.measure(session_log, trial, probe, ask, certainty).await?,
             };
@@ -211,7 +211,7 @@ impl<R: Rig> Worker<R> {
         match answer {
             Ok(measured) => {
                 self.busy += measured.took;
-                let Measured { records, ended, complete, client, took, .. } = &measured;
+                let Measured { records, ended, complete, client, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &session_log.plan.slo, course, client, certainty);
                 let lesson =
@@ -224,7 +224,6 @@ impl<R: Rig> Worker<R> {
                 let resent = lesson.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
                 let (requests, requests_sha256) = session_log.keep(trial, probe, &measured)?;
-                let took = *took;
                 session_log.record(Record::Probed {
                     trial,
                     probe,
@@ -234,7 +233,7 @@ impl<R: Rig> Worker<R> {
                     cache: measured.cache,
                     steps: lesson.as_ref().map_or_else(Vec::new, |lesson| lesson.probe().steps().to_vec()),
                     client: measured.client,
-                    took,
+                    took: measured.took,
                     requests,
                     requests_sha256,
                 })?;
@@ -246,7 +245,7 @@ impl<R: Rig> Worker<R> {
                         session_log.sink.take(&Event::Detail(&format!("trial {trial}: {likeness}")));
                     }
                 }
-                Ok(Ok(ProbeResult { probe, ask, verdict, took, lesson }))
+                Ok(Ok(ProbeResult { probe, ask, verdict, lesson }))
             }
             Err(RigError::Engine(failure)) => {
                 self.busy += failure.took;

@@ -16,11 +16,7 @@ fn asked(entries: &[Entry]) -> Vec<ProbeAsk> {
 
 /// The rate of the warm-up's burst at the first launch.
 fn warm_up(entries: &[Entry]) -> f64 {
-    let ready = entries.iter().find_map(|e| match &e.record {
-        Record::Ready { ready, .. } => Some(ready.warmed.burst_rate.0),
-        _ => None,
-    });
-    ready.unwrap()
+    entries.iter().find_map(Entry::ready).unwrap().warmed.burst_rate.0
 }
 
 #[tokio::test]
@@ -54,10 +50,6 @@ async fn a_first_rate_that_is_given_and_a_search_without_a_twin_open_without_one
 #[tokio::test]
 async fn only_the_first_launch_waits_for_whole_answers() {
     let (_, entries, _) = run(&small(), 2, Vec::new()).await;
-    let ready = entries.iter().filter_map(|e| match &e.record {
-        Record::Ready { ready, .. } => Some(ready),
-        _ => None,
-    });
-    let ready: Vec<_> = ready.collect();
+    let ready: Vec<_> = entries.iter().filter_map(Entry::ready).collect();
     assert!(ready.len() > 2 && ready.iter().all(|later| later.warmed == ready[0].warmed));
 }

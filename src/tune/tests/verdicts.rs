@@ -25,6 +25,7 @@ async fn each_verdict_decides_the_next_rate_of_its_point() {
     let mut seen = Vec::new();
     for seed in 1..=6 {
         let (_, entries, _) = run(&small(), seed, Vec::new()).await;
+        seen.extend(probes(&entries).into_iter().map(|(.., outcome)| outcome));
         let searched: Vec<_> = probes(&entries)
             .into_iter()
             .filter(|(_, p, ..)| matches!(p, Purpose::Baseline | Purpose::Search))

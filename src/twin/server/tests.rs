@@ -1,5 +1,7 @@
 //! The simulated engine over a real socket, in this process: shapes of streams, usage, errors, metrics, faults.
 
+#![expect(clippy::disallowed_methods, reason = "the answers are our own, and end")]
+
 mod endpoints;
 mod faults;
 mod flags;

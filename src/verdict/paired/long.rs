@@ -74,10 +74,6 @@ impl LongRunReplay {
         (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope, apart: None }, strain)
     }
 
-    pub fn requests(&self) -> usize {
-        self.latencies.len()
-    }
-
     fn latency(metric: Metric, l: &Latencies) -> Option<f64> {
         let latency = match metric {
             Metric::Ttft => Some(l.ttft),

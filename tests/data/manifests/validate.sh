@@ -45,7 +45,8 @@ trap 'rm -rf "$tmp"' EXIT
 # the kinds of one apiVersion, asked once each; api-resources would name the
 # preferred version of each group only
 kubectl get --raw /version >/dev/null || exit 2
-serves() { # APIVERSION KIND
+serves() { # APIVERSION KIND; a List is kubectl's own
+  [ "$1 $2" != "v1 List" ] || return 0
   local path=/apis/$1 list=$tmp/api-${1//\//_}
   [ "$1" = "${1#*/}" ] && path=/api/$1
   [ -f "$list" ] || kubectl get --raw "$path" 2>/dev/null | grep -o '"kind":"[^"]*"' > "$list" || true
