@@ -71,7 +71,11 @@ impl<R: Rig> Context<'_, R> {
                 (Status::NotReachable, format!("no point keeps the promises at any rate that was tried; {near}{moves}"))
             }
             // Nothing was measured, so nothing is known of the promises.
-            (None, true) => (Status::Uncertified, format!("nothing was measured: {}", self.left_out.join("; "))),
+            (None, true) => {
+                let void = self.void.iter().map(|why| format!("no probe counts, since {why}"));
+                let why: Vec<String> = void.chain(self.left_out.iter().cloned()).collect();
+                (Status::Uncertified, format!("nothing was measured: {}", why.join("; ")))
+            }
             (None, false) => (Status::NeverStarted, self.never_started()),
         };
         without_answer(status, because, Some(baseline), self.left_out.clone())

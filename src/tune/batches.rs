@@ -12,9 +12,10 @@ use crate::twin::StepCosts;
 use crate::units::Rate;
 use crate::verdict::{Awaited, Certainty};
 
-/// A rate is certified where the twin endures one that is so many times as high: twins fitted to other probes of an engine differ by about 5 %
-/// (simulated engines with their true steps, `benches/search`).
-const STRESS_FACTOR: f64 = 1.05;
+/// A rate is certified where the twin endures one that is so many times as high. Twins fitted to other probes of an engine differ by about 5 %, and
+/// bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills lay
+/// more than 3 % above their limit, two of them by 6 %.
+const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
 /// Where a rate does not endure, lower ones are tried in such steps, down to [`LOWEST`] ...

@@ -13,7 +13,7 @@ use crate::search::{Heard, Observation};
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Awaited, Certainty, Slack, Verdict, Window};
+use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
 /// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
 /// the engine then comes into a state in which it does.
@@ -28,6 +28,8 @@ pub struct Context<'a, R> {
     pub left_out: Vec<String>,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
+    /// Why the last probe that says nothing of the engine says nothing.
+    pub void: Option<String>,
     /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
     pub lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
@@ -47,6 +49,7 @@ impl<'a, R: Rig> Context<'a, R> {
             left_out: Vec::new(),
             started: false,
             nearest: None,
+            void: None,
             lacks_cache: false,
             bound: Vec::new(),
             defaults: None,
@@ -166,7 +169,9 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Remembers the probe at the lowest rate: where nothing is found, it says how near it was.
     pub fn look_at(&mut self, rate: Rate, verdict: Verdict) {
-        if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
+        if verdict.outcome == Outcome::Void {
+            self.void = Some(verdict.because);
+        } else if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
             self.nearest = Some((rate, verdict));
         }
     }

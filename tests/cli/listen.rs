@@ -109,7 +109,7 @@ fn requests_that_come_to_no_end_take_no_file_from_a_session() {
     let half = half_sent(&address);
     assert!(half.len() > 100, "{}", half.len());
     let (status, words) = (run.wait().unwrap(), rest.join().unwrap());
-    assert!(bench.has_answered(status), "{status:?} {words}");
+    assert!(bench.has_ended(status), "{status:?} {words}");
     assert!(!bench.outcome().because.is_empty());
     bench.assert_nothing_left();
 }

@@ -13,10 +13,11 @@ possible() { local code=0; "$@" || code=$?; [ $code = 0 ] || [ $code = 3 ] || ex
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-step "a cluster: new arguments and back again, every kind of target, a second node, two workers"
+step "a cluster: new arguments and back again, every kind of target, a second node, nineteen situations, two workers"
 tests/real/cluster_apply.sh
 tests/real/cluster_kinds.sh
 tests/real/cluster_nodes.sh
+tests/real/cluster_situations.sh
 possible tests/real/cluster_workers.sh
 step "a cluster: every fault, and a coordinator killed at each of its lines"
 FULL=1 tests/real/cluster_faults.sh

@@ -320,6 +320,13 @@ proptest! {
     }
 }
 
+/// The parser of toml 1.2.1 called itself for each of these lines, until its stack was full.
+#[test]
+fn open_tables_without_end_are_mistakes() {
+    let text = "a = [\"x\"]\nb = {\"]\n".repeat(8_000);
+    assert!(parse("space.toml", &text).is_err());
+}
+
 #[test]
 fn fuzz_space_files() {
     crate::fuzz::fuzz(5, [FULL, include_str!("../../../search-spaces/quickstart.toml")], |input, _| {
