@@ -38,14 +38,14 @@ fn a_session_that_nobody_can_be_told_of_leaves_its_answer_and_its_exit_code() {
     for (stdout, stderr) in [(full(), closed()), (closed(), full())] {
         // The second run shows what the first one found.
         let status = bench.command(&[]).stdout(stdout).stderr(stderr).status().unwrap();
-        assert!(bench.has_answered(status), "{status:?}");
+        assert!(bench.has_ended(status), "{status:?}");
     }
     // Without any standard stream at all.
     let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-", BINARY]);
     let bare = Workbench::with_budget("", "candidates = 1", "4s");
     let status = bare.through(shell, &[]).status().unwrap();
-    assert!(bare.has_answered(status), "{status:?}");
+    assert!(bare.has_ended(status), "{status:?}");
     assert!(!bare.outcome().because.is_empty());
     bare.assert_nothing_left();
     bench.assert_nothing_left();
