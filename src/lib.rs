@@ -4,6 +4,7 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
+mod bisection;
 mod body;
 pub mod calibration;
 pub mod cli;

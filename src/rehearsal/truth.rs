@@ -3,6 +3,7 @@
 //! By replay, so only for traffic whose times do not depend on the answers, and for the steady engine: what noise adds is not in it.
 
 use super::Job;
+use crate::bisection::narrowed;
 use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
@@ -231,11 +232,7 @@ fn highest(holds: impl Fn(f64) -> bool) -> f64 {
             }
         }
     }
-    while high / low > PRECISION {
-        let middle = f64::sqrt(low * high);
-        if holds(middle) { low = middle } else { high = middle }
-    }
-    low
+    narrowed((low, high), PRECISION, |middle| Some(holds(middle))).map_or(low, |(low, _)| low)
 }
 
 #[cfg(test)]

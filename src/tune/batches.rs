@@ -5,6 +5,7 @@ use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
 use super::session_twin::AS_MEASURED;
 use super::trial::Asking;
+use crate::bisection::narrowed;
 use crate::rig::Rig;
 use crate::search::Strategy;
 use crate::space::Point;
@@ -24,7 +25,7 @@ const LOWER: f64 = 0.9;
 const FOUND: f64 = 1.01;
 
 impl<R: Rig> Context<'_, R> {
-    /// Shows the engine of the defaults, while it runs, a batch as large as hours of the workload would come to; whether that told something
+    /// Shows the engine of the defaults, while it runs, a batch as large as a long run of the workload comes to; whether that told something
     /// new. A stair of the step time that lies there decides which points are worth a launch, and who proves the defaults need not be shown
     /// it again.
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
@@ -54,7 +55,7 @@ impl<R: Rig> Context<'_, R> {
         Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
-    /// A batch as large as those that hours of the workload come to above that rate, where none was measured yet: what steps take there, and
+    /// A batch as large as those that a long run of the workload comes to above that rate, where none was measured yet: what steps take there, and
     /// whether there is memory for them.
     pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
         let costs = self.trial_runner.steps_in_hindsight()?;
@@ -90,10 +91,7 @@ impl<R: Rig> Context<'_, R> {
                 return Some(Ceiling::BelowAll);
             }
         }
-        while high / low > FOUND {
-            let middle = f64::sqrt(low * high);
-            if endures(middle)? { low = middle } else { high = middle }
-        }
+        let (low, _) = narrowed((low, high), FOUND, endures)?;
         Some(Ceiling::At(Rate(low)))
     }
 }

@@ -1,7 +1,7 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
 use super::cost::{Before, Prices, search_window};
-use super::predictor::Predictor;
+use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, Step, TrialRunner};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
@@ -14,10 +14,6 @@ use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
-
-/// A KV cache that was never fuller than this in the minutes of the baseline's probes does not fill over hours either, unless the twin shows that
-/// the engine then comes into a state in which it does.
-pub const NEVER_FULL: f64 = 0.6;
 
 /// What every step of a session works with.
 pub struct Context<'a, R> {
@@ -176,7 +172,7 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
-    /// Whether some traffic came near to filling the KV cache, or would over hours, or nobody tells.
+    /// Whether some traffic came near to filling the KV cache, or would in a long run, or nobody tells.
     pub fn is_crowded(&self) -> bool {
         self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }

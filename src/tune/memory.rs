@@ -1,6 +1,7 @@
 //! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
 
-use super::context::{Context, NEVER_FULL};
+use super::context::Context;
+use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};

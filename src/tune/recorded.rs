@@ -7,6 +7,7 @@ use super::predictor::stress_replay;
 use super::sample_sizes::SampleSizes;
 pub use super::session_twin::Likeness;
 use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
+use crate::bisection::narrowed;
 use crate::journal::{Entry, Journal, Record, read};
 use crate::load::{ClientHealth, RequestRecord, read_records};
 use crate::quantiles::quantile_of_sorted;
@@ -288,9 +289,5 @@ fn highest(mut holds: impl FnMut(Rate) -> bool) -> Rate {
     while high < 1e4 && holds(Rate(high)) {
         (low, high) = (high, high * 1.5);
     }
-    while high / low > FOUND {
-        let middle = f64::sqrt(low * high);
-        if holds(Rate(middle)) { low = middle } else { high = middle }
-    }
-    Rate(low)
+    Rate(narrowed((low, high), FOUND, |middle| Some(holds(Rate(middle)))).map_or(low, |(low, _)| low))
 }

@@ -96,6 +96,8 @@ chosen = os.environ.get("SIDES", "best,defaults").split(",")
 sides = {name: point for name, point in sides.items() if name in chosen and point and point.get("certified_rate")}
 if len(sides) == 2 and outcome["best"]["parameters"] == outcome["baseline"]["parameters"]:
     sides.pop("defaults", None)
+if not sides:
+    sys.exit(f"no rate of {', '.join(chosen)} is certified in {run}: SIDES may name best and defaults")
 rounds = [list(sides), list(sides)[::-1]][: int(os.environ.get("ROUNDS", "1"))]
 driven = {name: [] for name in sides}
 for seed, order in enumerate(rounds, 1):

@@ -7,10 +7,11 @@ mod stress;
 
 use std::collections::HashMap;
 
-pub use self::stress::{Ceiling, LOWEST, StressResult, stress_replay};
+pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
 use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
 use super::trial::{Current, TrialRequest};
+use crate::bisection::narrowed;
 use crate::engine::MEMORY_KNOB;
 use crate::journal::Purpose;
 use crate::search::{Expectation, STEP};
@@ -199,11 +200,8 @@ impl Predictor<'_> {
         if self.endures(point, other)? == endures {
             return Some(if endures { -STEP.ln() } else { STEP.ln() });
         }
-        let (mut low, mut high) = (f64::min(rate.0, other.0), f64::max(rate.0, other.0));
-        while high / low > ENDURED_TO {
-            let middle = f64::sqrt(low * high);
-            if self.endures(point, Rate(middle))? { low = middle } else { high = middle }
-        }
+        let ends = (f64::min(rate.0, other.0), f64::max(rate.0, other.0));
+        let (low, high) = narrowed(ends, ENDURED_TO, |middle| self.endures(point, Rate(middle)))?;
         Some((rate.0 / f64::sqrt(low * high)).ln())
     }
 

@@ -3,7 +3,7 @@
 //! Near a full KV cache, or below a stair of the step time, an engine serves well for hours, until a burst fills its batch: then steps
 //! take longer, sequences lose their blocks, prefixes are forgotten, and the same arrivals that went well before keep it there. No probe
 //! of minutes shows that, and no mean. So the twin serves very many requests block by block, with the prefixes that they
-//! really share and turns that follow its own answers, and the question is not how near a promise is, but whether one is broken by far.
+//! really share and turns that follow its own answers. It tells whether a promise is broken by far, not how near one is to its limit.
 
 use super::super::sample_sizes::Stress;
 use super::super::seeds::SeedLabel;
@@ -18,8 +18,6 @@ use crate::workload::Planned;
 
 /// The share of them at the start that says nothing: the engine was empty.
 const WARMING: f64 = 0.02;
-/// A KV cache that was never this full is far from a collapse.
-const CROWDED: f64 = 0.6;
 
 /// From which rate on bursts come from which an engine does not recover, as a stress replay has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +42,9 @@ pub struct StressResult {
     pub running: u32,
 }
 
+/// A KV cache that was never this full in minutes does not fill in a long run either, unless a stress replay shows that the engine collapses.
+pub const NEVER_FULL: f64 = 0.6;
+
 /// Serves the plan's workload at that rate, by an engine whose steps take as long as that.
 ///
 /// Where the KV cache fills or some latency is far beyond its limit, more streams are served than one: the bursts that end an engine are rare. On
@@ -63,7 +64,7 @@ pub fn stress_replay(
         let telemetry = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
         let running = telemetry.peak_running.unwrap_or(0.0) as u32;
         let result = StressResult { endures: !breaches.by_far(breaches.counted), running };
-        let calm = telemetry.peak_kv_usage.unwrap_or(0.0) < CROWDED && !breaches.by_far(0.0);
+        let calm = telemetry.peak_kv_usage.unwrap_or(0.0) < NEVER_FULL && !breaches.by_far(0.0);
         Some((result, calm))
     };
     let (first, calm) = stream(0)?;
