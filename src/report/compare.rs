@@ -1,6 +1,6 @@
 //! Two outcomes side by side, and what differs in their set-ups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
 
@@ -31,16 +31,16 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
         }
     };
     row("status", &|o| serde_json::to_value(o.status).ok()?.as_str().map(str::to_owned));
-    let of_defaults = |o: &Outcome| o.baseline.clone();
-    let of_best = |o: &Outcome| o.best.clone();
-    for (name, of) in [("defaults", &of_defaults as &dyn Fn(&Outcome) -> Option<Answer>), ("best", &of_best)] {
+    let of: [(&str, fn(&Outcome) -> Option<&Answer>); 2] =
+        [("defaults", |o| o.baseline.as_ref()), ("best", |o| o.best.as_ref())];
+    for (name, of) in of {
         row(&format!("{name}, certified"), &|o| of(o)?.certified_rate.map(|rate| rate.to_string()));
         row("  confidence", &|o| of(o).and_then(|a| a.certified_rate.and(a.confidence)).map(percent));
         row("  limit in rate", &|o| {
             let answer = of(o)?;
             Some(format!("{} +-{:.1} %", answer.limit?, answer.limit_error? * 100.0))
         });
-        row("  breaks first", &|o| of(o)?.binding);
+        row("  breaks first", &|o| of(o)?.binding.clone());
     }
     row("gain", &|o| {
         if defaults_win(o) {
@@ -50,32 +50,37 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
         Some(format!("{:+.0} %{of}", o.gain? * 100.0))
     });
     let best = |one: &Compared| one.outcome.best.as_ref().map(|best| best.parameters.0.clone()).unwrap_or_default();
-    let names: BTreeMap<String, ()> = both.iter().flat_map(|one| best(one).into_keys()).map(|n| (n, ())).collect();
-    for name in names.keys() {
+    let names: BTreeSet<String> = both.iter().flat_map(|one| best(one).into_keys()).collect();
+    for name in &names {
         row(name, &|o| o.best.as_ref()?.parameters.get(name).map(ToString::to_string));
     }
     row("engine time", &|o| Some(o.cost.engine_seconds.to_string()));
     row("launches", &|o| Some(o.cost.launches.to_string()));
     row("probes", &|o| Some(o.cost.probes.to_string()));
     let mut text = format!("\n{}\n", aligned(&rows));
-    text += &wrapped("", 0, &said(a, b));
-    text + "\n" + &differences(a, b)
+    let plans = both.iter().all(|one| one.header.is_some());
+    let setups = both.map(|one| setup(one, plans));
+    text += &wrapped("", 0, &said(both, &setups, plans));
+    text + "\n" + &differences(both, &setups)
 }
 
-/// The better one in a sentence, where both were to do the same.
-fn said(a: &Compared, b: &Compared) -> String {
+/// What was run, by name.
+type Setup = BTreeMap<String, String>;
+
+/// The better one in a sentence, where both were to do the same; `plans` says whether the plans of both are known.
+fn said([a, b]: [&Compared; 2], [here, there]: &[Setup; 2], plans: bool) -> String {
     let rate = |one: &Compared| one.outcome.best.as_ref()?.certified_rate;
     let (Some(first), Some(second)) = (rate(a), rate(b)) else {
         return "Not both are certified, so the rates are not compared.".to_owned();
     };
-    let (here, there) = (setup(a), setup(b));
     let job = |key: &&String| ["model", "limit", "plan.slo", "plan.workload"].iter().any(|part| key.starts_with(part));
     if here.keys().chain(there.keys()).filter(job).any(|key| here.get(key) != there.get(key)) {
         return "Model, promises or traffic differ, so the rates are not compared.".to_owned();
     }
     let share = (second.0 / first.0 - 1.0) * 100.0;
     let how = if share < 0.0 { "less" } else { "more" };
-    format!("{} serves {:.0} % {how} than {}, by the certified rates.", b.name, share.abs(), a.name)
+    let traffic = if plans { "" } else { ", if both had the same traffic" };
+    format!("{} serves {:.0} % {how} than {}, by the certified rates{traffic}.", b.name, share.abs(), a.name)
 }
 
 /// The end of a name that is too long says most of it.
@@ -88,14 +93,13 @@ fn short(name: &str) -> String {
     }
 }
 
-fn differences(a: &Compared, b: &Compared) -> String {
-    let (first, second) = (setup(a), setup(b));
-    let keys: BTreeMap<&String, ()> = first.keys().chain(second.keys()).map(|key| (key, ())).collect();
+fn differences(both: [&Compared; 2], [first, second]: &[Setup; 2]) -> String {
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let shown = |value: Option<&String>| value.cloned().unwrap_or_else(|| "nothing".to_owned());
-    let differing = keys.into_keys().filter(|key| first.get(*key) != second.get(*key));
+    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
     let lines: String =
         differing.map(|key| format!("  {key}: {} | {}\n", shown(first.get(key)), shown(second.get(key)))).collect();
-    let unknown: Vec<&str> = [a, b].into_iter().filter(|one| one.header.is_none()).map(|o| o.name.as_str()).collect();
+    let unknown: Vec<&str> = both.into_iter().filter(|one| one.header.is_none()).map(|o| o.name.as_str()).collect();
     let unknown = match unknown.as_slice() {
         [] => String::new(),
         names => {
@@ -106,8 +110,8 @@ fn differences(a: &Compared, b: &Compared) -> String {
     format!("{head}{lines}{unknown}")
 }
 
-/// What was run, as far as it is known: a name and a value for each thing.
-fn setup(one: &Compared) -> BTreeMap<String, String> {
+/// What was run, as far as it is known: a name and a value for each thing. Without `plans`, what an outcome alone tells.
+fn setup(one: &Compared, plans: bool) -> Setup {
     let outcome = &one.outcome;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let mut all = BTreeMap::from([
@@ -118,7 +122,7 @@ fn setup(one: &Compared) -> BTreeMap<String, String> {
         ("engines at a time".to_owned(), outcome.workers.map_or(String::new(), |n| n.to_string())),
         ("seed".to_owned(), outcome.seed.to_string()),
     ]);
-    match &one.header {
+    match one.header.as_ref().filter(|_| plans) {
         Some(header) => {
             all.insert("autotune".to_owned(), header.autotune.clone());
             all.insert(
@@ -183,5 +187,9 @@ mod tests {
         assert!(same.contains("The set-ups do not differ.") && same.contains("serves 0 % more"), "{same}");
         let alone = compare(&small, &Compared { header: None, ..large });
         assert!(alone.contains("no journal lies beside h200-70b"), "{alone}");
+        assert!(!alone.contains("plan.") && alone.contains("Model, promises or traffic differ"), "{alone}");
+        let copy = compare(&small, &Compared { header: None, ..stored("h200-8b") });
+        let words = copy.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("if both had the same traffic") && words.contains("do not differ"), "{copy}");
     }
 }

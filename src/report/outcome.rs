@@ -126,31 +126,32 @@ pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
     if plain.len() <= LAST_WORDS {
         return plain;
     }
+    let whole = packed(outcome);
+    if whole.len() <= LAST_WORDS {
+        return whole;
+    }
+    let place = format!("{}/outcome.json", folder.display());
     let mut outcome = outcome.clone();
+    outcome
+        .left_out
+        .insert(0, format!("parts of this outcome, for want of room; {place} in the worker's pod has them"));
     // The answer itself - status, points, rates - is none of it.
-    let cuts: [fn(&mut Outcome); 6] = [
-        |_| (),
+    let cuts: [fn(&mut Outcome); 5] = [
         |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| a.seen = None),
         |o| o.left_out.truncate(1),
         |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
         |o| o.fixed_arguments.clear(),
         |o| o.best.iter_mut().for_each(|a| a.arguments.clear()),
     ];
-    let whole = format!("{}/outcome.json", folder.display());
-    for (number, cut) in cuts.into_iter().enumerate() {
+    for cut in cuts {
         cut(&mut outcome);
-        if number == 1 {
-            outcome
-                .left_out
-                .insert(0, format!("parts of this outcome, for want of room; {whole} in the worker's pod has them"));
-        }
         let packed = packed(&outcome);
         if packed.len() <= LAST_WORDS {
             return packed;
         }
     }
     format!(
-        "the outcome does not fit a termination message: it is in {whole} of the worker's pod (--results keeps that)"
+        "the outcome does not fit a termination message: it is in {place} of the worker's pod (--results keeps that)"
     )
 }
 

@@ -31,8 +31,8 @@ pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: 
     if let Some((trial, rate)) = kept(None) {
         let defaults = match kept(Some(Whose::Defaults)) {
             Some(_) if trial.whose == Whose::Defaults => ", by the defaults".to_owned(),
-            Some((_, rate)) => format!(" with {}; the defaults held {rate}", words(&trial.point)),
-            None => format!(" with {}; no rate of the defaults held", words(&trial.point)),
+            Some((_, rate)) => format!(" with {}; the defaults held {rate}", trial.point),
+            None => format!(" with {}; no rate of the defaults held", trial.point),
         };
         rows.push(("best so far", format!("{rate} held{defaults}")));
     }
@@ -45,19 +45,13 @@ pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: 
     rows.iter().map(|(label, says)| entry(label, 12, says)).collect()
 }
 
-fn words(point: &crate::space::Point) -> String {
-    point.0.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-}
-
 /// What the records say is under way: a probe has one once it has ended.
 fn doing(journal: &Journal, data: &ReportData<'_>) -> String {
     let steps = journal.entries.iter().rev().map(|entry| &entry.record);
     let mut steps = steps.filter(|record| !matches!(record, Record::Words(_) | Record::Fitted { .. }));
     let of = |number: &u32| {
         let trial = data.trials.iter().find(|trial| trial.number == *number);
-        trial.map_or(String::new(), |trial| {
-            format!("{} (trial {number}): {}, ", trial.purpose.name(), words(&trial.point))
-        })
+        trial.map_or(String::new(), |trial| format!("{} (trial {number}): {}, ", trial.purpose.name(), trial.point))
     };
     match steps.next() {
         Some(Record::Launching { trial, .. } | Record::Spawned { trial, .. }) => format!("{}launching", of(trial)),

@@ -25,9 +25,11 @@ impl Tried<'_, '_> {
         self.limit.map(|(limit, ..)| limit).or(self.bracket.kept)
     }
 
-    /// Between which rates its limit lies; none where one of them is not known.
+    /// Between which rates its limit lies; none where neither is known.
     fn interval(&self) -> Option<(f64, f64)> {
-        let bracket = || Some((self.bracket.kept?.0, self.bracket.broken?.0));
+        let (kept, broken) = (self.bracket.kept, self.bracket.broken);
+        let ends = || (kept.map_or(0.0, |rate| rate.0), broken.map_or(f64::INFINITY, |rate| rate.0));
+        let bracket = || (kept.is_some() || broken.is_some()).then(ends);
         self.limit.map(|(_, low, high)| (low.0, high.0)).or_else(bracket)
     }
 }
