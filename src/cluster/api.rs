@@ -228,8 +228,10 @@ impl Cluster {
     /// # Errors
     /// Those of the server; a conflict where somebody did.
     pub async fn replace(&self, api: &str, plural: &str, name: &str, object: &Value) -> Result<Value, ClusterError> {
+        let mut object = object.clone();
+        self.site.mark(&mut object);
         let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
-        self.call(Method::PUT, &path, Some((Content::Json, object))).await
+        self.call(Method::PUT, &path, Some((Content::Json, &object))).await
     }
 
     /// Changes an object; `name` may go on to a subresource.
@@ -264,6 +266,8 @@ impl Cluster {
 
     /// Leaves an event, as `kubectl describe` shows them; nothing depends on its success.
     pub async fn event(&self, event: &Value) {
+        let mut event = event.clone();
+        self.site.mark(&mut event);
         let path = self.path("api/v1", "events", "");
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
         if let Ok(request) = request.body(event.to_string().into_bytes()) {

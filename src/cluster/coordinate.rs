@@ -24,7 +24,7 @@ use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
 use super::worker::{LABEL, Order, TEMPLATE, digest, left_out, worker};
 use crate::export::render::yaml;
-use crate::report::Outcome;
+use crate::report::{Outcome, shell_quoted};
 use crate::settings::Plan as Session;
 use crate::space::Space;
 
@@ -120,22 +120,15 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
     }
     let record = record(cluster, request).await?;
     let mut ended = record.as_ref().and_then(|record| record.ended(target.borrowed.is_some()));
-    if ended.is_none() {
-        refuse(cluster, &target, request).await?;
-    }
+    let pods = if ended.is_none() { refuse(cluster, &target, request).await? } else { Vec::new() };
     let gitops = gitops(&target);
     if let (Some(force), None, None, None) = (request.apply, gitops, &target.borrowed, &ended) {
         rehearse_apply(cluster, &target, request, session, force).await?;
     }
     // A run that did not come to its end goes on under its name, and with its worker.
     let run = record.map_or_else(|| request.order.run.clone(), |record| record.run);
-    let borrowed = match &target.borrowed {
-        Some(borrowed) => borrowed.clone(),
-        None => {
-            let nodes = nodes(&target.pods(cluster).await?);
-            Borrowed { original: target.replicas, kept: request.keep, run, nodes }
-        }
-    };
+    let fresh = Borrowed { original: target.replicas, kept: request.keep, run, nodes: nodes(&pods) };
+    let borrowed = target.borrowed.clone().unwrap_or(fresh);
     let there = match target.borrowed {
         Some(_) => cluster.find(BATCH, "jobs", &own_name(name)).await?,
         None => None,
@@ -216,7 +209,7 @@ async fn ask_for_pod(cluster: &Cluster, job: &Value, claim: Option<&str>) -> Res
 }
 
 /// Refuses a target that would not come back as it was.
-async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result<(), ClusterError> {
+async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result<Vec<Value>, ClusterError> {
     let (title, original, wrong) = (target.title(), target.original(), |why| Err(ClusterError::Wrong(why)));
     if original == 0 {
         return wrong(format!("{title} is scaled to 0: there is no GPU to borrow"));
@@ -225,7 +218,7 @@ async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result
         return wrong(format!("{title} has {original} pods, so keeping {} of them frees no GPU", request.keep));
     }
     if target.borrowed.is_some() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     if let Some(why) = obstacle(cluster, target).await? {
         return wrong(why);
@@ -236,7 +229,7 @@ async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result
         return wrong(format!("{title} {why}"));
     }
     let pods = target.pods(cluster).await?;
-    let Some(why) = unsettled(target, &pods) else { return Ok(()) };
+    let Some(why) = unsettled(target, &pods) else { return Ok(pods) };
     let why = [Some(why), pods.iter().find_map(standing)].into_iter().flatten().collect::<Vec<_>>().join("; ");
     wrong(format!(
         "{title} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
@@ -312,7 +305,9 @@ pub async fn run(
     };
     let released = lease.release(cluster).await;
     if let Err(error) = given_back.and(released) {
-        let (by_hand, title) = (request.which.restore(&cluster.namespace), plan.target.title());
+        // A policy that asks for labels asks restore for them too.
+        let marks: String = cluster.site.marks().iter().map(|word| format!(" {}", shell_quoted(word))).collect();
+        let (by_hand, title) = (request.which.restore(&cluster.namespace) + &marks, plan.target.title());
         let before = done.err().map_or(String::new(), |why| format!("{why}; and "));
         return Err(ClusterError::Held(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }

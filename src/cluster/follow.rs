@@ -146,7 +146,8 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     let labels = format!("{LABEL}={}", short_name(&watch.which.name));
     // Since when none of its pods runs: one that was evicted may find its GPU taken.
     let (mut idle, mut said, mut doubts, mut lingers) = (clock::ticks(), String::new(), None, None);
-    let mut waits: Option<(String, String)> = None;
+    // Why a worker waits, and who has what it waits for.
+    let mut waits = (String::new(), String::new());
     let mut lenders = Lenders { missing_since: clock::ticks(), said: Vec::new() };
     let mut tell = |says: String| {
         if says != said {
@@ -168,12 +169,10 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         let who = if workers(&job) == 1 { "" } else { "worker 0: " };
         let stands = newest.and_then(standing);
         // Who has the GPU is asked once for each reason.
-        if stands.as_ref().is_some_and(|says| waits.as_ref().is_none_or(|(why, _)| why != says)) {
-            let says = stands.clone().unwrap_or_default();
-            let contest = contest(cluster, &says).await;
-            waits = Some((says, contest));
+        if let Some(says) = stands.as_ref().filter(|says| **says != waits.0) {
+            waits = (says.clone(), contest(cluster, says).await);
         }
-        let stands = stands.map(|says| says + waits.as_ref().map_or("", |(_, contest)| contest));
+        let stands = stands.map(|says| says + &waits.1);
         if let Some(says) = &stands {
             tell(format!("{who}{says}"));
         }

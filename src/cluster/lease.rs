@@ -188,6 +188,15 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_a_policy_asks_for_is_still_on_a_lease_that_was_renewed() {
+        let (mut cluster, world) = World::new(0);
+        cluster.site.labels = [("team".to_owned(), "ml".to_owned())].into();
+        let lease = Lease::take(&cluster, "l", "a").await.unwrap();
+        lease.renew(&cluster).await.unwrap();
+        assert_eq!(world.lock().unwrap().objects["leases/l"]["metadata"]["labels"]["team"], "ml");
+    }
+
     /// A holder whose clock is a day behind renews, and keeps its lease; one that does not renew loses it.
     #[tokio::test(start_paused = true)]
     async fn a_lease_ends_with_its_renewals_whatever_its_times_say() {

@@ -83,8 +83,8 @@ fn stay_on(job: &mut Value, nodes: &[String], products: &[String]) {
     };
     *terms = asked.iter().flat_map(|term| places.iter().map(move |place| at(term, place))).collect();
     // The node that has the images, and the weights in its page cache.
-    let preferred = places.iter().filter(|(key, _)| *key == "matchFields" && !products.is_empty());
-    let preferred = preferred.map(|(key, place)| json!({"weight": 100, "preference": {*key: [place]}}));
+    let preferred = nodes.iter().filter(|_| !products.is_empty()).map(named);
+    let preferred = preferred.map(|(key, place)| json!({"weight": 100, "preference": {key: [place]}}));
     let mut before =
         affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array().cloned().unwrap_or_default();
     before.extend(preferred);

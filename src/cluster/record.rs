@@ -75,8 +75,7 @@ pub async fn end(cluster: &Cluster, request: &Request, done: &Result<Done, Clust
     }
 }
 
-/// Keeps the outcome wherever it can be kept, and says where: in `--out`, in the cluster for whoever reads it after this coordinator's pod is
-/// gone, and in our log.
+/// Keeps the outcome wherever it can, and says where: in `--out`, in a ConfigMap, in our log. The ConfigMap outlives this coordinator's pod.
 pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borrowed, outcome: &Outcome) {
     let name = outcome_name(&request.which.name);
     let fields = json!({
@@ -88,18 +87,22 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
         Ok(file) => places.push(file),
         Err(why) => cluster.tell(&why),
     }
+    let log = || cluster.tell(&serde_json::to_string(outcome).unwrap_or_default());
+    // A server that is away may be waited for, and whoever is stopped meanwhile deletes the worker.
+    if request.logs {
+        log();
+    }
     let kept = put(cluster, request, borrowed, fields).await;
     match &kept {
         Ok(()) => places.push(format!("ConfigMap {name}")),
         Err(error) => cluster.tell(&format!("the cluster does not keep the outcome in ConfigMap {name}: {error}")),
     }
     places.extend(request.order.claim.as_ref().map(|claim| format!("folder {} of the claim {claim}", borrowed.run)));
-    let logs = request.logs || kept.is_err();
-    places.extend(logs.then(|| "the next line".to_owned()));
-    cluster.tell(&format!("the outcome is in {}", places.join(", ")));
-    if logs {
-        cluster.tell(&serde_json::to_string(outcome).unwrap_or_default());
+    if kept.is_err() && !request.logs {
+        log();
     }
+    places.extend((kept.is_err() || request.logs).then(|| "this log".to_owned()));
+    cluster.tell(&format!("the outcome is in {}", places.join(", ")));
 }
 
 /// The outcome of this run, if it was kept.

@@ -118,7 +118,7 @@ pub async fn contest(cluster: &Cluster, why: &str) -> String {
     if !why.contains("Insufficient") || !why.contains("/gpu") {
         return String::new();
     }
-    let pods = cluster.list(CORE, "pods", "").await.unwrap_or_default();
+    let Ok(pods) = cluster.list(CORE, "pods", "").await else { return String::new() };
     let holds = |pod: &&Value| {
         let containers = pod["spec"]["containers"].as_array();
         !has_ended(pod) && containers.is_some_and(|containers| containers.iter().any(has_gpu))

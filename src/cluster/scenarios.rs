@@ -120,6 +120,10 @@ fn said(world: &Shared, words: &str) -> bool {
     world.lock().unwrap().said.iter().any(|said| said.contains(words))
 }
 
+/// The annotations of a target that is borrowed.
+const OURS: [&str; 5] =
+    ["autotune/original-replicas", "autotune/run", "autotune/kept-replicas", "autotune/nodes", "autotune/undo-sha256"];
+
 /// What of a run is left, but for its outcome.
 fn left(world: &Shared, path: &str) -> Vec<String> {
     let world = world.lock().unwrap();
@@ -127,10 +131,7 @@ fn left(world: &Shared, path: &str) -> Vec<String> {
         ["jobs/", "configmaps/", "leases/"].iter().any(|kind| path.starts_with(kind)) && !path.ends_with("-outcome")
     };
     let notes = world.objects[path]["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-    let notes = notes
-        .into_iter()
-        .map(|(key, _)| key)
-        .filter(|key| ["autotune/original-replicas", "autotune/run"].contains(&&**key));
+    let notes = notes.into_iter().map(|(key, _)| key).filter(|key| OURS.contains(&&**key));
     world.objects.keys().filter(ours).cloned().chain(notes).collect()
 }
 
@@ -396,7 +397,7 @@ async fn an_outcome_that_the_cluster_does_not_take_is_in_the_log_and_in_the_fold
     let done = whole(&cluster, &ours).await.unwrap();
     assert_eq!(*kept.lock().unwrap(), done.ended.outcome);
     assert!(said(&world, "the cluster does not keep the outcome in ConfigMap autotune-chat-outcome"));
-    assert!(said(&world, "the outcome is in out/outcome.json, the next line") && said(&world, "{\"version\":1,"));
+    assert!(said(&world, "the outcome is in out/outcome.json, this log") && said(&world, "{\"version\":1,"));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
 }
 
@@ -411,7 +412,7 @@ async fn an_outcome_longer_than_a_termination_message_comes_back_whole() {
     world.lock().unwrap().put("persistentvolumeclaims", json!({"metadata": {"name": "results"}}));
     let done = whole(&cluster, &ours).await.unwrap();
     assert_eq!(done.ended.outcome.as_ref(), Some(&found));
-    let places = "the outcome is in out/outcome.json, ConfigMap autotune-chat-outcome, folder 20261122-100000 of the claim results, the next line";
+    let places = "the outcome is in out/outcome.json, ConfigMap autotune-chat-outcome, folder 20261122-100000 of the claim results, this log";
     assert!(said(&world, places) && said(&world, "max-num-seqs=199"), "{:?}", world.lock().unwrap().said);
 }
 

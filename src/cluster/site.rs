@@ -57,14 +57,28 @@ impl Site {
         resources
     }
 
-    /// As it is said on our command line.
-    pub fn words(&self) -> Vec<String> {
-        let joined = |pairs: &Pairs| pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
-        let lists = [("labels", &self.labels), ("requests", &self.requests), ("limits", &self.limits)];
-        let lists = lists.into_iter().filter(|(_, pairs)| !pairs.is_empty());
-        let lists = lists.map(|(flag, pairs)| (flag, joined(pairs).join(",")));
-        let notes = joined(&self.annotations).into_iter().map(|note| ("annotations", note));
-        let secrets = self.pull_secrets.iter().map(|name| ("image-pull-secret", name.clone()));
-        lists.chain(notes).chain(secrets).flat_map(|(flag, value)| [format!("--{flag}"), value]).collect()
+    /// Labels and annotations as they are said on our command line.
+    pub fn marks(&self) -> Vec<String> {
+        let notes = said(&self.annotations).into_iter().map(|note| ("annotations", note));
+        flags(list("labels", &self.labels).chain(notes))
     }
+
+    /// All of it as it is said on our command line.
+    pub fn words(&self) -> Vec<String> {
+        let lists = list("requests", &self.requests).chain(list("limits", &self.limits));
+        let secrets = self.pull_secrets.iter().map(|name| ("image-pull-secret", name.clone()));
+        self.marks().into_iter().chain(flags(lists.chain(secrets))).collect()
+    }
+}
+
+fn said(pairs: &Pairs) -> Vec<String> {
+    pairs.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+fn list(flag: &'static str, pairs: &Pairs) -> impl Iterator<Item = (&'static str, String)> {
+    (!pairs.is_empty()).then(|| (flag, said(pairs).join(","))).into_iter()
+}
+
+fn flags(values: impl Iterator<Item = (&'static str, String)>) -> Vec<String> {
+    values.flat_map(|(flag, value)| [format!("--{flag}"), value]).collect()
 }

@@ -185,7 +185,12 @@ impl World {
                 if there["resourceVersion"] != body["metadata"]["resourceVersion"] {
                     return Err((409, format!("{at} was changed")));
                 }
-                self.change(&at, |object| object["spec"] = body["spec"].clone())
+                self.change(&at, |object| {
+                    for part in ["labels", "annotations"] {
+                        object["metadata"][part] = body["metadata"][part].clone();
+                    }
+                    object["spec"] = body["spec"].clone();
+                })
             }
             Method::PATCH if is_rehearsed => Ok(self.objects.get(&at).ok_or_else(missing)?.clone()),
             Method::PATCH => {

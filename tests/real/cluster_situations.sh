@@ -106,7 +106,7 @@ if part gpu "GPUs that would be waited for, and what was measured where"; then
   check "  the worker stays with the same GPUs" tells "the worker runs where the target does: on gpu-node, or on another node with TEST-GPU-80GB"
   check "  outcome.json names node and GPU" is "[{'name': 'gpu-node', 'gpu_product': 'TEST-GPU-80GB'}]" "python3 -c 'import json; print(json.load(open(\"$out/answer/outcome.json\"))[\"nodes\"])'"
   check "  and so does the summary" grep -q "Simulated engine, on node gpu-node (TEST-GPU-80GB)" "$out/go.log"
-  check "  the outcome is said to be in three places" tells "the outcome is in $out/answer/outcome.json, ConfigMap autotune-chat-outcome, the next line"
+  check "  the outcome is said to be in three places" tells "the outcome is in $out/answer/outcome.json, ConfigMap autotune-chat-outcome, this log"
   check "  of which the log is one" is 1 "grep -c '^{\"version\":1,' $out/go.err"
   as_before 1
   kubectl delete quota gpus > /dev/null
