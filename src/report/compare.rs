@@ -17,6 +17,9 @@ pub struct Compared {
     pub header: Option<Header>,
 }
 
+/// One answer of an outcome.
+type AnswerOf = fn(&Outcome) -> Option<&Answer>;
+
 /// So many characters of a name head a column.
 const NAME: usize = 24;
 
@@ -31,9 +34,9 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
         }
     };
     row("status", &|o| serde_json::to_value(o.status).ok()?.as_str().map(str::to_owned));
-    let of: [(&str, fn(&Outcome) -> Option<&Answer>); 2] =
-        [("defaults", |o| o.baseline.as_ref()), ("best", |o| o.best.as_ref())];
-    for (name, of) in of {
+    let of_defaults: AnswerOf = |o| o.baseline.as_ref();
+    let of_best: AnswerOf = |o| o.best.as_ref();
+    for (name, of) in [("defaults", of_defaults), ("best", of_best)] {
         row(&format!("{name}, certified"), &|o| of(o)?.certified_rate.map(|rate| rate.to_string()));
         row("  confidence", &|o| of(o).and_then(|a| a.certified_rate.and(a.confidence)).map(percent));
         row("  limit in rate", &|o| {
