@@ -332,6 +332,8 @@ impl<'m> Finder<'m, '_> {
     /// The engine that a script starts; else the commands of the script.
     fn script(&self, node: &'m Node, path: Path, text: &str) -> Result<Result<Script<'m>, Vec<Command>>, Problem> {
         let refuse = |says: String, hint: &str| Err(Problem::new(&node.span, says, "this script", hint));
+        // The line ends at the end of a block are not the script's: its layer has none.
+        let text = text.trim_end_matches('\n');
         let parsed = match commands(text) {
             Ok(parsed) => parsed,
             Err((_, what)) if engine_at(&text.split_whitespace().collect::<Vec<_>>()).is_some() => {

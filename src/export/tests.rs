@@ -845,6 +845,11 @@ fn shells_are_followed_to_the_engine() {
     // A backslash at the end of a script escapes nothing.
     ends("vllm serve m \\\n  --x y \\", "--x y \\\n        --gpu-memory-utilization 0.93 \\\n");
     ends("vllm serve m --max-num-seqs 96 \\\n  --x y \\", "4096 \\\n");
+    // Nor does one in the last word, with an expansion before it or in it.
+    for word in ["m\\", "m$\\", "m\\ \\"] {
+        drop(exported(&scripted(&format!("exec vllm serve {word}")), &wanted(&[])));
+        drop(exported(&scripted(&format!("exec vllm serve m $X{word}")), &wanted(&[])));
+    }
     // What two redirections stand between stays between them.
     ends(
         "vllm serve m --max-num-seqs 5 > /l --max-num-seqs 6 2> /e --max-num-seqs 7",

@@ -110,6 +110,30 @@ if part gpu "GPUs that would be waited for, and what was measured where"; then
   check "  of which the log is one" is 1 "grep -c '^{\"version\":1,' $out/go.err"
   as_before 1
   kubectl delete quota gpus > /dev/null
+  node gpu-other; others=${pids[-1]}
+  node gpu-alike
+  kubectl label node gpu-other nvidia.com/gpu.product=TEST-GPU-24GB > /dev/null
+  kubectl label node gpu-alike nvidia.com/gpu.product=TEST-GPU-80GB > /dev/null
+  measured_on() { python3 -c "import json; print(*[node['name'] for node in json.load(open('$out/answer/outcome.json'))['nodes']])"; }
+  kubectl cordon gpu-alike > /dev/null
+  go --budget 8s
+  check "two GPU products, the other one free: the run ends well" answered
+  check "  the worker ran where the target does" is gpu-node measured_on
+  as_before 1
+  kubectl uncordon gpu-alike > /dev/null; kubectl cordon gpu-node > /dev/null
+  go --budget 8s
+  check "the target's node takes no new pod: the run ends well" answered
+  check "  the worker ran on the node with the same product" is gpu-alike measured_on
+  as_before 1
+  kubectl uncordon gpu-node > /dev/null
+  for one in "$others" "${pids[-1]}"; do kill "$one"; wait "$one" 2> /dev/null || true; done
+  kubectl delete node gpu-other gpu-alike --ignore-not-found > /dev/null
+  kubectl delete pods -l app=chat --force > /dev/null 2>&1; serving
+  { sed '/kind = "simulated"/a args = ["--served-model-name", "chat-model"WORDS]' "$out/space.toml" | sed "s/WORDS/$(for i in {1..150}; do printf ', "alias-of-the-model-%d-%s"' "$i" "$RANDOM"; done)/"; } > "$out/lengthy.toml"
+  code=0; timeout 240 "${job[@]/space.toml/lengthy.toml}" --budget 8s > "$out/go.log" 2> "$out/go.err" || code=$?
+  check "an outcome longer than a termination message: the run ends well" answered
+  check "  all of its 152 fixed arguments came" is 152 "python3 -c 'import json; print(len(json.load(open(\"$out/answer/outcome.json\"))[\"fixed_arguments\"]))'"
+  as_before 1
 fi
 
 if part policy "what a cluster refuses is refused before the service goes down"; then
