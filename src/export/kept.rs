@@ -27,6 +27,15 @@ struct Assigned<'s> {
     value: usize,
     /// Whether it has this value from then on, and no other one before.
     plain: bool,
+    /// Whether this is added to the value that it has.
+    adds: bool,
+}
+
+impl Assigned<'_> {
+    /// What it is given, as the script says it.
+    fn given(&self) -> &str {
+        &self.word.text()[self.value..]
+    }
 }
 
 /// Commands that give variables a value for what follows.
@@ -43,8 +52,9 @@ fn assignments(commands: &[Command]) -> Vec<Assigned<'_>> {
         let prefix = !declares && !words.iter().all(|word| is_value(&word));
         for word in words.iter().take_while(|word| declares || is_value(word)) {
             let Some((name, value)) = assigned(word.text()) else { continue };
-            let plain = !prefix && !name.ends_with('+');
-            found.push(Assigned { command: index, word, name: name.trim_end_matches('+'), value, plain });
+            let adds = !prefix && name.ends_with('+');
+            let plain = !prefix && !adds;
+            found.push(Assigned { command: index, word, name: name.trim_end_matches('+'), value, plain, adds });
         }
     }
     found
@@ -91,9 +101,10 @@ pub fn kept(start: &Start, layers: &[Layer], wanted: &dyn Wanted) -> Result<Vec<
             return Err((apart.word.range.clone(), "IFS says how words are split".to_owned()));
         }
         match home(start, layers, &values, &expansion, value, wanted) {
-            Ok(home) => {
-                let closed = script[..values[0].word.range.end].ends_with(['"', '\'', ')']);
-                found.push(Kept { word: index, home, grows: flags && closed, value });
+            Ok((home, word)) => {
+                let closed = script[..word.range.end].ends_with(['"', '\'', ')']);
+                // What is added later may belong to its last word.
+                found.push(Kept { word: index, home, grows: flags && closed && values.len() == 1, value });
                 names.push(expansion.name);
             }
             Err(why) if flags => return Err(why),
@@ -124,32 +135,54 @@ pub fn kept(start: &Start, layers: &[Layer], wanted: &dyn Wanted) -> Result<Vec<
     }
 }
 
-/// Where the words stand that a variable holds.
-fn home(
+/// Which of the places that give a variable its words has those to be set; a variable that holds one value has only one place.
+fn holder<'a, 's>(
+    values: &[&'a Assigned<'s>],
+    name: &str,
+    value: bool,
+    wanted: &dyn Wanted,
+) -> Result<&'a Assigned<'s>, NotKept> {
+    let several =
+        |one: &Assigned<'_>| Err((one.word.range.clone(), format!("{name} gets its value in several places")));
+    let [first, later @ ..] = values else { return Err((0..0, format!("{name} is given no value"))) };
+    // A word of an array stays one; words that are added to a text need a gap before them.
+    let apart = |one: &Assigned<'_>| match (&first.word.items, &one.word.items) {
+        (Some(_), Some(_)) => true,
+        (None, None) => one.given().starts_with(char::is_whitespace),
+        _ => false,
+    };
+    if let Some(one) = later.iter().find(|one| value || !one.adds || !apart(one) || speaks_of(one.given(), name)) {
+        return several(one);
+    }
+    let mut holders = values.iter().filter(|one| wanted.holds(one.word.text()));
+    let holder = holders.next().unwrap_or(first);
+    holders.next().map_or(Ok(holder), |second| several(second))
+}
+
+/// Where the words stand that a variable holds, and the word of the script that gives them to it.
+fn home<'s>(
     start: &Start,
     layers: &[Layer],
-    values: &[&Assigned<'_>],
+    values: &[&Assigned<'s>],
     expansion: &Expansion<'_>,
     value: bool,
     wanted: &dyn Wanted,
-) -> Result<Home, NotKept> {
+) -> Result<(Home, &'s Word), NotKept> {
     let name = expansion.name;
     let no = |word: &Word, says: &str| Err((word.range.clone(), format!("{name} {says}")));
-    let [one] = values else {
-        let second = values.get(1).map_or(0..0, |second| second.word.range.clone());
-        return Err((second, format!("{name} gets its value in several places")));
-    };
-    let blocks = &start.commands[one.command].blocks;
-    if !one.plain {
-        return no(one.word, "is not given one value for all that follows");
-    }
-    if one.command > start.index || !start.command().blocks.starts_with(blocks) {
-        return no(one.word, "has this value only under a condition, or later");
+    let one = holder(values, name, value, wanted)?;
+    for sure in [values[0], one] {
+        if !sure.plain && !(sure.adds && values[0].plain) {
+            return no(sure.word, "is not given one value for all that follows");
+        }
+        if sure.command > start.index || !start.command().blocks.starts_with(&start.commands[sure.command].blocks) {
+            return no(sure.word, "has this value only under a condition, or later");
+        }
     }
     for (index, command) in start.commands.iter().enumerate() {
         let texts = || command.words.iter().chain(&command.behind).skip(command.reserved);
         let first = texts().next().map_or("", |word| basename(word.text()));
-        let other = |word: &&Word| !std::ptr::eq(*word, one.word);
+        let other = |word: &&Word| !values.iter().any(|one| std::ptr::eq(*word, one.word));
         let reads = |word: &&Word| speaks_of(word.text(), name) && !(DECLARE.contains(&first) && word.text() == name);
         let count = texts().filter(other).filter(reads).count();
         let says = SPEAK.contains(&first) && !texts().any(|word| word.text() == "-v");
@@ -178,7 +211,7 @@ fn home(
     if home.seen().iter().any(|word| !is_flag(word.text(), wanted)) {
         return no(one.word, "has them inside of an expansion or in quotes");
     }
-    Ok(home)
+    Ok((home, one.word))
 }
 
 /// Whether a word holds no flag that is to be set, or is one, perhaps with its value.

@@ -476,6 +476,19 @@ fn flags_in_a_variable_are_set_where_a_script_keeps_them() {
             "A=\"--x\"\nvllm serve m $A --max-num-seqs 96 NEW",
         ),
         ("A=\"--max-num-seqs 4\"\nvllm serve m --max-num-seqs 5 $A", "A=\"--max-num-seqs 96 NEW\"\nvllm serve m $A"),
+        // What is added to it, under a condition too, has none of them.
+        (
+            "A=(--max-num-seqs 4)\nif x; then A+=(--y); fi\nexec vllm serve m \"${A[@]}\"",
+            "A=(--max-num-seqs 96)\nif x; then A+=(--y); fi\nexec vllm serve m \"${A[@]}\" NEW",
+        ),
+        (
+            "A=(--x)\nA+=(--max-num-seqs 4)\nx && A+=(--y \"$Z\")\nvllm serve m \"${A[@]}\"",
+            "A=(--x)\nA+=(--max-num-seqs 96)\nx && A+=(--y \"$Z\")\nvllm serve m \"${A[@]}\" NEW",
+        ),
+        (
+            "A=\"--max-num-seqs 4\"\nA+=\" --x\"\nvllm serve m $A",
+            "A=\"--max-num-seqs 96\"\nA+=\" --x\"\nvllm serve m $A NEW",
+        ),
         // Values alone.
         ("S=4\nvllm serve m --max-num-seqs \"$S\"", "S=96\nvllm serve m --max-num-seqs \"$S\" NEW"),
         (
@@ -511,7 +524,24 @@ fn flags_in_a_variable_are_set_where_a_script_keeps_them() {
 fn flags_in_a_variable_are_refused_where_nothing_shows_what_an_edit_would_do() {
     for (script, line, why) in [
         ("A=\"--max-num-seqs 4\"\nA=\"$A --x\"\nvllm serve m $A", 2, "A gets its value in several places"),
-        ("A=\"--max-num-seqs 4\"\nA+=\" --x\"\nvllm serve m $A", 2, "A gets its value in several places"),
+        ("A=\"--max-num-seqs 4\"\nA+=\"0 --x\"\nvllm serve m $A", 2, "A gets its value in several places"),
+        ("A=\"--max-num-seqs 4\"\nA+=\" $A\"\nvllm serve m $A", 2, "A gets its value in several places"),
+        ("A=(--max-num-seqs 4)\nA+=x\nvllm serve m \"${A[@]}\"", 2, "A gets its value in several places"),
+        (
+            "A=(--max-num-seqs 4)\nA+=(--max-num-seqs 5)\nvllm serve m \"${A[@]}\"",
+            2,
+            "A gets its value in several places",
+        ),
+        (
+            "A=(--x)\nif x; then\nA+=(--max-num-seqs 4)\nfi\nvllm serve m \"${A[@]}\"",
+            3,
+            "A has this value only under a condition",
+        ),
+        (
+            "S=4\nS+=0\nvllm serve m --max-num-seqs $S --x ${A:---max-num-seqs 4}",
+            3,
+            "they stand inside of an expansion",
+        ),
         ("A+=\"--max-num-seqs 4\"\nvllm serve m $A", 1, "A is not given one value for all that follows"),
         ("A=\"--max-num-seqs 4\" true\nvllm serve m $A", 1, "A is not given one value for all that follows"),
         ("if x; then A=\"--max-num-seqs 4\"; fi\nvllm serve m $A", 1, "A has this value only under a condition"),
