@@ -61,7 +61,7 @@ impl<'a, R: Rig> Session<'a, R> {
         let Context { plan, seed, .. } = &self.context;
         let (strategy, workers) = (plan.search.strategy.name(), self.context.trial_runner.workers());
         let span = info_span!("session", seed, strategy, workers, engine_time = Empty, status = Empty);
-        let ended = self.to_the_end().instrument(span.clone()).await;
+        let ended = self.run_to_end().instrument(span.clone()).await;
         span.record("engine_time", display(self.context.trial_runner.spent()));
         if let Ok(conclusion) = &ended {
             span.record("status", debug(conclusion.status));
@@ -69,7 +69,7 @@ impl<'a, R: Rig> Session<'a, R> {
         ended
     }
 
-    async fn to_the_end(&mut self) -> Result<Conclusion, RunnerError> {
+    async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.context.plan);
         self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
         let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };

@@ -77,8 +77,11 @@ const SHARED: [&str; 5] = ["report.html", "report.md", "outcome.json", "trials.c
 
 #[test]
 fn nothing_that_a_session_leaves_behind_holds_a_secret_or_is_anybodys_to_read() {
-    let bench =
-        Workbench::with_budget(&careless(&format!("exec {BINARY} sim-engine \\\"$@\\\"")), "candidates = 1", "8s");
+    let bench = Workbench::with_budget(
+        &careless(&format!("shift 5; exec {BINARY} sim-engine \\\"$@\\\"")),
+        "candidates = 1",
+        "8s",
+    );
     let mut run = command(&bench, &["--listen", "127.0.0.1:0", "--termination-log", "last-words"]).spawn().unwrap();
     let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut before = Vec::new();
@@ -175,6 +178,7 @@ fn a_benchmark_keeps_no_secret_and_its_requests_are_its_owners() {
     let bench = |url: &str| {
         let mut command = Command::new(BINARY);
         command
+            .env("RUST_LOG", "trace")
             .args(["bench", "--url", url, "--model", "m", "--rate", "20", "--duration", "1s"])
             .arg("--out")
             .arg(&out);
