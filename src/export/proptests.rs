@@ -28,6 +28,8 @@ enum Shape {
     Folded,
     Quoted,
     Variable,
+    /// An array of a script, which gets more words under a condition.
+    Array,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +133,12 @@ impl Manifest {
                 let script = format!("exec vllm serve m {} && true", line.join(" "));
                 text += &format!("        command: [sh, -c, \"{}\"]\n", script.replace('"', "\\\""));
             }
+            Shape::Array => {
+                text += &format!(
+                    "        command: [bash, -c]\n        args:\n        - |\n          A=({})\n          if x; then A+=(--y \"$Z\"); fi\n          exec vllm serve m \"${{A[@]}}\" 2>&1\n",
+                    line.join(" ")
+                );
+            }
             Shape::Variable => {
                 let words: Vec<String> = self.args.iter().flat_map(Arg::words).collect();
                 text += &format!(
@@ -199,6 +207,13 @@ fn arguments(shape: Shape, text: &str) -> (Vec<(String, Option<String>)>, Vec<St
         |text: &str| text.split_whitespace().map(|w| w.trim_matches('\'').replace("='", "=")).collect::<Vec<_>>();
     match shape {
         Shape::Block(_) | Shape::Flow | Shape::FlowLines => (pairs(&region[4..]), around(4)),
+        Shape::Array => {
+            let script = region.iter().max_by_key(|s| s.len()).unwrap();
+            let between =
+                |from: &str, to: &str| script.split(from).nth(1).unwrap().split(to).next().unwrap().to_owned();
+            let words = [between("A=(", ")"), between("\"${A[@]}\"", "2>&1")].map(|text| unquoted(&text)).concat();
+            (pairs(&words), around(0))
+        }
         _ => {
             let line = region.iter().max_by_key(|s| s.len()).unwrap();
             let cut = line.split(" 2>&1").next().unwrap().split(" &&").next().unwrap();
@@ -239,6 +254,7 @@ fn manifest() -> impl Strategy<Value = Manifest> {
         Just(Shape::Folded),
         Just(Shape::Quoted),
         Just(Shape::Variable),
+        Just(Shape::Array),
     ];
     // A variable or a list without a word holds no arguments.
     let first = Arg {
