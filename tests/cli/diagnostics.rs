@@ -8,7 +8,7 @@ use crate::workbench::{BINARY, Workbench, said};
 fn session(filter: Option<&str>, budget: &str) -> String {
     let bench = Workbench::with_budget("", "candidates = 1", budget);
     let mut command = bench.command(&[]);
-    filter.into_iter().for_each(|filter| drop(command.env("RUST_LOG", filter)));
+    command.envs(filter.map(|filter| ("RUST_LOG", filter)));
     let run = command.output().unwrap();
     assert!(bench.has_ended(run.status), "{}", said(&run));
     bench.assert_nothing_left();
