@@ -543,6 +543,11 @@ pub fn token_variable() -> Option<String> {
     std::env::var_os(crate::token::VARIABLE).map(|text| text.to_string_lossy().into_owned())
 }
 
+/// The events that a developer asks for; nothing is asked for without it.
+pub fn asked_diagnostics() -> Option<OsString> {
+    std::env::var_os("RUST_LOG")
+}
+
 /// Whether the terminal, by its name, can move its cursor.
 pub fn moves_its_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod commands;
+mod diagnostics;
 mod digest;
 pub mod engine;
 pub mod export;

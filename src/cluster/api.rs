@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::Value;
+use tokio::time::error::Elapsed;
+use tracing::debug;
 
 use super::site::Site;
 use crate::clock;
@@ -271,7 +273,8 @@ impl Cluster {
         let path = self.path("api/v1", "events", "");
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
         if let Ok(request) = request.body(event.to_string().into_bytes()) {
-            drop(tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await);
+            let answered = tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await;
+            debug!(reason = event["reason"].as_str(), status = status(&answered), "an event is left");
         }
     }
 
@@ -323,7 +326,9 @@ impl Cluster {
                 bytes = value.to_string().into_bytes();
             }
             let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;
-            let why = match tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await {
+            let answered = tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await;
+            debug!(call = what, status = status(&answered), since = ?begun.elapsed(), "the API server is asked");
+            let why = match answered {
                 Err(_) => format!("the API server is away (no answer within {} s)", ANSWER.as_secs()),
                 Ok(Ok(value)) => {
                     if said {
@@ -352,6 +357,16 @@ impl Cluster {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+}
+
+/// What became of a request, in a word.
+fn status(answered: &Result<kube::Result<Value>, Elapsed>) -> String {
+    match answered {
+        Ok(Ok(_)) => "done".to_owned(),
+        Ok(Err(kube::Error::Api(status))) => status.code.to_string(),
+        Ok(Err(_)) => "no connection".to_owned(),
+        Err(_) => "no answer".to_owned(),
     }
 }
 

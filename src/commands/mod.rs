@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Format, JobCommand, moves_its_cursor};
+use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, moves_its_cursor};
+use crate::diagnostics;
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
@@ -83,6 +84,13 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &words),
     };
+    // Standard error of these is the log of an engine.
+    let is_engine = matches!(cli.command, Some(Command::SimEngine(_) | Command::Engine(_) | Command::Guardian(_)));
+    if let Some(asked) = asked_diagnostics().filter(|_| !is_engine)
+        && let Err(why) = diagnostics::install(&asked)
+    {
+        complain(&format!("warning: RUST_LOG is ignored: {why}; write it as in RUST_LOG=autotune=debug"));
+    }
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Init(args)) => init::init(&args),
@@ -146,9 +154,9 @@ fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere.
+/// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere and among diagnostics.
 fn sink(quiet: bool, verbose: bool) -> Box<dyn Sink> {
-    match (quiet, std::io::stderr().is_terminal() && moves_its_cursor()) {
+    match (quiet, std::io::stderr().is_terminal() && moves_its_cursor() && !diagnostics::are_written()) {
         (true, _) => Box::new(Silent),
         (false, true) => Box::new(Terminal::new(verbose)),
         (false, false) => Box::new(Plain::new(verbose)),

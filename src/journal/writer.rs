@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use tracing::debug;
+
 use super::FILE;
 use super::entry::{Entry, Header, Record};
 use super::reader::{Journal, ReadError, read};
@@ -57,6 +59,9 @@ impl Writer {
         let mut line = serde_json::to_vec(&entry).map_err(|e| disk(e.into()))?;
         line.push(b'\n');
         self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(disk)?;
+        // {"at":1.0,"record":{"ready": or {"at":1.0,"record":"interrupted"
+        let kind = line.split(|byte| *byte == b'"').nth(5).map(String::from_utf8_lossy);
+        debug!(kind = kind.as_deref(), bytes = line.len(), "a record is written");
         Ok(entry)
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::debug;
 
 use super::alarm::Alarm;
 use super::answer::Answer;
@@ -126,7 +127,12 @@ pub async fn drive(client: &Client, source: Box<dyn Source>, schedule: Schedule,
     let mut pacing = JoinSet::new();
     pacing.spawn_on(Drive::run(client.clone(), source, schedule, watch), client.pacer());
     match pacing.join_next().await {
-        Some(Ok(driven)) => driven,
+        Some(Ok(driven)) => {
+            let failed = driven.records.iter().filter(|record| record.error.is_some()).count();
+            let Driven { records, ended, cut, health } = &driven;
+            debug!(requests = records.len(), failed, ?cut, %ended, ?health, "load ended");
+            driven
+        }
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         _ => Driven::default(),
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tracing::debug;
+
 use super::live::LiveFile;
 use super::server::ASK_EVERY;
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
@@ -156,6 +158,7 @@ impl RealRig {
         let client = Client::new(target).map_err(|e| hung(e.to_string()))?;
         let seed = workload::mix(self.shared_seed, &[u64::from(trial.number), u64::from(trial.attempt)]);
         let served = begun.elapsed();
+        debug!(trial = trial.number, model, took = ?served, "the engine serves");
         let prepared = async {
             let server = Server::learn(
                 running.endpoints.clone(),
@@ -231,6 +234,7 @@ impl RealRig {
             altered = altered => altered?,
             _ = child.exited() => return None,
         }
+        debug!(trial = trial.number, on = live.on, %point, "the engine that runs takes other limits");
         let process = EngineProcess { altered: true, ..launched.process.clone() };
         let effective = with_limits(launched.effective.clone(), point);
         let warmed = trial.warmed.unwrap_or(launched.warmed);
@@ -246,6 +250,7 @@ impl RealRig {
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
+        debug!(trial = trial.number, attempt = trial.attempt, live = live.is_some(), %point, "launch");
         let machine = |e: std::io::Error| RigError::Machine(format!("failed to find a free port: {e}"));
         let port = self.plan.engine.port.map_or_else(free_port, Ok).map_err(machine)?;
         port_clean(port).map_err(|e| RigError::Machine(e.to_string()))?;
@@ -299,6 +304,7 @@ impl RealRig {
             Ok(ready) => Ok(ready),
             Err(diagnosis) => {
                 let log = self.running.as_ref().map(|running| running.child.output().text()).unwrap_or_default();
+                debug!(trial = trial.number, cause = ?diagnosis.cause, says = diagnosis.says, "the launch failed");
                 self.stop().await?;
                 if self.asks_cached && names_unknown(&log, CACHED_TOKENS_FLAG) {
                     self.asks_cached = false;
@@ -469,6 +475,7 @@ impl Rig for RealRig {
                 died(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))))
             }
         };
+        debug!(cause = ?broken.cause, says = broken.says, "the engine failed under load");
         if !running.holds_its_limits() {
             self.live_unsupported_reason = Some(unmoved().says);
         }

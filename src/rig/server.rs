@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tracing::debug;
 
 use super::telemetry::Telemetry;
 use crate::clock;
@@ -155,6 +156,7 @@ impl Server {
         let mut whole = whole(BURST);
         let asked: Vec<u32> = std::iter::from_fn(|| Some(whole.take()?.output_tokens)).collect();
         let warmed = Warmed::of(&driven.records, &asked).ok_or("none of its first completions was answered")?;
+        debug!(is_short, burst_rate = %warmed.burst_rate, answer_time = %warmed.answer_time, took = %driven.ended, "warmed up");
         Ok(showed.unwrap_or(warmed))
     }
 
@@ -189,11 +191,13 @@ impl Server {
                 }
             }
         }
+        debug!(cache_emptied = reset, busy_with, ?waited, prompts = prompts.len(), "settled");
         Ok(Settled { reset, busy_with })
     }
 
     /// Drives traffic at that pace, and samples the server's counters meanwhile.
     pub async fn drive(&self, pace: Pace, schedule: Schedule, watch: Box<dyn Watch>) -> (Driven, Telemetry) {
+        debug!(demand = ?pace.demand, until = %schedule.window_ends, "load begins");
         let source = workload::source(&self.workload, &self.material, pace);
         let sampled = self.endpoints.sample().await.map(|sample| (Seconds(0.0), sample));
         let mut samples: Vec<(Seconds, EngineSample)> = sampled.into_iter().collect();

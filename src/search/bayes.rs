@@ -307,7 +307,9 @@ impl Bayes {
         self.promising = offers.len().min(self.most_launches);
         let worth = |o: &Offer| o.gain / o.seconds;
         let chosen = offers.into_iter().max_by(|a, b| worth(a).total_cmp(&worth(b)));
-        chosen.map_or(Ask::Done, |o| probe(o.point, o.rate))
+        chosen.map_or(Ask::Done, |o| {
+            Ask::Probe(Query { acquisition: Some(worth(&o)), ..Query::new(o.point, o.rate.rounded()) })
+        })
     }
 
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
@@ -398,7 +400,7 @@ fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<
 }
 
 fn probe(point: Point, rate: Rate) -> Ask {
-    Ask::Probe(Query { point, rate: rate.rounded() })
+    Ask::Probe(Query::new(point, rate.rounded()))
 }
 
 /// The point with one parameter at the value before or behind its own.

@@ -45,6 +45,15 @@ pub struct Incumbent {
 pub struct Query {
     pub point: Point,
     pub rate: Rate,
+    /// The acquisition value by which it was chosen among others; none where there was no choice.
+    pub acquisition: Option<f64>,
+}
+
+impl Query {
+    /// One that was not chosen among others.
+    pub fn new(point: Point, rate: Rate) -> Self {
+        Self { point, rate, acquisition: None }
+    }
 }
 
 /// What a strategy wants to know next.

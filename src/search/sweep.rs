@@ -92,7 +92,7 @@ impl Strategy for Sweep {
             if let Some(Current { point, rule, heard, .. }) = &self.current {
                 match rule.next(heard) {
                     Some(rate) => {
-                        return Ask::Probe(Query { point: point.clone(), rate });
+                        return Ask::Probe(Query::new(point.clone(), rate));
                     }
                     None => self.settle(),
                 }

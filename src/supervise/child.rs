@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
+use tracing::debug;
 
 use super::guardian::Report;
 use super::output::Output;
 use super::processes::{Group, boot_id, stat, sweep};
 use super::scratch;
 use crate::engine::diagnosis::Exit;
-use crate::settings::Secrets;
+use crate::settings::{Secrets, redact_words};
 use crate::token;
 
 /// Beyond the engine's own grace, what a guardian may take to end everything before we do it ourselves.
@@ -71,6 +72,7 @@ impl Child {
     /// # Errors
     /// Where guardian, files or engine cannot be started; nothing is left running then.
     pub async fn spawn(launch: Launch, secrets: Secrets) -> Result<Self, SuperviseError> {
+        let command = secrets.redact(&redact_words(&launch.command).join(" "));
         let output = Output::to_file(&launch.log, secrets).map_err(SuperviseError::Files)?;
         let scratch = scratch::make().map_err(SuperviseError::Files)?;
         let failed = |source| SuperviseError::Guardian { program: launch.guardian.clone(), source };
@@ -103,8 +105,9 @@ impl Child {
         let pid = guardian.id().unwrap_or_default() as i32;
         let group =
             Group { guardian: pid, guardian_started: stat(pid).map_or(0, |s| s.started), engine, boot: boot_id() };
+        debug!(guardian = pid, engine, ?command, log = ?launch.log, "the engine is started");
         let (tell, state) = watch::channel(State::default());
-        tokio::spawn(follow(reports, tell));
+        tokio::spawn(follow(engine, reports, tell));
         let scratch = scratch.keep();
         Ok(Self { group, scratch, output, orders: Some(orders), guardian, state, grace: launch.grace })
     }
@@ -138,7 +141,11 @@ impl Child {
     /// Waits for the guardian to report that no process is left. A guardian that died cannot: then the processes and the folder are removed here.
     async fn end(&mut self) {
         if !self.empty_within(GUARDIAN_GRACE).await {
-            sweep(&self.group, &self.scratch).await;
+            let killed = sweep(&self.group, &self.scratch).await;
+            debug!(
+                engine = self.group.engine,
+                killed, "the guardian does not answer: its processes are ended without it"
+            );
         }
         drop(self.orders.take());
         drop(tokio::time::timeout(GUARDIAN_GRACE, self.guardian.wait()).await);
@@ -147,6 +154,7 @@ impl Child {
 
     async fn order(&mut self, word: &str) {
         if let Some(orders) = &mut self.orders {
+            debug!(engine = self.group.engine, word, "an order to the guardian");
             // A guardian that died reads no orders: `end` does its work.
             drop(orders.write_all(format!("{word}\n").as_bytes()).await);
             drop(orders.flush().await);
@@ -167,8 +175,9 @@ async fn next_report(reports: &mut BufReader<ChildStdout>) -> Option<Report> {
 }
 
 /// Follows the guardian's reports to their end. A guardian that dies ends them without "empty".
-async fn follow(mut reports: BufReader<ChildStdout>, tell: watch::Sender<State>) {
+async fn follow(engine: i32, mut reports: BufReader<ChildStdout>, tell: watch::Sender<State>) {
     while let Some(report) = next_report(&mut reports).await {
+        debug!(engine, ?report, "the guardian reports");
         tell.send_modify(|state| match report {
             Report::Exited(exit) => state.exit = Some(exit),
             Report::Empty => state.empty = true,

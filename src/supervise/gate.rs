@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
+use tracing::debug;
+
 use super::gpu::{GpuMemory, Gpus};
 
 /// A driver returns memory some seconds after the process is gone.
@@ -53,6 +55,7 @@ pub(crate) async fn gpu_clean(gpus: &Gpus, before: Option<GpuMemory>) -> Result<
     loop {
         match gpus.memory().await {
             Some(now) if now.0 > before.0 + TOLERANCE => {
+                debug!(now = now.0, before = before.0, ?waited, "GPU memory (MiB) is not back yet");
                 if waited >= PATIENCE {
                     return Err(Unclean::GpuMemory { now: now.0, before: before.0 });
                 }

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use tracing::debug;
 
 use super::scratch::could_be_ours;
 
@@ -135,6 +136,7 @@ pub async fn sweep(group: &Group, scratch: &Path) -> usize {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     reap(group, &found);
+    debug!(guardian = group.guardian, ?found, "processes of a group are ended");
     found.len()
 }
 

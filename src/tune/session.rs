@@ -1,5 +1,8 @@
 //! The order of a session, and the decisions between its steps.
 
+use tracing::field::{Empty, debug, display};
+use tracing::{Instrument, debug, debug_span, info_span};
+
 use super::answer::{answer, never_started};
 use super::context::Context;
 use super::cost::{Before, forecast, search_window};
@@ -55,6 +58,18 @@ impl<'a, R: Rig> Session<'a, R> {
     /// # Errors
     /// What keeps a session from going on; a failing engine does not.
     pub async fn run(&mut self) -> Result<Conclusion, RunnerError> {
+        let Context { plan, seed, .. } = &self.context;
+        let (strategy, workers) = (plan.search.strategy.name(), self.context.trial_runner.workers());
+        let span = info_span!("session", seed, strategy, workers, engine_time = Empty, status = Empty);
+        let ended = self.run_to_end().instrument(span.clone()).await;
+        span.record("engine_time", display(self.context.trial_runner.spent()));
+        if let Ok(conclusion) = &ended {
+            span.record("status", debug(conclusion.status));
+        }
+        ended
+    }
+
+    async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.context.plan);
         self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
         let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };
@@ -166,14 +181,20 @@ impl<'a, R: Rig> Session<'a, R> {
             let mut spent = false;
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
-                let asked = strategy.ask(&mut self.context.predictor(worker), &in_flight);
+                let asked = debug_span!("ask", worker)
+                    .in_scope(|| strategy.ask(&mut self.context.predictor(worker), &in_flight));
                 // A winner is settled when the next question is asked.
                 let incumbent = strategy.incumbent();
                 if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
                     self.context.sink.take(&Event::Improved(incumbent));
                 }
                 before = incumbent;
-                let Ask::Probe(query) = asked else { continue };
+                let Ask::Probe(query) = asked else {
+                    debug!(worker, "nothing more is worth its cost");
+                    continue;
+                };
+                let Query { point, rate, acquisition } = &query;
+                debug!(worker, %point, %rate, acquisition, "asked");
                 let fresh = self.context.trial_runner.point(worker) != Some(&query.point);
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before =
@@ -208,6 +229,15 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             let told = self.try_out(purpose, &round).await?;
             for (asked, told) in round.iter().zip(told) {
+                let Query { point, rate, .. } = &asked.query;
+                match &told {
+                    Tell::Probed(heard) => {
+                        let last = heard.last().map(|heard| &heard.seen);
+                        let (kept, margin) = (last.map(|seen| seen.kept), last.and_then(|seen| seen.margin));
+                        debug!(%point, %rate, probes = heard.len(), kept, margin, "told");
+                    }
+                    Tell::Failed(consequence) => debug!(%point, %rate, ?consequence, "told"),
+                }
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.context.prices();

@@ -1,5 +1,8 @@
 //! A trial: one point on one engine. What is asked of it, what runs, and what its probes showed.
 
+use tracing::Span;
+use tracing::field::display;
+
 use super::cost::Before;
 use super::session_twin::{FitProbe, TwinEngine};
 use crate::engine::live::serves;
@@ -33,9 +36,18 @@ pub struct Current {
     pub shared: bool,
     /// The probes that say something, with the latest word on them.
     pub told: Vec<ProbeResult>,
+    /// What diagnostics of this trial stand in.
+    pub span: Span,
+    /// What the worker's engines had taken before it.
+    pub busy_before: Seconds,
 }
 
 impl Current {
+    /// Notes in its diagnostics what it took, by what the worker's engines have taken.
+    pub fn note_cost(&self, busy: Seconds) {
+        self.span.record("probes", self.probes).record("engine_time", display(busy - self.busy_before));
+    }
+
     /// Whether its process serves what is wanted, without another launch.
     pub fn serves(&self, wanted: &TrialRequest) -> bool {
         let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);

@@ -52,7 +52,7 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
             opened = true;
             continue;
         };
-        let Query { point, rate } = &query;
+        let Query { point, rate, .. } = &query;
         if points.last() != Some(&point.to_string()) {
             heard.clear();
             points.push(point.to_string());

@@ -64,11 +64,12 @@ MODE = "a-mode-that-is-told"
     )
 }
 
-/// The program in that bench, with secrets in its own environment.
+/// The program in that bench, with secrets in its own environment and all its diagnostics.
 fn command(bench: &Workbench, arguments: &[&str]) -> Command {
     let mut command = bench.command(arguments);
     let proxy = ("http_proxy", "http://me:planted-0017@127.0.0.1:9/");
-    command.envs([("HF_TOKEN", "planted-0015"), ("AWS_SECRET_ACCESS_KEY", "planted-0016"), proxy]);
+    let secrets = [("HF_TOKEN", "planted-0015"), ("AWS_SECRET_ACCESS_KEY", "planted-0016"), proxy];
+    command.envs(secrets).env("RUST_LOG", "trace");
     command
 }
 
@@ -76,13 +77,20 @@ const SHARED: [&str; 5] = ["report.html", "report.md", "outcome.json", "trials.c
 
 #[test]
 fn nothing_that_a_session_leaves_behind_holds_a_secret_or_is_anybodys_to_read() {
-    let bench =
-        Workbench::with_budget(&careless(&format!("exec {BINARY} sim-engine \\\"$@\\\"")), "candidates = 1", "3s");
+    let bench = Workbench::with_budget(
+        &careless(&format!("shift 5; exec {BINARY} sim-engine \\\"$@\\\"")),
+        "candidates = 1",
+        "8s",
+    );
     let mut run = command(&bench, &["--listen", "127.0.0.1:0", "--termination-log", "last-words"]).spawn().unwrap();
     let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let address =
-        lines.find_map(|line| Some(line.strip_prefix("listening on http://")?.split(": ").next()?.to_owned())).unwrap();
-    let events = std::thread::spawn(move || lines.collect::<Vec<String>>().join("\n"));
+    let mut before = Vec::new();
+    let address = lines.by_ref().find_map(|line| {
+        before.push(line.clone());
+        Some(line.strip_prefix("listening on http://")?.split(": ").next()?.to_owned())
+    });
+    let address = address.unwrap();
+    let events = std::thread::spawn(move || before.into_iter().chain(lines).collect::<Vec<String>>().join("\n"));
     let mut pages = String::new();
     while let Some(((_, status), (_, metrics))) = get(&address, "/status").zip(get(&address, "/metrics")) {
         pages = pages + &status + &metrics;
@@ -91,6 +99,9 @@ fn nothing_that_a_session_leaves_behind_holds_a_secret_or_is_anybodys_to_read() 
     let run = run.wait_with_output().unwrap();
     let events = events.join().unwrap();
     assert!(bench.path("out/outcome.json").exists(), "{events}");
+    for part in ["the engine is started", "DEPLOY_TOKEN=[redacted]", "load ended", "a record is written"] {
+        assert!(events.contains(part), "{part} is missing in {events}");
+    }
     let last_words = std::fs::read_to_string(bench.path("last-words")).unwrap();
     for text in [&events, &pages, &last_words, &said(&run)] {
         assert!(!text.is_empty() && !text.contains(PLANTED), "{text}");
@@ -167,6 +178,7 @@ fn a_benchmark_keeps_no_secret_and_its_requests_are_its_owners() {
     let bench = |url: &str| {
         let mut command = Command::new(BINARY);
         command
+            .env("RUST_LOG", "trace")
             .args(["bench", "--url", url, "--model", "m", "--rate", "20", "--duration", "1s"])
             .arg("--out")
             .arg(&out);

@@ -91,6 +91,7 @@ gpu_time = "{budget}"
             .args(arguments)
             .current_dir(self.folder.path())
             .env("TMPDIR", self.path("tmp"))
+            .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

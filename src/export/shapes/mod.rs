@@ -22,6 +22,8 @@ mod vllm_config;
 mod vllm_runtime;
 mod workload;
 
+use tracing::debug;
+
 use super::arguments::keys::Keys;
 use super::arguments::variable::VariableLocation;
 use super::yaml::{Node, Path};
@@ -74,7 +76,9 @@ pub const SHAPES: [Shape; 20] = [
 
 /// The kind of a document.
 pub fn shape(root: &Node) -> Option<&'static Shape> {
-    SHAPES.iter().find(|shape| (shape.recognises)(root))
+    let found = SHAPES.iter().find(|shape| (shape.recognises)(root));
+    debug!(shape = found.map(|shape| shape.name), "a document is recognised");
+    found
 }
 
 /// A place where an engine may sit.

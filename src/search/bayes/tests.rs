@@ -91,7 +91,7 @@ fn a_point_that_was_hoped_too_much_of_is_asked_for_less_before_its_like() {
         Ask::Probe(query) => query,
         Ask::Done => panic!("nothing is asked"),
     };
-    let baseline = Query { point: point(64), rate: Rate(12.0) };
+    let baseline = Query::new(point(64), Rate(12.0));
     let kept = [12.0, 15.5].map(|rate| (Rate(rate), engine(64.0, rate)));
     let heard = |(rate, margin)| Heard { rate, seen: observation(margin, 0.02) };
     bayes.tell(&baseline, &Tell::Probed(kept.map(heard).to_vec()));
@@ -129,7 +129,7 @@ fn an_engine_that_keeps_nothing_is_left_after_few_probes() {
 fn what_cannot_start_is_not_asked_again() {
     let mut bayes = bayes();
     let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
-    let first = Query { point: point(64), rate: Rate(12.0) };
+    let first = Query::new(point(64), Rate(12.0));
     bayes.tell(&first, &Tell::Failed(crate::engine::diagnosis::Consequence::MemoryBound));
     assert_eq!(bayes.ask(&mut twin, &[]), Ask::Done, "the baseline did not start");
     bayes.open(&Point::default());
@@ -164,7 +164,7 @@ fn a_point_that_would_not_be_certified_is_not_launched() {
 fn second_thoughts_about_the_running_engine_are_heard() {
     let mut bayes = bayes();
     let mut twin = Known::nothing();
-    let query = |rate| Query { point: point(64), rate: Rate(rate) };
+    let query = |rate| Query::new(point(64), Rate(rate));
     let heard = |margin| vec![Heard { rate: Rate(12.0), seen: observation(Some(margin), 0.02) }];
     bayes.tell(&query(12.0), &Tell::Probed(heard(-0.3)));
     let Ask::Probe(before) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
@@ -181,7 +181,7 @@ fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
         let rate = Rate(12.0);
         let mut seen = observation(Some(3.0), 0.02);
         seen.limits[0].measured = Some(measured);
-        let query = Query { point: point(64), rate };
+        let query = Query::new(point(64), rate);
         bayes.tell(&query, &Tell::Probed(vec![Heard { rate, seen }]));
         let Ask::Probe(next) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
         next.rate.0

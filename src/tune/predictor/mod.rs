@@ -7,6 +7,8 @@ mod stress;
 
 use std::collections::HashMap;
 
+use tracing::trace_span;
+
 pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
 use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
@@ -245,6 +247,7 @@ impl Predictor<'_> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let outlines = self.session_twin.traffic(source, requests);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
+        let _span = trace_span!("search_replay", %point, %rate, requests).entered();
         let (long, pressure) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
         let margins = self.margins_of(&long);
         let known = self.predictions.replayed.entry(key).or_default();

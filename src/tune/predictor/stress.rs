@@ -5,6 +5,8 @@
 //! of minutes shows that, and no mean. So the twin serves very many requests block by block, with the prefixes that they
 //! really share and turns that follow its own answers. It tells whether a promise is broken by far, not how near one is to its limit.
 
+use tracing::debug_span;
+
 use super::super::sample_sizes::Stress;
 use super::super::seeds::SeedLabel;
 use super::super::session_twin::{ENDLESS, Flight, Flights, TrafficSource, TwinEngine, promises_waiting};
@@ -57,6 +59,7 @@ pub fn stress_replay(
     Stress { requests, streams }: Stress,
 ) -> Option<StressResult> {
     let engine = engine.in_blocks(costs, source.material.resent)?;
+    let _span = debug_span!("stress_replay", %rate, requests).entered();
     let stream = |number: u64| {
         let mut breaches = CollapseCounter::of(source.plan, requests);
         let parts: &[u64] = if number == 0 { &[] } else { &[number] };

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use futures_util::future::{join_all, try_join_all};
+use tracing::debug;
 
 use self::session_log::SessionLog;
 pub use self::session_log::{Folder, RunnerError};
@@ -271,6 +272,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let current = self.workers.get_mut(worker).and_then(|worker| worker.current.as_mut());
         for told in current.into_iter().flat_map(|current| &mut current.told) {
             if let Some(verdict) = verdicts.remove(&told.probe) {
+                debug!(probe = told.probe, before = ?told.verdict.outcome, now = ?verdict.outcome, "judged again");
                 told.verdict = verdict;
             }
         }

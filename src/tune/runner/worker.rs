@@ -2,6 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tracing::field::{Empty, debug, display};
+use tracing::{Instrument, Span, debug, info_span};
+
 use super::super::session_twin::{FitProbe, TrafficSource, TwinEngine};
 use super::super::trial::{Asking, Current, Launch, ProbeResult, TrialRequest};
 use super::served_as_meant;
@@ -11,7 +14,8 @@ use crate::journal::Record;
 use crate::progress::Event;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::units::Seconds;
-use crate::verdict::{Certainty, Course, Outcome, Slack, judge};
+use crate::verdict::paired::Judge;
+use crate::verdict::{Certainty, Course, Outcome, Slack, Verdict, judge};
 
 /// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: where a hundred requests absorb one,
 /// the luck of arrivals alone makes four of them at the knee, and a probe that was cut is a bound and no value.
@@ -45,18 +49,34 @@ impl<R: Rig> Worker<R> {
         session_log: &Shared<'_, '_>,
         launch: &Launch,
     ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+        let TrialRequest { purpose, point, .. } = &launch.wanted;
+        let (number, purpose) = (launch.trial, purpose.name());
+        let span = info_span!("trial", number, purpose, %point, probes = Empty, engine_time = Empty);
+        self.launch_in(&span, session_log, launch).instrument(span.clone()).await
+    }
+
+    async fn launch_in(
+        &mut self,
+        span: &Span,
+        session_log: &Shared<'_, '_>,
+        launch: &Launch,
+    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
-            Some(before) => Some(before.on),
+            Some(before) => {
+                before.note_cost(self.busy);
+                Some(before.on)
+            }
             None => {
                 self.stop(session_log).await?;
                 launch.live.then_some(*trial)
             }
         };
-        let mut attempt = 1;
+        let (mut attempt, busy_before) = (1, self.busy);
         loop {
             let recorded = look(session_log).recorded_launch(*trial, attempt, point)?;
             let live = recorded.is_none();
+            debug!(attempt, is_recorded = !live, "launch");
             let answer = match recorded {
                 Some(answer) => answer,
                 None => self.start(session_log, launch, on, attempt).await?,
@@ -77,11 +97,16 @@ impl<R: Rig> Worker<R> {
                         engine,
                         shared: ready.shared,
                         told: Vec::new(),
+                        span: span.clone(),
+                        busy_before,
                     });
                     return Ok(Ok(ready));
                 }
                 Err(failure) if failure.diagnosis.consequence == Consequence::Retry && attempt == 1 => attempt += 1,
-                Err(failure) => return Ok(Err(failure.diagnosis)),
+                Err(failure) => {
+                    span.record("engine_time", display(self.busy - busy_before));
+                    return Ok(Err(failure.diagnosis));
+                }
             }
         }
     }
@@ -110,6 +135,7 @@ impl<R: Rig> Worker<R> {
         match answer {
             Ok(ready) => {
                 self.busy += ready.took;
+                debug!(took = %ready.took, warm_up = ready.warm_up.map(display), altered = ready.process.altered, "ready");
                 session_log.same_engine(&ready)?;
                 session_log.record(Record::Ready { trial, attempt, ready: Box::new(ready.clone()) })?;
                 session_log.learn_words(&self.rig.material().vocabulary)?;
@@ -143,6 +169,7 @@ impl<R: Rig> Worker<R> {
             };
             current.probes += 1;
             let (trial, probe, engine) = (current.trial, current.probes, current.engine);
+            let of_trial = current.span.clone();
             let idle = current.answer_time;
             let asked = ask(trial, probe, idle);
             let recorded = {
@@ -159,11 +186,25 @@ impl<R: Rig> Worker<R> {
                 let ask = if paired && asked.slack < SLACK { ProbeAsk { slack: SLACK, ..asked } } else { asked };
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
+            let (ask, recorded) = recorded;
+            let (rate, ramp, window) = (display(ask.rate), display(ask.window.from), display(ask.window.length()));
+            let span = info_span!(parent: &of_trial, "probe", number = probe, rate, ramp, window, outcome = Empty, engine_time = Empty);
+            let (busy, is_recorded) = (self.busy, recorded.is_some());
             let answer = match recorded {
-                (ask, Some((Ok(verdict), lesson))) => Ok(ProbeResult { probe, ask, verdict, lesson }),
-                (_, Some((Err(failure), _))) => Err(failure.diagnosis),
-                (ask, None) => self.measure(session_log, trial, probe, ask, certainty).await?,
+                Some((Ok(verdict), lesson)) => Ok(ProbeResult { probe, ask, verdict, lesson }),
+                Some((Err(failure), _)) => Err(failure.diagnosis),
+                None => self.measure(session_log, trial, probe, ask, certainty).instrument(span.clone()).await?,
             };
+            span.record("engine_time", display(self.busy - busy));
+            match &answer {
+                Ok(told) => {
+                    span.record("outcome", debug(told.verdict.outcome));
+                    span.in_scope(|| show(&told.verdict, is_recorded));
+                }
+                Err(failed) => {
+                    span.record("outcome", debug(failed.cause));
+                }
+            }
             match answer {
                 Ok(told) if told.verdict.outcome == Outcome::Void && voids < VOID_REPEATS => voids += 1,
                 Ok(told) => return Ok(Ok(told)),
@@ -270,8 +311,10 @@ impl<R: Rig> Worker<R> {
         if let Some(current) = self.current.take()
             && current.live
         {
-            let took = self.rig.stop().await.map_err(|e| RunnerError::Machine(e.to_string()))?;
+            let stopped = self.rig.stop().instrument(current.span.clone()).await;
+            let took = stopped.map_err(|e| RunnerError::Machine(e.to_string()))?;
             self.busy += took;
+            current.note_cost(self.busy);
             look(session_log).record(Record::Stopped { trial: current.trial, took })?;
         }
         Ok(())
@@ -285,6 +328,26 @@ impl<R: Rig> Worker<R> {
             look(session_log).record(Record::Stopped { trial: current.trial, took })?;
         }
         stopped.map(drop).map_err(|e| RunnerError::Machine(e.to_string()))
+    }
+}
+
+/// Tells diagnostics who judged a probe, and why it came to that.
+fn show(verdict: &Verdict, is_recorded: bool) {
+    let judge = if verdict.by_count.is_some() { Judge::Paired } else { Judge::PlainCount };
+    debug!(?judge, outcome = ?verdict.outcome, because = verdict.because, confidence = verdict.confidence, is_recorded, "judged");
+    for limit in &verdict.limits {
+        let (promise, margin, error) = (&limit.key, limit.deciding_margin(), limit.deciding_error());
+        let (explained, because) = limit.paired.as_ref().map(|paired| (paired.explained, &paired.because)).unzip();
+        debug!(
+            promise,
+            margin,
+            error,
+            explained,
+            because,
+            violations = limit.violations,
+            of = limit.observations,
+            "promise"
+        );
     }
 }
 

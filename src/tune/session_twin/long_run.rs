@@ -3,6 +3,8 @@
 //! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
 //! later turns resend is what the engine was seen to get.
 
+use tracing::debug_span;
+
 use super::super::sample_sizes::SampleSizes;
 use super::super::seeds::SeedLabel;
 use super::engine::TwinEngine;
@@ -87,6 +89,7 @@ impl LongRunTraffic {
         let (think, apart) = (think_time(source.plan), source.material.documents_apart());
         let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
+        let _span = debug_span!("long_run_replay", %rate, requests).entered();
         let long = LongRunReplay::replay(costs, engine.bounds(), engine.sent(traffic, rate, think, apart));
         let Some(think) = think else { return (long, requests) };
         if long.out_of_scope {

@@ -11,6 +11,9 @@ mod long_run;
 
 use std::collections::VecDeque;
 
+use tracing::field::Empty;
+use tracing::{debug, debug_span};
+
 pub use self::engine::TwinEngine;
 pub use self::launches::Launches;
 pub use self::likeness::Likeness;
@@ -226,6 +229,7 @@ impl SessionTwin {
     /// launches differ is told for the point that is certified on that worker, whose machine others may have a part of where it is `shared`.
     pub fn in_hindsight(&self, worker: usize, shared: bool) -> Option<Hindsight> {
         let (trials, probes) = self.all_probes();
+        let _span = debug_span!("refit", probes = probes.len()).entered();
         let fit = refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
         Some(Hindsight {
@@ -281,7 +285,14 @@ impl SessionTwin {
     fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
         self.tried = self.lessons;
         let probes = self.probes.make_contiguous();
-        self.fit = Some(fit_anew(probes, self.fit.as_ref(), effort).ok()?);
+        let span =
+            debug_span!("fit", probes = probes.len(), replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
+        let _entered = span.enter();
+        let fit =
+            fit_anew(probes, self.fit.as_ref(), effort).inspect_err(|why| debug!(%why, "there is no fit")).ok()?;
+        span.record("replays", fit.replays).record("loss", fit.loss);
+        span.record("ttft_sd", fit.residuals.ttft_sd).record("tpot_sd", fit.residuals.tpot_sd);
+        self.fit = Some(fit);
         self.fits += 1;
         self.fit.as_ref()
     }
