@@ -118,6 +118,7 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
             target.title()
         )));
     }
+    warn_of_services(cluster, &target).await?;
     let record = record(cluster, request).await?;
     let mut ended = record.as_ref().and_then(|record| record.ended(target.borrowed.is_some()));
     let pods = if ended.is_none() { refuse(cluster, &target, request).await? } else { Vec::new() };
@@ -155,6 +156,43 @@ pub async fn plan(cluster: &Cluster, request: &Request, session: &Session) -> Re
         }
     };
     Ok(Plan { target, borrowed, job, gitops, space: session.space.clone(), ended })
+}
+
+/// Says which Services would send the worker their traffic for the labels of `--labels`, or that this cannot be seen.
+async fn warn_of_services(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
+    if cluster.site.labels.is_empty() {
+        return Ok(());
+    }
+    let names = |labels: &Value, which: &dyn Fn(&str, &Value) -> bool| {
+        let labels = labels.as_object().into_iter().flatten().filter(|(key, value)| which(key, value));
+        labels.map(|(key, _)| key.as_str()).collect::<Vec<&str>>().join(", ")
+    };
+    match cluster.list(CORE, "services", "").await {
+        Ok(services) => {
+            for service in services.iter().filter(|service| cluster.site.is_selected_by(service)) {
+                let selector = names(&service["spec"]["selector"], &|_, _| true);
+                cluster.tell(&format!(
+                    "warning: the Service {} selects pods by labels that the worker has too (--labels): requests to it would reach the \
+worker and fail; leave out one of {selector}",
+                    service["metadata"]["name"].as_str().unwrap_or_default(),
+                ));
+            }
+            Ok(())
+        }
+        Err(ClusterError::Refused { .. }) => {
+            let of_pods = &target.object["spec"]["template"]["metadata"]["labels"];
+            let shared = names(of_pods, &|key, value| cluster.site.has(key, value));
+            if !shared.is_empty() {
+                cluster.tell(&format!(
+                    "warning: the worker has the label {shared} of {} (--labels); a Service that selects by that alone would send it \
+traffic, and without the right to list services nobody looked for one",
+                    target.title()
+                ));
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// A worker that the cluster would take.

@@ -183,6 +183,7 @@ fn comfort(kind: &Kind) -> Value {
         json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}),
         json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]}),
         json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]}),
+        json!({"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}),
         json!({"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]}),
     ];
     if kind.group == "nvidia.com" {

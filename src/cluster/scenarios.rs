@@ -456,6 +456,28 @@ async fn what_the_rules_of_a_cluster_ask_for_is_on_all_that_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_service_that_would_send_the_worker_its_traffic_is_named() {
+    let labels = [("team".to_owned(), "ml".to_owned())];
+    let (mut cluster, world) = chat();
+    let template = json!({"metadata": {"labels": {"team": "ml"}}});
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"template": template}}));
+    cluster.site = Site { labels: labels.into(), ..Site::default() };
+    for (name, selector) in [("all-of-ml", json!({"team": "ml"})), ("chat", json!({"app": "chat", "team": "ml"}))] {
+        world.lock().unwrap().put("services", json!({"metadata": {"name": name}, "spec": {"selector": selector}}));
+    }
+    let session = session();
+    plan(&cluster, &request("Deployment", "chat"), &session).await.unwrap();
+    let words = "warning: the Service all-of-ml selects pods by labels that the worker has too (--labels): requests to it would reach the \
+worker and fail; leave out one of team";
+    assert!(said(&world, words), "{:?}", world.lock().unwrap().said);
+    assert!(!said(&world, "the Service chat "));
+    world.lock().unwrap().said.clear();
+    at(&world, "GET /api/v1/namespaces/default/services", |_| Some(Fault::Refused(403)));
+    plan(&cluster, &request("Deployment", "chat"), &session).await.unwrap();
+    assert!(said(&world, "warning: the worker has the label team of Deployment chat (--labels); "));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_has_the_gpu_is_said_while_it_is_waited_for() {
     let (cluster, world) = chat();
     at(&world, "PATCH /apis/batch", |world| {

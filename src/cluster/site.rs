@@ -57,6 +57,18 @@ impl Site {
         resources
     }
 
+    /// Whether a Service selects pods by nothing but labels that ours get, and would send them its traffic.
+    pub fn is_selected_by(&self, service: &Value) -> bool {
+        let selector = service["spec"]["selector"].as_object();
+        selector
+            .is_some_and(|selector| !selector.is_empty() && selector.iter().all(|(key, value)| self.has(key, value)))
+    }
+
+    /// Whether our pods get a label.
+    pub fn has(&self, key: &str, value: &Value) -> bool {
+        self.labels.get(key).is_some_and(|ours| value == ours.as_str())
+    }
+
     /// Labels and annotations as they are said on our command line.
     pub fn marks(&self) -> Vec<String> {
         let notes = said(&self.annotations).into_iter().map(|note| ("annotations", note));
@@ -81,4 +93,20 @@ fn list(flag: &'static str, pairs: &Pairs) -> impl Iterator<Item = (&'static str
 
 fn flags(values: impl Iterator<Item = (&'static str, String)>) -> Vec<String> {
     values.flat_map(|(flag, value)| [format!("--{flag}"), value]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_selects_our_pods_where_all_that_it_asks_for_is_theirs() {
+        let labels = [("app", "chat"), ("team", "ml")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let site = Site { labels: labels.into(), ..Site::default() };
+        let selects = |selector: Value| site.is_selected_by(&json!({"spec": {"selector": selector}}));
+        assert!(selects(json!({"app": "chat"})) && selects(json!({"app": "chat", "team": "ml"})));
+        assert!(!selects(json!({"app": "other"})) && !selects(json!({"app": "chat", "track": "stable"})));
+        // Without a selector, somebody else says where the traffic goes.
+        assert!(!selects(json!({})) && !selects(Value::Null));
+    }
 }

@@ -107,7 +107,8 @@ pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, Journ
     Ok(opened)
 }
 
-/// Whether a run works in the folder. It is asked by a lock that others may share, and that is gone when this returns.
+/// Whether a run works in the folder: it holds the lock of the journal to itself. This asks for a shared lock, which several readers can have at
+/// once, and gives it back before it returns.
 pub fn in_use(folder: &Path) -> bool {
     let opened = File::open(folder.join(FILE));
     opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))

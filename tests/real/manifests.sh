@@ -2,10 +2,10 @@
 # What `autotune export` prints, against a real API server and Kustomize: for each fixture the exported file is one that the server takes, and
 # the JSON patch and the Kustomize component lead to the same object as that file.
 #   KUBECONFIG=FILE tests/real/manifests.sh [AUTOTUNE]     from anywhere; AUTOTUNE is target/debug/autotune if nothing else is said
-# Needs kubectl, python3 and a throwaway cluster, in which it makes the namespaces and objects of the fixtures, and takes the objects away
-# again; nodes are not needed. Custom kinds that the server does not know are made known for the time, with any fields: patches of them are tried,
-# and their fields are checked only where their own CRDs are installed first. Files that are no object are named and skipped. FIXTURES="a b"
-# checks those alone. Exit status: 0 all agree, 1 one or more do not.
+# Needs kubectl, python3 and a throwaway cluster without nodes. The namespaces of the fixtures are made and stay; objects are made and deleted.
+# Custom kinds that the server does not know get CRDs that take any field, until the script ends: their patches are tried, their fields are not
+# checked. Install their own CRDs first, and the fields are checked too. Values files and patch files are named and skipped; units and scripts
+# (other than .yaml) are not looked at. FIXTURES="a b" checks those alone. Exit status: 0 all agree, 1 one or more do not, 2 a tool is missing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 : "${KUBECONFIG:?set KUBECONFIG to a throwaway cluster}"
@@ -85,8 +85,8 @@ kinds = {}
 for line in sys.stdin:
     api, kind = line.split()
     group, _, version = api.rpartition("/")
-    # Groups of Kubernetes itself have no dot; a Kustomization is no object.
-    if "." in group and not group.endswith("kustomize.config.k8s.io") and (group, kind) not in known:
+    # Groups of Kubernetes itself have no dot or end with .k8s.io, as does that of a Kustomization, which is no object of a cluster.
+    if "." in group and not group.endswith(".k8s.io") and (group, kind) not in known:
         kinds.setdefault((group, kind), set()).add(version)
 schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 crds = []
