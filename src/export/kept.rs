@@ -172,7 +172,7 @@ fn home<'s>(
     let no = |word: &Word, says: &str| Err((word.range.clone(), format!("{name} {says}")));
     let one = holder(values, name, value, wanted)?;
     for sure in [values[0], one] {
-        if !sure.plain && !(sure.adds && values[0].plain) {
+        if !(sure.plain || sure.adds && values[0].plain) {
             return no(sure.word, "is not given one value for all that follows");
         }
         if sure.command > start.index || !start.command().blocks.starts_with(&start.commands[sure.command].blocks) {
