@@ -70,7 +70,7 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
         (None, Refusal::Unknown(None)) => "remove it, or use a version of the engine that has it".to_owned(),
         (None, Refusal::Ambiguous(several)) => format!("write it in full: {}", several.join(", ")),
     };
-    Some((message, "not in its help".to_owned(), hint))
+    Some((message, "unknown flag".to_owned(), hint))
 }
 
 /// The flags that the engine lists, with the command that it was asked by; or why it does not list them.

@@ -12,6 +12,7 @@ mod calibrate;
 mod command_lines;
 mod export;
 mod failures;
+mod flags;
 mod init;
 mod kills;
 mod lab;
