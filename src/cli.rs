@@ -38,7 +38,7 @@ const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change not
 pub enum Command {
     /// Write a commented space file for an engine that you run already
     Init(Box<InitArgs>),
-    /// Check a space file and say what a run would do; of the engine it asks for its flags, and launches none
+    /// Check a space file and say what a run would do, without launching the engine
     Check(CheckArgs),
     /// Measure a server that already runs: one load, or a ladder of loads
     Bench(Box<BenchArgs>),

@@ -96,7 +96,7 @@ async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), 
         let mut answer = std::pin::pin!(answer(launch, secrets.clone(), patience.saturating_sub(begun.elapsed())));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            () = tokio::time::sleep(SILENT) => {
+            () = tokio::time::sleep(SILENT), if question == QUESTIONS[0] => {
                 complain(&format!("waiting up to {} for the flags of the engine: {shown}", Seconds::from(patience)));
                 answer.await
             }
@@ -116,7 +116,9 @@ async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), 
                 format!("`{shown}` {how}{}", last.map_or(String::new(), |last| format!(": {last}")))
             }
             // What was too slow or without an end would be so again.
-            Err(error @ Unanswered::Slow(_)) => return Err(format!("`{shown}` {error} (--help-timeout)")),
+            Err(Unanswered::Slow) => {
+                return Err(format!("`{shown}` did not end within {} (--help-timeout)", Seconds::from(patience)));
+            }
             Err(error @ Unanswered::Endless) => return Err(format!("`{shown}` {error}")),
             Err(error @ Unanswered::NotStarted(_)) => return Err(error.to_string()),
         };

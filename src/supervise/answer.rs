@@ -6,7 +6,6 @@ use super::child::{Child, Launch, SuperviseError};
 use super::output::{Output, WHOLE};
 use crate::engine::diagnosis::Exit;
 use crate::settings::Secrets;
-use crate::units::Seconds;
 
 /// How often the length of the output is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -18,8 +17,8 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 pub enum Unanswered {
     #[error(transparent)]
     NotStarted(#[from] SuperviseError),
-    #[error("did not end within {0}")]
-    Slow(Seconds),
+    #[error("did not end in time")]
+    Slow,
     #[error("printed more than {} KiB", WHOLE >> 10)]
     Endless,
 }
@@ -34,7 +33,7 @@ pub async fn answer(launch: Launch, secrets: Secrets, patience: Duration) -> Res
     let ended = tokio::select! {
         exit = child.exited() => Ok(exit.unwrap_or(Exit::StillRunning)),
         () = until(&output, |written, _| written > WHOLE) => Err(Unanswered::Endless),
-        () = tokio::time::sleep(patience) => Err(Unanswered::Slow(patience.into())),
+        () = tokio::time::sleep(patience) => Err(Unanswered::Slow),
     };
     child.kill().await;
     let exit = ended?;
