@@ -30,15 +30,16 @@ const EXIT_CODES: &str = "Exit codes: 0 certified answer, 1 failed, 2 usage or s
 4 engine never started, 5 interrupted and resumable, 6 not certified";
 
 const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change nothing in a simulation (--dtype bfloat16, \
---tensor-parallel-size 1, --enforce-eager, --trust-remote-code and so on), and refused where they would.";
+--tensor-parallel-size 1, --enforce-eager, --trust-remote-code and so on), and refused where they would; --help=all lists \
+                           those that are accepted.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write a commented space file for an engine that you run already
     Init(Box<InitArgs>),
-    /// Check a space file and say what a run would do, without starting anything
-    Check(SpaceArgs),
+    /// Check a space file and say what a run would do, without launching the engine
+    Check(CheckArgs),
     /// Measure a server that already runs: one load, or a ladder of loads
     Bench(Box<BenchArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
@@ -91,6 +92,17 @@ impl SpaceArgs {
     pub fn path(&self) -> &Path {
         self.file.as_deref().or(self.space.as_deref()).unwrap_or(Path::new(""))
     }
+}
+
+/// What is checked.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The space file
+    #[command(flatten)]
+    pub space: SpaceArgs,
+    /// How long the engine's program may take to list its flags
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::settings::duration)]
+    pub help_timeout: Duration,
 }
 
 /// From what a space file is written.

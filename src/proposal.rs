@@ -9,7 +9,7 @@ use crate::engine::effective::Effective;
 use crate::export::flags::is_placeholder;
 use crate::export::known::{basename, engine_in};
 use crate::export::shapes::Engine;
-use crate::settings::{OUR_FLAGS, flag_name, holds_secret, redact_words, refuses};
+use crate::settings::{OUR_FLAGS, flag_name, holds_secret, redact_words, refuses, serves_for_others};
 use crate::space::Value;
 use crate::units::Seconds;
 
@@ -107,7 +107,7 @@ impl Deployment {
             self.simulated = true;
             return;
         }
-        if module.starts_with("dynamo.") || module == "huggingfaceserver" {
+        if serves_for_others(module) {
             self.notes.push(format!("{module} is started by others: here vllm serve takes its arguments."));
             return self.serve();
         }

@@ -1,9 +1,11 @@
-//! `autotune check`: the whole plan of a space file, and what this machine lacks for it, without starting anything.
+//! `autotune check`: the whole plan of a space file, and what this machine lacks for it. Of the engine it asks for its flags, and no more.
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::Duration;
 
-use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_plan, runtime, simulated_profile};
+use super::flags::compared;
+use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_space, runtime, simulated_profile};
 use crate::engine::command_line;
 use crate::export::known::model_of;
 use crate::settings::{
@@ -20,16 +22,19 @@ const IDLE_GPU: u64 = 1_024;
 /// So many points are counted.
 const COUNTED: usize = 1_024;
 
-pub(super) fn check(path: &Path) -> Result<u8, Failed> {
-    let plan = read_plan(path)?;
+pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
+    let (text, plan) = read_space(path)?;
     let corpus = read_corpus(&plan, path)?;
     let profile = simulated_profile(&plan)?;
+    let runtime = runtime()?;
+    let flags = runtime.block_on(compared(path, &text, &plan, patience))?;
     let shown = redact_plan(&plan);
     let baseline = plan.space.baseline();
     let launch = command_line(&shown.engine, Path::new("autotune"), plan.engine.port.unwrap_or(8000), &baseline);
     let mut rows: Vec<(&str, String)> = Vec::new();
     rows.extend(profile.map(|profile| ("engine", profile_says(&profile))));
     rows.push(("launched as", launch.join(" ")));
+    rows.push(("flags", flags));
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
     rows.push(("promises", promises.join(", ")));
     rows.push(("workload", described(&plan.workload)));
@@ -64,7 +69,7 @@ pub(super) fn check(path: &Path) -> Result<u8, Failed> {
         format!("about {} launches, {} probes, {} of engine time", whole.launches, whole.probes, whole.engine_seconds),
     ));
     rows.push(("budget", format!("{budget}{}", suffices(&plan))));
-    let lacking = runtime()?.block_on(lacks(&plan));
+    let lacking = runtime.block_on(lacks(&plan));
     let found = if lacking.is_empty() { vec!["nothing that was looked for".to_owned()] } else { lacking };
     rows.extend(found.into_iter().enumerate().map(|(i, says)| (if i == 0 { "lacking here" } else { "" }, says)));
     let text: String = rows.iter().map(|(label, says)| format!("  {label:12} {says}\n")).collect();

@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod completions;
 mod export;
+mod flags;
 mod init;
 mod job;
 mod lead;
@@ -80,6 +81,9 @@ impl Failed {
 /// The whole program: reads the command line, does the job, returns the exit code.
 pub fn main() -> u8 {
     let words = crate::twin::server::spelled_out(std::env::args_os());
+    if let Some(help) = crate::twin::server::whole_help(&words) {
+        return print(&help).map_or_else(|failed| failed.code, |()| exit::FOUND);
+    }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &words),
@@ -94,7 +98,7 @@ pub fn main() -> u8 {
     let done = match cli.command {
         None => run::run(cli.run),
         Some(Command::Init(args)) => init::init(&args),
-        Some(Command::Check(args)) => check::check(args.path()),
+        Some(Command::Check(args)) => check::check(args.space.path(), args.help_timeout),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
@@ -176,13 +180,21 @@ fn print_schema(format: Format) -> Result<u8, Failed> {
 }
 
 fn read_plan(space: &Path) -> Result<Plan, Failed> {
+    read_space(space).map(|(_, plan)| plan)
+}
+
+/// A space file's text, and the plan that it is.
+fn read_space(space: &Path) -> Result<(String, Plan), Failed> {
     let text = std::fs::read_to_string(space).map_err(|e| {
         // A word that was meant as a command is taken for a file.
         let word = e.kind() == ErrorKind::NotFound && space.extension().is_none();
         let hint = if word { "; nor is that a command: autotune --help lists them" } else { "" };
         Failed::usage(format!("error: failed to read the space file {}: {e}{hint}", space.display()))
     })?;
-    parse(&space.display().to_string(), &text).map_err(|problems| Failed::usage(problems.render()))
+    match parse(&space.display().to_string(), &text) {
+        Ok(plan) => Ok((text, plan)),
+        Err(problems) => Err(Failed::usage(problems.render())),
+    }
 }
 
 /// Reads the workload's file, if it has one, beside the space file.

@@ -36,12 +36,17 @@ pub fn flags(point: &Point) -> Vec<String> {
     words
 }
 
-/// The whole command line of a launch on a port of the loopback address.
-pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Point) -> Vec<String> {
-    let mut words = match (plan.kind, plan.command.is_empty()) {
+/// The engine's program with its leading words.
+pub fn program(plan: &EnginePlan, own_binary: &Path) -> Vec<String> {
+    match (plan.kind, plan.command.is_empty()) {
         (EngineKind::Simulated, true) => vec![own_binary.display().to_string(), "sim-engine".to_owned()],
         _ => plan.command.clone(),
-    };
+    }
+}
+
+/// The whole command line of a launch on a port of the loopback address.
+pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Point) -> Vec<String> {
+    let mut words = program(plan, own_binary);
     words.extend(plan.args.iter().cloned());
     words.extend(flags(point));
     words.extend(["--host".to_owned(), "127.0.0.1".to_owned(), "--port".to_owned(), port.to_string()]);

@@ -6,6 +6,7 @@ mod command_line;
 mod complaints;
 pub mod diagnosis;
 pub mod effective;
+mod known_flags;
 pub mod live;
 mod log_lines;
 pub mod metrics;
@@ -16,6 +17,7 @@ mod tokenize;
 
 pub use command_line::{
     CACHED_TOKENS_FLAG, DEMANDING, MEMORY_KNOB, VLLM_FLAGS, api_key, command_line, environment, flags,
-    may_tell_cached_tokens,
+    may_tell_cached_tokens, program,
 };
+pub use known_flags::{KnownFlags, Refusal, meant};
 pub use probe_http::Endpoints;

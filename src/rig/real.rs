@@ -279,7 +279,7 @@ impl RealRig {
             guardian: self.place.binary.clone(),
             command,
             env,
-            log: folder.join("engine.log"),
+            log: Some(folder.join("engine.log")),
             grace: self.plan.engine.stop_timeout,
         };
         let child = match Child::spawn(launch, self.secrets.clone()).await {

@@ -23,7 +23,20 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fiel
         let hint = "name the program first, such as \"vllm\"";
         problems.push(Problem::new(span, "`engine.command` names no program", "empty", hint));
     }
+    let words = fields.texts("command").unwrap_or_default();
+    // The words of a shell's script are words, too.
+    let words: Vec<_> = words.iter().flat_map(|(word, span)| word.split_whitespace().map(move |w| (w, span))).collect();
+    if let Some([_, (module, span)]) = words.windows(2).find(|pair| pair[0].0 == "-m" && serves_for_others(pair[1].0)) {
+        let message = format!("`{module}` takes no --host and --port, which every launch sets");
+        let hint = "write \"vllm\", \"serve\", MODEL and its flags; `autotune export` writes the answer into the manifest of such a worker";
+        problems.push(Problem::new(span, message, "cannot be launched", hint));
+    }
     fields
+}
+
+/// Whether a Python module starts vLLM behind the server of another program: a worker of Dynamo, KServe's server.
+pub fn serves_for_others(module: &str) -> bool {
+    module.starts_with("dynamo.") || module == "huggingfaceserver"
 }
 
 /// The plan; `None` where a value was refused.

@@ -6,6 +6,7 @@
 mod constraints;
 mod domains;
 mod engine;
+mod flags;
 mod format;
 mod lengths;
 mod measure;
@@ -29,7 +30,8 @@ use toml::de::{DeTable, DeValue};
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
 pub use domains::refuses;
-pub use engine::{OUR_FLAGS, flag_name};
+pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
+pub use flags::{UsedFlag, faults};
 pub use plan::{
     ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
     Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
@@ -37,6 +39,7 @@ pub use plan::{
 };
 pub use schema::schema;
 pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};
+pub use suggest::closest;
 
 use crate::space::Space;
 use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};

@@ -29,8 +29,8 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Variables added to our environment.
     pub env: BTreeMap<String, String>,
-    /// The file that keeps its output.
-    pub log: PathBuf,
+    /// The file that keeps its output; the ends of it are in memory all the same.
+    pub log: Option<PathBuf>,
     /// How long after SIGTERM it may take.
     pub grace: Duration,
 }
@@ -73,7 +73,7 @@ impl Child {
     /// Where guardian, files or engine cannot be started; nothing is left running then.
     pub async fn spawn(launch: Launch, secrets: Secrets) -> Result<Self, SuperviseError> {
         let command = secrets.redact(&redact_words(&launch.command).join(" "));
-        let output = Output::to_file(&launch.log, secrets).map_err(SuperviseError::Files)?;
+        let output = Output::kept(launch.log.as_deref(), secrets).map_err(SuperviseError::Files)?;
         let scratch = scratch::make().map_err(SuperviseError::Files)?;
         let failed = |source| SuperviseError::Guardian { program: launch.guardian.clone(), source };
         #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]

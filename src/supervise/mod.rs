@@ -4,6 +4,7 @@
 //! everything the engine leaves behind, and it holds a pipe to the tuner: when the tuner dies, in whatever way, the pipe closes
 //! and the guardian ends every process below it. No process is ever matched by name.
 
+mod answer;
 mod child;
 mod gate;
 mod gpu;
@@ -12,6 +13,7 @@ mod output;
 mod processes;
 mod scratch;
 
+pub use answer::{Unanswered, answer};
 pub use child::{Child, Launch, SuperviseError};
 pub use gate::{Unclean, free_port};
 pub(crate) use gate::{gpu_clean, port_clean};

@@ -20,6 +20,9 @@ const TAIL: usize = 256 << 10;
 /// A line without an end, such as a progress bar's, is cut at this length.
 const LINE: usize = 16 << 10;
 
+/// Output up to this many bytes is in memory as a whole.
+pub(super) const WHOLE: usize = HEAD + TAIL;
+
 /// The output of one process. Cloning shares it.
 #[derive(Clone)]
 pub struct Output(Arc<Mutex<Kept>>);
@@ -27,19 +30,21 @@ pub struct Output(Arc<Mutex<Kept>>);
 struct Kept {
     file: Option<File>,
     written: usize,
+    ended: bool,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     secrets: Secrets,
 }
 
 impl Output {
-    /// Keeps output in a new file, and its ends in memory.
+    /// Keeps the ends of the output in memory, and more of it in a new file, if one is named.
     ///
     /// # Errors
     /// Where the file cannot be made.
-    pub fn to_file(path: &Path, secrets: Secrets) -> std::io::Result<Self> {
-        let file = Some(create_file(path)?);
-        Ok(Self(Arc::new(Mutex::new(Kept { file, written: 0, head: Vec::new(), tail: VecDeque::new(), secrets }))))
+    pub fn kept(log: Option<&Path>, secrets: Secrets) -> std::io::Result<Self> {
+        let file = log.map(create_file).transpose()?;
+        let (head, tail) = (Vec::new(), VecDeque::new());
+        Ok(Self(Arc::new(Mutex::new(Kept { file, written: 0, ended: false, head, tail, secrets }))))
     }
 
     /// Reads to the end of the stream, whatever happens to the file.
@@ -58,6 +63,12 @@ impl Output {
         let mut kept = self.lock();
         kept.keep(&pending);
         kept.close();
+    }
+
+    /// How many bytes there were, and whether there will be no more.
+    pub(super) fn progress(&self) -> (usize, bool) {
+        let kept = self.lock();
+        (kept.written, kept.ended)
     }
 
     /// The beginning and the end, as far as memory keeps them.
@@ -89,6 +100,7 @@ impl Kept {
     }
 
     fn close(&mut self) {
+        self.ended = true;
         if let Some(mut file) = self.file.take().filter(|_| self.written > FILE_HEAD) {
             let tail: Vec<u8> = self.tail.iter().copied().collect();
             let left_out = self.written.saturating_sub(FILE_HEAD + tail.len());
@@ -106,7 +118,7 @@ mod tests {
     async fn long_output_is_bounded_and_both_ends_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("engine.log");
-        let output = Output::to_file(&path, Secrets::default()).unwrap();
+        let output = Output::kept(Some(&path), Secrets::default()).unwrap();
         let mut text = String::from("first line\n");
         while text.len() < FILE_HEAD + 3 * TAIL {
             text.push_str("another line of the middle, of which nobody will ever ask for anything\n");
@@ -123,7 +135,7 @@ mod tests {
     async fn secrets_never_reach_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("engine.log");
-        let output = Output::to_file(&path, Secrets::new(["sk-very-secret".to_owned()])).unwrap();
+        let output = Output::kept(Some(&path), Secrets::new(["sk-very-secret".to_owned()])).unwrap();
         output.clone().drain(&b"non-default args: {'api_key': ['sk-very-secret']}\n"[..]).await;
         assert!(!output.text().contains("very") && output.text().contains("redacted"));
         assert!(!std::fs::read_to_string(&path).unwrap().contains("very"));

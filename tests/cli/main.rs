@@ -13,6 +13,7 @@ mod command_lines;
 mod diagnostics;
 mod export;
 mod failures;
+mod flags;
 mod init;
 mod kills;
 mod lab;

@@ -5,8 +5,10 @@ use std::error::Error;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Command};
 
-use crate::engine::VLLM_FLAGS;
+use super::SimArgs;
+use crate::engine::{VLLM_FLAGS, meant};
 
 /// Short spellings.
 const SHORT: [(&str, &str); 15] = [
@@ -50,18 +52,17 @@ fn spelled(word: &str) -> Option<String> {
         return Some(format!("--optimization-level={level}"));
     }
     let name = flag.strip_prefix("--")?.replace('_', "-");
-    Some(glued(&match beginnings(&name).as_slice() {
+    Some(glued(&match meant(&name, VLLM_FLAGS.lines()).as_slice() {
         [one] => format!("--{one}"),
         _ => format!("--{name}"),
     }))
 }
 
-/// vLLM's flags that a word begins, or the one that it is.
-fn beginnings(name: &str) -> Vec<&'static str> {
-    if name.is_empty() || VLLM_FLAGS.lines().any(|flag| flag == name) {
-        return VLLM_FLAGS.lines().filter(|flag| *flag == name).collect();
-    }
-    VLLM_FLAGS.lines().filter(|flag| flag.starts_with(name)).collect()
+/// The help with every flag that is accepted, where `sim-engine` is asked for it as vLLM is: `--help=all`.
+pub fn whole_help(words: &[OsString]) -> Option<String> {
+    let asked = words.get(1).is_some_and(|word| word == "sim-engine") && words.iter().any(|word| word == "--help=all");
+    let whole = || SimArgs::augment_args(Command::new("autotune sim-engine")).mut_args(|arg| arg.hide(false));
+    asked.then(|| whole().render_long_help().to_string())
 }
 
 /// What vLLM says to a mistake of its command line; None for what is no mistake, such as a wish for help.
@@ -96,7 +97,7 @@ fn unknown(flag: &str, words: &[OsString]) -> String {
     let usage = "usage: vllm serve [model_tag] [options]\nvllm serve: error:";
     // `--speculative-config.method` is a key of a flag that takes JSON.
     let name = flag.trim_start_matches('-').split('.').next().unwrap_or_default();
-    match beginnings(name).as_slice() {
+    match meant(name, VLLM_FLAGS.lines()).as_slice() {
         [one] if *one == name => {
             format!("{usage} argument {flag}: the simulated engine does not know it, and vLLM does")
         }
@@ -119,10 +120,9 @@ fn unknown(flag: &str, words: &[OsString]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Command, Parser};
+    use clap::Parser;
 
     use super::*;
-    use crate::twin::server::SimArgs;
 
     #[derive(Parser)]
     struct Cli {

@@ -36,7 +36,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use args::{DEFAULT_PROFILE, SimArgs};
-pub use command_line::{complaint, spelled_out};
+pub use command_line::{complaint, spelled_out, whole_help};
 pub use faults::Fault;
 pub use ignored::Ignored;
 pub use speculative::Speculative;

@@ -1,0 +1,135 @@
+//! The flags of a space file beside those that its engine lists: `check` asks the engine for its help, once.
+//!
+//! A run asks for nothing: it launches the engine, and says why a launch failed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Failed, complain};
+use crate::cli::inherited_secrets;
+use crate::clock;
+use crate::engine::diagnosis::Exit;
+use crate::engine::{KnownFlags, Refusal, environment, program};
+use crate::export::known::{basename, engine_in};
+use crate::printable::printable;
+use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
+use crate::supervise::guardian::can_be_run;
+use crate::supervise::{Launch, Unanswered, answer};
+use crate::units::Seconds;
+
+/// What is asked, one after the other: vLLM lists a part of its flags in its plain help, and an older one does not know `all`.
+const QUESTIONS: [&str; 2] = ["--help=all", "--help"];
+/// An engine that answers within this time needs no word of who waits for it.
+const SILENT: Duration = Duration::from_secs(1);
+/// So many letters of others are shown.
+const SHOWN: usize = 160;
+/// Programs that start an engine elsewhere.
+const CONTAINERS: [&str; 3] = ["docker", "podman", "nerdctl"];
+
+/// Compares the flags of a space file with its engine's, and says in a line by which list. Where the engine does not tell, mistakes are
+/// warnings by the list of vLLM 0.32.
+///
+/// # Errors
+/// Flags that the engine does not list.
+pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Duration) -> Result<String, Failed> {
+    let name = path.display().to_string();
+    let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
+    let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
+    let problems = |known: &KnownFlags, engine: &str| {
+        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name), engine))
+    };
+    match asked(plan, patience).await {
+        Ok((known, question)) => match problems(&known, "the engine") {
+            None => Ok(format!("`{question}` lists every flag of this file")),
+            Some(problems) => {
+                Err(Failed::usage(format!("{}\n\n{question} lists what the engine takes", problems.render())))
+            }
+        },
+        Err(why) if plan.engine.kind == EngineKind::Simulated => Ok(format!("not compared with the engine's: {why}")),
+        Err(why) => {
+            let found = problems(&KnownFlags::of_vllm(), "vLLM 0.32");
+            found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
+            let all = if found.is_none() { "all are flags of vLLM 0.32" } else { "not all are flags of vLLM 0.32" };
+            Ok(format!("{all}; the engine was not asked: {why}"))
+        }
+    }
+}
+
+/// What is wrong with a flag: message, label and hint.
+fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(String, String, String)> {
+    let name = &flag.name;
+    if flag.joined {
+        let message = format!("`--{name}` and what follows are one word to the engine");
+        return Some((message, "one word".to_owned(), "write the flag and its value as two words".to_owned()));
+    }
+    let refusal = refusal?;
+    let message = format!("{engine} has no flag `--{name}`");
+    let hint = match (&flag.off, refusal) {
+        (Some(switch), _) => format!("`false` writes --{name}: leave it out of the values of `{switch}`"),
+        (None, Refusal::Unknown(Some(near))) => format!("did you mean `{near}`?"),
+        (None, Refusal::Unknown(None)) => "remove it, or use a version of the engine that has it".to_owned(),
+        (None, Refusal::Ambiguous(several)) => format!("write it in full: {}", several.join(", ")),
+    };
+    Some((message, "unknown flag".to_owned(), hint))
+}
+
+/// The flags that the engine lists, with the command that it was asked by; or why it does not list them.
+async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), String> {
+    let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
+    let command = program(&plan.engine, &guardian);
+    let first = command.first().map_or("", String::as_str);
+    if !can_be_run(first) {
+        return Err(format!("{first} is not here"));
+    }
+    if CONTAINERS.contains(&basename(first)) {
+        return Err(format!("{first} would start a container"));
+    }
+    let secrets = Secrets::of(plan).and(inherited_secrets());
+    let mut env = environment(&plan.engine);
+    env.insert("NO_COLOR".to_owned(), "1".to_owned());
+    let begun = clock::now();
+    let mut why = String::new();
+    for question in QUESTIONS {
+        let command = [command.as_slice(), &[question.to_owned()]].concat();
+        let shown = brief(&redact_words(&command).join(" "));
+        let launch = Launch { guardian: guardian.clone(), command, env: env.clone(), log: None, grace: Duration::ZERO };
+        let mut answer = std::pin::pin!(answer(launch, secrets.clone(), patience.saturating_sub(begun.elapsed())));
+        let answer = tokio::select! {
+            answer = &mut answer => answer,
+            () = tokio::time::sleep(SILENT), if question == QUESTIONS[0] => {
+                complain(&format!("waiting up to {} for the flags of the engine: {shown}", Seconds::from(patience)));
+                answer.await
+            }
+        };
+        why = match answer {
+            Ok((Exit::Code(0), help)) => match KnownFlags::of_help(&help) {
+                Some(known) => return Ok((known, shown)),
+                None => format!("`{shown}` does not list --host and --port, which every launch sets"),
+            },
+            Ok((exit, said)) => {
+                let how = match exit {
+                    Exit::Code(code) => format!("ended with exit code {code}"),
+                    Exit::Signal(signal) => format!("was killed by signal {signal}"),
+                    Exit::StillRunning => "was lost".to_owned(),
+                };
+                let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(brief);
+                format!("`{shown}` {how}{}", last.map_or(String::new(), |last| format!(": {last}")))
+            }
+            // What was too slow or without an end would be so again.
+            Err(Unanswered::Slow) => {
+                return Err(format!("`{shown}` did not end within {} (--help-timeout)", Seconds::from(patience)));
+            }
+            Err(error @ Unanswered::Endless) => return Err(format!("`{shown}` {error}")),
+            Err(error @ Unanswered::NotStarted(_)) => return Err(error.to_string()),
+        };
+    }
+    Err(why)
+}
+
+/// The beginning of what others say, in one line.
+fn brief(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = line.char_indices().nth(SHOWN).map_or(line.len(), |(at, _)| at);
+    let more = if end < line.len() { "…" } else { "" };
+    format!("{}{more}", printable(&line[..end]))
+}
