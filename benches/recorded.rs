@@ -15,11 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use autotune::load::{RequestRecord, read_records};
-use autotune::tune::recorded::{RecordedRun, Replayed};
 use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Outcome, Window};
 use clap::Parser;
+
+use crate::lab::{RecordedRun, Replayed};
+
+#[path = "../lab/recorded.rs"]
+mod lab;
 
 /// The probes of the session that a fit may learn from.
 const LEARNT: [&str; 5] = ["t001-p02", "t001-p03", "t001-p04", "t001-p05", "t003-p01"];

@@ -4,7 +4,7 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
-mod bisection;
+pub mod bisection;
 mod body;
 pub mod calibration;
 pub mod cli;
@@ -26,7 +26,7 @@ mod private;
 pub mod problems;
 pub mod progress;
 pub mod proposal;
-mod quantiles;
+pub mod quantiles;
 pub mod rehearsal;
 #[cfg(test)]
 mod repeatable;
