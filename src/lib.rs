@@ -20,6 +20,7 @@ pub mod journal;
 mod linear;
 mod live_file;
 pub mod load;
+mod overlap;
 pub mod parallel;
 mod printable;
 mod private;
