@@ -179,7 +179,5 @@ fn noise_and_age_lower_a_limit_and_what_does_not_start_has_none() {
     let plain = limit(&steady);
     assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
     let none = plan.space.baseline().with("gpu-memory-utilization", Value::Real(0.98));
-    assert!(
-        LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none()
-    );
+    assert!(LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none());
 }
