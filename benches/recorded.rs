@@ -15,11 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use autotune::load::{RequestRecord, read_records};
-use autotune::tune::recorded::{RecordedRun, Replayed};
 use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Outcome, Window};
 use clap::Parser;
+
+use crate::lab::{RecordedRun, Replayed};
+
+#[path = "../lab/recorded.rs"]
+mod lab;
 
 /// The probes of the session that a fit may learn from.
 const LEARNT: [&str; 5] = ["t001-p02", "t001-p03", "t001-p04", "t001-p05", "t003-p01"];
@@ -63,6 +67,24 @@ impl Table {
         println!("{what:<62} {value:>22}   {bound:<18} {}", if holds { "" } else { "BROKEN" });
         self.broken += usize::from(!holds);
     }
+
+    /// The p99 of latencies by their replay, for the one that was measured.
+    fn p99(&mut self, what: &str, pairs: &[(f64, f64)], bound: f64) {
+        let (measured, twin) = Replayed::quantile(pairs, 0.99);
+        let off = twin / measured - 1.0;
+        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
+        self.row(what, said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
+    }
+
+    /// The computed prompt tokens of probes, against the engine's counters.
+    fn computed(&mut self, run: &RecordedRun, names: &[&str]) {
+        for name in names {
+            let (ours, counted) = run.computed(name).unwrap();
+            let off = ours / counted - 1.0;
+            let what = format!("{name}: computed prompt tokens against the counters");
+            self.row(&what, format!("{:+.1} %", off * 100.0), "within 5 %", off.abs() <= 0.05);
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -105,12 +127,7 @@ fn main() -> ExitCode {
 
 /// What the engine was given, as the twin takes it, and by the engine's own counters.
 fn served(run: &RecordedRun, table: &mut Table) {
-    for name in LEARNT.iter().chain(&COLD) {
-        let (ours, counted) = run.computed(name).unwrap();
-        let off = ours / counted - 1.0;
-        let what = format!("{name}: computed prompt tokens against the counters");
-        table.row(&what, format!("{:+.1} %", off * 100.0), "within 5 %", off.abs() <= 0.05);
-    }
+    table.computed(run, &[&LEARNT[..], &COLD[..]].concat());
     let resent = run.resent(COLD[0]).unwrap();
     let what = "tokens of a resent answer over those it had; share found";
     table.row(
@@ -167,10 +184,7 @@ fn predictions(run: &RecordedRun, fit: &Fit, table: &mut Table) {
         let error = Replayed::typical_error(&as_sent.ttft);
         table.row(&format!("{name}: TTFT, median error"), format!("{:.1} %", error * 100.0), "<= 10 %", error <= 0.1);
         let followed = run.replay(name, &fit.costs, true).unwrap();
-        let (measured, twin) = Replayed::quantile(&followed.tpot, 0.99);
-        let off = twin / measured - 1.0;
-        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-        table.row(&format!("{name}: TPOT p99, by conversation"), said, "within 7 %", off.abs() <= 0.07);
+        table.p99(&format!("{name}: TPOT p99, by conversation"), &followed.tpot, 0.07);
     }
 }
 
@@ -184,15 +198,7 @@ fn held_out(run: &RecordedRun, fit: &Fit, table: &mut Table) {
     let rms = (squares / 6.0).sqrt();
     table.row("held out: running at 50, 110 ... 350 s, rms", format!("{rms:.1}"), "<= 5", rms <= 5.0);
     for (metric, pairs, bound) in [("TPOT", &replayed.tpot, 0.04), ("TTFT", &replayed.ttft, 0.15)] {
-        let (measured, twin) = Replayed::quantile(pairs, 0.99);
-        let off = twin / measured - 1.0;
-        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-        table.row(
-            &format!("held out: {metric} p99"),
-            said,
-            &format!("within {:.0} %", bound * 100.0),
-            off.abs() <= bound,
-        );
+        table.p99(&format!("held out: {metric} p99"), pairs, bound);
     }
 }
 
@@ -216,12 +222,7 @@ const AT_ONCE: [&str; 2] = ["t001-p01", "t001-p04"];
 
 /// A cache that fills, and what fits to parts of a session make of the limit.
 fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
-    for name in STEADY {
-        let (ours, counted) = run.computed(name).unwrap();
-        let off = ours / counted - 1.0;
-        let what = format!("{name}: computed prompt tokens against the counters");
-        table.row(&what, format!("{:+.1} %", off * 100.0), "within 5 %", off.abs() <= 0.05);
-    }
+    table.computed(run, &STEADY);
     let fit = run.fit(&STEADY[..2], Effort::SESSION).unwrap();
     if verbose {
         println!("{:#?}", fit.costs);
@@ -237,10 +238,7 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
     }
     for name in &STEADY[2..] {
         let replayed = run.replay(name, &fit.costs, true).unwrap();
-        let (measured, twin) = Replayed::quantile(&replayed.tpot, 0.99);
-        let off = twin / measured - 1.0;
-        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-        table.row(&format!("{name}: TPOT p99, under limits that no fit saw"), said, "within 7 %", off.abs() <= 0.07);
+        table.p99(&format!("{name}: TPOT p99, under limits that no fit saw"), &replayed.tpot, 0.07);
     }
     // As a session comes to them, one after the other.
     let sets: [&[&str]; 3] = [
@@ -267,10 +265,7 @@ fn small_cache(folder: &Path, table: &mut Table) {
     for (name, probe) in [("12 req/s, held out", held_out), ("18 req/s, fitted", busy)] {
         let replayed = Replayed::of(&probe, &fit.costs, true, |_| true);
         for (metric, pairs) in [("TTFT", &replayed.ttft), ("TPOT", &replayed.tpot)] {
-            let (measured, twin) = Replayed::quantile(pairs, 0.99);
-            let off = twin / measured - 1.0;
-            let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-            table.row(&format!("{name}: {metric} p99, by conversation"), said, "within 8 %", off.abs() <= 0.08);
+            table.p99(&format!("{name}: {metric} p99, by conversation"), pairs, 0.08);
         }
     }
 }
@@ -289,11 +284,7 @@ fn seen_steps(run: &RecordedRun, table: &mut Table) {
     }
     let replayed = run.replay(names[1], &fit.costs, true).unwrap();
     for (metric, pairs, bound) in [("TTFT", &replayed.ttft, 0.15), ("TPOT", &replayed.tpot, 0.07)] {
-        let (measured, twin) = Replayed::quantile(pairs, 0.99);
-        let off = twin / measured - 1.0;
-        let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-        let what = format!("t001-p02: {metric} p99, by conversation");
-        table.row(&what, said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
+        table.p99(&format!("t001-p02: {metric} p99, by conversation"), pairs, bound);
     }
 }
 
@@ -318,11 +309,7 @@ fn driven(folder: &Path, verbose: bool, table: &mut Table) {
             }
             let replayed = run.replay(name, &fit.costs, false).unwrap();
             for (metric, pairs, bound) in [("TTFT", &replayed.ttft, 0.15), ("TPOT", &replayed.tpot, 0.1)] {
-                let (measured, twin) = Replayed::quantile(pairs, 0.99);
-                let off = twin / measured - 1.0;
-                let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
-                let bounded = format!("within {:.0} %", bound * 100.0);
-                table.row(&format!("{name} by {by}: {metric} p99"), said, &bounded, off.abs() <= bound);
+                table.p99(&format!("{name} by {by}: {metric} p99"), pairs, bound);
             }
         }
         // Where the TPOT p99 of the four levels crosses its promise.

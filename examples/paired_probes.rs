@@ -71,7 +71,7 @@ struct File {
 fn read(path: &Path, bounds: Bounds) -> File {
     let records = read_records(std::fs::File::open(path).unwrap()).unwrap();
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-    File { name, probe: Probe::of_records(&records, bounds) }
+    File { name, probe: Probe::new(records.iter().map(Observed::from).collect(), bounds) }
 }
 
 /// A long-run replay of the traffic that the probes were drawn from.

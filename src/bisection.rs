@@ -2,7 +2,7 @@
 
 /// Narrows two rates, of which something holds at the lower and not at the higher, until they differ by at most that factor. None where
 /// `holds` cannot tell.
-pub(crate) fn narrowed(
+pub fn narrowed(
     (mut low, mut high): (f64, f64),
     within: f64,
     mut holds: impl FnMut(f64) -> Option<bool>,

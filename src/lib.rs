@@ -4,7 +4,7 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
-mod bisection;
+pub mod bisection;
 mod body;
 pub mod calibration;
 pub mod cli;
@@ -21,13 +21,14 @@ pub mod journal;
 mod linear;
 mod live_file;
 pub mod load;
+mod overlap;
 pub mod parallel;
 mod printable;
 mod private;
 pub mod problems;
 pub mod progress;
 pub mod proposal;
-mod quantiles;
+pub mod quantiles;
 pub mod rehearsal;
 #[cfg(test)]
 mod repeatable;

@@ -14,6 +14,8 @@
 )]
 
 mod arms;
+#[path = "../../lab/capacity.rs"]
+mod capacity;
 #[path = "../../lab/strategies.rs"]
 mod lab;
 mod numbers;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use autotune::parallel;
-use autotune::rehearsal::{Capacity, Job, LongRunTraffic};
+use autotune::rehearsal::Job;
 use autotune::settings::Plan;
 use autotune::space::{Point, candidates};
 use autotune::twin::Profile;
@@ -13,6 +13,7 @@ use autotune::workload::{Material, mean_output_tokens};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::{ARMS, Arm};
+use crate::capacity::{Capacity, LongRunTraffic};
 use crate::surfaces::Surface;
 
 /// Requests of the runs that rank all points, and of those behind a limit that counts, where a run takes a moment.

@@ -35,7 +35,7 @@ pub struct Recorded {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
-    /// What it said it runs.
+    /// The configuration that it says it runs.
     pub configuration: Configuration,
     /// From the start of its process until it served.
     pub starting: Seconds,
@@ -49,10 +49,10 @@ pub enum SourceError {
     /// The file cannot be read.
     #[error("failed to read {path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// It is no request file.
+    /// It is not a request file.
     #[error("{path}: {source}")]
     Records { path: PathBuf, source: RecordsError },
-    /// It is none of the forms, or lacks what a replay needs.
+    /// It has none of the known forms, or lacks what a replay needs.
     #[error("{path}: {why}")]
     Unusable {
         path: PathBuf,

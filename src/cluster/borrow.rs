@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::api::{Apply, Cluster, ClusterError, Patch};
 use super::events::{Step, say};
 use super::target::{Borrowed, Target, Which, has_ended};
-use super::worker::LABEL;
 use crate::clock;
 use crate::digest::sha256;
 use crate::units::Seconds;
@@ -16,6 +15,8 @@ use crate::units::Seconds;
 pub(super) const BATCH: &str = "apis/batch/v1";
 /// The API of ConfigMaps, pods and events.
 pub(super) const CORE: &str = "api/v1";
+/// The label by which everything of a run is found.
+pub const LABEL: &str = "autotune/target";
 /// Between two looks at the cluster.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 /// The worker's pod, which has its own grace, has so long to go before the target is scaled up beside it.

@@ -1,7 +1,5 @@
 //! One run from the outside: borrow the GPU, let the worker tune, give the GPU back, with better arguments if that is asked for.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +7,7 @@ use serde_json::{Value, json};
 use super::api::{Apply, Cluster, ClusterError, Patch};
 use super::apply::{Change, change, likely_change};
 use super::borrow::{
-    BATCH, CORE, LETTERS, end_worker, give_back, keep_undo, kept_undo, own_name, release, scale_back, short_name, take,
+    BATCH, CORE, LETTERS, end_worker, give_back, keep_undo, kept_undo, own_name, release, scale_back, take,
 };
 use super::events::{Step, say};
 use super::follow::{Ended, Watch, follow};
@@ -18,11 +16,12 @@ use super::lease::Lease;
 use super::owners::{gitops, obstacle};
 use super::place::{nodes, place};
 use super::record::{begin, end, keep_outcome, kept_outcome, record};
+use super::request::{Arguments, Done, Request, config_map};
 use super::rights::{check, needed, scaling_rights};
 use super::rollout::{Rollout, serves, standing, unsettled};
 use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
-use super::worker::{LABEL, Order, TEMPLATE, digest, left_out, worker};
+use super::worker::{Order, TEMPLATE, digest, left_out, worker};
 use crate::export::render::yaml;
 use crate::report::{Outcome, shell_quoted};
 use crate::settings::Plan as Session;
@@ -32,32 +31,6 @@ use crate::space::Space;
 const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
 /// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
 const SLOWER: f64 = 4.0;
-
-/// Keeps an outcome, and says where or why not.
-pub type Keep = Arc<dyn Fn(&Outcome) -> Result<String, String> + Send + Sync>;
-
-/// What a run is asked for.
-pub struct Request {
-    pub which: Which,
-    /// The files of the ConfigMap: the space file, and the workload's.
-    pub files: BTreeMap<String, String>,
-    /// What the worker is made of.
-    pub order: Order,
-    /// Who we are, as others read it in the Lease.
-    pub holder: String,
-    /// How many pods of the target stay.
-    pub keep: u64,
-    /// Whether the target gets the arguments, and whether fields of other managers are taken over for that.
-    pub apply: Option<bool>,
-    /// How long pods may take to go, and the worker to begin.
-    pub patience: Duration,
-    /// Who asks, if it may ask again after it died: what it asked for is done once.
-    pub once: Option<String>,
-    /// Keeps an outcome as soon as there is one, whatever happens afterwards, and says where.
-    pub found: Keep,
-    /// Whether what is said goes to a log, which keeps the outcome too.
-    pub logs: bool,
-}
 
 /// What a run would do.
 pub struct Plan {
@@ -73,26 +46,6 @@ pub struct Plan {
     pub space: Space,
     /// How the same run ended before, if it did; it is not begun again.
     pub ended: Option<Ended>,
-}
-
-/// What became of the arguments.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Arguments {
-    /// Nobody asked for a change, or there is nothing to change.
-    Left,
-    /// They were changed, and the target serves with them.
-    Applied,
-    /// They are for the user to apply: a patch, and why.
-    Patch(String, String),
-    /// They were changed, and changed back: why.
-    RolledBack(String),
-}
-
-pub struct Done {
-    /// What the worker found; none where it did not come to say so.
-    pub ended: Ended,
-    /// What became of the arguments.
-    pub arguments: Arguments,
 }
 
 /// Looks at everything without touching anything.
@@ -525,17 +478,6 @@ pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, Clus
             Ok(false)
         }
     }
-}
-
-/// A ConfigMap of a run.
-pub(super) fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -> Value {
-    let labels = json!({LABEL: short_name(&request.which.name)});
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": labels, "annotations": {RUN: borrowed.run}},
-        "data": data,
-    })
 }
 
 /// Makes the Job; one of that name may still be on its way out.

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
-use super::borrow::{BATCH, CORE, LOOK, own_name, short_name};
+use super::borrow::{BATCH, CORE, LABEL, LOOK, own_name, short_name};
 use super::events::{Step, say};
 use super::indexed::{index, workers};
 use super::rollout::{contest, standing, waiting};
 use super::target::{Borrowed, Target, Which, condition};
-use super::worker::{LABEL, digest};
+use super::worker::digest;
 use crate::clock;
 use crate::report::{Outcome, of_last_words};
 use crate::units::Seconds;

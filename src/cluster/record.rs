@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::api::{Cluster, ClusterError, Patch};
 use super::borrow::{CORE, outcome_name};
-use super::coordinate::{Done, Request, config_map};
 use super::follow::Ended;
+use super::request::{Done, Request, config_map};
 use super::target::{Borrowed, RUN};
 use crate::printable::read_json;
 use crate::report::{Outcome, outcome_json};

@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 
 use super::api::{Cluster, ClusterError};
 use super::borrow::{outcome_name, own_name};
-use super::coordinate::{Arguments, Done, Request, plan, restore, run, serves_again};
+use super::coordinate::{plan, restore, run, serves_again};
 use super::kinds::KINDS;
+use super::request::{Arguments, Done, Request};
 use super::site::Site;
 use super::target::Which;
 use super::worker::Order;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::api::ClusterError;
-use super::borrow::short_name;
+use super::borrow::{LABEL, short_name};
 use super::indexed::spread;
 use super::site::Site;
 use super::target::{RUN, Target};
@@ -11,13 +11,11 @@ use crate::digest::sha256;
 
 /// Where our things are in the worker's container.
 const HOME: &str = "/autotune";
-/// The label by which everything of a run is found.
-pub const LABEL: &str = "autotune/target";
 /// The annotation of a worker with the digest of what it was made from.
 pub const TEMPLATE: &str = "autotune/template";
-/// A worker that fails for reasons of the cluster is tried so many times again.
+/// How often a worker that fails for reasons of the cluster is started again.
 const RETRIES: u32 = 3;
-/// The engine needs a while to end.
+/// The grace period of the worker's pod: its engine needs a while to end.
 const GRACE_SECONDS: u64 = 120;
 
 /// What a worker is made of besides its target.
@@ -116,7 +114,7 @@ pub(super) fn failure_policy() -> Value {
     ]})
 }
 
-/// The containers of a target's pod that a worker has not: all but the engine.
+/// The containers of a target's pod that the worker leaves out: all but the engine.
 pub fn left_out(target: &Target, template: &Value, named: Option<&str>) -> Result<Vec<String>, ClusterError> {
     let engine = engine(target, template, named)?;
     let all = template["spec"]["containers"].as_array().into_iter().flatten();
@@ -128,7 +126,7 @@ pub(super) fn labels(target: &str) -> Value {
     json!({LABEL: short_name(target), "app.kubernetes.io/name": "autotune-worker"})
 }
 
-/// By which it is seen whether a target was edited in mid-run: all that it asks for but its scale.
+/// A digest of all that a target asks for but its scale. It changes when somebody edits the target during a run.
 pub fn digest(target: &Target) -> String {
     let mut spec = target.object["spec"].clone();
     forget_scale(&mut spec);
@@ -187,7 +185,7 @@ fn installer(order: &Order, site: &Site, engine: &Value) -> Value {
         "resources": site.resources("100m", "64Mi"),
         "volumeMounts": [{"name": "autotune-program", "mountPath": format!("{HOME}/bin")}],
     });
-    // Policies that the engine's container satisfies, ours must too.
+    // Our container must satisfy the same policies as the engine's.
     if let Some(context) = engine.get("securityContext") {
         container["securityContext"] = context.clone();
     }

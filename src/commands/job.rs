@@ -11,11 +11,12 @@ use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runt
 use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
-use crate::cluster::coordinate::{self, Arguments, Done, Request};
+use crate::cluster::coordinate;
 use crate::cluster::indexed::{companions, workers};
 use crate::cluster::kinds::KINDS;
 use crate::cluster::lease::holder;
 use crate::cluster::render::{Rendered, render as manifests};
+use crate::cluster::request::{Arguments, Done, Request};
 use crate::cluster::site::Site;
 use crate::cluster::target::Which;
 use crate::cluster::worker::Order;

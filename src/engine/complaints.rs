@@ -3,7 +3,7 @@
 use super::log_lines::{Level, Line, lines};
 use super::symptoms::Symptom;
 
-/// How much a complaint tells; the order is that of trust.
+/// How far a complaint is trusted, the most first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
     /// The parser of the command line refused an argument; it is the last thing such a process says.
@@ -28,7 +28,7 @@ pub(super) struct Complaint {
     pub(super) text: String,
 }
 
-/// Errors that only pass on that another process failed, or that follow a shutdown. They never are the reason.
+/// Errors that repeat the failure of another process, or follow a shutdown. They are never the reason.
 const ECHOES: &[&str] = &[
     "engine core initialization failed",
     "workerproc initialization failed",
@@ -58,8 +58,8 @@ const CRASHES: &[&str] = &[
 
 /// The reason that a log gives, if it gives one.
 ///
-/// An engine core or a worker knows better than the API server, which also logs errors that it survives (a hub that
-/// cannot be reached, for one). Within a process the first error is the reason, and what follows are its echoes.
+/// Errors of an engine core or a worker come before those of the API server, which also logs errors that it survives (such as a hub that it
+/// cannot reach). Within a process the first error is the reason, and the others are its echoes.
 pub(super) fn reason(log: &str) -> Option<Complaint> {
     let all = collect(log);
     let best = |engine: bool| all.iter().filter(|c| !engine || c.engine).min_by_key(|c| c.weight);

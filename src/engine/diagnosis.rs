@@ -3,11 +3,10 @@
 //! The engine's exit code tells next to nothing (vLLM leaves with 0 when its core was killed, and with 1 for everything
 //! but a wrong argument), and the last line of its log is noise. So the text decides, and `symptoms` holds the texts.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::complaints::{self, Complaint, Weight};
+pub use super::symptoms::Cause;
 use super::symptoms::{Effect, Symptom};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,48 +17,6 @@ pub enum Exit {
     Signal(i32),
     /// It still ran when the time was up, and had not become ready.
     StillRunning,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// The device or the host ran out of memory.
-    OutOfMemory,
-    /// What was left for the KV cache does not hold one request.
-    KvCacheTooSmall,
-    /// An argument is unknown, or its value is refused.
-    BadArgument,
-    /// Another process listens on the port.
-    PortTaken,
-    /// The model was not found.
-    ModelMissing,
-    /// The model cannot be loaded: weights, architecture, tokenizer or quantization.
-    ModelBroken,
-    /// The machine lacks something: devices, NUMA nodes, file descriptors, room on a disk.
-    Environment,
-    /// It did not become ready in time.
-    Timeout,
-    /// It ended without a word.
-    Silent,
-    /// It ended with an error that nobody classified.
-    Crashed,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfMemory => "out of memory",
-            Self::KvCacheTooSmall => "KV cache too small",
-            Self::BadArgument => "bad argument",
-            Self::PortTaken => "port taken",
-            Self::ModelMissing => "model missing",
-            Self::ModelBroken => "model broken",
-            Self::Environment => "environment not fit",
-            Self::Timeout => "not ready in time",
-            Self::Silent => "ended without a word",
-            Self::Crashed => "crashed",
-        })
-    }
 }
 
 /// What the search makes of it.

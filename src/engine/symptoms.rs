@@ -3,7 +3,52 @@
 //! Matched against single error lines in lower case, from top to bottom, so that the narrower of two rows stands first.
 //! Only words that survive releases are named; files, line numbers and sizes do not.
 
-use super::diagnosis::Cause;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What made an engine fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The device or the host ran out of memory.
+    OutOfMemory,
+    /// What was left for the KV cache does not hold one request.
+    KvCacheTooSmall,
+    /// An argument is unknown, or its value is refused.
+    BadArgument,
+    /// Another process listens on the port.
+    PortTaken,
+    /// The model was not found.
+    ModelMissing,
+    /// The model cannot be loaded: weights, architecture, tokenizer or quantization.
+    ModelBroken,
+    /// The machine lacks something: devices, NUMA nodes, file descriptors, room on a disk.
+    Environment,
+    /// It did not become ready in time.
+    Timeout,
+    /// It ended without a word.
+    Silent,
+    /// It ended with an error that nobody classified.
+    Crashed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfMemory => "out of memory",
+            Self::KvCacheTooSmall => "KV cache too small",
+            Self::BadArgument => "bad argument",
+            Self::PortTaken => "port taken",
+            Self::ModelMissing => "model missing",
+            Self::ModelBroken => "model broken",
+            Self::Environment => "environment not fit",
+            Self::Timeout => "not ready in time",
+            Self::Silent => "ended without a word",
+            Self::Crashed => "crashed",
+        })
+    }
+}
 
 /// What a known message means for the search, before anybody knows which parameters are tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

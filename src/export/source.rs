@@ -115,12 +115,6 @@ impl Source {
         if self.text[at..stop].ends_with('\r') { stop - 1 } else { stop }
     }
 
-    /// Line and column of a byte, both from 1.
-    pub fn position(&self, at: usize) -> (usize, usize) {
-        let at = self.text.floor_char_boundary(at);
-        (self.text[..at].matches('\n').count() + 1, self.text[self.line_start(at)..at].chars().count() + 1)
-    }
-
     /// What stands before a byte in its line.
     pub fn before(&self, at: usize) -> &str {
         &self.text[self.line_start(at)..at]

@@ -15,15 +15,15 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 
-/// A runtime looks for work from other threads after so many polls: a request that is due waits for at most so many reads, some tens of
-/// microseconds.
+/// After this many polls, a runtime looks for work from other threads. So a request that is due waits for at most this many reads, some tens
+/// of microseconds.
 const LOOK_OUTSIDE_EVERY: u32 = 8;
 
 /// The longest pause between two bunches of reads.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
-/// A pause is no longer than this share of the shortest time between two tokens of a stream: they must never meet in one read.
+/// The longest pause, as a share of the shortest time between two tokens of a stream: one read must never bring both.
 const PAUSE_SHARE: f32 = 0.25;
-/// A shortest gap is forgotten over about so many gaps.
+/// The shortest gap is forgotten over about this many gaps.
 const MEMORY: f32 = 1000.0;
 
 thread_local! {
@@ -31,7 +31,7 @@ thread_local! {
     static SHORTEST_GAP: Cell<f32> = const { Cell::new(0.0) };
     /// Requests of this thread that are not wholly sent yet.
     static SENDING: Cell<u32> = const { Cell::new(0) };
-    /// The pause that the last bunch of reads came after.
+    /// The pause before the last bunch of reads.
     static PAUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -51,7 +51,7 @@ impl Drop for Sending {
     }
 }
 
-/// Tells the thread that so many seconds lay between two tokens of one of its streams.
+/// Tells the thread the seconds between two tokens of one of its streams.
 pub(super) fn note_gap(gap: f32) {
     SHORTEST_GAP.set(SHORTEST_GAP.get().min(gap) + (gap - SHORTEST_GAP.get()).max(0.0) / MEMORY);
 }
@@ -139,8 +139,8 @@ impl Lane {
     }
 }
 
-/// How many threads read: one keeps up with several hundred thousand tokens a second (`cargo bench --bench load`), and every further
-/// one would take a core from an engine on the same machine.
+/// How many threads read. One keeps up with several hundred thousand tokens a second (`cargo bench --bench load`), and each further one
+/// takes a core from an engine on the same machine.
 pub(super) fn readers() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 32).clamp(1, 4))
 }

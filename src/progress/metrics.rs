@@ -1,4 +1,4 @@
-//! Where a session stands, as metrics.
+//! The state of a session as Prometheus metrics.
 
 use super::board::{Phase, Standing};
 use super::exposition::{Labels, Page};

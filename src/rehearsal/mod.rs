@@ -2,10 +2,8 @@
 //!
 //! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
 
-mod capacity;
 mod scope;
 mod spread;
-mod tally;
 mod trace;
 mod truth;
 
@@ -24,7 +22,6 @@ use crate::twin::Profile;
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
 
-pub use capacity::{Capacity, LongRunReplay, LongRunTraffic};
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
 use trace::Ear;

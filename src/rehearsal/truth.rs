@@ -4,6 +4,7 @@
 
 use super::Job;
 use crate::bisection::narrowed;
+use crate::overlap::most_at_once;
 use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
@@ -185,8 +186,9 @@ impl Engine {
             let broken = done.iter().zip(&outputs).filter(|(r, out)| latency(limit.metric, r, **out) > limit.at_most.0);
             (refused + broken.count()) as f64 <= (1.0 - limit.quantile) * requests.len() as f64 + 1e-6
         });
-        kept && (self.max_seqs_before_oom >= self.limits.max_num_seqs
-            || most_at_once(&done) <= self.max_seqs_before_oom)
+        // At least as many requests are unanswered at once as run.
+        let most = || most_at_once(done.iter().map(|r| (r.due, r.last)));
+        kept && (self.max_seqs_before_oom >= self.limits.max_num_seqs || most() <= self.max_seqs_before_oom)
     }
 }
 
@@ -200,21 +202,6 @@ fn latency(metric: Metric, request: &Replayed, output_tokens: u32) -> f64 {
             (request.last - request.first) / f64::from(output_tokens.saturating_sub(1).max(1))
         }
     }
-}
-
-/// The most requests that were unanswered at the same time: at least as many as ran.
-fn most_at_once(done: &[Replayed]) -> u32 {
-    let mut changes: Vec<(f64, i32)> = done.iter().flat_map(|r| [(r.due, 1), (r.last, -1)]).collect();
-    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut open = 0;
-    changes
-        .into_iter()
-        .map(|(_, change)| {
-            open += change;
-            open
-        })
-        .max()
-        .map_or(0, |most| most.max(0) as u32)
 }
 
 /// The highest rate at which something holds that holds below some rate and not above it; 0 where it never does.
@@ -246,11 +233,5 @@ mod tests {
             assert!(found <= limit && found > limit / (PRECISION * PRECISION), "{found} for {limit}");
         }
         assert_eq!(highest(|_| false), 0.0);
-    }
-
-    #[test]
-    fn the_most_at_once_counts_overlaps() {
-        let at = |due, last| Replayed { id: 0, due, first: due, last, cached_tokens: 0 };
-        assert_eq!(most_at_once(&[at(0.0, 2.0), at(1.0, 3.0), at(2.0, 4.0), at(9.0, f64::INFINITY)]), 2);
     }
 }

@@ -9,7 +9,7 @@ use super::outcome::{Answer, Outcome};
 use super::summary::{Row, aligned, defaults_win, interval, percent};
 use crate::journal::Header;
 
-/// An outcome with what it is called.
+/// An outcome and the name that heads its column.
 pub struct Compared {
     pub name: String,
     pub outcome: Outcome,
@@ -20,7 +20,7 @@ pub struct Compared {
 /// One answer of an outcome.
 type AnswerOf = fn(&Outcome) -> Option<&Answer>;
 
-/// So many characters of a name head a column.
+/// The most characters of a name at the head of a column.
 const NAME: usize = 24;
 
 /// Both answers as a table, then each thing that differs in what was run.
@@ -70,7 +70,7 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
 /// What was run, by name.
 type Setup = BTreeMap<String, String>;
 
-/// The better one in a sentence, where both were to do the same; `plans` says whether the plans of both are known.
+/// A sentence that names the better outcome, where both had the same task. `plans` says whether the plans of both are known.
 fn said([a, b]: [&Compared; 2], [here, there]: &[Setup; 2], plans: bool) -> String {
     let rate = |one: &Compared| one.outcome.best.as_ref()?.certified_rate;
     let (Some(first), Some(second)) = (rate(a), rate(b)) else {
@@ -113,7 +113,7 @@ fn differences(both: [&Compared; 2], [first, second]: &[Setup; 2]) -> String {
     format!("{head}{lines}{unknown}")
 }
 
-/// What was run, as far as it is known: a name and a value for each thing. Without `plans`, what an outcome alone tells.
+/// The set-up of a run, as names and values. Without `plans` it has only what the outcome tells.
 fn setup(one: &Compared, plans: bool) -> Setup {
     let outcome = &one.outcome;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();

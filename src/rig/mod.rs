@@ -38,9 +38,7 @@ pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{Server, Settled, Warmed};
-pub use simulated::SimulatedRig;
-pub(crate) use simulated::prompt_shape;
-pub(crate) use simulated::{Engine, ServeObserver, Traffic};
+pub use simulated::{Engine, ServeObserver, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
 

@@ -1,4 +1,4 @@
-//! The leader's client of a worker. A request is repeated until it is answered, for as long as the given patience.
+//! The leader's client of a worker. It repeats a request until the worker answers or the patience ends.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct Worker {
 /// Why a worker cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// It was started for another job, or the address is no worker's.
+    /// It was started for another job, or something else answers at the address.
     #[error("{0}")]
     Unfit(String),
     /// It cannot be reached.
@@ -50,7 +50,7 @@ pub enum WorkerError {
     Away(String),
 }
 
-/// What became of a task.
+/// What a worker replies when it is asked for the answer of a task.
 pub(super) enum TaskReply {
     Done(Box<Answer>),
     /// The worker does not know it: it was started again, or had given the session up.

@@ -11,7 +11,6 @@ mod cost;
 mod memory;
 mod opening_burst;
 mod predictor;
-pub mod recorded;
 mod runner;
 mod sample_sizes;
 mod seeds;
@@ -20,9 +19,11 @@ mod session_twin;
 mod trial;
 
 pub use cost::{expected, forecast, least};
+pub use predictor::stress_replay;
 pub use runner::{Folder, RunnerError, TrialRunner};
 pub use sample_sizes::SampleSizes;
 pub use session::Session;
+pub use session_twin::{FitProbe, Likeness, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
 
 #[cfg(test)]
 mod tests;

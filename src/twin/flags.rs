@@ -1,6 +1,20 @@
 //! The flags that the model understands, by vLLM's names: what it does with a point of the space and with fixed arguments.
 
-use super::profile::EngineDefaults;
+use serde::{Deserialize, Serialize};
+
+/// The values an engine takes for the flags that are not given.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineDefaults {
+    /// Sequences that run at the same time, at most.
+    pub max_num_seqs: u32,
+    /// The token budget of a step.
+    pub max_num_batched_tokens: u32,
+    /// The fraction of the accelerator's memory that the engine plans with.
+    pub gpu_memory_utilization: f64,
+    /// Prompt and answer of a request together, in tokens, at most.
+    pub max_model_len: u32,
+}
 
 /// The profile's defaults with those flags that were given.
 #[derive(Clone, Copy, Debug, PartialEq)]

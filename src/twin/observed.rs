@@ -114,13 +114,8 @@ impl Probe {
         &self.steps
     }
 
-    /// A probe from the records of the load generator.
-    pub fn of_records(records: &[RequestRecord], bounds: Bounds) -> Self {
-        Self::new(records.iter().map(Observed::from).collect(), bounds)
-    }
-
-    /// The same with the tokens that the engine really had in its cache. Times are those that the request file has, so that whoever reads it
-    /// learns the same.
+    /// A probe from the records of the load generator, with the tokens that the engine really had in its cache. Times are rounded as in the
+    /// request file, so that a reader of the file learns the same.
     pub fn served(records: &[RequestRecord], served: &Served, bounds: Bounds) -> Self {
         let observed = |(i, r): (usize, &RequestRecord)| {
             let seen = Observed::from(r);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::costs::StepCosts;
-use super::flags::EngineFlags;
+use super::flags::{EngineDefaults, EngineFlags};
 use super::kernels::Kernels;
 use super::noise::Noise;
 
@@ -42,20 +42,6 @@ pub struct Memory {
     pub per_kv_token: u64,
     /// Tokens of a KV block.
     pub block_size: u32,
-}
-
-/// The values an engine takes for the flags that are not given.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EngineDefaults {
-    /// Sequences that run at the same time, at most.
-    pub max_num_seqs: u32,
-    /// The token budget of a step.
-    pub max_num_batched_tokens: u32,
-    /// The fraction of the accelerator's memory that the engine plans with.
-    pub gpu_memory_utilization: f64,
-    /// Prompt and answer of a request together, in tokens, at most.
-    pub max_model_len: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use super::costs::StepCosts;
+use super::flags::EngineDefaults;
 use super::flags::EngineFlags;
 use super::kernels::Kernels;
 use super::noise::Noise;
-use super::profile::{EngineDefaults, Memory, Profile, Start};
+use super::profile::{Memory, Profile, Start};
 
 /// What comes with the program, by name.
 const EMBEDDED: [(&str, &str); 4] = [

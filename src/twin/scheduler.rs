@@ -30,10 +30,10 @@ pub struct Step {
     pub scheduled: u64,
     /// How many tokens were emitted.
     pub tokens: u64,
-    /// The requests that got a token, the first one included, in the order of the batch; once for each token where several are
-    /// accepted of a draft. A sparing scheduler leaves out some that got neither their first token nor their last.
+    /// The requests that got a token, the first one included, in the order of the batch. A request stands here once for each token that is
+    /// accepted of a draft. A sparing scheduler leaves out some requests that got neither their first token nor their last.
     pub emitted: Vec<u64>,
-    /// Those of them whose last token it was.
+    /// The requests that got their last token.
     pub finished: Vec<u64>,
     /// How many sequences were preempted.
     pub preempted: u32,
@@ -83,14 +83,14 @@ impl Sequence {
         self.prompt + self.generated
     }
 
-    /// Counts so many tokens of its span.
+    /// Takes this many tokens off its span.
     fn settle(&mut self, tokens: u32) {
         self.generated += tokens;
         self.computed += tokens;
         self.span = 0;
     }
 
-    /// In how many of its next steps it decodes a token that is not its last, into blocks that it holds.
+    /// The number of next steps in which it decodes a token that is not its last, into blocks that it already holds.
     fn steady_steps(&self, block_size: u32) -> u32 {
         if !self.decodes() {
             return 0;
@@ -117,8 +117,8 @@ pub struct Scheduler {
     vacant: Vec<u32>,
     by_id: HashMap<u64, u32, Spreading>,
     running: Vec<u32>,
-    /// For each of those that run, what is left of its span: so many steps touch neither its blocks nor its place, and a sparing scheduler
-    /// only counts them down.
+    /// The rest of the span of each running sequence. In a span, a step touches neither the blocks nor the place of the sequence, and a sparing
+    /// scheduler only counts the steps down.
     steady: Vec<u32>,
     /// The sequences with a span, and the tokens of their contexts together.
     spans: (usize, u64),
@@ -126,8 +126,8 @@ pub struct Scheduler {
     waiting: VecDeque<u32>,
     /// Finished in the last step; their slots are kept until the next one so that they can be asked about.
     finished: Vec<u32>,
-    /// The batch of the step without those that are only counted down: the place among those that run, and tokens. Kept to reuse its
-    /// memory.
+    /// The batch of the step without the sequences that are only counted down: the place among the running ones, and tokens. Kept to reuse
+    /// its memory.
     batch: Vec<(usize, u32)>,
     counters: Counters,
     speculation: Option<Speculation>,
@@ -168,14 +168,14 @@ impl Scheduler {
         Self { kernels, ..self }
     }
 
-    /// The same scheduler for whoever wants no more than first and last tokens: its steps do not list every token in between, and take a
-    /// fraction of the time.
+    /// The same scheduler, sparing: its steps do not list every token between the first and the last of a request, and take a fraction of the
+    /// time.
     #[must_use]
     pub fn sparing(self, sparing: bool) -> Self {
         Self { sparing, ..self }
     }
 
-    /// Runs at most so many sequences from now on, with at most so many tokens in a step. Those that run go on.
+    /// Changes the sequence cap and the token budget of later steps. Running sequences go on.
     pub fn limit(&mut self, max_num_seqs: u32, max_num_batched_tokens: u32) {
         self.limits = Limits { max_num_seqs, max_num_batched_tokens, ..self.limits };
     }
@@ -311,7 +311,7 @@ impl Scheduler {
         (budget, counted_down, preempted)
     }
 
-    /// Counts what a sequence has decoded of its span, of which so much is left.
+    /// Books what a sequence has decoded of its span, given the rest of the span.
     fn settle(&mut self, slot: u32, left: u32) {
         let sequence = &mut self.slots[slot as usize];
         if sequence.span > 0 {
@@ -404,7 +404,7 @@ impl Scheduler {
         self.waiting.push_front(slot);
     }
 
-    /// Prices the batch and moves every sequence in it forward; so many others were only counted down.
+    /// Prices the batch and moves every sequence in it forward. The other sequences were only counted down.
     fn finish_step(&mut self, counted_down: usize, preempted: u32) -> Step {
         let mut step = Step { preempted, tokens: counted_down as u64, ..Step::default() };
         let mut work =
@@ -462,8 +462,8 @@ impl Scheduler {
         step
     }
 
-    /// The tokens that those attend to who were counted down in this step. Mostly these are all that have a span; where the budget ended
-    /// before, they are the first of them.
+    /// The context tokens of the sequences that were counted down in this step: all that have a span, or the first of them where the budget
+    /// ended.
     fn context_of(&self, counted_down: usize) -> u64 {
         if counted_down == self.spans.0 {
             return self.spans.1;

@@ -2,7 +2,6 @@
 
 use super::{LimitResult, Window, error_bar};
 use crate::load::{ErrorClass, RequestRecord};
-use crate::quantiles::quantile_of_sorted;
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 
@@ -78,7 +77,8 @@ pub(super) fn limit(
             blocks[block].push(value);
         });
     }
-    let measured = if complete { quantile(&blocks, None, limit.quantile).filter(|v| v.is_finite()) } else { None };
+    let measured =
+        if complete { error_bar::quantile(&blocks, None, limit.quantile).filter(|v| v.is_finite()) } else { None };
     let margin = measured.map(|measured| (measured.max(1e-6) / limit.at_most.0).ln());
     LimitResult {
         key: limit.key(),
@@ -91,12 +91,4 @@ pub(super) fn limit(
         margin_error: margin.and_then(|_| error_bar::log_error(&blocks, limit.quantile, limit.metric)),
         paired: None,
     }
-}
-
-/// The quantile over all blocks but one.
-pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> Option<f64> {
-    let mut all: Vec<f64> =
-        blocks.iter().enumerate().filter(|(i, _)| Some(*i) != without).flat_map(|(_, b)| b.iter().copied()).collect();
-    all.sort_by(f64::total_cmp);
-    quantile_of_sorted(&all, q)
 }

@@ -1,13 +1,20 @@
-//! The control arms of the lab.
+//! The control arms of the lab, and its true limits.
 
+#[path = "../../lab/capacity.rs"]
+mod capacity;
 #[path = "../../lab/strategies.rs"]
 mod strategies;
 
+use autotune::progress::Silent;
+use autotune::rehearsal::{Job, Quirks, Truth};
 use autotune::search::{Ask, Heard, MakeStrategy, Observation, Query, Tell};
 use autotune::settings::{Plan, parse};
 use autotune::space::{Constraint, Parameter, Point, Space, Value};
+use autotune::twin::{Noise, Profile};
 use autotune::units::Rate;
+use autotune::workload::Material;
 
+use capacity::{LongRunTraffic, bracket};
 use strategies::{Grid, grid, random};
 
 /// Nothing is expected of an engine that is a function.
@@ -27,8 +34,12 @@ impl autotune::search::Expectation for Nothing {
     }
 }
 
+fn quickstart() -> Plan {
+    parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
+}
+
 fn plan(candidates: u32) -> Plan {
-    let mut plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    let mut plan = quickstart();
     let parameter = |(name, values): (&str, i64)| Parameter {
         name: name.into(),
         values: (0..values).map(Value::Int).collect(),
@@ -100,4 +111,73 @@ fn the_last_parameter_changes_fastest_what_is_held_stays_and_what_is_forbidden_i
     let expected = ["1, b 1", "2, b 1", "3, b 1", "2, b 2", "3, b 2"].map(|ab| format!("a {ab}, c 8"));
     assert_eq!(told, expected);
     assert_eq!(Grid::new(&space, &held).left(), 6);
+}
+
+#[test]
+fn a_bracket_holds_the_limit_from_any_guess() {
+    for (limit, guess) in [(0.03, 1.0), (1.1, 1.0), (77.0, 80.0), (77.0, 3.0)] {
+        let found = bracket(|rate| 3.0 * (rate.0 / limit).ln(), Rate(guess), 1.06, 1.02).unwrap();
+        assert!((found.root().0 / limit - 1.0).abs() < 1e-9 && (found.slope() - 3.0).abs() < 1e-6, "{found:?}");
+    }
+    assert!(bracket(|_| 1.0, Rate(1.0), 2.0, 1.02).is_none());
+}
+
+fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, quirks: Quirks) -> Job<'a> {
+    Job {
+        plan,
+        profile,
+        material,
+        quirks,
+        workers: 1,
+        strategy: autotune::search::strategy,
+        truth_requests: 20_000,
+        progress: &|_, _, _| (),
+        sink: &Silent,
+    }
+}
+
+#[test]
+fn without_noise_it_is_the_limit_that_replays_find() {
+    let mut plan = quickstart();
+    let [seqs, tokens] = [16, 256].map(Value::Int);
+    let keep = plan.space.baseline().with("gpu-memory-utilization", Value::Real(0.94));
+    let keep = keep.with("max-num-seqs", seqs).with("max-num-batched-tokens", tokens);
+    plan.space.parameters.iter_mut().for_each(|p| p.values.retain(|v| keep.0[&p.name].same(v)));
+    let (profile, material) = (Profile::named("quickstart").unwrap(), Material::default());
+    let job = job(&plan, &profile, &material, Quirks::default());
+    let replayed = Truth::of(job).unwrap().limit(&keep).unwrap().0;
+    let long_run = LongRunTraffic::new(job, 20_000).unwrap();
+    let long = long_run.long(&keep).unwrap();
+    let fine = long.fine(long.coarse(20_000), 20_000);
+    assert!((fine.rate.0 / replayed - 1.0).abs() < 0.01, "{fine:?} against {replayed}");
+}
+
+#[test]
+fn the_fast_way_says_what_the_blocks_say() {
+    let (plan, material) = (quickstart(), Material::default());
+    let noise = Noise { step_to_step: 0.05, ..Noise::default() };
+    let profile = Profile { noise: Some(noise), ..Profile::named("quickstart").unwrap() };
+    let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
+    let long = long_run.long(&plan.space.baseline()).unwrap();
+    for rate in [20.0, 40.0] {
+        let (fast, slow) = (long.margin(Rate(rate), 3_000), long.by_blocks(Rate(rate), 3_000));
+        assert!(long.is_fast(Rate(rate)) && (fast - slow).abs() < 1e-6, "{fast} against {slow} at {rate}");
+    }
+}
+
+#[test]
+fn noise_and_age_lower_a_limit_and_what_does_not_start_has_none() {
+    let (plan, steady, material) = (quickstart(), Profile::named("quickstart").unwrap(), Material::default());
+    let stalls = Noise { stall_chance: 2e-3, stall_seconds: 0.1, ..Noise::default() };
+    let noisy = Profile { noise: Some(stalls), ..steady.clone() };
+    let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
+    let aged = Profile { noise: Some(aged), ..steady.clone() };
+    let limit = |profile: &Profile| {
+        let long_run = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
+        long_run.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
+    };
+    let plain = limit(&steady);
+    assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
+    let none = plan.space.baseline().with("gpu-memory-utilization", Value::Real(0.98));
+    assert!(LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none());
 }

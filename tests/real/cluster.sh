@@ -5,7 +5,6 @@
 # The control plane is built from the Go module proxy where it is missing (tests/real/kube/setup.sh, three to five minutes, Go 1.26).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
 . tests/real/kube/bed.sh
 
 echo "== looking without touching"
@@ -14,8 +13,8 @@ check "a dry run prints the worker" run --dry-run
 check "and touches nothing" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
 
 echo "== the whole way"
-code=0; run > "$out/run.log" 2>&1 || code=$?
-check "a documented exit code" test "$code" = 0 -o "$code" = 6
+tried run run
+check "a documented exit code" ended_well
 check "the outcome came back" python3 -c "import json,sys; o=json.load(open('$out/answer/outcome.json')); assert o['best']['parameters']['max-num-seqs'] in (4, 16, 64), o"
 check "and stays in the cluster" is certified "kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c 'import json,sys; print(dict(certified=1, uncertified=1).get(json.load(sys.stdin)[\"status\"]) and \"certified\")'"
 as_it_was
@@ -74,9 +73,8 @@ for rule in $(seq 14); do
     test "$code" = 2 -a "$(replicas)" = 1 -a -n "$(grep -o 'missing rights' "$out/right.log")"
 done
 role 0; sleep 0.5
-code=0; as_tuner run > "$out/rights.log" 2>&1 || code=$?
-check "with all of them it runs" test "$code" = 0 -o "$code" = 6
-[ "$code" = 0 ] || [ "$code" = 6 ] || cat "$out/rights.log"
+tried rights as_tuner run
+check "with all of them it runs" ended_well
 check "the scale came back" is 1 replicas
 check "other objects are refused by the server" bash -c "! KUBECONFIG=$out/tuner.kubeconfig kubectl scale deployment other --replicas=0 2> /dev/null"
 

@@ -4,7 +4,6 @@
 #   tests/real/cluster_apply.sh [AUTOTUNE]      from the project's root; AUTOTUNE is target/release/autotune by default; four minutes
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
 export AUDIT=1
 . tests/real/kube/bed.sh
 
@@ -20,16 +19,16 @@ before='["--max-num-seqs","4","--port","0"]'
 
 echo "== arguments that another manager owns"
 fresh
-code=0; run --apply > "$out/conflict.log" 2>&1 || code=$?
-check "are not taken: a usage mistake" is 2 "echo $code"
+tried conflict run --apply
+check "are not taken: a usage mistake" code_is 2
 check "which names the manager, the field and the way out" grep -q 'conflict.*"owner".*args.*--force-conflicts' <(tr '\n' ' ' < "$out/conflict.log")
 check "nothing was scaled" is 1 replicas
 check "nothing of ours is left" is "" ours
 
 echo "== arguments that may be taken"
 kubectl get deployment chat -o json > "$out/before.json"
-code=0; run --apply --force-conflicts > "$out/apply.log" 2>&1 || code=$?
-check "the run ends well" is 0 "echo $code"
+tried apply run --apply --force-conflicts
+check "the run ends well" code_is 0
 best=$(python3 -c "import json; print(json.load(open('$out/answer/outcome.json'))['best']['parameters']['max-num-seqs'])" || echo none)
 check "the Deployment has the winner's arguments" is "[\"--max-num-seqs\",\"$best\",\"--port\",\"0\"]" arguments
 check "and says where they come from" is "true: no measurement of a real engine" "kubectl get deployment chat -o jsonpath='{.metadata.annotations.autotune/simulated}'"
@@ -74,9 +73,9 @@ kubectl delete deployment chat --wait > /dev/null
 sed 's/args: \[--max-num-seqs, "4"/args: [--max-num-batched-tokens, "8", --max-num-seqs, "4"/' "$out/chat.yaml" | kubectl apply -f - > /dev/null
 serving
 picky='["--max-num-batched-tokens","8","--max-num-seqs","4","--port","0"]'
-code=0; run --apply --force-conflicts > "$out/rollback.log" 2>&1 || code=$?
-check "the run fails" is 1 "echo $code"
-check "and says why, in the engine's words" grep -q "did not become ready with the new arguments.*max-num-batched-tokens\|did not become ready.*code" "$out/rollback.log"
+tried rollback run --apply --force-conflicts
+check "the run fails" code_is 1
+check "and says why, in the engine's words" tells "did not become ready with the new arguments.*max-num-batched-tokens\|did not become ready.*code"
 check "the former arguments are back" is "$picky" arguments
 check "no annotation of ours stays" is "" "kubectl get deployment chat -o jsonpath='{.metadata.annotations}' | grep -o autotune/ || true"
 as_it_was
@@ -84,32 +83,30 @@ as_it_was
 echo "== a target that a repository keeps"
 fresh
 kubectl annotate deployment chat argocd.argoproj.io/tracking-id=apps:apps/Deployment:default/chat > /dev/null
-code=0; run --apply > "$out/gitops.log" 2>&1 || code=$?
-check "the run ends well" is 0 "echo $code"
-check "says who keeps it" grep -q "Argo CD keeps" "$out/gitops.log"
+tried gitops run --apply
+check "the run ends well" code_is 0
+check "says who keeps it" tells "Argo CD keeps"
 check "the arguments are as they were" is "$before" arguments
 check "the change is in a file that the server takes" bash -c "kubectl apply --server-side --field-manager=check --force-conflicts --dry-run=server -o jsonpath='{.spec.template.spec.containers[0].args}' -f $out/answer/patch.yaml | grep -v '\"4\"'"
 as_it_was
 
 echo "== a target that is edited while the worker tunes"
 fresh
-run --apply --force-conflicts > "$out/edited.log" 2>&1 & pid=$!
-until_true 60 grep -q "the worker is Job" "$out/edited.log"
+begin edited --apply --force-conflicts; says 60 edited "the worker is Job"
 kubectl set env deployment chat EDITED=1 > /dev/null
-code=0; wait "$pid" || code=$?
-check "the run ends well" is 0 "echo $code"
-check "it was noticed at once" grep -q "somebody edited" "$out/edited.log"
+ends edited
+check "the run ends well" code_is 0
+check "it was noticed at once" tells "somebody edited"
 check "the arguments are as they were" is "$before" arguments
 as_it_was
 
 for moment in "waiting until its pods" "the worker is Job" "the outcome is in" "has new arguments" "serves with its new"; do
   echo "== a coordinator that is killed when it says: $moment"
   fresh
-  "${job[@]}" --apply --force-conflicts > "$out/killed.log" 2>&1 & pid=$!
-  until_true 90 grep -q "$moment" "$out/killed.log"
-  kill -KILL "$pid" 2> /dev/null || true; wait "$pid" 2> /dev/null || true
-  code=0; run --apply --force-conflicts > "$out/again.log" 2>&1 || code=$?
-  check "the next one goes on and ends well" is 0 "echo $code"
+  begin killed --apply --force-conflicts; says 90 killed "$moment"
+  killed
+  tried again run --apply --force-conflicts
+  check "the next one goes on and ends well" code_is 0
   [ "$code" = 0 ] || cat "$out/killed.log" "$out/again.log"
   check "the Deployment has the winner's arguments" test "$(arguments)" != "$before"
   as_it_was
@@ -117,9 +114,8 @@ done
 
 echo "== restored before the new arguments were proved"
 fresh
-"${job[@]}" --apply --force-conflicts > "$out/killed.log" 2>&1 & pid=$!
-until_true 90 grep -q "has new arguments" "$out/killed.log"
-kill -KILL "$pid"; wait "$pid" 2> /dev/null || true
+begin killed --apply --force-conflicts; says 90 killed "has new arguments"
+killed
 check "restore ends well" "$AUTOTUNE" restore --deployment chat
 check "the former arguments are back" is "$before" arguments
 as_it_was

@@ -8,8 +8,6 @@
 # at each line of a run of its own (seven minutes more).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
-parts=("${@:2}")
 # The node outlives an API server that is away, and has a registry without this image.
 export KUBELET_OPTIONS="--api-lost 600 --no-image missing:1"
 . tests/real/kube/bed.sh
@@ -17,15 +15,7 @@ pid=
 trap 'kill -KILL $pid 2> /dev/null || true; end' EXIT     # without its cluster it would try to give back for ten minutes
 
 before='["--max-num-seqs","4","--port","0"]'
-part() { # NAME TITLE: whether this part was asked for; each begins with a service that serves and no outcome
-  [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
-  echo "== $2"
-  kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
-  if [ -n "$(note 2> /dev/null; ours)" ]; then          # left by a part that failed
-    kubectl delete deployment/chat job/autotune-chat configmap/autotune-chat lease/autotune-chat --ignore-not-found > /dev/null
-  fi
-  kubectl apply -f "$out/chat.yaml" > /dev/null && serving
-}
+begins() { afresh; }
 killed_at() { # LOG WORDS: a coordinator that is killed the moment it says so
   timeout 120 python3 - "$out/$1.log" "$2" "${job[@]}" <<'PY' || { echo "  FAIL it never said: $2"; cat "$out/$1.log"; failed=1; }
 import subprocess, sys
@@ -40,13 +30,18 @@ sys.exit(coordinator.wait() != -9)
 PY
   lease_ends
 }
-killed() { kill -KILL "$pid" 2> /dev/null || true; wait "$pid" 2> /dev/null || true; }
-# A holder that is dead is waited for; cluster.sh waits for the whole minute.
-lease_ends() { kubectl patch lease autotune-chat --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null 2>&1 || true; }
-ended_well() { test "$code" = 0 -o "$code" = 6 || { echo "exit code $code"; cat "$out/$logs.log"; return 1; }; }
-failed_with() { test "$code" = "$1" || { echo "exit code $code"; cat "$out/$logs.log"; return 1; }; }
-tells() { grep -q -e "$1" "$out/$logs.log" || { cat "$out/$logs.log"; return 1; }; }
-outcome() { kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c 'import json,sys; assert json.load(sys.stdin)["best"]'; }
+worked() { # the run ended with an answer, and all is as it was
+  check "the run ends well" ended_well
+  check "the outcome is kept" outcome
+  check "the time without service is said" tells "had served nothing for"
+  untouched
+}
+gave_up() { # WHAT WORDS: the run failed, said why, and all is as it was
+  check "the run fails" code_is 2
+  check "$1" tells "$2"
+  check "the time without service is said" tells "had served nothing for"
+  untouched
+}
 untouched() { # as_it_was, and what a plain run never changes
   check "no pod of ours is left" until_true 20 is "" "kubectl get pods -l autotune/target -o name"
   as_it_was
@@ -96,7 +91,7 @@ done
 if part begun "a coordinator that is killed before it touched the service; then restore"; then
   begin first --patience 10s
   until_true 30 kubectl get lease autotune-chat || failed=1
-  killed; lease_ends
+  killed
   check "restore ends well" timeout 120 "$AUTOTUNE" restore --deployment chat
   untouched
   kubectl create -f - > /dev/null <<Y
@@ -113,11 +108,8 @@ if part worker "the worker's process is killed"; then
   begin worker; works worker || failed=1
   first=$(worker_pod); kill -KILL "$(worker_pid)"
   ends worker
-  check "the run ends well" ended_well
   check "another pod did the work" tells "$first: Failed"
-  check "the outcome is kept" outcome
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  worked
 fi
 
 if part evicted "the worker's pod is evicted, with its journal on a claim"; then
@@ -135,10 +127,7 @@ Y
   until_true 60 bash -c "kubectl logs $(worker_pod) -c autotune | grep '^resumed: '" || failed=1
   check "the second one resumes: $(kubectl logs "$(worker_pod)" -c autotune | grep -o '^resumed: .*journal')" bash -c "kubectl logs $(worker_pod) -c autotune | grep '^resumed: [1-9]'"
   ends evicted
-  check "the run ends well" ended_well
-  check "the outcome is kept" outcome
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  worked
   check "the results stay on the claim" bash -c "ls $out/gpu-node/claims/default-results/*/outcome.json"
   kubectl delete pvc results > /dev/null
 fi
@@ -152,12 +141,9 @@ if part away "the API server is away for $seconds s while the worker ends"; then
   begin away; works away || failed=1
   away "$seconds"
   ends away
-  check "the run ends well" ended_well
   check "it was said that the API server is away" tells "the API server is away"
   check "and that it is back" tells "the API server is back"
-  check "the outcome is kept" outcome
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  worked
 fi
 if part away-early "the API server is away while the target's pods go, and the worker lives through it"; then
   begin away --budget 8s; says 60 away "is scaled from" || failed=1
@@ -211,10 +197,7 @@ if part stuck "the target's pod does not go: its node does not answer"; then
   kill -STOP "${pids[1]}"
   begin stuck --patience 10s; ends stuck
   kill -CONT "${pids[1]}"
-  check "the run fails" failed_with 2
-  check "the reason and where to look are said" tells "did not go within 10.0 s (--patience); .kubectl describe pod. says why"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason and where to look are said" "did not go within 10.0 s (--patience); .kubectl describe pod. says why"
 fi
 
 thief='{"apiVersion":"v1","kind":"Pod","metadata":{"name":"thief"},"spec":{"nodeName":"gpu-node","terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"i","command":["sleep","1000"],"resources":{"limits":{"nvidia.com/gpu":"1"}}}]}}'
@@ -223,10 +206,7 @@ if part thief "another pod has the GPU the moment it is free"; then
   kubectl create -f - <<< "$thief" > /dev/null
   ends thief
   kubectl delete pod thief > /dev/null
-  check "the run fails" failed_with 2
-  check "the reason is said, in the scheduler's words, and who has it" tells "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu.*; pods of this namespace with GPUs: thief on gpu-node"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason is said, in the scheduler's words, and who has it" "did not begin within 10.0 s (--patience): .*Insufficient nvidia.com/gpu.*; pods of this namespace with GPUs: thief on gpu-node"
 fi
 
 if part evicted-thief "the worker's pod is evicted, and another pod has the GPU the moment it is free"; then   # a Job waits ten seconds before it makes the next pod
@@ -237,10 +217,7 @@ if part evicted-thief "the worker's pod is evicted, and another pod has the GPU 
   until_true 60 gone "$pid" || kill -TERM "$pid"
   ends evicted
   kubectl delete pod thief > /dev/null
-  check "the run fails" failed_with 2
-  check "the reason is said, in the scheduler's words" tells "did not begin within 25.0 s (--patience): .*Insufficient nvidia.com/gpu"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason is said, in the scheduler's words" "did not begin within 25.0 s (--patience): .*Insufficient nvidia.com/gpu"
 fi
 
 if part cordoned "the node is cordoned the moment it is free"; then
@@ -248,20 +225,12 @@ if part cordoned "the node is cordoned the moment it is free"; then
   kubectl cordon gpu-node > /dev/null
   ends cordoned
   kubectl uncordon gpu-node > /dev/null
-  check "the run fails" failed_with 2
-  check "the reason is said, in the scheduler's words" tells "did not begin within 10.0 s (--patience): .*unschedulable"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason is said, in the scheduler's words" "did not begin within 10.0 s (--patience): .*unschedulable"
 fi
 
 if part image "our image cannot be pulled"; then
-  job=("${job[@]/autotune:test/missing:1}")
-  begin image --patience 10s; ends image
-  job=("${job[@]/missing:1/autotune:test}")
-  check "the run fails" failed_with 2
-  check "the reason is said, in the kubelet's words" tells "did not begin within 10.0 s (--patience): .*\(ErrImagePull\|ImagePullBackOff\).*missing:1.*not found"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  swapped autotune:test missing:1 image --patience 10s; ends image
+  gave_up "the reason is said, in the kubelet's words" "did not begin within 10.0 s (--patience): .*\(ErrImagePull\|ImagePullBackOff\).*missing:1.*not found"
 fi
 
 if part quota "a quota that lets the target be and no worker"; then
@@ -270,10 +239,7 @@ if part quota "a quota that lets the target be and no worker"; then
   serving
   kubectl create quota small --hard=requests.cpu=50m > /dev/null
   begin quota --patience 10s; ends quota
-  check "the run fails" failed_with 2
-  check "the reason is said, in the server's words" tells "the worker cannot begin: .*exceeded quota: small"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason is said, in the server's words" "the worker cannot begin: .*exceeded quota: small"
   kubectl delete quota small > /dev/null
   kubectl delete deployment chat > /dev/null
 fi
@@ -282,10 +248,7 @@ if part job "somebody deletes the Job"; then
   begin job; works job || failed=1
   kubectl delete job autotune-chat > /dev/null
   ends job
-  check "the run fails" failed_with 2
-  check "the reason is said" tells "somebody deleted the worker, Job autotune-chat"
-  check "the time without service is said" tells "had served nothing for"
-  untouched
+  gave_up "the reason is said" "somebody deleted the worker, Job autotune-chat"
 fi
 
 if part lease-deleted "somebody deletes the Lease"; then
@@ -302,7 +265,7 @@ if part lease "somebody else takes the Lease over"; then
   begin lease --budget 60s; says 60 lease "the worker is Job" || failed=1
   take_lease || failed=1
   ends lease
-  check "the run fails" failed_with 2
+  check "the run fails" code_is 2
   check "it says who has taken over" tells "somebody has taken over (lease autotune-chat), and gives the GPU back"
   check "the scale is left to the new holder" is 0 replicas
   check "and the worker" kubectl get job autotune-chat
@@ -317,7 +280,7 @@ if part lease-late "somebody else takes the Lease over while the coordinator sle
   until_true 60 bash -c "kubectl get job autotune-chat -o jsonpath='{.status.conditions[*].type}' | grep -E 'Complete|Failed'" || failed=1
   take_lease || failed=1
   kill -CONT "$pid"; ends lease
-  check "the run fails" failed_with 2
+  check "the run fails" code_is 2
   check "it says who has taken over" tells "somebody has taken over (lease autotune-chat), and gives the GPU back"
   check "the other one's lease is not deleted" is somebody "kubectl get lease autotune-chat -o jsonpath='{.spec.holderIdentity}'"
   lease_ends
@@ -330,7 +293,7 @@ if part asleep "a coordinator falls asleep, and restore takes over"; then
   kill -STOP "$pid"; lease_ends
   check "restore ends well" timeout 120 "$AUTOTUNE" restore --deployment chat
   kill -CONT "$pid"; ends asleep
-  check "the coordinator that wakes up fails" failed_with 2
+  check "the coordinator that wakes up fails" code_is 2
   check "and says why" tells "somebody deleted the worker"
   untouched
 fi

@@ -6,14 +6,11 @@
 # The parts are: beta alpha adapter two kubeai lws statefulset refused; all of them without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
-parts=("${@:2}")
 . tests/real/kube/bed.sh
 kubectl delete deployment chat > /dev/null
 python3 tests/real/kube/operator.py > "$out/operator.log" 2>&1 & operator=$!; pids+=("$operator")
 # A winner that differs from what the targets have.
 sed -i 's/values = \[4, 16, 64\], default = 4/values = [16, 64], default = 16/; s/gpu_time = "15s"/gpu_time = "20s"/' "$out/space.toml"
-part() { [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1; }
 
 engine='command: [/autotune, sim-engine, chat-model], args: [--max-num-seqs, "4", --port, "0"]'
 crd() { # GROUP KIND PLURAL VERSION SCHEMA-OF-SPEC SUBRESOURCES: a minimal CRD, with the keys by which lists are merged
@@ -58,6 +55,11 @@ as_before() { # the scale, no note, nothing of ours, pods that serve
   check "  no note is left on it" is "" notes
   check "  nothing of ours is left" is "" ours
   check "  it serves again" serves 1
+}
+is_refused() { # WHAT WORDS: as a usage mistake, and nothing was touched
+  check "$1" tells "$2"
+  check "as a usage mistake" code_is 2
+  as_before
 }
 essence() { # what its owner wrote
   kubectl get "$resource" "$name" -o json | python3 -c 'import json,sys; o = json.load(sys.stdin); m = o["metadata"]; print(json.dumps([o["spec"], m.get("labels"), {k: v for k, v in m.get("annotations", {}).items() if not k.startswith("autotune/")}], indent=1, sort_keys=True))'
@@ -135,8 +137,7 @@ Y
 }
 no_graph() { kubectl delete dynamographdeployment graph > /dev/null; until_true 30 is "" "kubectl get pods -l nvidia.com/dynamo-graph-deployment-name=graph -o name"; kubectl delete crd dynamographdeployments.nvidia.com > /dev/null; }
 
-if part beta; then
-  echo "== DynamoGraphDeployment, nvidia.com/v1beta1"
+if part beta "DynamoGraphDeployment, nvidia.com/v1beta1"; then
   beta; beta_graph ""; of_graph
   scaled='{.spec.components[?(@.name=="Decode")].replicas}' given='{.spec.components[?(@.name=="Decode")].podTemplate.spec.containers[?(@.name=="main")].args}'
   frontend=$(until_true 60 bash -c "kubectl get pods -l nvidia.com/dynamo-component=Frontend -o name | grep ." ; kubectl get pods -l nvidia.com/dynamo-component=Frontend -o jsonpath='{.items[0].metadata.uid}')
@@ -145,8 +146,7 @@ if part beta; then
   no_graph
 fi
 
-if part alpha; then
-  echo "== DynamoGraphDeployment, nvidia.com/v1alpha1"
+if part alpha "DynamoGraphDeployment, nvidia.com/v1alpha1"; then
   crd nvidia.com DynamoGraphDeployment dynamographdeployments v1alpha1 "$whole" '{status: {}}'
   kubectl apply --server-side --field-manager=owner -f - > /dev/null <<Y
 apiVersion: nvidia.com/v1alpha1
@@ -168,8 +168,7 @@ Y
   no_graph
 fi
 
-if part adapter; then
-  echo "== a graph whose component has a scaling adapter"
+if part adapter "a graph whose component has a scaling adapter"; then
   beta
   crd nvidia.com DynamoGraphDeploymentScalingAdapter dynamographdeploymentscalingadapters v1alpha1 "$whole" "$scale"
   beta_graph "scalingAdapter: {}"; of_graph
@@ -197,15 +196,12 @@ metadata: {name: graph-decode}
 spec: {minReplicas: 1, maxReplicas: 2, scaleTargetRef: {apiVersion: nvidia.com/v1alpha1, kind: DynamoGraphDeploymentScalingAdapter, name: graph-decode}}
 Y
   go
-  check "an autoscaler of the adapter is noticed before anything is touched" tells "HorizontalPodAutoscaler graph-decode"
-  check "as a usage mistake" code_is 2
-  as_before
+  is_refused "an autoscaler of the adapter is noticed before anything is touched" "HorizontalPodAutoscaler graph-decode"
   kubectl delete hpa graph-decode > /dev/null
   no_graph
 fi
 
-if part two; then
-  echo "== a graph with two engines, and a coordinator that dies"
+if part two "a graph with two engines, and a coordinator that dies"; then
   beta; beta_graph ""; of_graph
   kubectl patch dynamographdeployment graph --type=json --field-manager=owner -p '[{"op":"add","path":"/spec/components/-","value":{"name":"Prefill","type":"prefill","replicas":2,
     "podTemplate":{"spec":{"containers":[{"name":"main","image":"autotune:test","command":["sleep","100000"]}]}}}}]' > /dev/null
@@ -238,8 +234,7 @@ if part two; then
   no_graph
 fi
 
-if part kubeai; then
-  echo "== Model of KubeAI"
+if part kubeai "Model of KubeAI"; then
   crd kubeai.org Model models v1 "$whole" "$scale"
   kubectl apply --server-side --field-manager=owner -f - > /dev/null <<'Y'
 apiVersion: kubeai.org/v1
@@ -249,17 +244,14 @@ spec: {engine: VLLM, url: "hf://m", features: [TextGeneration], resourceProfile:
 Y
   resource=model flag=kubeai-model name=llama pods=model=llama scaled='{.spec.replicas}' given='{.spec.args}' want='["--max-num-seqs=W"]'
   serves 1; go
-  check "with its autoscaler it is refused, with the remedy" tells "autoscalingDisabled to true"
-  check "as a usage mistake" code_is 2
-  as_before
+  is_refused "with its autoscaler it is refused, with the remedy" "autoscalingDisabled to true"
   kubectl patch model llama --type=merge --field-manager=owner -p '{"spec":{"autoscalingDisabled":true}}' > /dev/null
   whole_way
   kubectl delete model llama > /dev/null
   until_true 30 is "" "kubectl get pods -l model=llama -o name"
 fi
 
-if part lws; then
-  echo "== LeaderWorkerSet"
+if part lws "LeaderWorkerSet"; then
   crd leaderworkerset.x-k8s.io LeaderWorkerSet leaderworkersets v1 "{$open, properties: {leaderWorkerTemplate: {$open, properties: {leaderTemplate: $pod, workerTemplate: $pod}}}}" "$scale"
   set_of() { kubectl apply --server-side --field-manager=owner -f - > /dev/null <<Y
 apiVersion: leaderworkerset.x-k8s.io/v1
@@ -285,8 +277,7 @@ Y
   until_true 30 is "" "kubectl get pods -l $pods -o name"
 fi
 
-if part statefulset; then
-  echo "== StatefulSet"
+if part statefulset "StatefulSet"; then
   kubectl apply --server-side --field-manager=owner -f - > /dev/null <<Y
 apiVersion: apps/v1
 kind: StatefulSet
@@ -310,16 +301,13 @@ Y
   until_true 30 is "" "kubectl get pods -l $pods -o name"
 fi
 
-if part refused; then
-  echo "== a Deployment that belongs to a controller"
+if part refused "a Deployment that belongs to a controller"; then
   kubectl apply -f "$out/chat.yaml" > /dev/null; serving
   resource=deployment flag=deployment name=chat pods=app=chat scaled='{.spec.replicas}'
   uid=$(kubectl create configmap owner -o jsonpath='{.metadata.uid}')
   kubectl patch deployment chat --type=merge -p "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"serving.kserve.io/v1beta1\",\"kind\":\"InferenceService\",\"name\":\"my-service\",\"uid\":\"$uid\",\"controller\":true}]}}" > /dev/null
   go
-  check "is refused, with its owner" tells "Deployment chat belongs to InferenceService my-service"
-  check "as a usage mistake" code_is 2
-  as_before
+  is_refused "is refused, with its owner" "Deployment chat belongs to InferenceService my-service"
   kubectl patch deployment chat --type=merge -p '{"metadata":{"ownerReferences":null}}' > /dev/null
   echo "== a Deployment that KEDA scales"
   kubectl apply -f - > /dev/null <<Y
@@ -331,8 +319,6 @@ metadata:
 spec: {minReplicas: 1, maxReplicas: 2, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: chat}}
 Y
   go
-  check "is refused, with the ScaledObject and the way to pause it" tells "kubectl annotate scaledobject busy autoscaling.keda.sh/paused=true"
-  check "as a usage mistake" code_is 2
-  as_before
+  is_refused "is refused, with the ScaledObject and the way to pause it" "kubectl annotate scaledobject busy autoscaling.keda.sh/paused=true"
 fi
 exit "$failed"

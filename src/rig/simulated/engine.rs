@@ -17,24 +17,24 @@ const MISSES: u64 = 5;
 
 /// The engine of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Engine {
-    pub(crate) costs: StepCosts,
+pub struct Engine {
+    pub costs: StepCosts,
     /// What steps take on the GPU beside the costs.
-    pub(crate) kernels: Option<&'static Kernels>,
-    pub(crate) flags: EngineFlags,
-    pub(crate) limits: Limits,
+    pub kernels: Option<&'static Kernels>,
+    pub flags: EngineFlags,
+    pub limits: Limits,
     /// Sequences that may run at once before the memory is exhausted.
-    pub(crate) max_seqs_before_oom: u32,
-    pub(crate) noise: Option<Noise>,
-    pub(crate) launch: Launch,
+    pub max_seqs_before_oom: u32,
+    pub noise: Option<Noise>,
+    pub launch: Launch,
     /// Seconds since the launch when the traffic begins.
-    pub(crate) age: f64,
+    pub age: f64,
     /// The share of conversations whose answers the cache does not find when they are sent again.
-    pub(crate) misses: f64,
+    pub misses: f64,
 }
 
 /// The requests that an engine is to serve, and the blocks that their prompts have.
-pub(crate) struct Traffic {
+pub struct Traffic {
     source: Box<dyn Source>,
     shared: Vec<Prompt>,
     sketched: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// The traffic of a plan at a pace, without words where no engine told any.
-    pub(crate) fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
+    pub fn new(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
         let Some(source) = workload::sketched(plan, material, pace) else { return Self::worded(plan, material, pace) };
         let shared = workload::sketched_shared_prompts(plan, material, pace.shared_seed);
         Self {
@@ -65,7 +65,7 @@ impl Traffic {
     }
 
     /// The same with all its words.
-    pub(crate) fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
+    pub fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
         let shared = workload::shared_prompts(plan, material, pace.shared_seed);
         Self::of(plan, workload::source(plan, material, pace), shared)
     }
@@ -87,7 +87,7 @@ impl Traffic {
     }
 
     /// The first so many requests of it.
-    pub(crate) fn first(self, requests: u32) -> Self {
+    pub fn first(self, requests: u32) -> Self {
         Self { left: requests, ..self }
     }
 
@@ -135,7 +135,7 @@ fn share(number: u64) -> f64 {
 }
 
 /// Observes what a simulated engine serves; times are seconds from the start of the traffic.
-pub(crate) trait ServeObserver {
+pub trait ServeObserver {
     /// Whether it hears of tokens between the first and the last of a request.
     const EVERY_TOKEN: bool;
 
@@ -151,11 +151,11 @@ pub(crate) trait ServeObserver {
     fn go_on(&mut self, now: f64, more_is_due: bool) -> Result<(), bool>;
 }
 
-pub(crate) struct Served {
-    pub(crate) ended: f64,
+pub struct Served {
+    pub ended: f64,
     /// Whether all was seen that was to be seen.
-    pub(crate) complete: bool,
-    pub(crate) telemetry: Telemetry,
+    pub complete: bool,
+    pub telemetry: Telemetry,
 }
 
 impl Engine {
@@ -170,7 +170,7 @@ impl Engine {
     }
 
     /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.
-    pub(crate) fn serve<B: ServeObserver>(
+    pub fn serve<B: ServeObserver>(
         &self,
         mut traffic: Traffic,
         observer: &mut B,

@@ -20,9 +20,9 @@ use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
 
 use engine::Served;
-pub(crate) use engine::{Engine, ServeObserver, Traffic};
+pub use engine::{Engine, ServeObserver, Traffic};
 use records::Records;
-pub(crate) use shape::prompt_shape;
+pub use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
@@ -91,7 +91,7 @@ impl SimulatedRig {
     }
 
     /// The engine of a point, with the random deviation of this launch, or why it does not start.
-    pub(crate) fn engine(&self, point: &Point, launch: Launch) -> Result<Engine, Diagnosis> {
+    pub fn engine(&self, point: &Point, launch: Launch) -> Result<Engine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         if flags.max_num_batched_tokens < flags.max_num_seqs {
             let says = format!(

@@ -25,7 +25,7 @@ fn hash_word(word: &str) -> u64 {
 }
 
 /// The prompt's length and, where prefixes are cached, the chained hashes of its full blocks.
-pub(crate) fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
+pub fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
     let tokens = tokens(prompt);
     let chained = tokens.chunks_exact(block_size as usize).scan(0, |hash, block| {
         *hash = workload::mix(*hash, block);

@@ -25,19 +25,19 @@ use crate::verdict::QUEUE_GROWS;
 use crate::verdict::paired::LongRunReplay;
 use crate::workload::Material;
 
-/// A limit further from a first guess than so many steps is not looked for: they come to a factor of 40.
+/// The most steps from a first guess in which a limit is looked for: a factor of 40.
 const MOST_STEPS: i32 = 64;
 
-/// The highest rate that a point endures is found to this factor. A whole step of the search hides a gain of 8 %: no session on one simulated
-/// engine (L40S, multi-turn, a small KV cache) launched the point that has it.
+/// The ceiling of a point is found to this factor. A whole step of the search hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
+/// small KV cache) no session launched the point that has it.
 const ENDURED_TO: f64 = 1.016;
-/// How the expected latency rises, in its logarithm, with that of the rate where an engine collapses: 3 % of the rate, by which twins of one
-/// engine differ, are worth the 0.2 by which that latency is uncertain.
+/// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
+/// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
-/// A KV cache so many times as large is larger than any share of the memory makes it.
+/// This many times the KV cache is more than any share of the memory gives.
 const AMPLE: u64 = 4;
 
-/// What is remembered from question to question.
+/// What the predictor remembers between two questions of the search.
 #[derive(Default)]
 pub struct PredictionCache {
     /// What the engines of launched points say of themselves.
@@ -49,11 +49,11 @@ pub struct PredictionCache {
     memory: FastReplay,
 }
 
-/// What is known of the endurance of an engine.
+/// What stress replays have shown of an engine.
 struct Endured {
     bounds: Bounds,
     reuses: bool,
-    /// The highest rate that it is known to endure, and the lowest that it is known not to.
+    /// The highest rate that passed a stress replay, and the lowest that did not.
     between: (f64, f64),
 }
 
@@ -62,7 +62,7 @@ impl Endured {
         Self { bounds: engine.bounds(), reuses: engine.reuses(), between: (0.0, f64::INFINITY) }
     }
 
-    /// Whether it endures a rate, with what is known then; a higher rate is never endured better.
+    /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails.
     fn with(mut self, rate: Rate, try_it: impl FnOnce() -> Option<bool>) -> (Option<bool>, Self) {
         let (endured, not) = self.between;
         if rate.0 <= endured || rate.0 >= not {
@@ -114,7 +114,7 @@ impl PredictionCache {
     }
 }
 
-/// The expectation of a moment.
+/// What the search is told at one moment of the session.
 pub struct Predictor<'a> {
     pub plan: &'a Plan,
     pub material: Material,
@@ -131,8 +131,8 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// What very many requests at a rate make of a point's engine, by all that is known of its steps, what certifies included; none where
-    /// there is no twin. By sums, where these say the same as blocks and take a tenth of the time.
+    /// The stress replay of a point at a rate, with these step times. None where there is no twin. It counts by sums where they say the same
+    /// as blocks: they take a tenth of the time.
     pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         let engine = self.predictions.engine(point)?;
         self.reach_of(&engine, costs, rate)

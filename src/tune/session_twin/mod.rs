@@ -20,10 +20,11 @@ pub use self::likeness::Likeness;
 pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, think_time};
 use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;
+use crate::overlap::most_at_once;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
 use crate::settings::{Metric, Plan};
 use crate::twin::{
-    Effort, FastReplay, Fit, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
+    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{self, Judge, LongRunReplay, estimate};
@@ -364,14 +365,8 @@ pub fn promises_waiting(plan: &Plan) -> bool {
 
 /// The most requests of a probe that were streamed at the same time.
 fn streamed_at_once(probe: &Probe) -> u32 {
-    let spans = probe.requests().iter().filter_map(|r| Some((r.first?.0, r.last.map_or(f64::INFINITY, |last| last.0))));
-    let mut changes: Vec<(f64, i32)> = spans.flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
-    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let open = changes.into_iter().scan(0, |open, (_, change)| {
-        *open += change;
-        Some(*open)
-    });
-    open.max().map_or(0, |most| most.max(0) as u32)
+    let streamed = |r: &Observed| Some((r.first?.0, r.last.map_or(f64::INFINITY, |last| last.0)));
+    most_at_once(probe.requests().iter().filter_map(streamed))
 }
 
 /// Why the long run is not what was measured, if it is not.
@@ -387,7 +382,6 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
 mod tests {
     use super::*;
     use crate::twin::Bounds;
-    use crate::twin::Observed;
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
     fn lesson(rate: Rate, at_once: u32) -> FitProbe {

@@ -82,11 +82,6 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// What to add to a logarithm of the twin's quantile to get the engine's.
-    pub fn correction(&self) -> f64 {
-        (self.estimate.0 / self.long.0).ln()
-    }
-
     /// The same with an error more, such as that of a load which nobody has measured.
     pub fn doubted(self, more: f64) -> Self {
         let error = self.error.hypot(more);

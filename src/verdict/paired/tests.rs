@@ -153,7 +153,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
     let left = |probe: &Probe| {
         let each = estimate(&[Measured { probe, window: WINDOW }], &fit, &long, &limits());
-        each.iter().map(|p| (p.correction(), p.measured.0.ln())).collect::<Vec<_>>()
+        each.iter().map(|p| ((p.estimate.0 / p.long.0).ln(), p.measured.0.ln())).collect::<Vec<_>>()
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
     for m in 0..2 {

@@ -1,8 +1,10 @@
-# A Kubernetes control plane with a node of one GPU, for the checks of tests/real/cluster*.sh, which source this with $AUTOTUNE set:
-# functions to check with, a folder $out, kubectl on PATH, KUBECONFIG, and a Deployment `chat` of the simulated engine that serves.
+# A Kubernetes control plane with a node of one GPU, for the checks of tests/real/cluster*.sh, which source this from the project's root with
+# their arguments, [AUTOTUNE [PART...]]: functions to check with, a folder $out, kubectl on PATH, KUBECONFIG, and a Deployment `chat` of the simulated engine that serves.
 # All of it ends with the script. KUBELET_OPTIONS are more options of the node's kubelet, and KUBE names the control plane's folder (default
 # .testbeds/kube), built by setup.sh where it is missing.
 set -euo pipefail
+AUTOTUNE=$(realpath "${1:-target/release/autotune}")
+parts=("${@:2}")
 KUBE=${KUBE:-$PWD/.testbeds/kube}
 tests/real/kube/setup.sh "$KUBE"
 out=$(mktemp -d)
@@ -32,6 +34,19 @@ is() { local got; got=$(eval "$2"); [ "$got" = "$1" ] || { echo "got: $got"; ret
 until_true() { # SECONDS COMMAND...
   local until=$((SECONDS + $1)); shift
   until "$@" > /dev/null 2>&1; do [ "$SECONDS" -lt "$until" ] || { echo "waited in vain: $*"; return 1; }; sleep 0.2; done
+}
+part() { # NAME TITLE: whether this part was asked for
+  [ "${#parts[@]}" = 0 ] || [[ " ${parts[*]} " = *" $1 "* ]] || return 1
+  echo "== $2"
+  begins
+}
+begins() { :; } # what a script does before each of its parts
+afresh() { # a service that serves, and no outcome
+  kubectl delete configmap autotune-chat-outcome > /dev/null 2>&1 || true
+  if [ -n "$(note 2> /dev/null; ours)" ]; then          # left by a part that failed
+    kubectl delete deployment/chat job/autotune-chat configmap/autotune-chat lease/autotune-chat --ignore-not-found > /dev/null
+  fi
+  kubectl apply -f "$out/chat.yaml" > /dev/null && serving
 }
 replicas() { kubectl get deployment chat -o jsonpath='{.spec.replicas}'; }
 # The outcome stays.
@@ -65,19 +80,32 @@ PY
 }
 job=("$AUTOTUNE" job run --deployment chat --space "$out/space.toml" --image autotune:test --out "$out/answer")
 run() { "${job[@]}" "$@"; }
-# A coordinator in the background: its process is $pid, and what it says is in $out/LOG.log.
 says() { until_true "$1" grep -q -e "$3" "$out/$2.log" || { cat "$out/$2.log"; return 1; }; } # SECONDS LOG WORDS
-# A coordinator of the target --$flag $name: its exit status is in $code (and in go.code, from the background), its words in go.err.
-go() { # [OPTION...]
-  code=0
-  timeout 240 "$AUTOTUNE" job run --"$flag" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2> "$out/go.err" || code=$?
+# What ran last: its exit status in $code, its words in the file $said.
+code=0 said=/dev/null
+tried() { # LOG COMMAND...
+  code=0 said=$out/$1.log; "${@:2}" > "$said" 2>&1 || code=$?
+}
+go() { # [OPTION...]: a coordinator of the target --$flag $name; its output in go.log, its words in go.err, and in go.code how it ended
+  code=0 said=$out/go.err
+  timeout 240 "$AUTOTUNE" job run --"$flag" "$name" --space "$out/space.toml" --image autotune:test --out "$out/answer" "$@" > "$out/go.log" 2> "$said" || code=$?
   echo "exit $code" > "$out/go.code"
 }
-tells() { grep -q -e "$1" "$out/go.err" || { cat "$out/go.err"; return 1; }; }
-code_is() { [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$out/go.err"; return 1; }; } # CODE...
-begin() { # LOG [OPTION...]
-  "${job[@]}" "${@:2}" > "$out/$1.log" 2>&1 & pid=$!
+tells() { grep -q -e "$1" "$said" || { cat "$said"; return 1; }; }
+code_is() { # CODE...
+  [[ " $* " = *" $code "* ]] || { echo "exit code $code"; cat "$said"; tail -n 5 "$out"/pod-* 2> /dev/null || true; return 1; }
 }
+ended_well() { code_is 0 6; }
+outcome() { kubectl get configmap autotune-chat-outcome -o jsonpath='{.data.outcome\.json}' | python3 -c 'import json,sys; assert json.load(sys.stdin)["best"]'; }
+# A coordinator in the background: its process is $pid, and what it says is in $out/LOG.log.
+begin() { swapped "" "" "$@"; } # LOG [OPTION...]
+swapped() { # FROM TO LOG [OPTION...]: with TO in the place of FROM among its words
+  local words=("${job[@]/"$1"/"$2"}")
+  "${words[@]}" "${@:4}" > "$out/$3.log" 2>&1 & pid=$!
+}
+killed() { kill -KILL "$pid" 2> /dev/null || true; wait "$pid" 2> /dev/null || true; lease_ends; }
+# A holder that is dead is waited for; cluster.sh waits for the whole minute.
+lease_ends() { kubectl patch lease autotune-chat --type=merge -p '{"spec":{"leaseDurationSeconds":1}}' > /dev/null 2>&1 || true; }
 works() { # the worker of the coordinator $1 shows that it measures
   says 60 "$1" "the worker is Job"
   says 60 "$1" "req/s"
@@ -89,8 +117,7 @@ evict() { # POD
 gone() { ! kill -0 "$1" 2> /dev/null; }
 ends() { # LOG: waits for the coordinator; its exit status in $code
   until_true 180 gone "$pid" > /dev/null || { echo "  FAIL the coordinator does not end"; failed=1; kill -KILL "$pid"; }
-  code=0; wait "$pid" 2> /dev/null || code=$?
-  logs=$1
+  code=0 said=$out/$1.log; wait "$pid" 2> /dev/null || code=$?
 }
 
 cat > "$out/space.toml" <<'TOML'

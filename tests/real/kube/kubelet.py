@@ -210,7 +210,7 @@ class Container:
             paths[mount["mountPath"]] = target
         paths.setdefault(self.spec.get("terminationMessagePath") or "/dev/termination-log", os.path.join(self.folder, "termination"))
         mapped = mapper(paths)
-        env = {"PATH": PATH, **pod.kubelet.extra_env}
+        env = {"PATH": PATH}
         own = {}
         for name, value in raw:
             own[name] = expand(mapped(value), own)
@@ -297,10 +297,7 @@ class Container:
 
     def signal(self, number):
         if self.proc is not None:
-            if number == signal.SIGKILL:
-                send(members(self.proc.pid, self.mark), number)
-            else:
-                send([self.proc.pid] if self.pod.kubelet.term_first else members(self.proc.pid), number)
+            send(members(self.proc.pid, self.mark if number == signal.SIGKILL else None), number)
 
     def status(self, waiting):
         if self.running:
@@ -703,8 +700,7 @@ class Kubelet:
         self.node, self.gpus = args.node, args.gpus
         self.root = os.path.realpath(args.root)
         os.makedirs(self.root, exist_ok=True)
-        self.binaries, self.extra_env = dict(args.binary_map), dict(args.env)
-        self.provision, self.term_first = not args.no_provision, args.term_first
+        self.binaries = dict(args.binary_map)
         self.api_lost, self.no_images = args.api_lost, dict(args.no_image)
         self.api = Api()
         self.pods = {}
@@ -838,7 +834,7 @@ class Kubelet:
                 if answered - beat >= HEARTBEAT_S:
                     beat = answered
                     self.heartbeat()
-                if self.provision and answered - claims >= 1:
+                if answered - claims >= 1:
                     claims = answered
                     self.provision_claims()
             except (ApiError, OSError, http.client.HTTPException, ValueError) as e:
@@ -900,14 +896,11 @@ def main():
     parser.add_argument("--gpus", type=int, default=0, help="allocatable nvidia.com/gpu")
     parser.add_argument("--root", required=True, help="folder for volumes, claims and logs")
     parser.add_argument("--binary-map", type=pair, action="append", default=[], metavar="COMMAND=FILE", help="a container's command[0] that equals COMMAND runs FILE")
-    parser.add_argument("--env", type=pair, action="append", default=[], metavar="NAME=VALUE", help="environment for every container (its own env wins)")
-    parser.add_argument("--term-first", action="store_true", help="SIGTERM to a container's first process alone, as a container runtime does, and not to its whole session")
     parser.add_argument("--no-image", type=lambda text: text.partition("=")[::2], action="append", default=[], metavar="NAME[=REASON]",
                         help="containers of this image wait: ErrImagePull and ImagePullBackOff in turn, or always for REASON")
     parser.add_argument("--api-lost", type=float, default=API_LOST_S, metavar="SECONDS", help="without an answer from the API for so long, stop everything")
     parser.add_argument("--network", metavar="PID,A.B.C", help="Pods with a subdomain have networks of their own, with addresses A.B.C.*, joined by the bridge "
                         "`pods` in the network of the process PID, which is in a user namespace of its own")
-    parser.add_argument("--no-provision", action="store_true", help="make no PersistentVolumes for pending claims")
     kubelet = Kubelet(parser.parse_args())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # not in the handler itself: the main thread may be in wait() just then, and hold the event's lock

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::predictor::stress_replay;
-use super::sample_sizes::SampleSizes;
-pub use super::session_twin::Likeness;
-use super::session_twin::{FitProbe, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
-use crate::bisection::narrowed;
-use crate::journal::{Entry, Journal, Record, read};
-use crate::load::{ClientHealth, RequestRecord, read_records};
-use crate::quantiles::quantile_of_sorted;
-use crate::rig::{CacheUse, ProbeAsk, Telemetry};
-use crate::settings::Plan;
-use crate::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSteps, StepCosts, fit};
-use crate::units::{Rate, Seconds};
-use crate::verdict::{Certainty, Course, Verdict, Window, judge};
-use crate::workload::{Material, Resent, Vocabulary};
+use autotune::bisection::narrowed;
+use autotune::journal::{Entry, FILE, Journal, Record, read};
+use autotune::load::{ClientHealth, RequestRecord, read_records};
+use autotune::quantiles::{median, quantile_of_sorted};
+use autotune::rig::{CacheUse, ProbeAsk, Telemetry};
+use autotune::settings::Plan;
+use autotune::tune::{
+    FitProbe, Likeness, LongRunTraffic, SampleSizes, SessionTwin, TrafficSource, TwinEngine, stress_replay,
+};
+use autotune::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSteps, StepCosts, fit};
+use autotune::units::{Rate, Seconds};
+use autotune::verdict::{Certainty, Course, Verdict, Window, judge};
+use autotune::workload::{Material, Resent, Vocabulary};
 
 /// Limits are found to this factor.
 const FOUND: f64 = 1.003;
@@ -82,7 +81,7 @@ impl Replayed {
 
     /// The median magnitude of the logarithm of measured over replayed.
     pub fn typical_error(pairs: &[(f64, f64)]) -> f64 {
-        crate::quantiles::median(pairs.iter().map(|p| (p.0 / p.1).ln().abs())).unwrap_or(f64::NAN)
+        median(pairs.iter().map(|p| (p.0 / p.1).ln().abs())).unwrap_or(f64::NAN)
     }
 
     /// A quantile of both: measured, replayed.
@@ -110,7 +109,7 @@ impl RecordedRun {
     pub fn read(folder: &Path) -> Result<Self, String> {
         let open =
             |name: &str| std::fs::read(folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()));
-        let journal = read(&open(crate::journal::FILE)?).map_err(|e| e.to_string())?;
+        let journal = read(&open(FILE)?).map_err(|e| e.to_string())?;
         let header = journal.header().ok_or("the journal has no header")?;
         let (plan, seed) = (header.plan.clone(), header.seed);
         let mut run = Self { plan, material: material(&journal), seed, probes: BTreeMap::new() };
@@ -227,21 +226,6 @@ impl RecordedRun {
             stress_replay(self.source(&material), &engine, costs, rate, SampleSizes::FULL.stress)
                 .is_none_or(|reach| reach.endures)
         }))
-    }
-
-    /// The quantiles of a long run at the rate of that probe, in seconds: by promise.
-    pub fn long(
-        &self,
-        name: &str,
-        rate: Rate,
-        resent: Option<Resent>,
-        costs: &StepCosts,
-    ) -> Option<Vec<(String, f64)>> {
-        let engine = self.probes.get(name)?.engine;
-        let material = self.material(resent);
-        let (long, _) = LongRunTraffic::new(SampleSizes::FULL).through(&engine, costs, self.source(&material), rate);
-        let of = |l: &crate::settings::Limit| Some((l.key(), long.log_of(l.metric, l.quantile)?.exp()));
-        self.plan.slo.iter().map(of).collect()
     }
 
     /// What is said of a probe by a session that was taught these others, in this order.

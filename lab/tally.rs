@@ -1,10 +1,10 @@
 //! What very many requests say of the promises, without a record of each token.
 
-use crate::quantiles::quantile_of_sorted;
-use crate::rig::ServeObserver;
-use crate::settings::{Limit, Metric};
-use crate::twin::Answered;
-use crate::workload::Planned;
+use autotune::quantiles::quantile_of_sorted;
+use autotune::rig::ServeObserver;
+use autotune::settings::{Limit, Metric};
+use autotune::twin::Answered;
+use autotune::workload::Planned;
 
 /// The share of requests at the start that say nothing: the engine was empty.
 const WARMING: f64 = 0.02;

@@ -2,16 +2,18 @@
 //!
 //! It is the limit of an engine whose launch has the median speed, long after that launch.
 
+use autotune::rehearsal::{Job, NoTruth};
+use autotune::rig::{Engine, SimulatedRig, Traffic};
+use autotune::settings::{ArrivalProcess, Limit, Metric, Plan};
+use autotune::space::Point;
+use autotune::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
+use autotune::units::{Rate, Seconds};
+use autotune::workload::{Demand, Outline, Pace, outline};
 use serde::{Deserialize, Serialize};
 
-use super::tally::{FAR, Tally};
-use super::{Job, NoTruth};
-use crate::rig::{Engine, SimulatedRig, Traffic};
-use crate::settings::{ArrivalProcess, Limit, Metric, Plan};
-use crate::space::Point;
-use crate::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
-use crate::units::{Rate, Seconds};
-use crate::workload::{Demand, Outline, Pace, outline};
+mod tally;
+
+use tally::{FAR, Tally};
 
 /// Lower rates count as zero, in requests per second.
 const LEAST_RATE: f64 = 1e-3;
@@ -116,7 +118,8 @@ impl LongRunReplay<'_> {
         self.by_sums(rate, SKETCH).is_some_and(|(_, exact)| exact)
     }
 
-    fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {
+    /// The same by a replay of every block.
+    pub fn by_blocks(&self, rate: Rate, requests: u32) -> f64 {
         let LongRunTraffic { job: Job { plan, material, .. }, slo, .. } = self.traffic;
         let traffic = Traffic::new(&plan.workload, material, pace(rate)).first(requests);
         let mut tally = Tally::new(slo, requests);
@@ -221,7 +224,7 @@ fn has_a_limit(plan: &Plan) -> Result<(), NoTruth> {
 
 /// A rate that holds and a higher one that does not, with their margins.
 #[derive(Clone, Copy, Debug)]
-struct Bracket {
+pub struct Bracket {
     low: (f64, f64),
     high: (f64, f64),
 }
@@ -232,19 +235,20 @@ impl Bracket {
     }
 
     /// Where a straight line between the two crosses zero, or the rate that holds where one of them says nothing.
-    fn root(&self) -> Rate {
+    pub fn root(&self) -> Rate {
         let ((low, below), (high, above)) = (self.low, self.high);
         let share = if above >= FAR { 0.0 } else { below / (below - above) };
         Rate(low * (high / low).powf(share))
     }
 
-    fn slope(&self) -> f64 {
+    /// How steeply the margin rises between the two, by the logarithm of the rate.
+    pub fn slope(&self) -> f64 {
         ((self.high.1.min(FAR) - self.low.1) / (self.high.0 / self.low.0).ln()).max(FLATTEST)
     }
 }
 
 /// Brackets the highest rate that holds within a factor, from a first guess and the factor of the first strides. None where no rate holds.
-fn bracket(margin: impl Fn(Rate) -> f64, guess: Rate, stride: f64, within: f64) -> Option<Bracket> {
+pub fn bracket(margin: impl Fn(Rate) -> f64, guess: Rate, stride: f64, within: f64) -> Option<Bracket> {
     let at = |rate: f64| (rate, margin(Rate(rate)));
     let first = at(guess.0);
     let (mut low, mut high, mut stride) = (first, first, stride);
@@ -269,90 +273,4 @@ fn bracket(margin: impl Fn(Rate) -> f64, guess: Rate, stride: f64, within: f64) 
         if middle.1 <= 0.0 { low = middle } else { high = middle }
     }
     Some(Bracket { low, high })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::progress::Silent;
-    use crate::rehearsal::{Quirks, Truth};
-    use crate::settings::parse;
-    use crate::twin::{Noise, Profile};
-    use crate::workload::Material;
-
-    #[test]
-    fn a_bracket_holds_the_limit_from_any_guess() {
-        for (limit, guess) in [(0.03, 1.0), (1.1, 1.0), (77.0, 80.0), (77.0, 3.0)] {
-            let found = bracket(|rate| 3.0 * (rate.0 / limit).ln(), Rate(guess), 1.06, 1.02).unwrap();
-            assert!((found.root().0 / limit - 1.0).abs() < 1e-9 && (found.slope() - 3.0).abs() < 1e-6, "{found:?}");
-        }
-        assert!(bracket(|_| 1.0, Rate(1.0), 2.0, 1.02).is_none());
-    }
-
-    fn plan() -> Plan {
-        parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
-    }
-
-    fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, quirks: Quirks) -> Job<'a> {
-        Job {
-            plan,
-            profile,
-            material,
-            quirks,
-            workers: 1,
-            strategy: crate::search::strategy,
-            truth_requests: 20_000,
-            progress: &|_, _, _| (),
-            sink: &Silent,
-        }
-    }
-
-    #[test]
-    fn without_noise_it_is_the_limit_that_replays_find() {
-        let mut plan = plan();
-        let [seqs, tokens] = [16, 256].map(crate::space::Value::Int);
-        let keep = plan.space.baseline().with("gpu-memory-utilization", crate::space::Value::Real(0.94));
-        let keep = keep.with("max-num-seqs", seqs).with("max-num-batched-tokens", tokens);
-        plan.space.parameters.iter_mut().for_each(|p| p.values.retain(|v| keep.0[&p.name].same(v)));
-        let (profile, material) = (Profile::quickstart(), Material::default());
-        let job = job(&plan, &profile, &material, Quirks::default());
-        let replayed = Truth::of(job).unwrap().limit(&keep).unwrap().0;
-        let long_run = LongRunTraffic::new(job, 20_000).unwrap();
-        let long = long_run.long(&keep).unwrap();
-        let fine = long.fine(long.coarse(20_000), 20_000);
-        assert!((fine.rate.0 / replayed - 1.0).abs() < 0.01, "{fine:?} against {replayed}");
-    }
-
-    #[test]
-    fn the_fast_way_says_what_the_blocks_say() {
-        let (plan, material) = (plan(), Material::default());
-        let noise = Noise { step_to_step: 0.05, ..Noise::default() };
-        let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
-        let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
-        let fast = long_run.long(&plan.space.baseline()).unwrap();
-        let slow = LongRunReplay { drawn: None, ..long_run.long(&plan.space.baseline()).unwrap() };
-        for rate in [20.0, 40.0] {
-            let (fast, slow) = (fast.margin(Rate(rate), 3_000), slow.margin(Rate(rate), 3_000));
-            assert!((fast - slow).abs() < 1e-6, "{fast} against {slow} at {rate}");
-        }
-    }
-
-    #[test]
-    fn noise_and_age_lower_a_limit_and_what_does_not_start_has_none() {
-        let (plan, steady, material) = (plan(), Profile::quickstart(), Material::default());
-        let stalls = Noise { stall_chance: 2e-3, stall_seconds: 0.1, ..Noise::default() };
-        let noisy = Profile { noise: Some(stalls), ..steady.clone() };
-        let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
-        let aged = Profile { noise: Some(aged), ..steady.clone() };
-        let limit = |profile: &Profile| {
-            let long_run = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
-            long_run.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
-        };
-        let plain = limit(&steady);
-        assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
-        let none = plan.space.baseline().with("gpu-memory-utilization", crate::space::Value::Real(0.98));
-        assert!(
-            LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none()
-        );
-    }
 }
