@@ -197,7 +197,11 @@ async fn a_stateful_set_that_deletes_the_claims_of_pods_that_go_is_refused() {
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenScaled": "Delete"});
     let (cluster, world) = bed(1, "statefulsets", set);
     let says = refused(&cluster, &world, &request("StatefulSet", "db")).await;
-    assert!(says.contains("StatefulSet db deletes the claims of pods that it is scaled down by, and their data") && says.contains("to Retain"), "{says}");
+    assert!(
+        says.contains("StatefulSet db deletes the claims of pods that it is scaled down by, and their data")
+            && says.contains("to Retain"),
+        "{says}"
+    );
     world
         .lock()
         .unwrap()
@@ -305,10 +309,16 @@ async fn targets_whose_pods_would_not_go_or_come_back_are_refused() {
     let owner = |kind: &str, name: &str, uid: &Value| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": true}]}});
     world.lock().unwrap().edit("horizontalpodautoscalers/hpa", owner("ScaledObject", "keda", &uid));
     let says = refused(&cluster, &world, &ours()).await;
-    assert!(says.contains("KEDA's ScaledObject keda scales Deployment chat (") && says.contains("paused=true"), "{says}");
+    assert!(
+        says.contains("KEDA's ScaledObject keda scales Deployment chat (") && says.contains("paused=true"),
+        "{says}"
+    );
     world.lock().unwrap().edit("deployments/chat", owner("InferenceService", "llm", &uid));
     let says = refused(&cluster, &world, &ours()).await;
-    assert!(says.contains("Deployment chat belongs to InferenceService llm, which would scale it back: borrow from that"), "{says}");
+    assert!(
+        says.contains("Deployment chat belongs to InferenceService llm, which would scale it back: borrow from that"),
+        "{says}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

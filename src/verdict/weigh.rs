@@ -58,7 +58,10 @@ pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Ver
     (verdict.outcome, verdict.because) = if verdict.confidence >= certainty.0 {
         (Outcome::Pass, format!("in a long run of this traffic every promise holds, {sure:.0} % sure"))
     } else if verdict.confidence <= 1.0 - certainty.0 {
-        (Outcome::Fail, format!("in a long run of this traffic a promise breaks, {:.0} % sure", percent(1.0 - verdict.confidence)))
+        (
+            Outcome::Fail,
+            format!("in a long run of this traffic a promise breaks, {:.0} % sure", percent(1.0 - verdict.confidence)),
+        )
     } else {
         (
             Outcome::Unresolved,

@@ -96,7 +96,11 @@ fn an_answer_that_was_never_certified_is_marked_or_refused() {
     let manifest = desk.manifest("deployment-args.yaml");
     let refused = desk.export(&manifest, &[]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(refused.stdout.is_empty() && said(&refused).contains("the best point was never certified: "), "{}", said(&refused));
+    assert!(
+        refused.stdout.is_empty() && said(&refused).contains("the best point was never certified: "),
+        "{}",
+        said(&refused)
+    );
     assert!(said(&refused).contains("; --uncertified exports it all the same and says so in the annotations"));
     let marked = out(&desk.export(&manifest, &["--uncertified"]));
     assert!(marked.contains("NOT certified"), "{marked}");

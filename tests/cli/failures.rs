@@ -61,7 +61,10 @@ fn a_missing_model_ends_the_run_at_once() {
 #[test]
 fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
     let (_, status, causes, said) = run("hang-in-load", "");
-    assert!(causes.contains(&Cause::Timeout) && said.contains("the engine hangs: requests waited and no token came for "), "{causes:?}\n{said}");
+    assert!(
+        causes.contains(&Cause::Timeout) && said.contains("the engine hangs: requests waited and no token came for "),
+        "{causes:?}\n{said}"
+    );
     assert!(status.code().is_some(), "{said}");
 }
 

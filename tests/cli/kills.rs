@@ -90,7 +90,8 @@ fn sigterm_stops_the_engine_first_and_says_how_to_resume() {
     assert!(bench.living().is_empty(), "the engine is gone before the program is");
     let without = bench.run(&[]);
     assert_eq!(without.status.code(), Some(2));
-    let refused = "holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again";
+    let refused =
+        "holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again";
     assert!(said(&without).contains(refused), "{}", said(&without));
     let status = interrupted(&bench, Signal::SIGTERM, &moments(2, 2000));
     assert!(bench.has_answered(status), "{status:?}");

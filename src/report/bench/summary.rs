@@ -141,7 +141,9 @@ impl Summary {
     /// A quantile is worth its digits where some requests lie beyond it. The words are the same for every level, so that a ladder says them once.
     fn too_few(&self) -> Option<String> {
         let few = self.completed > 0 && self.completed < ENOUGH && !self.partial;
-        few.then(|| format!("a p99 of fewer than {ENOUGH} requests is their largest latency: send more to trust its digits"))
+        few.then(|| {
+            format!("a p99 of fewer than {ENOUGH} requests is their largest latency: send more to trust its digits")
+        })
     }
 
     /// Latencies of those that were answered say nothing of those that were not; a reader must not take them for all.

@@ -23,10 +23,21 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
             "Certified: with fresh traffic on a freshly started engine, every promise holds at this rate, as sure as stated.",
         );
     }
+    html += "<div class=\"pair\">";
     if let Some(best) = &outcome.best {
         let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
-        html += &format!("<h3>Arguments to copy{certified}</h3><pre>{}</pre>", escaped(&args_txt(&best.arguments)));
+        html += &format!(
+            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre></div>",
+            escaped(&args_txt(&best.arguments))
+        );
     }
+    let changes = changes(outcome);
+    if !changes.is_empty() {
+        let rows: Vec<Vec<String>> =
+            changes.into_iter().map(|(name, change)| vec![name.to_owned(), change.replace("->", "→")]).collect();
+        html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
+    }
+    html += "</div>";
     if let Some((what, command)) = next(outcome, data.folder) {
         html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
     }
@@ -39,12 +50,6 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
         html += &table(&with("", head), &rows);
-    }
-    let changes = changes(outcome);
-    if !changes.is_empty() {
-        let rows: Vec<Vec<String>> =
-            changes.into_iter().map(|(name, change)| vec![name.to_owned(), change.replace("->", "→")]).collect();
-        html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
     }
     html += "</div>";
     html
@@ -130,7 +135,10 @@ fn rates(columns: &[(&'static str, &Answer)]) -> String {
     let limits = if limits.is_empty() {
         String::new()
     } else {
-        paragraph(&format!("The limit is the rate at which the first promise breaks, by estimate: {}.", limits.join("; ")))
+        paragraph(&format!(
+            "The limit is the rate at which the first promise breaks, by estimate: {}.",
+            limits.join("; ")
+        ))
     };
     format!("<div class=\"rates\">{key}<div class=\"scroll\">{svg}</div>{limits}</div>")
 }

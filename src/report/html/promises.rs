@@ -21,7 +21,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
             ("defaults full", CIRCLE, "defaults, in a long run"),
             ("tuned hollow", DIAMOND, "tuned, measured"),
             ("tuned full", DIAMOND, "tuned, in a long run"),
-            ("other", CIRCLE, "other candidates"),
+            ("other hollow", CIRCLE, "other candidates"),
             ("limit hollow", UP, "above the limit, then cut"),
             ("bar", UPRIGHT, "90 % interval"),
             ("line limit", DASH, "limit of the promise"),
@@ -94,6 +94,8 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     for (name, rate) in &certified {
         chart.upright(*rate, &format!("{name}: {} certified", Rate(*rate)), name);
     }
+    // Below the marks, which its name would hide.
+    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
     let mut unknown = 0;
     for (whose, trial, probe, rate, void, result) in &seen {
         let class = whose.name();
@@ -127,7 +129,6 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         let says = format!("{at}: {measured} measured over {} requests{said}", result.observations);
         chart.mark((*rate, measured.0 * scale), aside, shape(*whose), &format!("{class} hollow{pale}"), &says);
     }
-    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
     let note = match unknown {
         0 => String::new(),
         1 => "One probe is not drawn: it was cut before this was known.".to_owned(),

@@ -7,7 +7,7 @@ use crate::units::Seconds;
 
 const KINDS: [(Busy, &str, &str); 5] = [
     (Busy::Launch, "launch", "launches, with their warm-up"),
-    (Busy::Burst, "burst", "bursts, for memory and batch"),
+    (Busy::Burst, "burst", "bursts: memory, batch"),
     (Busy::Probe, "probe", "probes of the search"),
     (Busy::Proof, "proof", "certifying probes"),
     (Busy::Stop, "stop", "stops"),
@@ -53,7 +53,11 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         escaped(&says),
         table(&head, &rows),
         legend(&key, &bars),
-        figure("Trial by trial", &bars, "Where nothing is drawn, the program computes. The budget counts only what is drawn.")
+        figure(
+            "Trial by trial",
+            &bars,
+            "Where nothing is drawn, the program computes. The budget counts only what is drawn."
+        )
     )
 }
 
@@ -69,8 +73,7 @@ fn bars(trials: &[Trial<'_>], end: f64) -> String {
     let names: Vec<String> = trials.iter().rev().map(name).collect();
     let (unit, scale) = if end > 600.0 { ("minutes", 60.0) } else { ("seconds", 1.0) };
     let x = Axis::between(&format!("{unit} of the run"), 0.0, end / scale);
-    let mut chart =
-        Chart::new("Time of each trial", x, Axis::words("", &names), 62.0 + 20.0 * names.len() as f64);
+    let mut chart = Chart::new("Time of each trial", x, Axis::words("", &names), 62.0 + 20.0 * names.len() as f64);
     for (y, trial) in trials.iter().rev().enumerate() {
         for Span { what, from, to } in &trial.spans {
             let Some((_, class, name)) = KINDS.iter().find(|(kind, ..)| kind == what) else { continue };

@@ -504,7 +504,8 @@ mod tests {
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
-        let says = "capped at 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
+        let says =
+            "capped at 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
         assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
         assert_eq!(proof.rate, Rate(9.0));

@@ -185,7 +185,8 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
     Session::new(runner.with_sample_sizes(SampleSizes::SMALL), &plan, &notes).run().await.unwrap();
     let notes = notes.0.into_inner().unwrap();
     let said = |note: &&String| {
-        note.starts_with("memory: the KV cache was never fuller than ") && note.ends_with(" %, so more of it cannot help")
+        note.starts_with("memory: the KV cache was never fuller than ")
+            && note.ends_with(" %, so more of it cannot help")
     };
     assert_eq!(notes.iter().filter(said).count(), 1, "{notes:?}");
 }
