@@ -940,7 +940,7 @@ fn templates_that_write_arguments_are_refused() {
         assert_eq!(done.is_err(), refused, "{text}{done:?}");
         assert!(done.err().is_none_or(|says| says.contains("template")));
     }
-    let says = refusal(&pod("    args:\n      {{- toYaml .Values.args | nindent 6 }}\n"));
+    let says = refusal(&pod("    args:\n      - --model\n      {{- toYaml .Values.args | nindent 6 }}\n      - m\n"));
     assert!(says.contains("args holds a template"), "{says}");
 }
 
