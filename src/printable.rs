@@ -32,6 +32,27 @@ pub(crate) fn read_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<
     serde_json::from_value(every_string(serde_json::from_slice(text)?))
 }
 
+/// A sentence behind a head in so many columns, its later lines indented. Control characters, which may come from a server and would act on
+/// the terminal, are replaced.
+pub fn wrapped(head: &str, indent: usize, sentence: &str, width: usize) -> String {
+    let mut lines = vec![head.to_owned()];
+    let mut empty = true;
+    for word in sentence.split_whitespace() {
+        let word: String = word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let used = lines.last().map_or(0, |line| line.chars().count());
+        if !empty && used + 1 + word.chars().count() > width {
+            lines.push(" ".repeat(indent));
+            empty = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(if empty { "" } else { " " });
+            line.push_str(&word);
+        }
+        empty = false;
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -408,7 +408,8 @@ mod tests {
         assert!(
             Deployment::of_words(&words("python3 -m sglang.launch_server --x"), false).unwrap_err().contains("SGLang")
         );
-        assert!(Deployment::of_words(&words("nginx -g daemon"), false).unwrap_err().contains("vllm serve MODEL"));
+        let unknown = Deployment::of_words(&words("nginx -g daemon"), false).unwrap_err();
+        assert_eq!(unknown, "`nginx` is not known to start an engine: write vllm serve MODEL and its flags");
         assert_eq!(Deployment::of_words(&words("--model m"), true).unwrap().command, ["vllm", "serve", "m"]);
     }
 

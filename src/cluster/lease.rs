@@ -167,7 +167,7 @@ mod tests {
         let (ours, theirs) = (holder(), holder());
         let name = |holder: &str| holder.split(", run ").next().unwrap().to_owned();
         assert!(name(&ours) == name(&theirs) && ours != theirs, "{ours}, {theirs}");
-        let (cluster, _) = World::new(0);
+        let (cluster, world) = World::new(0);
         let lease = Lease::take(&cluster, "l", &ours).await.unwrap();
         let rival = Lease { name: "l".into(), holder: theirs.clone() };
         let lost = rival.renew(&cluster).await.unwrap_err().to_string();
@@ -182,7 +182,9 @@ mod tests {
         tokio::select! {
             taken = Lease::take(&cluster, "l", &theirs) => {
                 let says = taken.unwrap_err().to_string();
-                assert!(says.contains(&ours) && says.contains("is at it"), "{says}");
+                assert!(says.contains(&format!("{ours} is at it (lease l); wait for its end")), "{says}");
+                let waits = "holds the lease l; waiting up to 60 s to see whether it still lives";
+                assert!(world.lock().unwrap().said.iter().any(|said| said.contains(waits)));
             }
             () = renewing => panic!("the lease was lost"),
         }

@@ -198,7 +198,11 @@ async fn a_stateful_set_that_deletes_the_claims_of_pods_that_go_is_refused() {
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenScaled": "Delete"});
     let (cluster, world) = bed(1, "statefulsets", set);
     let says = refused(&cluster, &world, &request("StatefulSet", "db")).await;
-    assert!(says.contains("StatefulSet db deletes the claims") && says.contains("to Retain"), "{says}");
+    assert!(
+        says.contains("StatefulSet db deletes the claims of pods that it is scaled down by, and their data")
+            && says.contains("to Retain"),
+        "{says}"
+    );
     world
         .lock()
         .unwrap()
@@ -220,7 +224,7 @@ async fn an_answer_is_not_asked_for_again() {
         let again = whole(&cluster, &ours()).await.unwrap().ended;
         assert_eq!(again, first, "{code}");
         assert_eq!(world.lock().unwrap().writes, Vec::<String>::new(), "{code}");
-        assert!(said(&world, "is not begun again"));
+        assert!(said(&world, "this run came to its end before, and is not begun again"));
         // Another Job asks for another run.
         let other = Request { once: Some("job-2".into()), ..ours() };
         whole(&cluster, &other).await.unwrap();
@@ -280,6 +284,101 @@ async fn targets_that_are_not_settled_are_refused() {
     assert!(says.contains("OnDelete, they stay until somebody deletes them"), "{says}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn targets_whose_pods_would_not_go_or_come_back_are_refused() {
+    let ours = || request("Deployment", "chat");
+    let (cluster, world) = bed(1, "deployments", target("Deployment", "chat", 0));
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(says.contains("Deployment chat is scaled to 0: there is no GPU to borrow"), "{says}");
+    let (cluster, world) = chat();
+    let says = refused(&cluster, &world, &Request { keep: 1, ..ours() }).await;
+    assert!(says.contains("Deployment chat has 1 pods, so keeping 1 of them frees no GPU"), "{says}");
+    let says = refused(&cluster, &world, &request("Deployment", "nobody")).await;
+    assert!(says.contains("there is no Deployment nobody in the namespace default; -n names another"), "{says}");
+    world.lock().unwrap().denied = true;
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(says.contains("missing rights in the namespace default: "), "{says}");
+    assert!(says.contains("; nothing was touched. A Role must grant them"), "{says}");
+    world.lock().unwrap().denied = false;
+    let aim = json!({"scaleTargetRef": {"kind": "Deployment", "name": "chat"}});
+    world.lock().unwrap().put("horizontalpodautoscalers", json!({"metadata": {"name": "hpa"}, "spec": aim}));
+    let says = refused(&cluster, &world, &ours()).await;
+    let why = "the HorizontalPodAutoscaler hpa scales Deployment chat, and would scale it up in mid-run: ";
+    assert!(says.contains(why), "{says}");
+    world.lock().unwrap().put("scaledobjects", json!({"metadata": {"name": "keda"}}));
+    let uid = world.lock().unwrap().objects["scaledobjects/keda"]["metadata"]["uid"].clone();
+    let owner = |kind: &str, name: &str, uid: &Value| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": true}]}});
+    world.lock().unwrap().edit("horizontalpodautoscalers/hpa", owner("ScaledObject", "keda", &uid));
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(
+        says.contains("KEDA's ScaledObject keda scales Deployment chat (") && says.contains("paused=true"),
+        "{says}"
+    );
+    world.lock().unwrap().edit("deployments/chat", owner("InferenceService", "llm", &uid));
+    let says = refused(&cluster, &world, &ours()).await;
+    assert!(
+        says.contains("Deployment chat belongs to InferenceService llm, which would scale it back: borrow from that"),
+        "{says}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_arguments_that_another_manager_owns_are_refused_with_the_way_to_take_them() {
+    let (cluster, world) = chat();
+    at(&world, "PATCH /apis/apps/v1/namespaces/default/deployments/chat?", |_| Some(Fault::Refused(409)));
+    let says = refused(&cluster, &world, &Request { apply: Some(false), ..request("Deployment", "chat") }).await;
+    assert!(says.contains("Deployment chat cannot be given new arguments: "), "{says}");
+    assert!(says.contains("--force-conflicts takes these fields over, and without --apply"), "{says}");
+}
+
+/// Does this to the world at every call for as long as the target is borrowed.
+fn while_borrowed(world: &Shared, mut happens: impl FnMut(&mut World, &str) -> Option<Fault> + Send + 'static) {
+    let mut borrowed = false;
+    world.lock().unwrap().before = Some(Box::new(move |world, _, call| {
+        borrowed |= world.objects["deployments/chat"]["spec"]["replicas"] == 0;
+        if borrowed { happens(world, call) } else { None }
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_do_not_go_and_a_scale_that_cannot_be_set_are_said() {
+    let (cluster, world) = chat();
+    while_borrowed(&world, |world, _| {
+        world.edit("deployments/chat", json!({"spec": {"replicas": 1}}));
+        None
+    });
+    let says = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
+    assert!(says.contains(" did not go within 10 min (--patience); `kubectl describe pod` says why"), "{says}");
+    let (cluster, world) = chat();
+    while_borrowed(&world, |_, call| call.contains("deployments/chat/scale").then_some(Fault::Refused(403)));
+    let says = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
+    assert!(says.contains("Deployment chat was not given back ("), "{says}");
+    assert!(says.contains("; `autotune restore --deployment chat -n default` does it"), "{says}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_can_never_begin_is_not_waited_for_and_another_scale_is_said() {
+    let (cluster, world) = chat();
+    while_borrowed(&world, |world, _| {
+        let waiting = json!([{"name": "autotune", "state": {"waiting": {"reason": "InvalidImageName", "message": "no such name"}}}]);
+        world.edit("pods/autotune-chat-0", json!({"status": {"containerStatuses": waiting}}));
+        None
+    });
+    let says = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
+    assert!(says.contains("the worker cannot begin: InvalidImageName no such name"), "{says}");
+    assert_eq!(scale(&world, "deployments/chat"), 1);
+    let (cluster, world) = chat();
+    while_borrowed(&world, |world, _| {
+        if world.objects.contains_key("pods/autotune-chat-0") {
+            world.edit("deployments/chat", json!({"spec": {"replicas": 2}}));
+        }
+        None
+    });
+    drop(whole(&cluster, &request("Deployment", "chat")).await);
+    let words = "somebody scaled Deployment chat to 2 meanwhile: its pods wait for the GPU that the worker holds";
+    assert!(said(&world, words), "{:?}", world.lock().unwrap().said);
+}
+
 /// A canary whose labels hold the target's, and a pod that somebody made with the target's labels.
 #[tokio::test(start_paused = true)]
 async fn pods_of_others_with_the_same_labels_are_not_waited_for() {
@@ -328,6 +427,7 @@ async fn new_arguments_that_would_wait_for_a_gpu_for_ever_are_refused() {
     let (cluster, world) = bed(2, "deployments", target("Deployment", "chat", 2));
     let kept = |apply| Request { keep: 1, apply, ..request("Deployment", "chat") };
     let says = refused(&cluster, &world, &kept(Some(false))).await;
+    assert!(says.contains("Deployment chat would wait for ever for a GPU with new arguments: "), "{says}");
     assert!(says.contains("maxUnavailable to 1") && says.contains("--keep-replicas 1"), "{says}");
     whole(&cluster, &kept(None)).await.unwrap();
     assert_eq!(scale(&world, "deployments/chat"), 2);
@@ -362,7 +462,8 @@ async fn credentials_that_are_refused_for_a_while_lose_no_service() {
         (borrowed && refusals > 0).then_some(Fault::Refused(401))
     }));
     whole(&cluster, &request("Deployment", "chat")).await.unwrap();
-    assert!(said(&world, "make the service account or the token again") && said(&world, "is back"));
+    assert!(said(&world, "the API server does not accept our credentials any more (") && said(&world, "is back"));
+    assert!(said(&world, "make the service account or the token again"));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
 }
 
@@ -423,7 +524,8 @@ async fn what_the_rules_of_a_cluster_ask_for_is_on_all_that_is_made() {
     let (mut cluster, world) = chat();
     cluster.site = Site { labels: pairs("app", "chat"), ..Site::default() };
     let says = refused(&cluster, &world, &request("Deployment", "chat")).await;
-    assert!(says.contains("would have the labels of Deployment chat (--labels)"), "{says}");
+    let why = "the worker would have the labels of Deployment chat (--labels), and its Services would send it their traffic: ";
+    assert!(says.contains(why), "{says}");
     cluster.site = Site {
         labels: pairs("team", "ml"),
         annotations: pairs("contact", "sre"),
@@ -488,7 +590,7 @@ async fn who_has_the_gpu_is_said_while_it_is_waited_for() {
     });
     let says = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
     let held = "1 Insufficient nvidia.com/gpu.; pods of this namespace with GPUs: thief on gpu-1";
-    assert!(says.contains("did not begin within") && says.contains(held), "{says}");
+    assert!(says.contains("the worker did not begin within 10 min (--patience): ") && says.contains(held), "{says}");
     assert!(said(&world, held));
     world.lock().unwrap().said.clear();
     assert!(!serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());

@@ -330,6 +330,6 @@ mod tests {
         assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["image"], "p");
         target.object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
         let says = made(&target, &order()).unwrap_err().to_string();
-        assert!(says.contains("vllm, proxy") && says.contains("--container"), "{says}");
+        assert!(says.contains("has the containers vllm, proxy: say which is the engine with --container"), "{says}");
     }
 }

@@ -37,6 +37,8 @@ pub struct World {
     pub worker: (i64, String),
     /// Whether something keeps the worker's pod running after its process has ended.
     pub sidecar: bool,
+    /// Whether no right is granted.
+    pub denied: bool,
     calls: usize,
     version: u64,
 }
@@ -82,6 +84,7 @@ impl World {
             before: None,
             worker: (0, String::new()),
             sidecar: false,
+            denied: false,
             calls: 0,
             version: 0,
         }));
@@ -136,7 +139,7 @@ impl World {
     fn answer(&mut self, method: &Method, uri: &str, body: Value) -> Result<Value, Failure> {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         if path.ends_with("selfsubjectaccessreviews") {
-            return Ok(json!({"status": {"allowed": true}}));
+            return Ok(json!({"status": {"allowed": !self.denied}}));
         }
         // Nodes are of no namespace.
         if let Some(at) = path.strip_prefix("/api/v1/").filter(|at| at.starts_with("nodes/")) {

@@ -97,11 +97,11 @@ const REFUSED: [(&str, &[&str]); 19] = [
     ("unit-pipe", &["no shell reads this line", "bash -c"]),
     ("dgd-trtllm-flags", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
     ("sglang", &["chat runs SGLang", "measured on vLLM"]),
-    ("args-alias", &["through an anchor", "write out"]),
+    ("args-alias", &["args is shared through an anchor", "write out"]),
     ("args-merge-key", &["merge key", "write out"]),
     ("duplicate-key", &["stands twice"]),
     ("invalid", &["not valid YAML", "m.yaml:"]),
-    ("no-engine", &["no engine was found", "--max-num-seqs 96"]),
+    ("no-engine", &["no engine was found in this manifest. ", "--max-num-seqs 96"]),
     ("placeholder-value", &["placeholder", "${max_seqs}"]),
     ("template-in-args", &["template", "render"]),
     ("two-containers", &["--container"]),
@@ -940,6 +940,8 @@ fn templates_that_write_arguments_are_refused() {
         assert_eq!(done.is_err(), refused, "{text}{done:?}");
         assert!(done.err().is_none_or(|says| says.contains("template")));
     }
+    let says = refusal(&pod("    args:\n      - --model\n      {{- toYaml .Values.args | nindent 6 }}\n      - m\n"));
+    assert!(says.contains("args holds a template"), "{says}");
 }
 
 #[test]

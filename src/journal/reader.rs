@@ -163,7 +163,8 @@ mod tests {
             assert_eq!((torn.entries.len(), torn.whole_bytes), (1, line(1, 0.5).len() as u64), "cut at {cut}");
         }
         let damaged = format!("{}garbage\n{}", line(1, 0.5), line(2, 0.5));
-        assert!(matches!(read(damaged.as_bytes()).unwrap_err(), ReadError::Damaged { line: 2, .. }));
+        let error = read(damaged.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with("line 2 is damaged: "), "{error}");
         assert_eq!(read(b"").unwrap(), Journal::default());
     }
 

@@ -303,4 +303,36 @@ mod tests {
         }
         assert!(bursts > 0);
     }
+
+    #[test]
+    fn a_probe_says_whether_its_rate_holds_and_with_verbose_who_judged() {
+        let journal = journal::read(include_bytes!("../../results/h200-8b/journal.jsonl")).unwrap();
+        let probe = journal.entries.iter().find_map(|entry| match &entry.record {
+            Record::Probed { ask, verdict, .. } if verdict.by_count.is_some() => Some((ask, verdict)),
+            _ => None,
+        });
+        let (ask, verdict) = probe.unwrap();
+        let said = |purpose: Purpose, ask: &ProbeAsk, of: &dyn Fn(&mut Verdict)| {
+            let mut verdict = verdict.clone();
+            of(&mut verdict);
+            let mut lines = Lines::new(true);
+            lines.line(&launching(1, purpose, &point(16)));
+            lines.line(&Event::Probed { trial: 1, ask, verdict: &verdict }).unwrap()
+        };
+        let failed = said(Purpose::Search, ask, &|v| v.outcome = Outcome::Fail);
+        assert!(failed.starts_with("trial 1: 15.93 req/s is too much: ttft_p99 "), "{failed}");
+        let queue = said(Purpose::Search, ask, &|v| v.saturated = true);
+        assert!(queue.starts_with("trial 1: 15.93 req/s is too much, the queue grows: ttft_p99 "), "{queue}");
+        let proof = said(Purpose::Certify, ask, &|v| v.confidence = 0.959);
+        assert!(proof.starts_with("trial 1: 15.93 req/s, 95 % sure: ttft_p99 "), "{proof}");
+        let counted = said(Purpose::Search, ask, &|v| {
+            for paired in v.limits.iter_mut().filter_map(|limit| limit.paired.as_mut()) {
+                (paired.judge, paired.because) = (Judge::PlainCount, "the test says so".to_owned());
+            }
+        });
+        assert!(counted.contains("ttft_p99: the count decides, since the test says so"), "{counted}");
+        let burst = ProbeAsk { slack: crate::verdict::Slack::Unbounded, ..ask.clone() };
+        let soak = said(Purpose::Memory, &burst, &|v| (v.counted, v.errors) = (136, BTreeMap::new()));
+        assert!(soak.starts_with("trial 1: 136 requests at once, to check the memory: no error"), "{soak}");
+    }
 }

@@ -8,7 +8,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plain::{Lines, time};
 use super::{Event, Sink};
-use crate::printable::printable;
+use crate::printable::{printable, wrapped};
+
+/// The columns of a terminal that does not tell.
+const WIDTH: usize = 80;
 
 pub struct Terminal {
     bar: ProgressBar,
@@ -59,7 +62,9 @@ impl Sink for Terminal {
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {
                 if let Some(line) = shown.lines.line(event) {
-                    self.bar.println(printable(&line));
+                    let columns =
+                        console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns));
+                    self.bar.println(folded(&line, columns));
                 }
                 match event {
                     Event::Launching { trial, alters, .. } => {
@@ -88,5 +93,29 @@ impl Sink for Terminal {
             shown.now.values().map(String::as_str).chain([&*shown.load, &*shown.left, best.trim_end_matches(',')]);
         let message = parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | ");
         self.bar.set_message(printable(&message).into_owned());
+    }
+}
+
+/// Text in so many columns: what a line is too short for stands below it, indented by two more. The last column stays free, where
+/// terminals differ in what a full line does to the cursor.
+fn folded(text: &str, columns: usize) -> String {
+    let line = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        wrapped(&" ".repeat(indent), indent + 2, line, columns.saturating_sub(1))
+    };
+    text.lines().map(line).collect::<String>().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_whole_at_any_width() {
+        let text = "trial 1, baseline: starting with gpu-memory-utilization 0.85, max-num-seqs 128\n    log: trials/t001-1/engine.log";
+        let expected = "trial 1, baseline: starting with\n  gpu-memory-utilization 0.85,\n  max-num-seqs 128\n    log: trials/t001-1/engine.log";
+        assert_eq!(folded(text, 40), expected);
+        assert_eq!(folded(text, 80), text, "79 columns hold the first line");
+        assert_eq!(folded("a\u{1b}[2J b", 80), "a\u{fffd}[2J b");
     }
 }

@@ -315,7 +315,8 @@ mod tests {
         let endless = Outcome { because: (0..200).map(noise).collect(), ..long };
         let words = last_words(&endless, folder);
         assert!(
-            words.contains("it is in /autotune/results/r/outcome.json") && of_last_words(&words).is_none(),
+            words.contains("the outcome does not fit a termination message: it is in /autotune/results/r/outcome.json")
+                && of_last_words(&words).is_none(),
             "{words}"
         );
     }

@@ -1,7 +1,6 @@
 //! What a rehearsal says. Its first and its last line say that it is a simulation.
 
-use std::fmt::Write;
-
+use super::bench::text::{entry, wrapped};
 use crate::journal::Status;
 use crate::rehearsal::{AgainstTruth, Rehearsal, Spread};
 use crate::units::Rate;
@@ -9,14 +8,14 @@ use crate::units::Rate;
 /// Points that are listed at most; the rest is counted.
 const POINTS_SHOWN: usize = 8;
 
-/// A rehearsal of that space file for people.
+/// Where sentences begin.
+const INDENT: usize = 13;
+
+/// A rehearsal of that space file for people, in 80 columns.
 pub fn rehearsal(rehearsal: &Rehearsal, space_file: &str) -> String {
     let Rehearsal { profile, source, sessions, .. } = rehearsal;
     let mut text = String::new();
-    let mut line = |name: &str, what: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {name:10} {what}");
-    };
+    let mut line = |name: &str, what: String| text += &entry(&format!("  {name}"), INDENT, &what);
     line(
         "sessions",
         format!("{} of {space_file}, each with another seed and a budget of {}", sessions.len(), rehearsal.budget),
@@ -65,10 +64,9 @@ pub fn rehearsal(rehearsal: &Rehearsal, space_file: &str) -> String {
         (None, Some(why)) => line("truth", format!("not computed: {why}")),
         (None, None) => line("truth", "no rate holds at any point of the grid".into()),
     }
-    format!(
-        "Simulation, not a measurement: {profile} ({source})\n{text}\
-         This was a simulation on profile {profile} ({source}), not a measurement.\n"
-    )
+    let first = format!("Simulation, not a measurement: {profile} ({source})");
+    let last = format!("This was a simulation on profile {profile}, not a measurement.");
+    format!("{}{text}{}", wrapped("", 0, &first), wrapped("", 0, &last))
 }
 
 fn against(truth: &AgainstTruth) -> Vec<String> {

@@ -20,7 +20,8 @@ const LAST_LINES: usize = 10;
 
 /// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
 pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
-    let mut text = format!("\n{}\n{}", wrapped("", 0, &source(outcome)), wrapped("", 0, &headline(outcome)));
+    let headline = headline(outcome);
+    let mut text = format!("\n{}\n{}", wrapped("", 0, &source(outcome)), wrapped("", 0, &headline));
     for part in [aligned(&rows(outcome, verbose)), parameters(outcome)] {
         if !part.is_empty() {
             text += "\n";
@@ -28,7 +29,7 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
         }
     }
     text += "\n";
-    for what in &outcome.left_out {
+    for what in outcome.left_out.iter().filter(|what| !headline.contains(what.as_str())) {
         text += &wrapped("", 2, &format!("Left out: {what}"));
     }
     if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
@@ -369,6 +370,23 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn what_was_left_out_is_said_once() {
+        let left_out = vec!["24 of the candidates: the budget ended".to_owned()];
+        let because = "nothing was measured: 24 of the candidates: the budget ended".to_owned();
+        let outcome = Outcome {
+            status: Status::Uncertified,
+            best: None,
+            gain: None,
+            gain_interval: None,
+            because,
+            left_out,
+            ..stored()
+        };
+        let text = said(&outcome);
+        assert!(text.contains("Nothing was measured: ") && text.matches("24 of the candidates").count() == 1, "{text}");
     }
 
     #[test]

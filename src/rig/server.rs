@@ -273,4 +273,38 @@ mod tests {
             assert_eq!(begun.output_tokens, whole.output_tokens.min(BEGUN));
         }
     }
+
+    #[tokio::test]
+    async fn a_server_that_answers_nothing_is_not_waited_for_without_end() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let base_url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut method = [0; 4];
+                let read = tokio::io::AsyncReadExt::read_exact(&mut stream, &mut method).await;
+                held.extend((read.is_ok() && &method == b"POST").then_some(stream));
+            }
+        });
+        let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let access = crate::access::Access::default();
+        let target = Target {
+            base_url: base_url.clone(),
+            model: "m".to_owned(),
+            endpoint: plan.workload.endpoint,
+            ignore_eos: true,
+            access: access.clone(),
+            extra_body: serde_json::Map::new(),
+        };
+        let server = Server {
+            endpoints: Endpoints::new(base_url, &access).unwrap(),
+            client: Client::new(target).unwrap(),
+            workload: plan.workload,
+            material: Material::default(),
+            shared_seed: 1,
+            stall_timeout: Duration::from_millis(100),
+        };
+        assert_eq!(server.settle(false).await.unwrap_err(), "it gave no answer to a single request within 100 ms");
+        silent.abort();
+    }
 }

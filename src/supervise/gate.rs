@@ -66,3 +66,20 @@ pub(crate) async fn gpu_clean(gpus: &Gpus, before: Option<GpuMemory>) -> Result<
         waited += Duration::from_millis(500);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_clean_is_said_with_its_remedy() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = other.local_addr().unwrap().port();
+        let says = port_clean(port).unwrap_err().to_string();
+        let remedy = "free it, or leave engine.port out so that a free one is chosen";
+        assert_eq!(says, format!("port {port} is taken by another process; {remedy}"));
+        let says = Unclean::GpuMemory { now: 9000, before: 10 }.to_string();
+        let seen = "9000 MiB of GPU memory are still in use, 10 MiB before the first launch";
+        assert_eq!(says, format!("{seen}; see what `nvidia-smi` lists"));
+    }
+}

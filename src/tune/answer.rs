@@ -156,6 +156,10 @@ mod tests {
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
         let unproved = PointResult { certified_rate: None, ..proved(16, 12.0) };
         assert_eq!(answer(proved(64, 10.0), unproved, None, search, Vec::new()).best, Some(proved(64, 10.0)));
+        let estimated =
+            |seqs| PointResult { certified_rate: None, estimated_rate: Some(Rate(9.0)), ..proved(seqs, 9.0) };
+        let because = answer(estimated(64), estimated(16), None, None, vec!["the budget ended".to_owned()]).because;
+        assert_eq!(because, "about 9.00 req/s with max-num-seqs 16, not certified: the budget ended");
     }
 
     #[test]

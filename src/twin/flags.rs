@@ -164,7 +164,8 @@ mod tests {
             "`max-num-seqs` cannot be `many`"
         );
         let unknown = flags.set("block-size", "32").unwrap_err().to_string();
-        assert!(unknown.contains("block-size") && unknown.contains("max-num-seqs"), "{unknown}");
+        assert!(unknown.starts_with("the simulation does not know `block-size`; it knows "), "{unknown}");
+        assert!(unknown.contains("max-num-seqs"), "{unknown}");
     }
 
     #[test]

@@ -238,6 +238,7 @@ mod tests {
     #[test]
     fn errors_name_what_there_is_and_where_it_is_wrong() {
         let said = Profile::find("h200").unwrap_err().to_string();
+        assert!(said.starts_with("there is no profile `h200`; there are "), "{said}");
         assert!(Profile::NAMES.iter().all(|name| said.contains(name)), "{said}");
         assert!(Profile::find("no-such-file.toml").unwrap_err().to_string().contains("no-such-file.toml"));
         let text = EMBEDDED[0].1;

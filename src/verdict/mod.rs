@@ -234,7 +234,7 @@ pub fn judge(
     } else if confidence >= certainty.0 {
         (Outcome::Pass, format!("every promise held over {} requests", counted.len()))
     } else {
-        (Outcome::Unresolved, format!("inside the limits, but only {:.0} % sure", confidence * 100.0))
+        (Outcome::Unresolved, format!("inside the limits, but only {:.0} % sure", (confidence * 100.0).floor()))
     };
     Verdict {
         outcome,

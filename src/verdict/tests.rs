@@ -167,7 +167,10 @@ fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
     let client = ClientHealth { lag_p99: Seconds(0.002), backlog_p99: Some(Seconds(0.002)), ..ClientHealth::default() };
     assert_eq!(judged(client), Outcome::Pass);
     assert_eq!(judged(ClientHealth { lag_p99: Seconds(0.05), ..client }), Outcome::Void);
-    assert_eq!(judged(ClientHealth { backlog_p99: Some(Seconds(0.05)), ..client }), Outcome::Void);
+    let late = ClientHealth { backlog_p99: Some(Seconds(0.05)), ..client };
+    assert_eq!(judged(late), Outcome::Void);
+    let says = judge(&traffic(|_, _| {}), &limits(), course(23.0, true), &late, Certainty(0.8)).because;
+    assert!(says.starts_with("what arrived waited 50.0 ms (p99) to be read, more than "), "{says}");
 }
 
 #[test]

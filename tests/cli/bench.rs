@@ -171,10 +171,10 @@ fn results_are_not_overwritten_and_their_place_is_said() {
     let first = bench();
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     assert!(said(&first).contains(&format!("results: {}", folder.path().display())), "{}", said(&first));
-    assert!(said(&first).contains("100 or more are worth"), "{}", said(&first));
+    assert!(said(&first).contains("a p99 of fewer than 100 requests"), "{}", said(&first));
     let again = bench();
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
-    assert!(said(&again).contains("results of an earlier benchmark"), "{}", said(&again));
+    assert!(said(&again).contains("holds the results of an earlier benchmark; name another --out"), "{}", said(&again));
 }
 
 #[test]

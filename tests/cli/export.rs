@@ -96,12 +96,17 @@ fn an_answer_that_was_never_certified_is_marked_or_refused() {
     let manifest = desk.manifest("deployment-args.yaml");
     let refused = desk.export(&manifest, &[]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(refused.stdout.is_empty() && said(&refused).contains("--uncertified"), "{}", said(&refused));
+    assert!(
+        refused.stdout.is_empty() && said(&refused).contains("the best point was never certified: "),
+        "{}",
+        said(&refused)
+    );
+    assert!(said(&refused).contains("; --uncertified exports it all the same and says so in the annotations"));
     let marked = out(&desk.export(&manifest, &["--uncertified"]));
     assert!(marked.contains("NOT certified"), "{marked}");
     assert!(!out(&desk.export(&manifest, &["--uncertified", "--no-annotations"])).contains("autotune/"));
     let nothing = Desk::new(&[("best", serde_json::Value::Null)]);
-    assert!(said(&nothing.export(&manifest, &["--uncertified"])).contains("no best point"));
+    assert!(said(&nothing.export(&manifest, &["--uncertified"])).contains("the outcome has no best point: "));
 }
 
 #[test]

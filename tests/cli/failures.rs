@@ -31,7 +31,7 @@ fn run(fault: &str, engine: &str) -> (Workbench, ExitStatus, Vec<Cause>, String)
 #[test]
 fn an_engine_that_dies_under_load_is_recorded_and_the_run_goes_on() {
     let (bench, status, causes, said) = run("die-in-load", "");
-    assert!(!causes.is_empty() && said.contains("died under load"), "{said}");
+    assert!(!causes.is_empty() && said.contains("the engine died under load: "), "{said}");
     assert!(bench.has_ended(status), "{status:?} {said}");
     let relaunched = bench.journal().entries.iter().any(|e| matches!(e.record, Record::Launching { attempt: 2, .. }));
     assert!(relaunched, "a death may be an accident: it is launched once more\n{said}");
@@ -46,7 +46,7 @@ fn out_of_memory_under_load_is_told_apart_although_the_exit_code_is_0() {
 #[test]
 fn an_engine_whose_core_is_killed_under_load_has_failed_although_streams_end_with_200_and_the_exit_code_is_0() {
     let (bench, _, causes, said) = run("core-killed-in-load", "");
-    assert!(!causes.is_empty() && said.contains("died under load"), "{causes:?}\n{said}");
+    assert!(!causes.is_empty() && said.contains("the engine died under load: "), "{causes:?}\n{said}");
     let relaunched = bench.journal().entries.iter().any(|e| matches!(e.record, Record::Launching { attempt: 2, .. }));
     assert!(relaunched, "a death may be an accident: it is launched once more\n{said}");
 }
@@ -61,8 +61,20 @@ fn a_missing_model_ends_the_run_at_once() {
 #[test]
 fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
     let (_, status, causes, said) = run("hang-in-load", "");
-    assert!(causes.contains(&Cause::Timeout) && said.contains("hangs"), "{causes:?}\n{said}");
+    assert!(
+        causes.contains(&Cause::Timeout) && said.contains("the engine hangs: requests waited and no token came for "),
+        "{causes:?}\n{said}"
+    );
     assert!(status.code().is_some(), "{said}");
+}
+
+#[test]
+fn requests_that_do_not_fit_the_engine_are_said_at_the_first() {
+    let bench = Workbench::with_budget("args = [\"--max-model-len\", \"64\"]", "candidates = 1", "2s");
+    let said = said(&bench.run(&[]));
+    assert!(said.contains("its first completion failed (status: HTTP 400"), "{said}");
+    assert!(said.contains("; is the workload longer than max-model-len?"), "{said}");
+    bench.assert_nothing_left();
 }
 
 #[test]
@@ -70,6 +82,7 @@ fn an_engine_that_never_becomes_ready_is_given_up_after_its_timeout_and_one_more
     let (_, status, causes, said) = run("never-ready", "start_timeout = \"800ms\"\nstop_timeout = \"1s\"");
     assert_eq!(status.code(), Some(4), "{said}");
     assert!(causes.len() >= 2 && causes.iter().all(|c| *c == Cause::Timeout), "{causes:?}");
+    assert!(said.contains("The engine was not ready in time: allow it more time"), "{said}");
 }
 
 #[test]
@@ -106,7 +119,8 @@ fn a_program_that_is_not_there_is_said_so() {
     let bench = Workbench::new("command = [\"./no-such-engine\"]", "");
     let run = bench.run(&[]);
     assert_eq!(run.status.code(), Some(4), "{}", said(&run));
-    assert!(said(&run).contains("no-such-engine"));
+    let why = "there is no such program; is engine.command right, and the program on the PATH?";
+    assert!(said(&run).contains("no-such-engine") && said(&run).contains(why), "{}", said(&run));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_command_becomes_a_space_file_that_check_takes() {
     // It is not replaced unless that is asked for.
     let again = run(folder.path(), &[&["init"], &command[..]].concat());
     assert_eq!(again.status.code(), Some(2));
-    assert!(said(&again).contains("--force"), "{}", said(&again));
+    assert!(said(&again).contains(" is there already; --force replaces it, or name another file"), "{}", said(&again));
     let flags = ["--force", "--slo", "ttft_p95=300ms", "--input-tokens", "100-200", "--budget", "7m"];
     let text = written(folder.path(), &[&flags[..], &command[..]].concat());
     for part in ["ttft_p95 = \"300ms\"", "min = 100, max = 200", "gpu_time = \"7m\""] {

@@ -85,11 +85,14 @@ fn sigterm_stops_the_engine_first_and_says_how_to_resume() {
     signal(&child, Signal::SIGTERM);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", said(&output));
-    assert!(said(&output).contains("--resume"), "{}", said(&output));
+    let ended = "interrupted; the engine is stopped. To continue:\n  ";
+    assert!(said(&output).contains(ended) && said(&output).contains("--resume"), "{}", said(&output));
     assert!(bench.living().is_empty(), "the engine is gone before the program is");
     let without = bench.run(&[]);
     assert_eq!(without.status.code(), Some(2));
-    assert!(said(&without).contains("--resume") && said(&without).contains("--fresh"));
+    let refused =
+        "holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again";
+    assert!(said(&without).contains(refused), "{}", said(&without));
     let status = interrupted(&bench, Signal::SIGTERM, &moments(2, 2000));
     assert!(bench.has_answered(status), "{status:?}");
     assert_nothing_paid_twice(&bench.journal());

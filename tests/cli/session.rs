@@ -45,7 +45,7 @@ fn a_session_ends_with_an_answer_and_asking_again_costs_nothing() {
     std::fs::create_dir_all(bench.path("out/report.html/full")).unwrap();
     let again = bench.run(&[]);
     assert_eq!(again.status.code(), run.status.code());
-    assert!(said(&again).contains("already holds the answer"));
+    assert!(said(&again).contains(" already holds the answer of this job; --fresh runs it again"));
     assert!(said(&again).contains("warning: report.html and report.md are not up to date"), "{}", said(&again));
     assert_eq!(bench.outcome().cost.probes as usize, probes);
 

@@ -99,6 +99,7 @@ fn usage_mistakes_have_their_own_exit_code() {
     assert_eq!(run(&["--nonsense"]).status.code(), Some(2));
     let misspelt = run(&["chek"]);
     assert_eq!(misspelt.status.code(), Some(2));
+    assert!(said(&misspelt).starts_with("error: failed to read the space file "), "{}", said(&misspelt));
     assert!(said(&misspelt).contains("nor is that a command"), "{}", said(&misspelt));
     assert!(said(&run(&["x.toml", "--space", "y.toml"])).contains("cannot be used with"));
 }

@@ -92,6 +92,63 @@ fn every_recorded_failure_is_told_apart() {
 }
 
 #[test]
+fn a_failure_is_said_with_its_remedy() {
+    let says = |log: &str| diagnose(log, Exit::Code(1), TUNED).says;
+    let of = |name: &str| {
+        let case = cases().into_iter().find(|c| c.name == name).unwrap();
+        diagnose(&case.log, Exit::Code(case.exit), TUNED).says
+    };
+    for (said, expected) in [
+        (
+            of("gpu_mem_util_too_high"),
+            "Less memory is free than the engine was told to take: lower gpu-memory-utilization, or end whatever else holds memory there.",
+        ),
+        (
+            of("kv_too_small"),
+            "The KV cache is too small for one request of full length: give it more memory or lower max-model-len.",
+        ),
+        (
+            of("ulimit_oom"),
+            "The host ran out of memory: give the pod a higher memory limit, or the engine less to hold.",
+        ),
+        (
+            of("port_in_use"),
+            "Another process listens on the port, and may answer in this engine's place: end it or take another port.",
+        ),
+        (
+            of("missing_model_offline"),
+            "The model was not found: check its name or path, the access token, and whether the hub can be reached.",
+        ),
+        (
+            of("invalid_value_type"),
+            "The engine's command line has an argument that it does not take: correct the values of max-num-seqs in the space file.",
+        ),
+        (
+            of("max_num_seqs_0"),
+            "The engine's configuration refused a value: the parameters it names do not go together, so add a constraint.",
+        ),
+        (
+            of("mnbt_lt_mns"),
+            "The token budget must be at least the number of sequences: add the constraint max-num-batched-tokens >= max-num-seqs.",
+        ),
+        (
+            says("RuntimeError: Failed to infer device type"),
+            "The engine found no usable accelerator: check the driver and the devices given to it.",
+        ),
+        (
+            says("OSError: [Errno 28] No space left on device"),
+            "A disk or /dev/shm is full: make room, or give the pod a larger one.",
+        ),
+        (
+            diagnose("", Exit::Signal(9), TUNED).says,
+            "The engine was killed by signal 9 without a word: most likely the kernel's out-of-memory killer, so see the host's memory and the pod's memory limit.",
+        ),
+    ] {
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
 fn a_fixed_argument_aborts_and_a_tuned_one_is_refused() {
     let of = |name: &str, tuned: &[&str]| {
         let case = cases().into_iter().find(|c| c.name == name).unwrap();

@@ -138,14 +138,11 @@ impl Summary {
         summary
     }
 
-    /// A quantile is worth its digits where some requests lie beyond it.
+    /// A quantile is worth its digits where some requests lie beyond it. The words are the same for every level, so that a ladder says them once.
     fn too_few(&self) -> Option<String> {
         let few = self.completed > 0 && self.completed < ENOUGH && !self.partial;
         few.then(|| {
-            format!(
-                "a p99 of {} requests is their largest latency: {ENOUGH} or more are worth its digits",
-                self.completed
-            )
+            format!("a p99 of fewer than {ENOUGH} requests is their largest latency: send more to trust its digits")
         })
     }
 

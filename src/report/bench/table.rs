@@ -212,8 +212,8 @@ mod tests {
         both again
           5.00 req/s: our own sends lagged 200 ms (p99), more than 35.0 ms
           20.0 req/s: 120 of 200 requests broke ttft_p99 <= 350 ms
-        warning  5.00 req/s: a p99 of 50 requests is their largest latency: 100 or more
-                 are worth its digits
+        warning  5.00 req/s: a p99 of fewer than 100 requests is their largest latency:
+                 send more to trust its digits
         "#);
     }
 
@@ -267,5 +267,13 @@ mod tests {
         promises (--slo) would tell which level is too much
         warning  the server does not tell its counters
         "#);
+    }
+
+    #[test]
+    fn levels_of_few_requests_are_named_in_one_warning() {
+        let text = shown(&[at_rate(2.0, 0.1, ""), at_rate(5.0, 0.1, ""), at_rate(20.0, 0.1, "")]);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(text.matches("warning").count(), 1, "{text}");
+        assert!(text.contains("warning 2.00 req/s, 5.00 req/s: a p99 of fewer than 100 requests"), "{text}");
     }
 }

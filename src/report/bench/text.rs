@@ -35,25 +35,9 @@ pub(in crate::report) fn entry(name: &str, indent: usize, sentence: &str) -> Str
     wrapped(&format!("{name:indent$}"), indent, sentence)
 }
 
-/// A sentence behind a head, its later lines indented. Control characters, which may come from a server and would act on the terminal, are
-/// replaced.
+/// A sentence behind a head in [`WIDTH`] columns, its later lines indented.
 pub(in crate::report) fn wrapped(head: &str, indent: usize, sentence: &str) -> String {
-    let mut lines = vec![head.to_owned()];
-    let mut empty = true;
-    for word in sentence.split_whitespace() {
-        let word: String = word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        let used = lines.last().map_or(0, |line| line.chars().count());
-        if !empty && used + 1 + word.chars().count() > WIDTH {
-            lines.push(" ".repeat(indent));
-            empty = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            line.push_str(if empty { "" } else { " " });
-            line.push_str(&word);
-        }
-        empty = false;
-    }
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    crate::printable::wrapped(head, indent, sentence, WIDTH)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{escaped, legend, missing, paragraph, table};
 use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
-use crate::report::summary::{changes, columns, interval, next, percent, rows, shown};
+use crate::report::summary::{changes, columns, next, percent, rows, shown};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -18,20 +18,18 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         ));
     }
     html += &tiles(data, &columns);
-    html += &columns
-        .iter()
-        .filter_map(|(name, answer)| sure(name, answer))
-        .map(|says| paragraph(&says))
-        .collect::<String>();
-    html += &rates(data, &columns);
+    if columns.iter().any(|(_, answer)| answer.certified_rate.is_some()) {
+        html += &paragraph(
+            "Certified: with fresh traffic on a freshly started engine, every promise holds at this rate, as sure as stated.",
+        );
+    }
     html += "<div class=\"pair\">";
-    let rows = rows(outcome, true);
-    if let Some(((_, head), rows)) = rows.split_first() {
-        let with = |label: &str, cells: &[Option<String>]| -> Vec<String> {
-            std::iter::once(label.to_owned()).chain(cells.iter().map(shown)).collect()
-        };
-        let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
-        html += &table(&with("", head), &rows);
+    if let Some(best) = &outcome.best {
+        let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
+        html += &format!(
+            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre></div>",
+            escaped(&args_txt(&best.arguments))
+        );
     }
     let changes = changes(outcome);
     if !changes.is_empty() {
@@ -40,13 +38,20 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
     }
     html += "</div>";
-    if let Some(best) = &outcome.best {
-        let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
-        html += &format!("<h3>Arguments to copy{certified}</h3><pre>{}</pre>", escaped(&args_txt(&best.arguments)));
-    }
     if let Some((what, command)) = next(outcome, data.folder) {
         html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
     }
+    html += "<div class=\"pair\">";
+    html += &rates(&columns);
+    let rows = rows(outcome, false);
+    if let Some(((_, head), rows)) = rows.split_first() {
+        let with = |label: &str, cells: &[Option<String>]| -> Vec<String> {
+            std::iter::once(label.to_owned()).chain(cells.iter().map(shown)).collect()
+        };
+        let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
+        html += &table(&with("", head), &rows);
+    }
+    html += "</div>";
     html
 }
 
@@ -73,26 +78,16 @@ fn tiles(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
         tiles += &tile(name, name, &number, &says);
     }
     if let (Some(gain), [_, _]) = (data.outcome.gain, columns) {
-        let of = data.outcome.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
-        let says =
-            if of.is_empty() { "no interval is known".to_owned() } else { of.trim_matches([' ', '(', ')']).to_owned() };
+        let says = data.outcome.gain_interval.map_or("no interval is known".to_owned(), |[from, to]| {
+            format!("90 % interval: {:+.0} to {:+.0} %", from * 100.0, to * 100.0)
+        });
         tiles += &tile("gain", "gain", &format!("{:+.0} %", gain * 100.0), &says);
     }
     if tiles.is_empty() { tiles } else { format!("<div class=\"tiles\">{tiles}</div>") }
 }
 
-/// What a certified rate rests on.
-fn sure(name: &str, answer: &Answer) -> Option<String> {
-    let (rate, sure) = (answer.certified_rate?, percent(answer.confidence?));
-    let limit = answer.limit.zip(answer.limit_error).map_or(String::new(), |(limit, error)| {
-        format!(" The limit is estimated at {limit}, with a standard error of {:.1} %.", error * 100.0)
-    });
-    let name = if name == "tuned" { "tuned arguments" } else { name };
-    Some(format!("The {name} keep every promise at {rate}, {sure} sure, on fresh traffic.{limit}"))
-}
-
 /// Certified rates as bars, limits with their errors.
-fn rates(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
+fn rates(columns: &[(&'static str, &Answer)]) -> String {
     let range = |answer: &Answer| answer.limit_interval().map(|(limit, low, high)| (limit.0, low.0, high.0));
     let all = columns.iter().flat_map(|(_, a)| [a.certified_rate.map(|r| r.0), range(a).map(|(_, _, high)| high)]);
     let highest = all.flatten().fold(0.0, f64::max);
@@ -102,7 +97,7 @@ fn rates(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
     let names: Vec<String> = columns.iter().rev().map(|(name, _)| (*name).to_owned()).collect();
     let x = Axis::between("requests per second", 0.0, highest * 1.12);
     let mut chart =
-        Chart::new("Certified rates and limits", x, Axis::words("", &names), 60.0 + 42.0 * names.len() as f64).wide();
+        Chart::new("Certified rates and limits", x, Axis::words("", &names), 60.0 + 42.0 * names.len() as f64);
     for (place, (name, answer)) in columns.iter().rev().enumerate() {
         let y = place as f64;
         if let Some(rate) = answer.certified_rate {
@@ -124,13 +119,26 @@ fn rates(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
             );
         }
     }
+    let svg = chart.svg();
     let key = legend(
-        data,
         &[
             ("fill defaults", super::BOX, "defaults, certified"),
             ("fill tuned", super::BOX, "tuned, certified"),
             ("ink full", super::CIRCLE, "limit, with its 90 % interval"),
         ],
+        &svg,
     );
-    format!("{key}<div class=\"scroll narrow\">{}</div>", chart.svg())
+    let limits = columns.iter().filter_map(|(name, answer)| {
+        Some(format!("{name} {}, standard error {:.1} %", answer.limit?, answer.limit_error? * 100.0))
+    });
+    let limits: Vec<String> = limits.collect();
+    let limits = if limits.is_empty() {
+        String::new()
+    } else {
+        paragraph(&format!(
+            "The limit is the rate at which the first promise breaks, by estimate: {}.",
+            limits.join("; ")
+        ))
+    };
+    format!("<div class=\"rates\">{key}<div class=\"scroll\">{svg}</div>{limits}</div>")
 }

@@ -1,7 +1,7 @@
 //! (e) The requests of the probe that the answer rests on: each of them over time, and their distribution against the limit.
 
 use super::chart::{Axis, Chart};
-use super::{BOX, CIRCLE, DASH, figure, legend, missing, paragraph, promise, unit};
+use super::{BOX, DASH, DOT, figure, legend, missing, paragraph, promise, unit};
 use crate::load::RequestRecord;
 use crate::report::bench::peaks::flight;
 use crate::report::data::{Probe, ReportData};
@@ -43,18 +43,18 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         Ok(records) => records,
         Err(why) => return intro + &missing(&format!("Its requests cannot be shown: {why}.")),
     };
+    let charts: String = data.limits().iter().map(|limit| promised(limit, probe, &records)).collect();
+    let (flight, cache) = (in_flight(probe, &records), kv_cache(probe));
     let key = legend(
-        data,
         &[
-            ("inside full", CIRCLE, "request within the limit"),
-            ("outside full", CIRCLE, "request beyond it"),
+            ("dots inside", DOT, "request within the limit"),
+            ("dots outside", DOT, "request beyond it"),
             ("ramp", BOX, "ramp, does not count"),
             ("line limit", DASH, "limit of the promise"),
             ("line ink", DASH, "quantile as measured"),
         ],
+        &charts,
     );
-    let charts: String = data.limits().iter().map(|limit| promised(limit, probe, &records)).collect();
-    let (flight, cache) = (in_flight(probe, &records), kv_cache(probe));
     format!("{intro}{key}<div class=\"figures\">{charts}{flight}{cache}</div>")
 }
 
@@ -138,7 +138,8 @@ fn histogram(
         Axis::between(label, 0.0, top),
         Axis::between("requests", 0.0, highest * 1.05),
         280.0,
-    );
+    )
+    .named();
     let wide = top / COLUMNS as f64;
     for (i, count) in columns.iter().enumerate().filter(|(_, count)| **count > 0) {
         let (from, to) = (i as f64 * wide, (i + 1) as f64 * wide);

@@ -4,14 +4,15 @@ use std::fmt::Write;
 
 use super::escaped;
 
-const WIDTH: f64 = 540.0;
-const TOP: f64 = 34.0;
-const WIDE: f64 = 760.0;
-const LITTLE: f64 = 8.0;
+/// Not wider than what a telephone shows with its letters still legible.
+const WIDTH: f64 = 480.0;
+const TOP: f64 = 12.0;
+/// Two rows of names.
+const NAMES: f64 = 34.0;
 const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 46.0;
 /// About the width of a character of a label.
-const CHARACTER: f64 = 6.6;
+const CHARACTER: f64 = 7.0;
 /// A scale is logarithmic where the largest value is more than so many times the smallest.
 const DECADES: f64 = 8.0;
 
@@ -105,7 +106,6 @@ pub(super) struct Chart {
     title: String,
     x: Axis,
     y: Axis,
-    width: f64,
     height: f64,
     left: f64,
     top: f64,
@@ -117,16 +117,16 @@ impl Chart {
     pub(super) fn new(title: &str, x: Axis, y: Axis, height: f64) -> Self {
         let widest = y.ticks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
         let left = widest as f64 * CHARACTER + if y.label.is_empty() { 14.0 } else { 34.0 };
-        Self { title: title.to_owned(), x, y, width: WIDTH, height, left, top: TOP, marks: String::new(), labels: 0 }
+        Self { title: title.to_owned(), x, y, height, left, top: TOP, marks: String::new(), labels: 0 }
     }
 
-    /// A wide one, without room for names above it.
-    pub(super) fn wide(self) -> Self {
-        Self { width: WIDE, top: LITTLE, ..self }
+    /// One with room above it for the names of [`Self::upright`] lines.
+    pub(super) fn named(self) -> Self {
+        Self { top: NAMES, ..self }
     }
 
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
-        let (wide, high) = (self.width - RIGHT - self.left, self.height - self.top - BOTTOM);
+        let (wide, high) = (WIDTH - RIGHT - self.left, self.height - self.top - BOTTOM);
         (self.left + self.x.share(x) * wide, self.top + (1.0 - self.y.share(y)) * high)
     }
 
@@ -216,12 +216,12 @@ impl Chart {
         self.draw(format_args!("<path class=\"dots {class}\" d=\"{path}\"/>"));
     }
 
-    /// A line across the chart at a height, with its name above its end.
+    /// A line across the chart at a height, with its name above its beginning: what is near a limit mostly lies at its end.
     pub(super) fn level(&mut self, y: f64, label: &str, class: &str) {
-        let ((_, at), to) = (self.place(self.x.from, y), self.width - RIGHT);
-        let (left, above, label) = (self.left, at - 5.0, escaped(label));
+        let ((_, at), to) = (self.place(self.x.from, y), WIDTH - RIGHT);
+        let (left, beside, above, label) = (self.left, self.left + 5.0, at - 5.0, escaped(label));
         self.draw(format_args!(
-            "<path class=\"line {class}\" d=\"M{left:.1} {at:.1}H{to:.1}\"/><text class=\"{class}\" x=\"{to:.1}\" y=\"{above:.1}\" text-anchor=\"end\">{label}</text>"
+            "<path class=\"line {class}\" d=\"M{left:.1} {at:.1}H{to:.1}\"/><text class=\"{class}\" x=\"{beside:.1}\" y=\"{above:.1}\">{label}</text>"
         ));
     }
 
@@ -230,7 +230,7 @@ impl Chart {
         let (at, _) = self.place(x, self.y.from);
         let (bottom, row) = (self.height - BOTTOM, 12.0 + 14.0 * (self.labels % 2) as f64);
         self.labels += 1;
-        let anchor = if at > 0.6 * self.width { "end" } else { "start" };
+        let anchor = if at > 0.6 * WIDTH { "end" } else { "start" };
         let beside = if anchor == "end" { at - 4.0 } else { at + 4.0 };
         let (top, label) = (row - 9.0, escaped(label));
         self.draw(format_args!(
@@ -239,10 +239,10 @@ impl Chart {
     }
 
     pub(super) fn svg(&self) -> String {
-        let (width, height, left, top) = (self.width, self.height, self.left, self.top);
-        let (right, bottom) = (width - RIGHT, height - BOTTOM);
+        let (height, left, top) = (self.height, self.left, self.top);
+        let (right, bottom) = (WIDTH - RIGHT, height - BOTTOM);
         let mut svg =
-            format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">", escaped(&self.title));
+            format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">", escaped(&self.title));
         for (value, text) in &self.x.ticks {
             let (x, _) = self.place(*value, self.y.from);
             let (y, text) = (bottom + 17.0, escaped(text));

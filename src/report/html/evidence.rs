@@ -1,6 +1,6 @@
 //! (f) Why believe it: what was asked and what arrived, what the cache held, our own client, who judged, and what was left out.
 
-use super::{list, missing, promise, table};
+use super::{list, missing, paragraph, promise, table};
 use crate::report::data::{Probe, ReportData, Trial};
 use crate::report::summary::percent;
 use crate::verdict::paired::Judge;
@@ -11,6 +11,10 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let mut html = String::new();
     if proofs.is_empty() {
         html += &missing("Nothing was certified: every number is of the search.");
+    } else {
+        html += &paragraph(
+            "A certified rate weighs all probes of its point together. It can hold where one of them alone is too near to say.",
+        );
     }
     for (trial, probe) in &proofs {
         html += &format!(
@@ -34,7 +38,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
 }
 
 fn titled(title: &str, items: &[String], none: &str) -> String {
-    let items = if items.is_empty() { super::paragraph(none) } else { list(items) };
+    let items = if items.is_empty() { paragraph(none) } else { list(items) };
     format!("<h3>{title}</h3>{items}")
 }
 
@@ -61,8 +65,12 @@ fn facts(trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<String> {
     let errors = verdict.errors.iter().map(|(class, n)| format!("{n} {class}")).collect::<Vec<_>>().join(", ");
     let late =
         client.backlog_p99.map_or_else(|| "reads: not told".to_owned(), |late| format!("reads waited {late} (p99)"));
+    let sure = match verdict.because.contains("% sure") {
+        true => String::new(),
+        false => format!(" Confidence that every promise holds: {}.", percent(verdict.confidence)),
+    };
     let mut facts = vec![
-        format!("Verdict: {}. Confidence that every promise holds: {}.", verdict.because, percent(verdict.confidence)),
+        format!("Verdict: {}.{sure}", verdict.because),
         format!(
             "Arrivals: {} asked, {} arrived ({off:+.1} %), {} requests count.",
             probe.ask.rate, verdict.offered, verdict.counted
@@ -106,9 +114,9 @@ fn judge(limit: &LimitResult) -> String {
 }
 
 fn every(data: &ReportData<'_>) -> String {
-    let mut head = ["trial", "purpose", "asked", "arrived", "requests", "verdict", "sure"].map(str::to_owned).to_vec();
+    let mut head = ["trial", "purpose", "asked", "arrived", "counted", "verdict", "sure"].map(str::to_owned).to_vec();
     head.extend(data.limits().iter().map(|l| promise(&l.key())));
-    head.extend(["sharing meant", "served", "send lag p99", "peak KV use"].map(str::to_owned));
+    head.extend(["shared, meant", "served", "send lag", "KV use"].map(str::to_owned));
     let row = |(trial, probe): (&Trial<'_>, &Probe<'_>)| {
         let verdict = probe.verdict;
         let mut row = vec![
@@ -137,8 +145,8 @@ fn every(data: &ReportData<'_>) -> String {
     if rows.is_empty() {
         return missing("None was measured.");
     }
-    let says = super::paragraph(&format!(
-        "{bursts} bursts of requests at once are not in it: they test memory and batch, not a rate."
+    let says = paragraph(&format!(
+        "Trial 2.1 is the first probe of trial 2. Send lag is a p99, KV use a peak. {bursts} bursts are not listed: they test memory and batch, not a rate."
     ));
     table(&head, &rows) + &says
 }

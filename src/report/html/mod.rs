@@ -12,7 +12,8 @@ mod time;
 pub(super) use repeat::command as repeat_command;
 
 use super::data::{ReportData, Whose};
-use super::summary::{headline, source};
+use super::outcome::Outcome;
+use super::summary::{headline, interval, source};
 use crate::printable::printable;
 use crate::settings::Metric;
 
@@ -24,42 +25,52 @@ const LONG_HEADLINE: usize = 100;
 /// The page.
 pub(super) fn page(data: &ReportData<'_>) -> String {
     let sections = [
-        ("answer", "The answer", answer::section(data)),
-        ("promises", "Each promise over the request rate", promises::section(data)),
-        ("parameters", "What each parameter did", parameters::section(data)),
-        ("time", "Where the time went", time::section(data)),
-        ("requests", "The requests behind the answer", certifying::section(data)),
-        ("evidence", "Why believe it", evidence::section(data)),
-        ("repeat", "How to repeat it", repeat::section(data)),
+        ("answer", "Answer", "The answer", answer::section(data)),
+        ("promises", "Promises", "Each promise over the request rate", promises::section(data)),
+        ("parameters", "Parameters", "What each parameter did", parameters::section(data)),
+        ("time", "Time", "Where the time went", time::section(data)),
+        ("requests", "Requests", "The requests behind the answer", certifying::section(data)),
+        ("evidence", "Evidence", "Why believe it", evidence::section(data)),
+        ("repeat", "Repeat", "How to repeat it", repeat::section(data)),
     ];
-    let links: String = sections.iter().map(|(id, title, _)| format!("<a href=\"#{id}\">{title}</a> ")).collect();
+    let links: String = sections.iter().map(|(id, name, ..)| format!("<a href=\"#{id}\">{name}</a> ")).collect();
     let body: String = sections
         .iter()
-        .map(|(id, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
+        .map(|(id, _, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
         .collect();
-    let (kind, word) = if data.outcome.simulated { ("simulated", "Simulated") } else { ("measured", "Measured") };
-    let badge = if data.outcome.simulated || data.outcome.model.is_some() {
-        format!("<span class=\"badge {kind}\">{word}</span>")
-    } else {
-        String::new()
+    let (title, source) = (headline(&data.outcome), source(&data.outcome));
+    let kind = if data.outcome.simulated { "simulated" } else { "measured" };
+    let source = match source.split_once(": ") {
+        Some((word, rest)) => format!("<span class=\"badge {kind}\">{}</span> {}", escaped(word), escaped(rest)),
+        None => escaped(&source),
     };
-    let (headline, source) = (headline(&data.outcome), source(&data.outcome));
-    // The first part of a long one is the answer, the others are its reasons.
-    let (headline, lead) = match headline.split_once("; ").filter(|_| headline.len() > LONG_HEADLINE) {
-        Some((first, rest)) => (escaped(&format!("{first}.")), paragraph(rest)),
-        None => (escaped(&headline), String::new()),
-    };
-    // The badge has said it.
-    let source = escaped(source.strip_prefix("Measured: ").unwrap_or(&source));
+    let (headline, lead) = said(&data.outcome, &title);
+    let (title, headline) = (escaped(&title), escaped(&headline));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n\
-         <title>autotune: {headline}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header><p class=\"source\">{badge} {source}</p><h1>{headline}</h1>{lead}</header>\n\
+         <title>autotune: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><p class=\"source\">{source}</p><h1>{headline}</h1>{lead}</header>\n\
          <nav>{links}</nav>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
+}
+
+/// The answer, and what stands below it: doubts, and the reasons of a long one. The tiles have the interval of a gain.
+fn said(outcome: &Outcome, headline: &str) -> (String, String) {
+    let interval = outcome.gain_interval.map(|[from, to]| interval(from, to));
+    if let Some((first, rest)) = interval.and_then(|interval| headline.split_once(&interval)) {
+        let doubt = rest.trim_start_matches(['.', ' ']);
+        return (format!("{first}."), if doubt.is_empty() { String::new() } else { paragraph(doubt) });
+    }
+    match headline.split_once("; ").filter(|_| headline.len() > LONG_HEADLINE) {
+        Some((first, rest)) => {
+            let reasons: Vec<String> = rest.trim_end_matches('.').split("; ").map(str::to_owned).collect();
+            (format!("{first}."), list(&reasons))
+        }
+        None => (headline.to_owned(), String::new()),
+    }
 }
 
 /// Text that stays text in HTML, whoever wrote it.
@@ -111,27 +122,31 @@ fn figure(title: &str, svg: &str, says: &str) -> String {
     format!("<figure><figcaption>{}</figcaption><div class=\"scroll\">{svg}</div>{says}</figure>", escaped(title))
 }
 
-/// What the colours and shapes of charts mean: class, SVG path, words. Points that nobody probed are left out.
-fn legend(data: &ReportData<'_>, entries: &[(&str, &str, &str)]) -> String {
-    let drawn = |class: &str| {
-        let whose = [Whose::Tuned, Whose::Other].into_iter().find(|whose| class.split(' ').any(|c| c == whose.name()));
-        whose.is_none_or(|whose| data.trials.iter().any(|t| t.whose == whose && !t.probes.is_empty()))
+/// What the colours and shapes of charts mean: class, SVG path, words. What the charts do not hold is left out.
+fn legend(entries: &[(&str, &str, &str)], charts: &str) -> String {
+    let drawn = |(class, path, _): &&(&str, &str, &str)| {
+        // Triangles mean the same in every colour.
+        let (class, shape) = match *path {
+            UP | DOWN => ("", *path),
+            CIRCLE | DIAMOND => (*class, *path),
+            _ => (*class, ""),
+        };
+        let tags = charts.split('<').filter(|tag| tag.contains(&format!("class=\"{class}")));
+        tags.into_iter().any(|tag| tag.contains(shape.trim_start_matches('M')))
     };
     let entry = |(class, path, words): &(&str, &str, &str)| {
         format!(
             "<span><svg class=\"key\" viewBox=\"-8 -8 16 16\" aria-hidden=\"true\"><path class=\"{class}\" d=\"{path}\"/></svg>{words}</span>"
         )
     };
-    format!(
-        "<p class=\"legend\">{}</p>",
-        entries.iter().filter(|(class, ..)| drawn(class)).map(entry).collect::<String>()
-    )
+    format!("<p class=\"legend\">{}</p>", entries.iter().filter(drawn).map(entry).collect::<String>())
 }
 
 const CIRCLE: &str = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z";
 const DIAMOND: &str = "M0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z";
 const UP: &str = "M0 -5.5l5.5 9.5h-11z";
 const DOWN: &str = "M0 5.5l5.5 -9.5h-11z";
+const DOT: &str = "M0 0h0";
 const DASH: &str = "M-8 0H8";
 const UPRIGHT: &str = "M0 -6V6M-4 -6h8M-4 6h8";
 const BOX: &str = "M-6 -6h12v12h-12z";

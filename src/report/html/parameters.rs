@@ -51,22 +51,22 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         return missing("Fewer than two points were probed at a rate, so nothing can be said of a parameter.");
     }
     let says = format!(
-        "{} points were probed at a rate. Of a certified point, the limit is drawn with its 90 % interval. Of any other, the highest rate \
-         that held and the lowest that did not: its limit lies between. Points differ in their other parameters too.",
+        "{} points were probed at a rate. A point is one value for each parameter. A certified point shows its limit with the 90 % interval. \
+         Any other shows the highest rate that held and the lowest that did not: its limit lies between. Points differ in their other parameters too.",
         tried.len()
-    );
-    let key = legend(
-        data,
-        &[
-            ("defaults full", CIRCLE, "defaults"),
-            ("tuned full", DIAMOND, "tuned"),
-            ("other full", CIRCLE, "other point, held"),
-            ("other hollow", DOWN, "did not hold"),
-            ("other full", UP, "held, nothing higher was tried"),
-        ],
     );
     let charts: String = parameters.iter().map(|parameter| along(parameter, &tried)).collect();
     let maps = maps(parameters, &tried);
+    let key = legend(
+        &[
+            ("defaults full", CIRCLE, "defaults"),
+            ("tuned full", DIAMOND, "tuned"),
+            ("other full", CIRCLE, "other candidate, held"),
+            ("other hollow", DOWN, "did not hold"),
+            ("other full", UP, "held, nothing higher was tried"),
+        ],
+        &charts,
+    );
     format!("{}{key}<div class=\"figures\">{charts}{maps}</div>", super::paragraph(&says))
 }
 

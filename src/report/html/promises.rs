@@ -1,7 +1,7 @@
 //! (b) Each promise over the rate: what was measured, what that means in a long run, what certification expects, and the limit.
 
-use super::chart::{Axis, Chart, number};
-use super::{BOX, CIRCLE, DASH, DIAMOND, UPRIGHT, figure, legend, missing, promise, shape, unit};
+use super::chart::{Axis, Chart, Shape, number};
+use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, missing, promise, shape, unit};
 use crate::report::data::{ReportData, Whose};
 use crate::settings::Limit;
 use crate::units::Rate;
@@ -14,29 +14,30 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     if data.at_rates().next().is_none() {
         return missing("No probe at a rate was measured.");
     }
-    let mut key = vec![
-        ("defaults hollow", CIRCLE, "defaults, measured"),
-        ("defaults full", CIRCLE, "defaults, in a long run"),
-        ("tuned hollow", DIAMOND, "tuned, measured"),
-        ("tuned full", DIAMOND, "tuned, in a long run"),
-        ("other hollow", CIRCLE, "other points"),
-        ("bar ink", UPRIGHT, "90 % interval of whoever decides"),
-        ("line limit", DASH, "limit of the promise"),
-    ];
-    let mut says = "A hollow mark is the quantile in the window of one probe. A full mark is the paired estimate: what the measurement implies for a \
-         long run, without the luck of the arrivals. Where there is none, the plain count decides. Rates are those asked for."
-        .to_owned();
-    if data.expected().iter().any(|(_, expected)| !expected.is_empty()) {
-        key.extend([
+    let charts: String = data.limits().iter().map(|limit| one(data, limit)).collect();
+    let key = legend(
+        &[
+            ("defaults hollow", CIRCLE, "defaults, measured"),
+            ("defaults full", CIRCLE, "defaults, in a long run"),
+            ("tuned hollow", DIAMOND, "tuned, measured"),
+            ("tuned full", DIAMOND, "tuned, in a long run"),
+            ("other hollow", CIRCLE, "other candidates"),
+            ("limit hollow", UP, "above the limit, then cut"),
+            ("bar", UPRIGHT, "90 % interval"),
+            ("line limit", DASH, "limit of the promise"),
             ("band defaults", BOX, "defaults, expected (90 %)"),
             ("band tuned", BOX, "tuned, expected (90 %)"),
-        ]);
+        ],
+        &charts,
+    );
+    let mut says = "A hollow mark is what one probe measured; a pale one is void. A full mark is the paired estimate: what the measurement implies \
+         for a long run, whatever the luck of its arrivals. Without a full mark, the plain count decides."
+        .to_owned();
+    if charts.contains("class=\"band ") {
         says += " A band is what all certifying probes together expect of another launch.";
     }
-    let key = legend(data, &key);
     let says = super::paragraph(&says);
-    let charts: String = data.limits().iter().map(|limit| one(data, limit)).collect();
-    format!("{key}<div class=\"figures\">{charts}</div>{says}")
+    format!("{says}{key}<div class=\"figures\">{charts}</div>")
 }
 
 fn one(data: &ReportData<'_>, limit: &Limit) -> String {
@@ -64,11 +65,18 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         ]
     });
     let values = values.flatten().map(|s| s.min(top)).chain([limit.at_most.0 * 1.05]);
-    let title = format!("{} over the request rate", promise(&key));
+    let title = format!("{} against its limit", promise(&key));
+    let drawn = |l: &LimitResult| l.measured.is_some() || l.broken();
+    if !seen.iter().any(|(.., l)| drawn(l)) {
+        return figure(&title, "", "Not measured: every probe was cut before.");
+    }
     let x = Axis::over("requests per second", seen.iter().map(|s| s.3).chain(certified.iter().map(|c| c.1)));
     let y = Axis::over(&format!("{}, {name}", promise(&key)), values.map(|v| v * scale));
     let span = x.span();
-    let mut chart = Chart::new(&title, x, y, 330.0);
+    let mut chart = Chart::new(&title, x, y, 300.0);
+    if !certified.is_empty() {
+        chart = chart.named();
+    }
     let at_most = limit.at_most.0 * scale;
     for (name, expected) in data.expected() {
         let Some(quantile) = expected.iter().find(|quantile| quantile.key == key) else { continue };
@@ -86,13 +94,20 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     for (name, rate) in &certified {
         chart.upright(*rate, &format!("{name}: {} certified", Rate(*rate)), name);
     }
+    // Below the marks, which its name would hide.
+    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
     let mut unknown = 0;
     for (whose, trial, probe, rate, void, result) in &seen {
         let class = whose.name();
         let at = format!("trial {trial}, probe {probe}, {}", Rate(*rate));
-        let said = if *void { ", void" } else { "" };
+        let (said, pale) = if *void { (", void", " faint") } else { ("", "") };
         let Some(measured) = result.measured else {
-            unknown += 1;
+            if result.broken() {
+                let says = format!("{at}: above the limit, then cut");
+                chart.mark((*rate, at_most), 0.0, Shape::Up, "limit hollow", &says);
+            } else {
+                unknown += 1;
+            }
             continue;
         };
         let paired = result.decided_by_pair().filter(|_| !void);
@@ -112,13 +127,12 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         }
         let aside = if paired.is_some() { -4.0 } else { 0.0 };
         let says = format!("{at}: {measured} measured over {} requests{said}", result.observations);
-        chart.mark((*rate, measured.0 * scale), aside, shape(*whose), &format!("{class} hollow"), &says);
+        chart.mark((*rate, measured.0 * scale), aside, shape(*whose), &format!("{class} hollow{pale}"), &says);
     }
-    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
     let note = match unknown {
         0 => String::new(),
-        1 => "One probe is not drawn: it was cut, or the quantile lies among requests without an answer.".to_owned(),
-        n => format!("{n} probes are not drawn: they were cut, or the quantile lies among requests without an answer."),
+        1 => "One probe is not drawn: it was cut before this was known.".to_owned(),
+        n => format!("{n} probes are not drawn: they were cut before this was known."),
     };
     let far =
         |l: &LimitResult| [l.measured, l.decided_by_pair().map(|p| p.estimate)].iter().flatten().any(|s| s.0 > top);
@@ -126,5 +140,5 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         0 => String::new(),
         n => format!(" Probes above {} limits are drawn at the top: {n}.", number(HIGHEST)),
     };
-    figure(&format!("{} against its limit", promise(&key)), &chart.svg(), format!("{note}{above}").trim())
+    figure(&title, &chart.svg(), format!("{note}{above}").trim())
 }

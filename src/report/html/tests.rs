@@ -51,8 +51,8 @@ fn a_finished_run_answers_first_and_shows_what_it_rests_on() {
     for part in [
         "<span class=\"badge measured\">Measured</span>",
         "<h1>The defaults are the best point found before the budget ended.</h1>",
-        "The defaults keep every promise at 14.88 req/s, 95 % sure, on fresh traffic.",
-        "The limit is estimated at 15.78 req/s, with a standard error of 3.1 %.",
+        "<p class=\"number\">14.88 req/s</p><p>certified, 95 % sure</p>",
+        "by estimate: defaults 15.78 req/s, standard error 3.1 %.",
         "--max-num-batched-tokens 8192 \\\n--max-num-seqs 1024",
         "TTFT p99 against its limit",
         "defaults: 14.88 req/s certified",
@@ -107,7 +107,33 @@ fn the_reasons_of_a_long_headline_stand_below_it() {
         }
     }
     let page = made(&journal, &folder(name));
-    assert!(page.contains("<h1>No point keeps the promises.</h1><p>at 60.0 req/s, too slow"));
+    assert!(page.contains("<h1>No point keeps the promises.</h1><ul><li>at 60.0 req/s, too slow"));
+}
+
+#[test]
+fn a_probe_that_was_cut_is_drawn_where_it_broke_and_legends_name_what_is_drawn() {
+    let name = "results/h200-8b";
+    let mut journal = stored(name);
+    let whole = made(&journal, &folder(name));
+    assert!(whole.contains("defaults, measured") && whole.contains("defaults, in a long run"));
+    for absent in ["tuned, measured", "other candidates", "above the limit, then cut", "(90 %)"] {
+        assert!(!whole.contains(absent), "{absent}");
+    }
+    for entry in &mut journal.entries {
+        if let Record::Probed { verdict, .. } = &mut entry.record {
+            for limit in &mut verdict.limits {
+                (limit.measured, limit.margin, limit.paired) = (None, None, None);
+                limit.violations = if limit.key == "ttft_p99" { limit.observations } else { 0 };
+            }
+        }
+    }
+    journal.entries.retain(|entry| !matches!(entry.record, Record::Fitted { .. }));
+    let cut = made(&journal, &folder(name));
+    for part in
+        ["<path class=\"limit hollow\"", "above the limit, then cut", "Not measured: every probe was cut before."]
+    {
+        assert!(cut.contains(part), "{part}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::units::Seconds;
 
 const KINDS: [(Busy, &str, &str); 5] = [
     (Busy::Launch, "launch", "launches, with their warm-up"),
-    (Busy::Burst, "burst", "requests at once: memory and batch"),
+    (Busy::Burst, "burst", "bursts: memory, batch"),
     (Busy::Probe, "probe", "probes of the search"),
     (Busy::Proof, "proof", "certifying probes"),
     (Busy::Stop, "stop", "stops"),
@@ -23,37 +23,41 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let busy: f64 = KINDS.iter().map(|(kind, ..)| sum(*kind)).sum();
     let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / busy.max(1e-9));
     let count = |kind: Busy| spans().filter(|s| s.what == kind).count().to_string();
-    let mut rows: Vec<Vec<String>> = KINDS
+    let rows: Vec<Vec<String>> = KINDS
         .iter()
         .filter(|(kind, ..)| sum(*kind) > 0.0)
         .map(|(kind, _, name)| {
             vec![(*name).to_owned(), count(*kind), Seconds(sum(*kind)).to_string(), share(sum(*kind))]
         })
         .collect();
-    rows.push(vec!["all engine work".to_owned(), String::new(), Seconds(busy).to_string(), share(busy)]);
     let outcome = &data.outcome;
     let mut says = format!("Engine time as the budget counts it: {}", outcome.cost.engine_seconds);
     if let Some(budget) = data.budget {
         says += &format!(" of {budget}");
     }
     if let Some(elapsed) = outcome.elapsed {
-        says += &format!("; the run took {elapsed} with {} at a time", engines(outcome.workers));
+        says += &format!(". The run took {elapsed} with {} at a time", engines(outcome.workers));
     }
     if let Some(forecast) = outcome.forecast {
         says += &format!(
-            "; expected were {} launches, {} probes and {}",
+            ". The forecast was {} launches, {} probes and {}",
             forecast.launches, forecast.probes, forecast.engine_seconds
         );
     }
     let key: Vec<(String, &str)> = KINDS.iter().map(|(_, class, name)| (format!("fill {class}"), *name)).collect();
     let key: Vec<(&str, &str, &str)> = key.iter().map(|(class, name)| (class.as_str(), BOX, *name)).collect();
+    let bars = bars(&data.trials, end);
     let head = ["", "times", "took", "share"].map(str::to_owned);
     format!(
         "<p>{}.</p>{}{}{}",
         escaped(&says),
         table(&head, &rows),
-        legend(data, &key),
-        figure("Trial by trial", &bars(&data.trials, end), "")
+        legend(&key, &bars),
+        figure(
+            "Trial by trial",
+            &bars,
+            "Where nothing is drawn, the program computes. The budget counts only what is drawn."
+        )
     )
 }
 
@@ -69,8 +73,7 @@ fn bars(trials: &[Trial<'_>], end: f64) -> String {
     let names: Vec<String> = trials.iter().rev().map(name).collect();
     let (unit, scale) = if end > 600.0 { ("minutes", 60.0) } else { ("seconds", 1.0) };
     let x = Axis::between(&format!("{unit} of the run"), 0.0, end / scale);
-    let mut chart =
-        Chart::new("Time of each trial", x, Axis::words("", &names), 62.0 + 20.0 * names.len() as f64).wide();
+    let mut chart = Chart::new("Time of each trial", x, Axis::words("", &names), 62.0 + 20.0 * names.len() as f64);
     for (y, trial) in trials.iter().rev().enumerate() {
         for Span { what, from, to } in &trial.spans {
             let Some((_, class, name)) = KINDS.iter().find(|(kind, ..)| kind == what) else { continue };

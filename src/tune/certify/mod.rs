@@ -6,11 +6,11 @@
 
 mod proof;
 
-use self::proof::{Certifier, Curve, Proof};
+use self::proof::{Certifier, Curve, Proof, imprecise, unproved};
 use super::context::Context;
 use super::cost::{Prices, certifying};
 use super::memory::survived;
-use super::predictor::{Ceiling, LOWEST};
+use super::predictor::Ceiling;
 use super::runner::{RunnerError, Step};
 use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
@@ -277,12 +277,11 @@ impl<R: Rig> Context<'_, R> {
         let what = one.what();
         let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));
         let Some(proof) = one.certifier.proof() else {
-            self.left_out(format!("{what}: no rate down to {} held on fresh traffic ({ended})", one.rate));
+            self.left_out(unproved(what, one.rate, &ended));
             return placed.clone();
         };
         if !one.certifier.precise(self.plan.search.precision) {
-            let (known, asked) = (proof.error * 100.0, self.plan.search.precision * 100.0);
-            self.left_out(format!("{what} to +-{asked} %: the limit is known to +-{known:.1} % ({ended})"));
+            self.left_out(imprecise(what, self.plan.search.precision, proof.error, &ended));
         }
         if one.certifier.is_bound() {
             self.bound.push(placed.point.clone());
@@ -339,17 +338,9 @@ impl<R: Rig> Context<'_, R> {
         let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
         let ceiling = self.ceiling(point, &costs, highest);
         certifier.bound(ceiling);
-        let said = match ceiling {
-            Ceiling::Above => return,
-            Ceiling::At(ceiling) => format!(
-                "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
-            ),
-            Ceiling::BelowAll => format!(
-                "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
-                highest * LOWEST
-            ),
-        };
-        self.detail(&said);
+        if let Some(says) = ceiling.says(highest) {
+            self.detail(&says);
+        }
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.

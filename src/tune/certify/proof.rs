@@ -298,6 +298,16 @@ fn along(curve: &[(f64, f64)], log_rate: f64) -> f64 {
     at_a + (at_b - at_a) * (log_rate - a) / (b - a)
 }
 
+/// What is said of a point of which nothing is proved, down to that rate.
+pub fn unproved(what: &str, rate: Rate, ended: &str) -> String {
+    format!("{what}: no rate down to {rate} held on fresh traffic ({ended})")
+}
+
+/// What is said of a point whose limit is less well known than was asked for; both as shares.
+pub fn imprecise(what: &str, asked: f64, known: f64, ended: &str) -> String {
+    format!("{what} to +-{} %: the limit is known to +-{:.1} % ({ended})", asked * 100.0, known * 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,7 +502,11 @@ mod tests {
         let mut certifier = Certifier::default();
         (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
-        certifier.bound(Ceiling::At(Rate(9.01)));
+        let ceiling = Ceiling::At(Rate(9.01));
+        certifier.bound(ceiling);
+        let says =
+            "capped at 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
+        assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
         assert_eq!(proof.rate, Rate(9.0));
         assert!((0.7..0.85).contains(&proof.confidence), "what it is worth is said: {}", proof.confidence);
@@ -504,6 +518,10 @@ mod tests {
         );
         certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
+        let says = "the best point: no rate down to 9.00 req/s held on fresh traffic (3 probes)";
+        assert_eq!(unproved("the best point", Rate(9.0), "3 probes"), says);
+        let says = "the best point to +-4 %: the limit is known to +-8.7 % (3 probes)";
+        assert_eq!(imprecise("the best point", 0.04, 0.087, "3 probes"), says);
         certifier.bound(Ceiling::Above);
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
     }

@@ -32,6 +32,22 @@ pub enum Ceiling {
     BelowAll,
 }
 
+impl Ceiling {
+    /// What it means for a certificate, where rates up to `highest` were asked about.
+    pub fn says(self, highest: Rate) -> Option<String> {
+        match self {
+            Self::Above => None,
+            Self::At(ceiling) => Some(format!(
+                "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
+            )),
+            Self::BelowAll => Some(format!(
+                "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
+                highest * LOWEST
+            )),
+        }
+    }
+}
+
 /// A ceiling is looked for down to this share of a rate.
 pub const LOWEST: f64 = 0.3;
 

@@ -326,7 +326,10 @@ mod tests {
         ] {
             let journal = Journal { entries: before.iter().copied().map(entry).collect(), ..Journal::default() };
             let session_log = SessionLog::new(&plan, 1, &Silent, None, journal);
-            assert_eq!(session_log.same_engine(&with(now)).is_ok(), same, "{before:?} {now:?}");
+            let found = session_log.same_engine(&with(now));
+            assert_eq!(found.is_ok(), same, "{before:?} {now:?}");
+            let says = "the engine's version was 1 when this run began and is 2; its earlier probes say nothing about this one: use --fresh";
+            assert!(found.err().is_none_or(|error| error.to_string() == says));
         }
     }
 }

@@ -173,9 +173,8 @@ impl SessionTwin {
             return verdict;
         }
         let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
-        let short = || format!("the workload has only {requests} requests, too few for a long run");
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
-        if let Some(because) = objection.clone().or_else(|| (requests < LEAST_LONG).then(short)).or_else(unlike) {
+        if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
             for estimate in &mut estimates {
                 (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
             }
@@ -369,6 +368,11 @@ fn streamed_at_once(probe: &Probe) -> u32 {
     most_at_once(probe.requests().iter().filter_map(streamed))
 }
 
+/// Why the workload makes no long run, if it makes none.
+fn too_few(requests: usize) -> Option<String> {
+    (requests < LEAST_LONG).then(|| format!("the workload has only {requests} requests, too few for a long run"))
+}
+
 /// Why the long run is not what was measured, if it is not.
 fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
     let counted = || records.iter().filter(|r| r.complete() && window.holds(r.due));
@@ -411,6 +415,34 @@ mod tests {
             told: Telemetry::default(),
             objection: None,
         }
+    }
+
+    #[test]
+    fn a_long_run_that_is_not_what_was_measured_is_said_so() {
+        let window = Window { from: Seconds(0.0), to: Seconds(10.0) };
+        let record = |tokens_out| RequestRecord {
+            id: 0,
+            due: Seconds(1.0),
+            sent: Seconds(1.0),
+            first: Some(Seconds(1.5)),
+            last: Some(Seconds(2.0)),
+            tokens_in: Some(10),
+            tokens_cached: None,
+            tokens_out: Some(tokens_out),
+            asked_out: 100,
+            asked_in: 10,
+            shared_in: 0,
+            error: None,
+            turn: None,
+            why: None,
+            gaps: Vec::new(),
+        };
+        let early = "answers end earlier than was asked, and the long run does not know when";
+        assert_eq!(beyond(&[record(50)], window).as_deref(), Some(early));
+        assert_eq!(beyond(&[record(100)], window), None);
+        let few = "the workload has only 5 requests, too few for a long run";
+        assert_eq!(too_few(5).as_deref(), Some(few));
+        assert_eq!(too_few(LEAST_LONG), None);
     }
 
     #[test]
