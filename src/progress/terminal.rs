@@ -1,6 +1,7 @@
 //! A live line for a terminal: what runs now and for how long, the best point, the budget, the time left; what ended scrolls above it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -64,7 +65,9 @@ impl Sink for Terminal {
                 if let Some(line) = shown.lines.line(event) {
                     let columns =
                         console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns));
-                    self.bar.println(folded(&line, columns));
+                    // The bar's own way to print fills lines with blanks, which wrap where the terminal becomes narrower.
+                    let line = folded(&line, columns);
+                    self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{line}")));
                 }
                 match event {
                     Event::Launching { trial, alters, .. } => {
