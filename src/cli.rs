@@ -40,7 +40,7 @@ pub enum Command {
     Init(Box<InitArgs>),
     /// Check a space file and say what a run would do, without launching the engine
     Check(CheckArgs),
-    /// Measure a server that already runs: one load, or a ladder of loads
+    /// Measure a server that already runs: one load, a ladder of loads, or the highest load within limits
     Bench(Box<BenchArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
     Rehearse(Box<RehearseArgs>),
@@ -156,9 +156,23 @@ pub struct TrafficArgs {
     /// Any key of the section `workload`, such as arrivals=gamma or shared_prefix_tokens=512
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Workload")]
     pub with: Vec<String>,
-    /// Promises, such as ttft_p99=500ms,tpot_p99=50ms
+    /// Promises, such as ttft_p99=500ms,tpot_p99=50ms; may be given several times
     #[arg(long, value_name = "LIMITS", help_heading = "Workload")]
-    pub slo: Option<String>,
+    pub slo: Vec<String>,
+}
+
+impl TrafficArgs {
+    /// The promises as one text; none where none was given.
+    pub fn promises(&self) -> Option<String> {
+        (!self.slo.is_empty()).then(|| self.slo.join(","))
+    }
+}
+
+/// What `bench --find` varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sought {
+    Users,
+    Rate,
 }
 
 /// What the command line says instead of the space file.
@@ -586,8 +600,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// The flags of `autotune bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 measured (and, with promises, some level kept them), 1 failed, 2 usage, 3 no level kept the \
-promises, 5 interrupted"
+    after_help = "Exit codes: 0 measured (and, with promises, some level kept them; with --find, every limit was found), 1 failed, \
+2 usage, 3 no level kept the promises, 5 interrupted, 6 with --find: a limit was not bracketed"
 )]
 pub struct BenchArgs {
     /// The server: scheme, host and port, such as http://127.0.0.1:8000
@@ -612,12 +626,15 @@ pub struct BenchArgs {
     /// The recorded times of a trace
     #[arg(long, help_heading = "Load", group = "load")]
     pub recorded: bool,
+    /// Send no request of an open loop while so many wait for their answer; it is sent once one has it
+    #[arg(long, value_name = "N", conflicts_with_all = ["concurrency", "at_once"], help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_concurrency: Option<u32>,
     /// How long a user of a closed loop thinks between an answer and the next request
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, requires = "concurrency", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
     pub think: Option<Duration>,
-    /// The time whose arrivals count, of each level
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "60s", conflicts_with = "at_once", help_heading = "Load")]
-    pub duration: Duration,
+    /// The time whose arrivals count, of each level [default: 60s; with --find at least 10s]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, conflicts_with = "at_once", help_heading = "Load")]
+    pub duration: Option<Duration>,
     /// Traffic before anything counts [default: a tenth of --duration]
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, conflicts_with_all = ["at_once", "recorded"], help_heading = "Load")]
     pub ramp: Option<Duration>,
@@ -633,6 +650,19 @@ pub struct BenchArgs {
     /// The seed of every draw
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
+
+    /// Find the most users, or the highest rate, within --slo; several limits of one key make a curve, such as ttft_p95=200ms,400ms
+    #[arg(long, value_name = "WHAT", help_heading = "Find the limit", group = "load", value_enum)]
+    pub find: Option<Sought>,
+    /// The lowest and the highest level that may be tried [default: 1,1000 users; 0.01,1000 requests per second]
+    #[arg(long, value_name = "A,B", requires = "find", help_heading = "Find the limit")]
+    pub between: Option<String>,
+    /// End at this standard error of the level [default: 4%]
+    #[arg(long, value_name = "SHARE", requires = "find", value_parser = crate::settings::precision, help_heading = "Find the limit")]
+    pub precision: Option<f64>,
+    /// End after this time, whatever is known by then [default: 10m]
+    #[arg(long, value_name = "TIME", requires = "find", value_parser = crate::settings::duration, help_heading = "Find the limit")]
+    pub budget: Option<Duration>,
 
     /// A space file, of which the sections `workload` and `slo` are taken
     #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]

@@ -143,6 +143,7 @@ fn described(workload: &WorkloadPlan) -> String {
             tokens(&plan.question_tokens),
             tokens(&plan.output_tokens)
         ),
+        WorkloadKind::Sharegpt(plan) if plan.turns > 1 => format!("recorded dialogues of up to {} turns", plan.turns),
         WorkloadKind::Sharegpt(_) => "first questions of recorded dialogues".to_owned(),
         WorkloadKind::Jsonl(_) => "recorded requests".to_owned(),
         WorkloadKind::Trace(_) => "recorded lengths and shared blocks".to_owned(),

@@ -33,8 +33,8 @@ pub(super) fn init(args: &InitArgs) -> Result<u8, Failed> {
         )));
     }
     let mut wishes = Wishes { workload: workload(&args.traffic, &args.file)?, ..Wishes::default() };
-    if let Some(slo) = &args.traffic.slo {
-        let limits = settings::limits(slo).map_err(|e| Failed::usage(format!("error: --slo: {e}")))?;
+    if let Some(slo) = args.traffic.promises() {
+        let limits = settings::limits(&slo).map_err(|e| Failed::usage(format!("error: --slo: {e}")))?;
         wishes.promises = limits.iter().map(|limit| (limit.key(), limit.at_most)).collect();
     }
     let deployment = match (&args.manifest, &args.url) {
@@ -66,7 +66,7 @@ pub(super) fn init(args: &InitArgs) -> Result<u8, Failed> {
 fn says(plan: &Plan, args: &InitArgs, name: &str) -> String {
     let tuned: Vec<&str> = plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
     let mut open = Vec::new();
-    open.extend(args.traffic.slo.is_none().then_some("the promises in [slo]"));
+    open.extend(args.traffic.slo.is_empty().then_some("the promises in [slo]"));
     let given = args.traffic.dataset.is_some() || args.traffic.input_tokens.is_some() || !args.traffic.with.is_empty();
     open.extend((!given).then_some("the traffic in [workload]"));
     let open = match open.is_empty() {

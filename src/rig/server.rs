@@ -36,6 +36,8 @@ pub struct Server {
     material: Material,
     shared_seed: u64,
     stall_timeout: Duration,
+    /// The most requests in flight; arrivals beyond are held back.
+    most_in_flight: Option<u32>,
 }
 
 /// What the burst of the warm-up showed.
@@ -113,7 +115,13 @@ impl Server {
         };
         let (tokens, characters) = endpoints.tokens_and_characters(model, &corpus.sample()).await;
         let material = Material { corpus, vocabulary: vocabulary.with_ratio(tokens, characters), resent: None };
-        Self { endpoints, client, workload, material, shared_seed, stall_timeout }
+        Self { endpoints, client, workload, material, shared_seed, stall_timeout, most_in_flight: None }
+    }
+
+    /// The same, whose traffic has at most so many requests in flight.
+    #[must_use]
+    pub fn with_at_most(self, most_in_flight: Option<u32>) -> Self {
+        Self { most_in_flight, ..self }
     }
 
     pub fn target(&self) -> &Target {
@@ -198,7 +206,10 @@ impl Server {
     /// Drives traffic at that pace, and samples the server's counters meanwhile.
     pub async fn drive(&self, pace: Pace, schedule: Schedule, watch: Box<dyn Watch>) -> (Driven, Telemetry) {
         debug!(demand = ?pace.demand, until = %schedule.window_ends, "load begins");
-        let source = workload::source(&self.workload, &self.material, pace);
+        let mut source = workload::source(&self.workload, &self.material, pace);
+        if let Some(most) = self.most_in_flight {
+            source = workload::capped(source, most, pace.horizon);
+        }
         let sampled = self.endpoints.sample().await.map(|sample| (Seconds(0.0), sample));
         let mut samples: Vec<(Seconds, EngineSample)> = sampled.into_iter().collect();
         let begun = clock::now();

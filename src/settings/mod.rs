@@ -131,6 +131,14 @@ pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
     slo::from_flag(text)
 }
 
+/// The same, where a key may have several limits, such as `ttft_p95=200ms,400ms`: those of each key, ascending.
+///
+/// # Errors
+/// As those of [`limits`].
+pub fn limit_lists(text: &str) -> Result<Vec<Vec<Limit>>, String> {
+    slo::lists_from_flag(text)
+}
+
 /// Reads every section before the plan is put together, so that a mistake in one hides no mistake in another.
 fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<Plan> {
     let found = Sections::of(text, document, |section| section.required, problems);

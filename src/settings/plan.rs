@@ -224,13 +224,17 @@ pub struct ConversationsPlan {
     pub think_time: Duration,
 }
 
-/// First questions of recorded dialogues, in the form of the ShareGPT collection.
+/// Recorded dialogues in the form of the ShareGPT collection: their first questions, or all of their turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharegptPlan {
     /// The file, as the space file spells it: relative to the space file's folder.
     pub file: PathBuf,
     /// Tokens of an answer; without it those of the recorded answers.
     pub output_tokens: Option<Lengths>,
+    /// The most turns of a dialogue that are asked.
+    pub turns: u32,
+    /// From an answer to the next turn.
+    pub think_time: Duration,
 }
 
 /// Requests from a file, one JSON object a line.

@@ -52,11 +52,27 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Opti
 /// # Errors
 /// What is wrong with the first mistaken limit, and the remedy, in one sentence.
 pub fn from_flag(text: &str) -> Result<Vec<Limit>, String> {
+    let one = |limits: Vec<Limit>| match <[Limit; 1]>::try_from(limits) {
+        Ok([limit]) => Ok(limit),
+        Err(limits) => Err(format!("`{}` has several limits: keep one; `bench --find` takes several", limits[0].key())),
+    };
+    lists_from_flag(text)?.into_iter().map(one).collect()
+}
+
+/// Reads `ttft_p99=500ms,1s,tpot_p99=50ms`: for each key the limits that stand behind it, ascending.
+///
+/// # Errors
+/// As those of [`from_flag`].
+pub fn lists_from_flag(text: &str) -> Result<Vec<Vec<Limit>>, String> {
     const EXAMPLE: &str = "such as ttft_p99=500ms,tpot_p99=50ms";
     let sentence = |problem: Problem| format!("{}: {}", problem.message, problem.hint);
-    let mut limits: Vec<Limit> = Vec::new();
+    let mut lists: Vec<Vec<Limit>> = Vec::new();
+    let mut key_before: Option<&str> = None;
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let Some((name, limit)) = item.split_once('=').map(|(name, limit)| (name.trim(), limit.trim())) else {
+        let named = item.split_once('=').map(|(name, limit)| (name.trim(), limit.trim()));
+        // A bare duration is one more limit of the key before it.
+        let more = key_before.filter(|_| item.starts_with(|c: char| c.is_ascii_digit()));
+        let Some((name, limit)) = named.or_else(|| more.map(|name| (name, item))) else {
             return Err(format!("`{item}` is no limit: write a key, `=` and a duration, {EXAMPLE}"));
         };
         let value = Spanned::new(0..item.len(), DeValue::String(limit.into()));
@@ -66,15 +82,25 @@ pub fn from_flag(text: &str) -> Result<Vec<Limit>, String> {
             let unreadable = || format!("`{name}` has no duration: write one, {EXAMPLE}");
             return Err(problems.into_iter().next().map_or_else(unreadable, sentence));
         };
-        if limits.iter().any(|other| other.metric == metric && other.quantile == quantile) {
-            return Err(format!("`{name}` is promised twice: keep one of the two"));
+        let limit = Limit { metric, quantile, at_most: Seconds::from(limit) };
+        let before = lists.iter_mut().find(|list| list[0].metric == metric && list[0].quantile == quantile);
+        match before {
+            Some(list) if named.is_none() => list.push(limit),
+            Some(_) => return Err(format!("`{name}` is promised twice: keep one of the two")),
+            None => lists.push(vec![limit]),
         }
-        limits.push(Limit { metric, quantile, at_most: Seconds::from(limit) });
+        key_before = Some(name);
     }
-    if limits.is_empty() {
+    for list in &mut lists {
+        list.sort_by(|a, b| a.at_most.0.total_cmp(&b.at_most.0));
+        if list.windows(2).any(|pair| pair[0].at_most == pair[1].at_most) {
+            return Err(format!("`{}` has the same limit twice: keep one of the two", list[0].key()));
+        }
+    }
+    if lists.is_empty() {
         Err(format!("no limit is given: promise at least one latency, {EXAMPLE}"))
     } else {
-        Ok(limits)
+        Ok(lists)
     }
 }
 
@@ -148,6 +174,22 @@ mod tests {
         let limits = from_flag("ttft_p99=500ms, tpot_p99_9=1m30s,").unwrap();
         let read: Vec<_> = limits.iter().map(|l| (l.key(), l.at_most)).collect();
         assert_eq!(read, [("ttft_p99".into(), Seconds(0.5)), ("tpot_p99_9".into(), Seconds(90.0))]);
+    }
+
+    #[test]
+    fn a_key_may_have_several_limits_where_a_curve_is_asked_for() {
+        let read = |text| {
+            let lists = lists_from_flag(text).unwrap();
+            lists.iter().map(|list| (list[0].key(), list.iter().map(|l| l.at_most.0).collect())).collect::<Vec<_>>()
+        };
+        let lists: Vec<(String, Vec<f64>)> = read("ttft_p95=800ms,200ms, 0.4s,tpot_p99=30ms");
+        assert_eq!(lists, [("ttft_p95".to_owned(), vec![0.2, 0.4, 0.8]), ("tpot_p99".to_owned(), vec![0.03])]);
+        assert_eq!(
+            lists_from_flag("ttft_p95=1s,1000ms").unwrap_err(),
+            "`ttft_p95` has the same limit twice: keep one of the two"
+        );
+        assert!(from_flag("ttft_p95=1s,2s").unwrap_err().contains("`bench --find` takes several"));
+        assert!(lists_from_flag("5s").unwrap_err().contains("`5s` is no limit"));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Opti
         "sharegpt" => WorkloadKind::Sharegpt(SharegptPlan {
             file: fields.text("file")?.into(),
             output_tokens: fields.lengths("output_tokens"),
+            turns: fields.integer("turns")?,
+            think_time: fields.time("think_time")?,
         }),
         "jsonl" => WorkloadKind::Jsonl(JsonlPlan {
             file: fields.text("file")?.into(),

@@ -29,7 +29,15 @@ impl Source for AtOnce {
 
     fn take(&mut self) -> Option<Planned> {
         let due = self.next_due()?;
-        let ask = match self.turns.random_range(0..self.content.turns().max(1)) {
+        let turn = loop {
+            let turn = self.turns.random_range(0..self.content.turns().max(1));
+            // Deep turns are met as rarely as conversations reach them.
+            let share = self.content.share_with(turn);
+            if share >= 1.0 || self.turns.random_range(0.0..1.0) < share {
+                break turn;
+            }
+        };
+        let ask = match turn {
             0 => self.content.open(),
             turn => self.content.begun(turn).and_then(|conversation| self.content.next_turn(conversation)),
         };

@@ -25,9 +25,19 @@ pub(super) trait Content: Send {
     /// A request that begins something new.
     fn open(&mut self) -> Option<Ask>;
 
-    /// Requests that follow from each opening one, itself included.
+    /// The most requests that follow from an opening one, itself included.
     fn turns(&self) -> u32 {
         1
+    }
+
+    /// The share of conversations that have this turn, counted from 0.
+    fn share_with(&self, _turn: u32) -> f64 {
+        1.0
+    }
+
+    /// The mean of their turns.
+    fn mean_turns(&self) -> f64 {
+        (0..self.turns()).map(|turn| self.share_with(turn)).sum()
     }
 
     /// From an answer to the next turn.

@@ -36,6 +36,16 @@ pub(super) struct Request {
     pub(super) prompt: Prompt,
     /// How long its answer is; `None` where the plan's distribution tells.
     pub(super) answer: Option<Answer>,
+    /// The later turns of a dialogue.
+    pub(super) later: Vec<Exchange>,
+}
+
+/// A later turn: what was answered before it, and its question.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Exchange {
+    pub(super) answered: String,
+    pub(super) question: String,
+    pub(super) answer: Option<Answer>,
 }
 
 /// The length of a recorded answer.
@@ -135,7 +145,7 @@ impl Corpus {
         let (items, left_out) = match &plan.kind {
             WorkloadKind::Random(_) | WorkloadKind::Conversations(_) => return Ok(Self::default()),
             WorkloadKind::Sharegpt(kind) => {
-                let parsed = sharegpt::parse(&mut bytes, plan.endpoint, kind.output_tokens.is_none())?;
+                let parsed = sharegpt::parse(&mut bytes, plan.endpoint, (kind.output_tokens.is_none(), kind.turns))?;
                 (Items::Requests(parsed.items.into()), parsed.left_out)
             }
             WorkloadKind::Jsonl(kind) => {

@@ -65,7 +65,7 @@ fn request(mut object: Map<String, Value>, endpoint: Endpoint, answers: bool) ->
         }
         (None, Some(messages)) => messages_of(messages)?,
     };
-    Ok(Request { prompt, answer })
+    Ok(Request { prompt, answer, later: Vec::new() })
 }
 
 fn output_tokens(object: &Map<String, Value>) -> Result<Option<Answer>, Wrong> {
@@ -141,7 +141,7 @@ mod tests {
         let text =
             "{\"prompt\": \"a b\", \"output_tokens\": 3}\n\n{\"prompt\": [7, 8], \"max_tokens\": 4, \"id\": 1}\r\n";
         let requests = read(text, Endpoint::Completions).unwrap();
-        let request = |prompt, tokens| Request { prompt, answer: Some(Answer::Tokens(tokens)) };
+        let request = |prompt, tokens| Request { prompt, answer: Some(Answer::Tokens(tokens)), later: Vec::new() };
         assert_eq!(requests, [request(Prompt::Text("a b".into()), 3), request(Prompt::Tokens(vec![7, 8]), 4)]);
         let text = "{\"prompt\": \"a\", \"output_len\": 1, \"messages\": null}\n\
             {\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}], \"output_tokens\": 2}";

@@ -7,6 +7,7 @@
 
 mod arrivals;
 mod at_once;
+mod capped;
 mod closed;
 mod content;
 mod conversations;
@@ -28,6 +29,7 @@ mod vocabulary;
 use crate::settings::{WorkloadKind, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 
+pub use capped::capped;
 pub use corpus::{Corpus, CorpusError};
 pub use draw::mix;
 pub use outline::{Outline, outline};
@@ -139,7 +141,7 @@ fn drawn(plan: &WorkloadPlan, material: &Material, pace: Pace, pen: Pen) -> Box<
             Items::None | Items::Requests(_) => Box::new(Silence),
         },
         Demand::Open(rate) => {
-            let session_rate = Rate(rate.0 / f64::from(content.turns()));
+            let session_rate = Rate(rate.0 / content.mean_turns());
             let times: Vec<Seconds> = match &material.corpus.items {
                 Items::Steps(steps) => steps.iter().map(|step| step.at).collect(),
                 Items::None | Items::Requests(_) => Vec::new(),
@@ -155,14 +157,16 @@ fn drawn(plan: &WorkloadPlan, material: &Material, pace: Pace, pen: Pen) -> Box<
 fn content(plan: &WorkloadPlan, material: &Material, pace: &Pace, pen: Pen) -> Option<Box<dyn Content>> {
     let vocabulary = &material.vocabulary;
     let requests = |requests: &std::sync::Arc<[corpus::Request]>, output_tokens: &Option<_>| {
-        requests::Requests::new(requests.clone(), output_tokens.clone(), plan.endpoint, vocabulary, pace)
+        requests::Requests::new(requests.clone(), output_tokens.clone(), plan, vocabulary, pace)
     };
     Some(match (&plan.kind, &material.corpus.items) {
         (WorkloadKind::Random(kind), _) => Box::new(random::Random::new(kind.clone(), pen, pace)),
         (WorkloadKind::Conversations(kind), _) => {
             Box::new(conversations::Conversations::new(kind.clone(), plan, vocabulary, pen, pace))
         }
-        (WorkloadKind::Sharegpt(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),
+        (WorkloadKind::Sharegpt(kind), Items::Requests(read)) => {
+            Box::new(requests(read, &kind.output_tokens).thinking(kind.think_time.into()))
+        }
         (WorkloadKind::Jsonl(kind), Items::Requests(read)) => Box::new(requests(read, &kind.output_tokens)),
         (WorkloadKind::Trace(kind), Items::Steps(steps)) => {
             let first = match pace.demand {

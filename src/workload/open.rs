@@ -41,7 +41,8 @@ impl OpenLoop {
         let expected = session_rate.0 * turn_time;
         let mut rng = stream(pace.arrival_seed, Purpose::Population, 0);
         for turn in 1..self.content.turns() {
-            let count = PoissonCount::new(expected).map_or(0.0, |d| d.sample(&mut rng)) as u32;
+            let count =
+                PoissonCount::new(expected * self.content.share_with(turn)).map_or(0.0, |d| d.sample(&mut rng)) as u32;
             for _ in 0..count {
                 let due = Seconds(rng.random_range(0.0..1.0) * turn_time);
                 if let Some(conversation) = self.content.begun(turn) {

@@ -59,7 +59,7 @@ pub fn outline(
             due: planned.due,
             follows,
             prompt_tokens: planned.prompt_tokens,
-            shared_tokens: if sampled { 0 } else { planned.shared_tokens },
+            shared_tokens: if sampled && planned.turn.is_none_or(|t| t.turn == 0) { 0 } else { planned.shared_tokens },
             output_tokens: planned.output_tokens,
         });
     }

@@ -1,21 +1,28 @@
 //! Requests from a file, drawn without replacement: every probe goes through the file in an order of its own.
+//!
+//! A dialogue goes on with its next question after the engine's own answer, so that every turn resends what the engine knows.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
-use super::corpus::{Answer, Request, fnv};
+use super::corpus::{Answer, Exchange, Request, fnv};
 use super::draw::{Purpose, length, mean_length, stream};
-use super::{Pace, Prompt, Vocabulary};
-use crate::settings::{Endpoint, Lengths};
+use super::{Message, Pace, Prompt, Turn, Vocabulary};
+use crate::settings::{Endpoint, Lengths, WorkloadPlan};
+use crate::units::Seconds;
 
 pub(super) struct Requests {
     requests: Arc<[Request]>,
     output_tokens: Option<Lengths>,
     endpoint: Endpoint,
+    /// Without it an answer may be shorter than was asked for.
+    ignore_eos: bool,
+    think_time: Seconds,
     vocabulary: Vocabulary,
     content_seed: u64,
     lengths: ChaCha8Rng,
@@ -24,33 +31,130 @@ pub(super) struct Requests {
     passes: u32,
     /// Prompts that were sent, by their digest.
     sent: HashSet<u64>,
+    /// The places of dialogues with later turns, the longest first.
+    long: Vec<u32>,
+    /// Dialogues that have another turn.
+    talks: HashMap<u32, Talk>,
+    begun: u32,
+}
+
+/// A dialogue under way, at a turn that was asked or is to be.
+struct Talk {
+    number: u32,
+    place: u32,
+    turn: u32,
+    prompt: Prompt,
+    tokens: u32,
+    /// Tokens of the prompt that the engine has seen.
+    seen: u32,
+    output_tokens: u32,
 }
 
 impl Requests {
     pub(super) fn new(
         requests: Arc<[Request]>,
         output_tokens: Option<Lengths>,
-        endpoint: Endpoint,
+        plan: &WorkloadPlan,
         vocabulary: &Vocabulary,
         pace: &Pace,
     ) -> Self {
+        let mut long: Vec<u32> =
+            (0..requests.len() as u32).filter(|i| !requests[*i as usize].later.is_empty()).collect();
+        long.sort_by_key(|i| std::cmp::Reverse(requests[*i as usize].later.len()));
         Self {
             requests,
             output_tokens,
-            endpoint,
+            endpoint: plan.endpoint,
+            ignore_eos: plan.ignore_eos,
+            think_time: Seconds(0.0),
             vocabulary: vocabulary.clone(),
             content_seed: pace.content_seed,
             lengths: stream(pace.arrival_seed, Purpose::Lengths, 0),
             order: Vec::new(),
             passes: 0,
             sent: HashSet::new(),
+            long,
+            talks: HashMap::new(),
+            begun: 0,
         }
+    }
+
+    /// The same, whose dialogues go on after a pause.
+    pub(super) fn thinking(self, think_time: Seconds) -> Self {
+        Self { think_time, ..self }
     }
 
     fn shuffle(&mut self) {
         self.order = (0..u32::try_from(self.requests.len()).unwrap_or(u32::MAX)).collect();
         self.order.shuffle(&mut stream(self.content_seed, Purpose::Order, self.passes));
         self.passes += 1;
+    }
+
+    fn length(&mut self, answer: Option<Answer>) -> u32 {
+        match (answer, &self.output_tokens) {
+            (Some(answer), _) => tokens_of(answer, &self.vocabulary),
+            (None, Some(lengths)) => length(lengths, &mut self.lengths),
+            (None, None) => 1,
+        }
+    }
+
+    /// Dialogues with more than so many turns.
+    fn longer_than(&self, turns: u32) -> &[u32] {
+        let longer = |place: &u32| self.requests[*place as usize].later.len() + 1 > turns as usize;
+        &self.long[..self.long.partition_point(longer)]
+    }
+
+    /// The first turn of a dialogue.
+    fn start(&mut self, place: u32) -> Talk {
+        let Request { prompt, answer, .. } = &self.requests[place as usize];
+        let (prompt, answer, number) = (prompt.clone(), *answer, self.begun);
+        self.begun += 1;
+        let tokens = prompt_tokens(&prompt, self.endpoint, &self.vocabulary);
+        let output_tokens = self.length(answer);
+        Talk { number, place, turn: 0, prompt, tokens, seen: 0, output_tokens }
+    }
+
+    /// The next turn, behind what was answered.
+    fn advance(&mut self, talk: &mut Talk, answered: Option<&str>) {
+        let Some(exchange) = self.requests[talk.place as usize].later.get(talk.turn as usize) else { return };
+        let Exchange { answered: recorded, question, answer } = exchange.clone();
+        let estimate = |text: &str| self.vocabulary.estimate(text.chars().count() as u64);
+        let text = answered.unwrap_or(&recorded);
+        // A replay has no text; and where answers end when they want to, the text tells how long this one is.
+        let made = if self.ignore_eos || text.is_empty() {
+            talk.output_tokens
+        } else {
+            estimate(text).min(talk.output_tokens)
+        };
+        let held = talk.tokens.saturating_add(made);
+        talk.seen = if answered.is_some() { held } else { 0 };
+        talk.tokens = held.saturating_add(estimate(&question));
+        match &mut talk.prompt {
+            Prompt::Messages(messages) => {
+                talk.tokens = talk.tokens.saturating_add(self.vocabulary.exchange());
+                messages.push(Message { role: "assistant", content: text.to_owned() });
+                messages.push(Message { role: "user", content: question });
+            }
+            Prompt::Text(prompt) => prompt.extend([text, "\n\n", &question]),
+            Prompt::Tokens(_) => {}
+        }
+        talk.turn += 1;
+        talk.output_tokens = self.length(answer);
+    }
+
+    /// Asks a turn, and keeps the dialogue where others follow.
+    fn ask(&mut self, talk: Talk) -> Ask {
+        let Talk { number, place, turn, tokens, seen, output_tokens, .. } = talk;
+        let later = self.requests[place as usize].later.len() as u32;
+        let prompt = if turn < later {
+            let prompt = talk.prompt.clone();
+            self.talks.insert(number, talk);
+            prompt
+        } else {
+            talk.prompt
+        };
+        let turn = (later > 0).then_some(Turn { conversation: number, turn });
+        Ask { prompt, prompt_tokens: tokens, shared_tokens: seen, output_tokens, turn }
     }
 }
 
@@ -59,15 +163,51 @@ impl Content for Requests {
         if self.order.is_empty() {
             self.shuffle();
         }
-        let request = self.requests.get(self.order.pop()? as usize)?;
-        let output_tokens = match (request.answer, &self.output_tokens) {
-            (Some(answer), _) => tokens_of(answer, &self.vocabulary),
-            (None, Some(lengths)) => length(lengths, &mut self.lengths),
-            (None, None) => 1,
-        };
-        let prompt_tokens = prompt_tokens(&request.prompt, self.endpoint, &self.vocabulary);
-        let shared_tokens = if self.sent.insert(digest(&request.prompt)) { 0 } else { prompt_tokens };
-        Some(Ask { prompt: request.prompt.clone(), prompt_tokens, shared_tokens, output_tokens, turn: None })
+        let place = self.order.pop()?;
+        let mut talk = self.start(place);
+        if !self.sent.insert(digest(&talk.prompt)) {
+            talk.seen = talk.tokens;
+        }
+        Some(self.ask(talk))
+    }
+
+    fn turns(&self) -> u32 {
+        self.long.first().map_or(1, |place| self.requests[*place as usize].later.len() as u32 + 1)
+    }
+
+    fn share_with(&self, turn: u32) -> f64 {
+        if turn == 0 { 1.0 } else { self.longer_than(turn).len() as f64 / self.requests.len().max(1) as f64 }
+    }
+
+    fn think_time(&self) -> Seconds {
+        self.think_time
+    }
+
+    fn begun(&mut self, turn: u32) -> Option<u32> {
+        let longer = self.longer_than(turn);
+        let mut rng = stream(self.content_seed, Purpose::Population, self.begun);
+        let place = if longer.is_empty() { return None } else { longer[rng.random_range(0..longer.len())] };
+        // Its history was never sent.
+        let mut talk = self.start(place);
+        while talk.turn < turn {
+            self.advance(&mut talk, None);
+        }
+        let number = talk.number;
+        self.talks.insert(number, talk);
+        Some(number)
+    }
+
+    fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
+        // A failed turn ends its dialogue, as it does for a person.
+        let (Some(mut talk), Some(text)) = (self.talks.remove(&conversation), text) else { return false };
+        self.advance(&mut talk, Some(text));
+        self.talks.insert(conversation, talk);
+        true
+    }
+
+    fn next_turn(&mut self, conversation: u32) -> Option<Ask> {
+        let talk = self.talks.remove(&conversation)?;
+        Some(self.ask(talk))
     }
 }
 
@@ -81,8 +221,9 @@ fn tokens_of(answer: Answer, vocabulary: &Vocabulary) -> u32 {
 /// The mean length of an answer.
 pub(super) fn mean_output(requests: &[Request], drawn: Option<&Lengths>, vocabulary: &Vocabulary) -> f64 {
     let drawn = drawn.map_or(1.0, mean_length);
-    let tokens = |r: &Request| r.answer.map_or(drawn, |answer| f64::from(tokens_of(answer, vocabulary)));
-    requests.iter().map(tokens).sum::<f64>() / requests.len().max(1) as f64
+    let tokens = |answer: Option<Answer>| answer.map_or(drawn, |answer| f64::from(tokens_of(answer, vocabulary)));
+    let answers = || requests.iter().flat_map(|r| std::iter::once(r.answer).chain(r.later.iter().map(|e| e.answer)));
+    answers().map(tokens).sum::<f64>() / answers().count().max(1) as f64
 }
 
 /// Tokens of a prompt: counted for ids, estimated for texts.
@@ -116,7 +257,7 @@ fn digest(prompt: &Prompt) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{jsonl, open, sharegpt};
+    use super::super::tests::{drive, jsonl, open, sharegpt};
     use super::super::{Corpus, Material, Planned, source};
     use super::*;
     use crate::settings::WorkloadPlan;
@@ -165,6 +306,47 @@ mod tests {
         assert_eq!(shared[..3].iter().filter(|shared| **shared).count(), 1, "a line stands twice");
         assert!(shared[3..].iter().all(|shared| *shared), "the file was wrapped");
         assert!(sent.iter().all(|p| p.shared_tokens == 0 || p.shared_tokens == p.prompt_tokens));
+    }
+
+    /// Two dialogues of three turns, two of one.
+    fn dialogues() -> String {
+        let turn = |from, value: &str| format!("{{\"from\": \"{from}\", \"value\": \"{value}\"}}");
+        let of = |name: &str, turns: u32| {
+            let said = (0..turns).flat_map(|i| [turn("human", &format!("{name} asks {i}")), turn("gpt", "recorded")]);
+            format!("{{\"conversations\": [{}]}}", said.collect::<Vec<_>>().join(","))
+        };
+        format!("[{}, {}, {}, {}]", of("a", 3), of("b", 1), of("c", 3), of("d", 1))
+    }
+
+    #[test]
+    fn whole_dialogues_resend_the_engines_answers_turn_by_turn() {
+        let mut plan = sharegpt();
+        let crate::settings::WorkloadKind::Sharegpt(kind) = &mut plan.kind else { panic!("ShareGPT") };
+        (kind.turns, kind.think_time) = (9, std::time::Duration::from_secs(1));
+        let material =
+            Material { corpus: Corpus::parse(&plan, dialogues().as_bytes()).unwrap(), ..Material::default() };
+        let sent = drive(source(&plan, &material, open(4.0, 200.0)), Some("the engine's own"));
+        let of = |conversation, turn| sent.iter().find(|p| p.turn == Some(Turn { conversation, turn }));
+        let mut thirds = 0;
+        for last in sent.iter().filter(|p| p.turn.is_some_and(|t| t.turn == 2)) {
+            let conversation = last.turn.unwrap().conversation;
+            let (Some(first), Some(second)) = (of(conversation, 0), of(conversation, 1)) else { continue };
+            let Prompt::Messages(messages) = &last.prompt else { panic!("a chat") };
+            let roles: Vec<&str> = messages.iter().map(|m| m.role).collect();
+            assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
+            assert_eq!((&*messages[1].content, &messages[4].content[1..]), ("the engine's own", " asks 2"));
+            assert_eq!(second.shared_tokens, first.prompt_tokens + first.output_tokens);
+            assert!(last.shared_tokens > second.shared_tokens && last.shared_tokens < last.prompt_tokens);
+            // Two seconds of answer, one of thought.
+            assert!((last.due.0 - second.due.0 - 3.0).abs() < 1e-6);
+            thirds += 1;
+        }
+        // Two turns in the mean, a quarter of the requests are third ones, and the rate is that of requests.
+        assert!((150..=250).contains(&thirds), "{thirds}");
+        let rate = |to: f64| sent.iter().filter(|p| p.due.0 < to).count() as f64 / to;
+        assert!((rate(200.0) - 4.0).abs() < 0.5 && (rate(20.0) - 4.0).abs() < 1.5, "{} {}", rate(200.0), rate(20.0));
+        let one = sent.iter().filter(|p| p.turn.is_none()).count();
+        assert!((150..=250).contains(&one), "{one} dialogues of one turn");
     }
 
     #[test]

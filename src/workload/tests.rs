@@ -40,7 +40,7 @@ pub(super) fn conversations() -> WorkloadPlan {
 }
 
 pub(super) fn sharegpt() -> WorkloadPlan {
-    let kind = SharegptPlan { file: "x.jsonl".into(), output_tokens: None };
+    let kind = SharegptPlan { file: "x.jsonl".into(), output_tokens: None, turns: 1, think_time: Duration::ZERO };
     plan(Endpoint::Chat, ArrivalProcess::Poisson, WorkloadKind::Sharegpt(kind))
 }
 

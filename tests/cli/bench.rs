@@ -136,6 +136,68 @@ fn a_server_that_dies_on_the_way_up_leaves_the_levels_below() {
     assert!(said(&run).contains("failed to load"), "{}", said(&run));
 }
 
+#[test]
+fn find_answers_with_a_curve_of_users_and_its_file() {
+    let (engine, folder) = (Engine::start(&[]), tempfile::tempdir().unwrap());
+    let find = || {
+        engine.measure(&format!(
+            "--find users --slo ttft_p95=400ms,800ms --slo tpot_p99=1s --duration 700ms --cool-down 1ms --precision 30% --budget 3m --out {}",
+            folder.path().display()
+        ))
+    };
+    let run = find();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(text.contains("the most users by ttft_p95, with tpot_p99 <= 1.0 s:"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let found = json(&folder.path().join("find.json"));
+    let of = |answer: usize, key: &str| found["answers"][answer][key].as_f64().unwrap();
+    for answer in [0, 1] {
+        let (status, binding) = (&found["answers"][answer]["status"], &found["answers"][answer]["binding"]);
+        assert_eq!((status, binding), (&"found".into(), &"ttft_p95".into()));
+        assert!(of(answer, "from") <= of(answer, "level") && of(answer, "level") <= of(answer, "to"), "{text}");
+    }
+    // It answers eighty a second, and eleven at once without a queue: 400 ms are 32 more.
+    assert!((15.0..=80.0).contains(&of(0, "level")) && of(1, "level") > of(0, "level"), "{text}");
+    let level = &found["levels"][0];
+    assert!(level["ttft"]["p99"].as_f64().unwrap() > 0.0 && level["cache"]["measured_share"].is_number(), "{level}");
+    assert!(folder.path().join("users-8.json").exists() && said(&run).contains("find.json"), "{}", said(&run));
+    let again = find();
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+}
+
+#[test]
+fn find_refuses_what_cannot_be_bracketed() {
+    let engine = Engine::start(&[]);
+    for (arguments, code, part) in [
+        ("--find users --slo ttft_p95=1ms", 3, "not even 1 user, the lowest level allowed, keeps ttft_p95 <= 1.0 ms"),
+        ("--find rate --between 1,5 --slo ttft_p50=5s", 6, "5.00 req/s, the highest level allowed, still keeps"),
+        ("--find users --between 1,2 --think 10s --slo ttft_p99=5s", 6, "says nothing with fewer than 100: --duration"),
+        ("--find users", 2, "--find needs limits"),
+        ("--find rate --between 5,1 --slo ttft_p95=1s", 2, "--between takes"),
+        ("--find users --max-concurrency 4 --slo ttft_p95=1s", 2, "--max-concurrency holds back an open loop"),
+        ("--find users --rate 4 --slo ttft_p95=1s", 2, "--find"),
+    ] {
+        let run = engine.measure(&format!("{arguments} --duration 300ms --cool-down 1ms --quiet"));
+        let words = said(&run).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(run.status.code() == Some(code) && words.contains(part), "{arguments}: {:?} {words}", run.status);
+    }
+}
+
+#[test]
+fn a_rate_with_a_cap_on_concurrency_sends_what_the_cap_lets_through() {
+    let run = Engine::start(&[]).measure("--rate 400 --max-concurrency 4 --duration 1s --ramp 300ms --json --quiet");
+    let result: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(
+        (&result["max_concurrent_requests"], &result["max_concurrency"]),
+        (&4.into(), &4.into()),
+        "{}",
+        said(&run)
+    );
+    assert_eq!((&result["autotune"]["standing"], &result["failed"]), (&"saturated".into(), &0.into()));
+    assert!(result["autotune"]["because"].as_str().unwrap().contains("--max-concurrency 4 held arrivals back"));
+}
+
 /// Without a limit, a first request is waited for as long as any: a minute.
 #[test]
 fn a_timeout_covers_the_first_request_too() {

@@ -36,6 +36,8 @@ step "the load generator beside vLLM's own, vLLM's own on the simulated engine, 
 tests/real/truth_beside_vllm_bench.sh 8 12 1
 tests/real/vllm_bench_on_sim.sh
 tests/real/beside_python_client.sh
+step "bench --find beside an exhaustive ladder"
+tests/real/find_beside_ladder.py
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"

@@ -1,5 +1,6 @@
 //! `autotune bench`: load on a server that already runs, at one level or up a ladder.
 
+mod find;
 mod interrupts;
 mod levels;
 mod results;
@@ -17,9 +18,10 @@ use crate::cli::BenchArgs;
 use crate::engine::Endpoints;
 use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
-use crate::report::bench::{Ladder, Summary, block, table, vllm_keys};
+use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
 use crate::rig::Server;
 use crate::settings::Secrets;
+use find::Hunt;
 use levels::{Levels, Ran};
 use results::Folder;
 use traffic::Traffic;
@@ -28,10 +30,14 @@ use traffic::Traffic;
 pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let traffic = Traffic::of(args)?;
     let offered = levels::offered(args, &traffic)?;
+    let sought = args.find.map(|sought| Ok::<_, Failed>((sought, find::range(args, sought)?))).transpose()?;
+    if sought.is_some() && traffic.limits().is_empty() {
+        return Err(Failed::usage("error: --find needs limits, such as --slo ttft_p95=400ms"));
+    }
     let access = access(args)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
-    let mut measured = Vec::new();
+    let (mut measured, mut hunt) = (Vec::new(), None);
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {
         let mut stop = Stop::listen().map_err(|e| Failed::own(format!("error: failed to listen for signals: {e}")))?;
@@ -40,10 +46,23 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
             () = stop.told() => return Err(interrupts::before_anything()),
         };
         let mut levels = Levels::new(args, &traffic, server, sink.clone(), stop);
-        for (number, offered) in offered.iter().enumerate() {
-            let Ran { level, interrupted } = levels.run(number, *offered).await?;
+        if let Some(sought) = sought {
+            let Some(warmed) = levels.warm().await? else { return Err(interrupts::before_anything()) };
+            hunt = Some(Hunt::new(args, &traffic, sought, warmed, levels.mean_output_tokens()));
+        }
+        let mut ladder = offered.into_iter();
+        loop {
+            let load = match &mut hunt {
+                Some(hunt) => hunt.next()?,
+                None => ladder.next().map(|offered| levels.load(offered)),
+            };
+            let Some(load) = load else { return Ok(()) };
+            let Ran { level, interrupted } = levels.run(measured.len(), load).await?;
             if let Some(level) = level {
                 let summary = Summary::of(&level);
+                if let Some(hunt) = &mut hunt {
+                    sink.take(&Event::Note(&hunt.told(&level, &summary)));
+                }
                 // First into memory: a full disk must not take it from the table.
                 measured.push((level, summary));
                 if let (Some(folder), Some((level, summary))) = (&mut folder, measured.last()) {
@@ -54,10 +73,18 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
                 return Err(interrupts::before_the_end());
             }
         }
-        Ok(())
     });
     drop(sink);
     let Some((first, _)) = measured.first() else { return ended.map(|()| exit::USAGE) };
+    if let Some(finding) = hunt.as_ref().and_then(|hunt| hunt.finding(&measured)) {
+        let json = finding.json().map_err(Failed::own)?;
+        if let Some(folder) = folder.as_ref() {
+            folder.write("find.json", json.as_bytes())?;
+        }
+        print(&if args.json { json } else { found(&finding) })?;
+        say_where(folder, args);
+        return ended.map(|()| code_of_finding(&finding));
+    }
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
     let json = ladder.json().map_err(Failed::own)?;
@@ -70,10 +97,27 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         (false, [(_, summary)]) => block(&meta, summary),
         (false, _) => table(&ladder),
     })?;
+    say_where(folder, args);
+    ended.map(|()| code(&ladder))
+}
+
+fn say_where(folder: Option<Folder>, args: &BenchArgs) {
     if let Some(folder) = folder.filter(|_| !args.quiet) {
         complain(&folder.says());
     }
-    ended.map(|()| code(&ladder))
+}
+
+/// Every limit was found, none is kept at all, or something is not known.
+fn code_of_finding(finding: &Finding) -> u8 {
+    if finding.levels.iter().all(|level| level.completed == 0 && level.failed > 0) {
+        exit::FAILED
+    } else if finding.answers.iter().all(|answer| answer.status == Status::Found) {
+        exit::FOUND
+    } else if finding.answers.iter().all(|answer| answer.status == Status::NothingKept) {
+        exit::NOT_REACHABLE
+    } else {
+        exit::UNCERTIFIED
+    }
 }
 
 /// All failed, or no level as promised: a script must see it.
@@ -132,7 +176,7 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
     sink.take(&Event::Note("warming up"));
     let server =
         Server::learn(endpoints, client, workload, traffic.corpus.clone(), args.seed, levels::STALL_TIMEOUT).await;
-    Ok(server)
+    Ok(server.with_at_most(args.max_concurrency))
 }
 
 /// Why a server does not tell its model, and what to do: `of_key` says how its key is given.

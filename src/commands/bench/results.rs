@@ -17,7 +17,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, Failed> {
         let folder = Self { path: path.to_owned(), names: Vec::new() };
-        if path.join("ladder.json").exists() {
+        if ["ladder.json", "find.json"].iter().any(|name| path.join(name).exists()) {
             let says =
                 format!("error: {} holds the results of an earlier benchmark; name another --out", path.display());
             return Err(Failed::usage(says));
@@ -47,7 +47,8 @@ impl Folder {
 
     /// Where everything is.
     pub(super) fn says(&self) -> String {
-        format!("results: {} (ladder.json, and a .json and a .requests.csv for each level)", self.path.display())
+        let whole = if self.path.join("find.json").exists() { "find.json" } else { "ladder.json" };
+        format!("results: {} ({whole}, and a .json and a .requests.csv for each level)", self.path.display())
     }
 
     /// Writes a file that is made to be shared.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::load::{Open, RequestRecord, Tick, Watch};
 use crate::units::Seconds;
+use crate::verdict::Counter;
 
 /// The counts. Clones share them.
 #[derive(Clone, Default)]
@@ -16,6 +17,7 @@ struct Counts {
     failed: AtomicU64,
     open: AtomicU64,
     stop: AtomicBool,
+    broken: AtomicBool,
 }
 
 impl Tally {
@@ -30,15 +32,22 @@ impl Tally {
         self.0.stop.store(true, Ordering::Relaxed);
     }
 
-    /// The watch of a level that counts, and ends at that time even if answers are missing.
-    pub(super) fn watch(&self, patience_ends: Seconds) -> Box<dyn Watch> {
-        Box::new(Counting { tally: self.clone(), patience_ends })
+    /// Whether the level ended because a promise was broken for certain.
+    pub(super) fn broken(&self) -> bool {
+        self.0.broken.load(Ordering::Relaxed)
+    }
+
+    /// The watch of a level that counts, and ends at that time even if answers are missing, or once its `counter` is certain that a promise is
+    /// broken.
+    pub(super) fn watch(&self, patience_ends: Seconds, counter: Option<Counter>) -> Box<dyn Watch> {
+        Box::new(Counting { tally: self.clone(), patience_ends, counter })
     }
 }
 
 struct Counting {
     tally: Tally,
     patience_ends: Seconds,
+    counter: Option<Counter>,
 }
 
 impl Watch for Counting {
@@ -46,10 +55,20 @@ impl Watch for Counting {
         let counts = &self.tally.0;
         let which = if record.complete() { &counts.answered } else { &counts.failed };
         which.fetch_add(1, Ordering::Relaxed);
+        if let Some(counter) = &mut self.counter {
+            counter.ended(record);
+        }
     }
 
     fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
-        self.tally.0.open.store(open.count() as u64, Ordering::Relaxed);
+        let open: Vec<Open> = open.collect();
+        self.tally.0.open.store(open.len() as u64, Ordering::Relaxed);
+        if let Some(counter) = &mut self.counter
+            && counter.tick(now, &mut open.iter().copied()) == Tick::Decided
+        {
+            self.tally.0.broken.store(true, Ordering::Relaxed);
+            return Tick::Decided;
+        }
         let over = self.tally.0.stop.load(Ordering::Relaxed) || now.0 > self.patience_ends.0;
         if over { Tick::Decided } else { Tick::Continue }
     }

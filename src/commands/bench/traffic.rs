@@ -6,14 +6,15 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::super::Failed;
-use crate::cli::{BenchArgs, TrafficArgs};
+use crate::cli::{BenchArgs, Sought, TrafficArgs};
 use crate::settings::{self, Limit, WorkloadPlan};
 use crate::workload::Corpus;
 
 /// The traffic of a benchmark.
 pub(super) struct Traffic {
     pub(super) workload: WorkloadPlan,
-    pub(super) limits: Vec<Limit>,
+    /// Sets of promises, from the tightest to the loosest: one, or with `--find` one for each limit of a key that has several.
+    pub(super) targets: Vec<Vec<Limit>>,
     pub(super) corpus: Corpus,
     /// The workload in words.
     pub(super) described: String,
@@ -31,7 +32,7 @@ impl Traffic {
             None => {
                 let arrives = |w: &&String| w.starts_with("arrivals") || w.starts_with("burstiness");
                 if let Some(with) = args.traffic.with.iter().find(arrives)
-                    && (!args.concurrency.is_empty() || args.at_once.is_some())
+                    && (!args.concurrency.is_empty() || args.at_once.is_some() || args.find == Some(Sought::Users))
                 {
                     return Err(usage(&format!("--with {with} says how requests arrive at --rate or --rates")));
                 }
@@ -39,17 +40,36 @@ impl Traffic {
             }
         };
         let (workload, promised) = settings::traffic(&name, &text).map_err(|e| Failed::usage(e.render()))?;
-        let limits = match &args.traffic.slo {
-            Some(slo) => settings::limits(slo).map_err(|e| usage(&format!("--slo: {e}")))?,
-            None => promised,
+        let targets = match args.traffic.promises() {
+            Some(slo) if args.find.is_some() => targets(&slo),
+            Some(slo) => settings::limits(&slo).map(|limits| vec![limits]),
+            None => Ok(vec![promised]),
         };
+        let targets = targets.map_err(|e| usage(&format!("--slo: {e}")))?;
         let corpus = Corpus::read(&workload, &base).map_err(|e| usage(&e))?;
         let described = match &args.workload {
             Some(path) => format!("[workload] of {}", path.display()),
             None => text.lines().skip(1).collect::<Vec<_>>().join(", "),
         };
-        Ok(Self { workload, limits, corpus, described })
+        Ok(Self { workload, targets, corpus, described })
     }
+
+    /// The promises that levels are judged by: the loosest, where there are several sets.
+    pub(super) fn limits(&self) -> &[Limit] {
+        self.targets.last().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The sets of promises that a curve is made of.
+fn targets(slo: &str) -> Result<Vec<Vec<Limit>>, String> {
+    let lists = settings::limit_lists(slo)?;
+    let mut several = lists.iter().filter(|list| list.len() > 1).map(|list| list[0].key());
+    if let (Some(one), Some(other)) = (several.next(), several.next()) {
+        return Err(format!("`{one}` and `{other}` have several limits each: a curve takes several of one key"));
+    }
+    let most = lists.iter().map(Vec::len).max().unwrap_or(1);
+    let of = |list: &Vec<Limit>, place: usize| list[place.min(list.len() - 1)].clone();
+    Ok((0..most).map(|place| lists.iter().map(|list| of(list, place)).collect()).collect())
 }
 
 /// The `[workload]` that the flags stand for.
@@ -198,6 +218,9 @@ mod tests {
             ("--with shared_prefix_tokens=4000000000", vec!["shared_prefix_tokens", "10000000"]),
             ("--input-tokens many", vec!["input_tokens = many"]),
             ("--slo ttft=5", vec!["--slo", "ttft_p99"]),
+            ("--rate 1 --slo ttft_p99=1s,2s", vec!["several limits", "--find"]),
+            ("--find users --slo ttft_p99=1s,2s --slo tpot_p99=10ms,20ms", vec!["ttft_p99", "tpot_p99", "one key"]),
+            ("--find users --slo ttft_p99=1s --with arrivals=gamma", vec!["arrivals", "--rate"]),
             ("--dataset /nowhere/at.all", vec!["/nowhere/at.all"]),
         ] {
             let message = traffic(flags).err().unwrap();

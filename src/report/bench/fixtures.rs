@@ -99,6 +99,7 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
             seed: 7,
             started: 1_795_241_053.0,
             label: None,
+            max_concurrency: None,
         },
         records,
     }

@@ -54,7 +54,7 @@ impl Level {
     /// How it went, its window filled to its end: a recording may simply grow busier, users wait for each other's answers and a burst is a
     /// backlog; only arrivals at a rate are steady.
     pub(super) fn course(&self, window: Window) -> Course {
-        let steady = matches!(self.offered, Offered::Rate(_));
+        let steady = matches!(self.offered, Offered::Rate(_)) && self.meta.max_concurrency.is_none();
         Course { window, ended: self.ended, complete: true, steady }
     }
 }
@@ -119,4 +119,7 @@ pub struct Meta {
     pub started: f64,
     /// A name that the user gave.
     pub label: Option<String>,
+    /// No request of an open loop was sent while so many waited for their answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<u32>,
 }

@@ -6,6 +6,7 @@
 //! divides by. And what was not observed is absent, never zero: a benchmark whose requests all failed must not look fast.
 
 mod block;
+mod find;
 mod goodput;
 mod ladder;
 mod level;
@@ -21,6 +22,7 @@ mod vllm;
 mod fixtures;
 
 pub use block::block;
+pub use find::{Answer, Finding, Known, Status, found};
 pub use ladder::Ladder;
 pub use level::{Level, Meta, Offered};
 pub use spread::Spread;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::level::Level;
-use crate::units::Seconds;
+use super::level::{Level, Offered};
+use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Outcome, Window, judge};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub enum Standing {
     Unjudged,
 }
 
+/// A cap that holds back a larger share of the arrivals than this is what limits the rate.
+const HELD_BACK: f64 = 0.05;
 /// Without promises, a level with a larger share of failed requests than this did not keep up, however fast the others were answered.
 const FORGIVEN_FAILURES: f64 = 0.01;
 
@@ -44,6 +46,9 @@ impl Standing {
             let ran = Seconds(window.length().0.max(0.0));
             let because = format!("interrupted after {ran} of a window of {}", level.window.length());
             return (Self::Partial, Some(because));
+        }
+        if let Some(because) = held_back(level, window, counted) {
+            return (Self::Saturated, Some(because));
         }
         let answered = level.records.iter().filter(|r| r.complete());
         let (answers, short) = answered.fold((0, 0), |(all, short), r| {
@@ -104,6 +109,20 @@ impl Standing {
     }
 }
 
+/// Arrivals that a cap on concurrency held back are sent later, and what is sent is no load of that rate. Latencies count from the send.
+fn held_back(level: &Level, window: Window, counted: u64) -> Option<String> {
+    let (cap, Offered::Rate(rate)) = (level.meta.max_concurrency?, level.offered) else { return None };
+    let (asked, sent) = (rate.0 * window.length().0, counted as f64);
+    // Beyond what arrivals scatter by chance (three standard deviations of a Poisson count).
+    let short = asked - sent > (3.0 * asked.sqrt()).max(HELD_BACK * asked);
+    short.then(|| {
+        let sends = Rate(sent / window.length().0.max(1e-9));
+        format!(
+            "--max-concurrency {cap} held arrivals back: {sends} of {rate} were sent, and latencies count from the send"
+        )
+    })
+}
+
 /// Failures by class, such as `3 unavailable, 1 truncated`.
 pub(super) fn classes(errors: &BTreeMap<String, u64>) -> String {
     errors.iter().map(|(class, count)| format!("{count} {class}")).collect::<Vec<_>>().join(", ")
@@ -112,10 +131,8 @@ pub(super) fn classes(errors: &BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{WINDOW, at_rate, failed, level, records};
-    use super::super::level::Offered;
     use super::*;
     use crate::load::{ErrorClass, RequestRecord};
-    use crate::units::Rate;
 
     fn standing(level: &Level) -> Standing {
         super::super::Summary::of(level).standing
@@ -163,6 +180,22 @@ mod tests {
         }
         let free = Level { exact: false, ..short(at_rate(20.0, 0.1, "")) };
         assert_eq!(standing(&free), Standing::KeptUp, "where answers may end by themselves");
+    }
+
+    #[test]
+    fn arrivals_that_a_cap_holds_back_are_no_load_of_that_rate() {
+        for (sent, standing_is) in [(10.0, Standing::Pass), (6.0, Standing::Saturated)] {
+            let mut capped = level(Offered::Rate(Rate(10.0)), records(sent, 0.1), "ttft_p99=500ms");
+            capped.meta.max_concurrency = Some(8);
+            assert_eq!(standing(&capped), standing_is, "{sent} of 10 req/s");
+        }
+        let mut capped = level(Offered::Rate(Rate(10.0)), records(6.0, 0.1), "");
+        capped.meta.max_concurrency = Some(8);
+        let says = super::super::Summary::of(&capped).because.unwrap();
+        assert!(
+            says.starts_with("--max-concurrency 8 held arrivals back: 6.00 req/s of 10.0 req/s were sent"),
+            "{says}"
+        );
     }
 
     #[test]

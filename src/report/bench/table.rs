@@ -22,12 +22,7 @@ fn column<'c>(head: [&'c str; 2], width: usize, cell: impl Fn(&Summary) -> Strin
 
 /// The ladder in 80 columns: rates with verdicts, latencies in milliseconds, and below them what they show.
 pub fn table(ladder: &Ladder) -> String {
-    let kind = ladder.levels.first().map_or("level", |s| match s.offered {
-        Offered::Rate(_) => "req/s",
-        Offered::Users(_) => "users",
-        Offered::AllAtOnce(_) => "at once",
-        Offered::Recorded => "level",
-    });
+    let kind = kind(&ladder.levels);
     let promises = ladder.has_promises();
     let level = || column(["", kind], 7, |s| size(s.offered));
     let mut rates = vec![
@@ -50,15 +45,68 @@ pub fn table(ladder: &Ladder) -> String {
             QUANTILES.map(|(name, value)| column([metric.name(), name], 7, move |s| of(spread(s), value)))
         }))
         .collect();
-    let own = own_quantiles(ladder);
-    let own = own.iter().map(|key| column(["", key], key.len() + 2, move |s| millis(measured(s, key))));
-    let own: Vec<Column<'_>> = std::iter::once(level()).chain(own).collect();
-    let mut text = grid(ladder, &rates, if promises { " verdict" } else { "" }, verdict);
-    text += &format!("\n{:7} in ms\n{}", "", grid(ladder, &times, "", |_, _| String::new()));
-    if own.len() > 1 {
-        text += &format!("\n{}", grid(ladder, &own, "", |_, _| String::new()));
+    let mut text = grid(&ladder.levels, &rates, if promises { " verdict" } else { "" }, verdict).text();
+    text += &format!("\n{:7} in ms\n{}", "", grid(&ladder.levels, &times, "", |_, _| String::new()).text());
+    text + &own_grid(&ladder.levels, kind) + "\n" + &notes(ladder)
+}
+
+/// Promised quantiles that no other table shows, below an empty line; nothing where there are none.
+fn own_grid(levels: &[Summary], kind: &str) -> String {
+    let own = own_quantiles(levels);
+    if own.is_empty() {
+        return String::new();
     }
-    text + "\n" + &notes(ladder)
+    let columns = own.iter().map(|key| column(["", key], key.len() + 2, move |s| millis(measured(s, key))));
+    let level = column(["", kind], 7, |s| size(s.offered));
+    let columns: Vec<Column<'_>> = std::iter::once(level).chain(columns).collect();
+    format!("\n{}", grid(levels, &columns, "", |_, _| String::new()).text())
+}
+
+/// The windows of a search in one table, each with its verdict where there is one set of promises, and rules with a text at levels.
+pub(super) fn find_grid(levels: &[Summary], judged: bool, rules: &[(f64, String)]) -> String {
+    let kind = kind(levels);
+    let mut columns = vec![
+        column(["", kind], 7, |s| size(s.offered)),
+        column(["", "req/s"], 8, |s| per_second(s.achieved_rate.map(|r| r.0))),
+    ];
+    for (metric, spread) in &SHOWN[..2] {
+        for (name, value) in QUANTILES {
+            let of = move |s: &Summary| millis(spread(s).as_ref().map(value));
+            columns.push(column([metric.name(), name], 7, of));
+        }
+    }
+    columns.push(column(["", "cached"], 7, |s| s.cache.measured_share.map_or(NOTHING.to_owned(), percent)));
+    let verdict = |_: usize, summary: &Summary| match (&summary.verdict, summary.standing) {
+        _ if !judged => String::new(),
+        (_, Standing::Pass) => "  holds".to_owned(),
+        (Some(verdict), Standing::Fail) => {
+            format!("  {}", verdict.binding.as_deref().unwrap_or_default())
+        }
+        (_, standing) => format!("  {}", standing.word()),
+    };
+    let Grid { head, rows } = grid(levels, &columns, if judged { "  breaks" } else { "" }, verdict);
+    let sizes = levels.iter().map(|s| s.offered.size().unwrap_or(0.0));
+    let mut text = format!("{:15} in ms\n{head}", "");
+    let mut rules = rules.iter().peekable();
+    let rule = |words: &str| format!("  {:-<width$}\n", format!("---- {words} "), width = WIDTH - 4);
+    for (row, size) in rows.iter().zip(sizes) {
+        while let Some((_, words)) = rules.next_if(|(at, _)| *at < size) {
+            text += &rule(words);
+        }
+        text += row;
+    }
+    text += &rules.map(|(_, words)| rule(words)).collect::<String>();
+    text + &own_grid(levels, kind)
+}
+
+/// What heads the column of levels.
+fn kind(levels: &[Summary]) -> &'static str {
+    levels.first().map_or("level", |s| match s.offered {
+        Offered::Rate(_) => "req/s",
+        Offered::Users(_) => "users",
+        Offered::AllAtOnce(_) => "at once",
+        Offered::Recorded => "level",
+    })
 }
 
 type OfLevel = fn(&Summary) -> Option<Spread>;
@@ -70,8 +118,8 @@ const SHOWN: [(Metric, OfLevel); 3] =
 const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
 
 /// The promises whose quantiles are in no other column, as many as fit.
-fn own_quantiles(ladder: &Ladder) -> Vec<String> {
-    let limits = ladder.levels.iter().find_map(|s| s.verdict.as_ref()).map_or(&[][..], |verdict| &verdict.limits);
+fn own_quantiles(levels: &[Summary]) -> Vec<String> {
+    let limits = levels.iter().find_map(|s| s.verdict.as_ref()).map_or(&[][..], |verdict| &verdict.limits);
     let shown = |key: &str| {
         SHOWN.iter().any(|(metric, _)| QUANTILES.iter().any(|(name, _)| key == format!("{}_{name}", metric.name())))
     };
@@ -88,20 +136,30 @@ fn measured(summary: &Summary, key: &str) -> Option<Seconds> {
     summary.verdict.as_ref()?.limits.iter().find(|limit| limit.key == key)?.measured
 }
 
-fn grid(ladder: &Ladder, columns: &[Column<'_>], end: &str, of_level: impl Fn(usize, &Summary) -> String) -> String {
+/// A table in lines.
+struct Grid {
+    head: String,
+    rows: Vec<String>,
+}
+
+impl Grid {
+    fn text(self) -> String {
+        self.head + &self.rows.concat()
+    }
+}
+
+fn grid(levels: &[Summary], columns: &[Column<'_>], end: &str, of_level: impl Fn(usize, &Summary) -> String) -> Grid {
     let line = |cell: &dyn Fn(&Column<'_>) -> String, end: &str| {
         let cells: String = columns.iter().map(|c| format!("{:>width$}", cell(c), width = c.width)).collect();
         format!("{cells}{end}").trim_end().to_owned() + "\n"
     };
-    let mut text = String::new();
+    let mut head = String::new();
     if columns.iter().any(|c| !c.head[0].is_empty()) {
-        text += &line(&|c| c.head[0].to_owned(), "");
+        head += &line(&|c| c.head[0].to_owned(), "");
     }
-    text += &line(&|c| c.head[1].to_owned(), end);
-    for (place, summary) in ladder.levels.iter().enumerate() {
-        text += &line(&|c| (c.cell)(summary), &of_level(place, summary));
-    }
-    text
+    head += &line(&|c| c.head[1].to_owned(), end);
+    let row = |(place, summary): (usize, &Summary)| line(&|c| (c.cell)(summary), &of_level(place, summary));
+    Grid { head, rows: levels.iter().enumerate().map(row).collect() }
 }
 
 fn mark(standing: Standing) -> &'static str {
@@ -109,7 +167,7 @@ fn mark(standing: Standing) -> &'static str {
 }
 
 /// The size alone: its unit heads the column.
-fn size(offered: Offered) -> String {
+pub(super) fn size(offered: Offered) -> String {
     match offered {
         Offered::Rate(rate) => per_second(Some(rate.0)),
         Offered::Users(n) | Offered::AllAtOnce(n) => n.to_string(),

@@ -77,7 +77,7 @@ fn about(level: &Level, summary: &Summary) -> Map<String, Value> {
         "num_prompts": summary.counted,
         "request_rate": finite(rate),
         "burstiness": finite(meta.burstiness),
-        "max_concurrency": users,
+        "max_concurrency": users.or(meta.max_concurrency),
     }))
 }
 
@@ -175,13 +175,11 @@ mod tests {
 
     #[test]
     fn every_key_of_theirs_is_there_with_its_type() {
-        let at_a_rate = file(&at_rate(10.0, 0.5, "ttft_p99=2s"));
-        let ours = object(at_a_rate);
+        let mut at_a_rate = at_rate(10.0, 0.5, "ttft_p99=2s");
+        at_a_rate.meta.max_concurrency = Some(20);
+        let ours = object(file(&at_a_rate));
         for (key, value) in theirs() {
-            // Their sample ran with both a rate and a cap on concurrency, which are two kinds of load here.
-            if key != "max_concurrency" {
-                assert_eq!(ours.get(&key).map(kind), Some(kind(&value)), "{key}");
-            }
+            assert_eq!(ours.get(&key).map(kind), Some(kind(&value)), "{key}");
         }
         let new: Vec<&String> = ours.keys().filter(|key| !theirs().contains_key(*key)).collect();
         assert_eq!(new, ["autotune"]);

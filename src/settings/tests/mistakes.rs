@@ -64,7 +64,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("output_tokens = 256\n", "", "workload]", "`workload` lacks `output_tokens`", "add `output_tokens = 256`: tokens of an answer"),
     mistake("kind = \"vllm\"\n", "", "engine]", "`engine` lacks `kind`", "\"vllm\" or \"simulated\""),
     mistake("command = [\"vllm\", \"serve\", \"/models/x\"]\n", "", "engine]", "`engine` lacks `command`", "add `command = [\"vllm\", \"serve\", \"MODEL\"]`"),
-    mistake("shared_prefixes = 4", "turns = 4", "turns", "`turns` belongs to `kind = \"conversations\"`", "remove `turns`, or set `kind = \"conversations\"`"),
+    mistake("shared_prefixes = 4", "turns = 4", "turns", "`turns` belongs to `kind = \"conversations\" or \"sharegpt\"`", "remove `turns`, or set `kind = \"conversations\" or \"sharegpt\"`"),
     // Types and words.
     mistake("kind = \"vllm\"", "kind = \"vlm\"", "\"vlm\"", "`engine.kind` cannot be \"vlm\"", "did you mean \"vllm\"?"),
     mistake("strategy = \"bisect\"", "strategy = \"annealing\"", "\"annealing\"", "`search.strategy` cannot be \"annealing\"", "write \"bayes\" or"),
@@ -292,13 +292,13 @@ constraints = ["block-size > max-num-seq"]
       |
       = hint: remove --max-num-seqs here, or remove `max-num-seqs` from `[parameters]`
 
-    error: `turns` belongs to `kind = "conversations"`
+    error: `turns` belongs to `kind = "conversations" or "sharegpt"`
       --> space.toml:11:1
        |
     11 | turns = 3
        | ^^^^^ but `kind` is "random"
        |
-       = hint: remove `turns`, or set `kind = "conversations"`
+       = hint: remove `turns`, or set `kind = "conversations" or "sharegpt"`
 
     error: `parameters.block-size` has its `min` above its `max`
       --> space.toml:15:22

@@ -107,7 +107,7 @@ pub fn every_kind() -> Vec<String> {
     files.extend(
         [
             "kind = \"sharegpt\"\nfile = \"dialogues.json\"\narrivals = \"constant\"",
-            "kind = \"sharegpt\"\nfile = \"dialogues.json\"\noutput_tokens = 100\nendpoint = \"completions\"",
+            "kind = \"sharegpt\"\nfile = \"dialogues.json\"\nturns = 20\nthink_time = \"2s\"\noutput_tokens = 100\nendpoint = \"completions\"",
             "kind = \"jsonl\"\nfile = \"x.jsonl\"\narrivals = \"gamma\"\nburstiness = 0.5",
             "kind = \"trace\"\nfile = \"x.jsonl\"\nblock_tokens = 16\ntime_unit = \"1s\"\narrivals = \"poisson\"",
             "kind = \"random\"\ninput_tokens = { distribution = \"histogram\", edges = [1, 128, 512], counts = [10, 5] }\n\
@@ -247,7 +247,15 @@ fn workloads_from_files_have_their_own_keys_and_defaults() {
     let workload = |keys: &str| parse("space.toml", &with_workload(keys)).unwrap().workload;
     let sharegpt = workload("kind = \"sharegpt\"\nfile = \"a/b.json\"");
     assert_eq!((sharegpt.endpoint, sharegpt.arrivals), (Endpoint::Chat, ArrivalProcess::Poisson));
-    assert_eq!(sharegpt.kind, WorkloadKind::Sharegpt(SharegptPlan { file: "a/b.json".into(), output_tokens: None }));
+    assert_eq!(
+        sharegpt.kind,
+        WorkloadKind::Sharegpt(SharegptPlan {
+            file: "a/b.json".into(),
+            output_tokens: None,
+            turns: 1,
+            think_time: Duration::ZERO
+        })
+    );
     let jsonl = workload("kind = \"jsonl\"\nfile = \"b\"\noutput_tokens = 9\narrivals = \"gamma\"\nburstiness = 2");
     assert_eq!((jsonl.endpoint, jsonl.arrivals), (Endpoint::Chat, ArrivalProcess::Gamma { burstiness: 2.0 }));
     assert_eq!(jsonl.kind, WorkloadKind::Jsonl(JsonlPlan { file: "b".into(), output_tokens: Some(fixed(9)) }));
