@@ -314,6 +314,7 @@ mod tests {
             material: Material::default(),
             shared_seed: 1,
             stall_timeout: Duration::from_millis(100),
+            most_in_flight: None,
         };
         assert_eq!(server.settle(false).await.unwrap_err(), "it gave no answer to a single request within 100 ms");
         silent.abort();
