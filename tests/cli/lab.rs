@@ -159,7 +159,8 @@ fn the_fast_way_says_what_the_blocks_say() {
     let profile = Profile { noise: Some(noise), ..Profile::named("quickstart").unwrap() };
     let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
     let long = long_run.long(&plan.space.baseline()).unwrap();
-    for rate in [20.0, 40.0] {
+    // Above, the KV cache fills now and then, and blocks decide.
+    for rate in [2.0, 5.0] {
         let (fast, slow) = (long.margin(Rate(rate), 3_000), long.by_blocks(Rate(rate), 3_000));
         assert!(long.is_fast(Rate(rate)) && (fast - slow).abs() < 1e-6, "{fast} against {slow} at {rate}");
     }
