@@ -65,7 +65,6 @@ fn a_filter_that_is_none_is_one_warning_and_no_failure() {
     let words = String::from_utf8(run.stderr).unwrap();
     assert_eq!(words.matches("RUST_LOG").count(), 2, "{words}");
     assert!(words.starts_with("warning: RUST_LOG is ignored: ") && words.lines().count() == 1, "{words}");
-    assert_eq!(String::from_utf8(check("autotune=debug").stderr).unwrap(), "", "it has nothing to tell");
     // The engine's own log is that of its words alone.
     let run = bench.command(&[]).env("RUST_LOG", "autotune=loud").output().unwrap();
     assert!(bench.has_ended(run.status), "{}", said(&run));

@@ -31,7 +31,7 @@ fn a_session_ends_with_an_answer_and_asking_again_costs_nothing() {
     }
     bench.assert_nothing_left();
     let page = std::fs::read_to_string(bench.path("out/report.html")).unwrap();
-    assert!(page.contains("Simulated engine: no number is a measurement.") && page.ends_with("</html>\n"));
+    assert!(page.contains("Simulated engine</span> no number is a measurement.") && page.ends_with("</html>\n"));
     assert!(said(&run).contains("report.html"));
     std::fs::remove_file(bench.path("out/report.html")).unwrap();
     let report = Command::new(BINARY).arg("report").arg("out").current_dir(bench.path("")).output().unwrap();
