@@ -48,7 +48,7 @@ impl Served {
         if let Some(Resent { found, .. }) = resent {
             for turn in &later {
                 let made = if turn.resends { records[turn.before].tokens_out.unwrap_or(0) } else { 0 };
-                let known = prompt(turn.before) + (f64::from(made) * found) as u32;
+                let known = prompt(turn.before).saturating_add((f64::from(made) * found) as u32);
                 cached[turn.at] = held(prompt(turn.at), known, block);
             }
         }
@@ -119,7 +119,7 @@ fn found(
         let (now, before) = (prompt(turn.at), prompt(turn.before));
         let answer = records[turn.before].tokens_out.unwrap_or(0);
         // A cache holds no half block: counting it as lost, at 16 tokens a block, would call 3 % of answers of 270 tokens lost.
-        let most = f64::from(held(now, before + answer, block).saturating_sub(before));
+        let most = f64::from(held(now, before.saturating_add(answer), block).saturating_sub(before));
         found += f64::from(cached[turn.at].saturating_sub(before)).min(most);
         could += most;
     }
@@ -216,6 +216,13 @@ mod tests {
         records[1].tokens_cached = Some(1200);
         let served = Served::of(&records, Some(0.9), Some(16));
         assert_eq!((served.cached, served.resent.unwrap().found), (vec![0, 1200], 200.0 / 392.0));
+    }
+
+    #[test]
+    fn counts_that_no_engine_has_are_no_overflow() {
+        let mut records = [turn(0, u32::MAX, 1000, 960, u32::MAX), turn(1, u32::MAX, 1440, 1400, 9)];
+        records[1].tokens_cached = Some(u32::MAX);
+        assert_eq!(Served::of(&records, None, Some(16)).cached[1], u32::MAX);
     }
 
     #[test]
