@@ -171,10 +171,11 @@ fn home<'s>(
     let name = expansion.name;
     let no = |word: &Word, says: &str| Err((word.range.clone(), format!("{name} {says}")));
     let one = holder(values, name, value, wanted)?;
-    for sure in [values[0], one] {
-        if !(sure.plain || sure.adds && values[0].plain) {
-            return no(sure.word, "is not given one value for all that follows");
-        }
+    let first = values[0];
+    if !first.plain {
+        return no(first.word, "is not given one value for all that follows");
+    }
+    for sure in [first, one] {
         if sure.command > start.index || !start.command().blocks.starts_with(&start.commands[sure.command].blocks) {
             return no(sure.word, "has this value only under a condition, or later");
         }

@@ -77,8 +77,8 @@ impl Range {
         level.clamp(self.lowest, self.highest)
     }
 
-    /// The level that is said to be kept where the margin is zero at this one.
-    fn said(self, level: f64) -> f64 {
+    /// A root as people read it: of whole levels, the last below it.
+    fn stated(self, level: f64) -> f64 {
         if self.whole { (level + 1e-9).floor() } else { level }
     }
 }
@@ -120,10 +120,11 @@ pub enum NextLevel {
     Enough,
 }
 
-/// Margins beyond this are bent: how far a level is past its limit says nothing about where the limit is.
+/// A margin counts in full up to this size: far from a limit, its size tells little about where the limit is.
 const KNEE: f64 = 0.4;
+/// Beyond that, a margin grows by no more than this.
 const REST: f64 = 0.3;
-/// No margin is surer.
+/// No margin has a smaller standard error.
 const LEAST_ERROR: f64 = 0.02;
 /// The margin of a window that broke a limit by an unknown amount, and how uncertain it is.
 const BROKEN: (f64, f64) = (0.55, 0.25);
@@ -148,7 +149,7 @@ const ENOUGH: usize = 4;
 const NEAR: (f64, usize) = (0.15, 4);
 /// The two-sided confidence of intervals.
 pub const CONFIDENCE: f64 = 0.9;
-/// More windows bring nothing that a person would wait for.
+/// A search has no more windows than this.
 const MOST_WINDOWS: usize = 40;
 
 /// The search for one set of limits: what it was told, and what follows.
@@ -338,9 +339,9 @@ impl<'w> LevelSearch<'w> {
         if from < lowest - STEP || to > highest + STEP {
             return None;
         }
-        let said = |log: f64| self.range.said(log.exp());
+        let stated = |log: f64| self.range.stated(log.exp());
         let error = (to - from) / 2.0 / student;
-        Some(Root { level: said(level), from: said(from), to: said(to), binding, error })
+        Some(Root { level: stated(level), from: stated(from), to: stated(to), binding, error })
     }
 
     /// The lowest root in logarithms, and Student's quantile of its interval.
@@ -403,7 +404,7 @@ impl<'w> LevelSearch<'w> {
     }
 }
 
-/// The logarithm of the level, the bent margin and its error; none where the window says nothing.
+/// The logarithm of the level, the margin (compressed beyond [`KNEE`]) and its error; none where the window says nothing.
 fn point(window: &LevelWindow, limit: usize) -> Option<[f64; 3]> {
     let log = window.level.ln();
     match window.limits[limit] {
@@ -417,7 +418,7 @@ fn point(window: &LevelWindow, limit: usize) -> Option<[f64; 3]> {
     }
 }
 
-/// Where margins change their sign: the split of the levels that the fewest windows contradict.
+/// The level, in its logarithm, at which margins change their sign: the split that the fewest windows contradict.
 fn crossing(points: &[[f64; 3]]) -> Option<f64> {
     let mut sorted = points.to_vec();
     sorted.sort_by(|a, b| a[0].total_cmp(&b[0]));

@@ -39,7 +39,7 @@ const PRECISION: f64 = 0.04;
 const BUDGET: Seconds = Seconds(600.0);
 
 /// A search under way.
-pub(super) struct Hunt<'a> {
+pub(super) struct Finder<'a> {
     args: &'a BenchArgs,
     targets: &'a [Vec<Limit>],
     sought: Sought,
@@ -76,7 +76,7 @@ pub(super) fn range(args: &BenchArgs, sought: Sought) -> Result<Range, Failed> {
     if fits && counts { Ok(Range { lowest, highest, whole }) } else { Err(wrong()) }
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> Finder<'a> {
     pub(super) fn new(
         args: &'a BenchArgs,
         traffic: &'a Traffic,

@@ -21,7 +21,7 @@ use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
 use crate::rig::Server;
 use crate::settings::Secrets;
-use find::Hunt;
+use find::Finder;
 use levels::{Levels, Ran};
 use results::Folder;
 use traffic::Traffic;
@@ -37,7 +37,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let access = access(args)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
-    let (mut measured, mut hunt) = (Vec::new(), None);
+    let (mut measured, mut finder) = (Vec::new(), None);
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {
         let mut stop = Stop::listen().map_err(|e| Failed::own(format!("error: failed to listen for signals: {e}")))?;
@@ -48,20 +48,20 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         let mut levels = Levels::new(args, &traffic, server, sink.clone(), stop);
         if let Some(sought) = sought {
             let Some(warmed) = levels.warm().await? else { return Err(interrupts::before_anything()) };
-            hunt = Some(Hunt::new(args, &traffic, sought, warmed, levels.mean_output_tokens()));
+            finder = Some(Finder::new(args, &traffic, sought, warmed, levels.mean_output_tokens()));
         }
         let mut ladder = offered.into_iter();
         loop {
-            let load = match &mut hunt {
-                Some(hunt) => hunt.next()?,
+            let load = match &mut finder {
+                Some(finder) => finder.next()?,
                 None => ladder.next().map(|offered| levels.load(offered)),
             };
             let Some(load) = load else { return Ok(()) };
             let Ran { level, interrupted } = levels.run(measured.len(), load).await?;
             if let Some(level) = level {
                 let summary = Summary::of(&level);
-                if let Some(hunt) = &mut hunt {
-                    sink.take(&Event::Note(&hunt.told(&level, &summary)));
+                if let Some(finder) = &mut finder {
+                    sink.take(&Event::Note(&finder.told(&level, &summary)));
                 }
                 // First into memory: a full disk must not take it from the table.
                 measured.push((level, summary));
@@ -76,7 +76,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     });
     drop(sink);
     let Some((first, _)) = measured.first() else { return ended.map(|()| exit::USAGE) };
-    if let Some(finding) = hunt.as_ref().and_then(|hunt| hunt.finding(&measured)) {
+    if let Some(finding) = finder.as_ref().and_then(|finder| finder.finding(&measured)) {
         let json = finding.json().map_err(Failed::own)?;
         if let Some(folder) = folder.as_ref() {
             folder.write("find.json", json.as_bytes())?;
