@@ -22,11 +22,11 @@ const SLOPE: f64 = 1.2;
 const LEAST_SLOPE: f64 = 0.3;
 /// Below a rate that surely failed, the limit is looked for by this factor.
 const BELOW_FAILURE: f64 = 0.93;
-/// How well the rate is known from which on an engine does not endure. In 14 sessions of `benches/search` on three engines whose KV cache fills,
-/// 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
+/// The standard error of the logarithm of the rate from which on an engine collapses. In 14 sessions of `benches/search` on three engines whose
+/// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
 const CEILING_SD: f64 = 0.04;
-/// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). That makes a rate at its
-/// ceiling 77 % sure; 23 of those 27 certified rates were not above their limit.
+/// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
+/// from 3.6 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
 const CLEARANCE: f64 = 0.03;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
@@ -77,7 +77,7 @@ pub struct Certifier {
 pub struct Proof {
     /// The highest rate that is certified.
     pub rate: Rate,
-    /// One-sided confidence that every promise holds there, and that the engine endures it.
+    /// One-sided confidence that every promise holds there, and that the engine does not collapse.
     pub confidence: f64,
     /// The limit as best known.
     pub limit: Rate,
@@ -118,12 +118,12 @@ impl Certifier {
         self.launches.differ()
     }
 
-    /// Whether some rate is certified no more, whatever was seen.
+    /// Whether some rates are not certified, whatever was seen.
     pub fn is_bound(&self) -> bool {
         self.ceiling.is_some()
     }
 
-    /// No rate above this one is certified, whatever was seen; none takes back what was said before.
+    /// The engine collapses somewhere above that rate, whatever was seen; `Above` takes back what was said before.
     pub fn bound(&mut self, ceiling: Ceiling) {
         self.ceiling = match ceiling {
             Ceiling::Above => None,
@@ -132,25 +132,20 @@ impl Certifier {
         };
     }
 
-    /// One-sided confidence that every promise holds at that rate.
+    /// One-sided confidence that every promise holds at that rate, and that the engine does not collapse there.
     fn confidence(&self, log_rate: f64) -> f64 {
         // A promise of which nothing was seen is not kept.
         let unseen = self.evidence.iter().any(Vec::is_empty);
-        let bound = self.ceiling.is_some_and(|ceiling| log_rate > ceiling);
-        if unseen || bound || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
+        if unseen || self.driven.is_empty() || self.failed.iter().any(|failed| log_rate >= *failed) {
             return 0.0;
         }
-        (0..self.evidence.len()).fold(1.0, |least, l| {
+        let beyond = self.ceiling.map(|ceiling| (ceiling + CLEARANCE - log_rate) / CEILING_SD);
+        let endures = beyond.zip(Normal::new(0.0, 1.0).ok()).map_or(1.0, |(beyond, normal)| normal.cdf(beyond));
+        (0..self.evidence.len()).fold(endures, |least, l| {
             let (margin, error, freedom) = self.at(l, log_rate);
             let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
             f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
         })
-    }
-
-    /// The probability that the engine endures that rate: the ceiling is known no better than it is.
-    fn endures(&self, log_rate: f64) -> f64 {
-        let beyond = self.ceiling.map(|ceiling| (ceiling + CLEARANCE - log_rate) / CEILING_SD);
-        beyond.zip(Normal::new(0.0, 1.0).ok()).map_or(1.0, |(beyond, normal)| normal.cdf(beyond))
     }
 
     /// The margin of a promise at a rate by all that was seen of it on these launches, its error, and the freedom of that.
@@ -229,13 +224,9 @@ impl Certifier {
         let safe = self.highest(Certainty::CERTIFIED.0)?;
         let highest = self.driven.iter().copied().reduce(f64::max)?;
         let rate = Rate(safe.min(highest).exp()).rounded_down();
-        // Nothing is certified above a ceiling, and the limit lies somewhat above it.
-        let cleared = Self { ceiling: self.ceiling.map(|ceiling| ceiling + CLEARANCE), ..self.clone() };
-        let limit = cleared.highest(0.5)?;
-        let by_promises = limit - cleared.highest(0.84)?;
-        let error = by_promises.max(if self.ceiling.is_some() { CEILING_SD } else { 1e-4 });
-        let confidence = self.confidence(rate.0.ln()).min(self.endures(rate.0.ln()));
-        Some(Proof { rate, confidence, limit: Rate(limit.exp()), error })
+        let limit = self.highest(0.5)?;
+        let error = (limit - self.highest(0.84)?).max(1e-4);
+        Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 
     /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
@@ -494,11 +485,11 @@ mod tests {
         certifier.hear(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
         let unbound = certifier.next(Rate(10.0));
         certifier.bound(Ceiling::At(Rate(10.4)));
-        assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.4, "{unbound}");
+        assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.5, "{unbound}");
     }
 
     #[test]
-    fn nothing_is_certified_above_a_ceiling_and_its_error_is_stated() {
+    fn a_certified_rate_lies_as_far_below_its_ceiling_as_that_is_unknown() {
         let mut certifier = Certifier::default();
         (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
@@ -508,14 +499,11 @@ mod tests {
             "capped at 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
         assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
-        assert_eq!(proof.rate, Rate(9.0));
-        assert!((0.7..0.85).contains(&proof.confidence), "what it is worth is said: {}", proof.confidence);
-        assert!(
-            (proof.limit.0 / 9.01).ln() - CLEARANCE < 0.001
-                && proof.limit.0 > 9.2
-                && proof.error >= CEILING_SD
-                && certifier.precise(0.03)
-        );
+        // 3 % - 1.645 * 4 % from the ceiling.
+        assert_eq!(proof.rate, Rate(8.69));
+        assert!((0.95..0.96).contains(&proof.confidence), "{proof:?}");
+        assert!(((proof.limit.0 / 9.01).ln() - CLEARANCE).abs() < 0.001, "{proof:?}");
+        assert!((proof.error - CEILING_SD).abs() < 0.001 && certifier.done(0.04, 0.01), "{proof:?}");
         certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
         let says = "the best point: no rate down to 9.00 req/s held on fresh traffic (3 probes)";
