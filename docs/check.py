@@ -14,7 +14,7 @@ if len(pathlib.Path("README.md").read_text().splitlines()) > 150:
     wrong.append("README.md has more than 150 lines")
 if subprocess.run([sys.executable, "docs/space-file.py", "--check"]).returncode:
     wrong.append("docs/space-file.md is not what docs/space-file.py makes of the schema")
-pages = {page.resolve(): page.read_text() for page in [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").glob("*.md")]}
+pages = {page.resolve(): page.read_text() for page in [*pathlib.Path().glob("*.md"), *pathlib.Path("docs").glob("*.md"), *pathlib.Path("crates").glob("*/README.md")]}
 prose = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in pages.items()}
 anchor = lambda title: re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
 anchors = {page: {anchor(t) for t in re.findall(r"^#+ (.*)$", text, re.M)} for page, text in prose.items()}
@@ -29,7 +29,7 @@ for page, text in prose.items():
 # The program's words and those that tests expect, without what stands between: placeholders, numbers, and where one message quotes another.
 TESTS = re.compile(r"#\[cfg\(test\)\]\n(?:pub\S* )?mod (\w+)(;| \{)")
 source, tests = "", "".join(file.read_text() for file in pathlib.Path("tests").rglob("*.rs"))
-files = {file: file.read_text() for file in sorted(pathlib.Path("src").rglob("*.rs"))}
+files = {file: file.read_text() for file in sorted([*pathlib.Path("src").rglob("*.rs"), *pathlib.Path("crates").rglob("*.rs")])}
 own = set()  # files and folders that are compiled for tests alone
 for file, text in files.items():
     for name, end in TESTS.findall(text):

@@ -1,8 +1,8 @@
-"""Prints the lines of each folder of src/ and of what stands beside it: of code without tests, and of tests. Blank lines and comments count.
+"""Prints the lines of each folder of src/, of each crate, and of what stands beside it: of code without tests, and of tests. Blank lines and comments count.
 
     python3 docs/size.py
 
-Run it from the root. Tests are what stands behind `#[cfg(test)]`, and files that it declares. `src/twin/server` counts apart from `src/twin`.
+Run it from the root. Tests are what stands behind `#[cfg(test)]`, and files that it declares.
 """
 import pathlib
 import re
@@ -35,16 +35,14 @@ def size(files, tests):
     return code, test
 
 
-tests = set(tests_of(pathlib.Path("src")))
-folders = [folder for folder in pathlib.Path("src").iterdir() if folder.is_dir()]
-rows = {str(folder): [file for file in folder.rglob("*.rs") if "server" not in file.parts] for folder in folders}
-rows["src/twin/server"] = pathlib.Path("src/twin/server").rglob("*.rs")
-rows["src/*.rs"] = pathlib.Path("src").glob("*.rs")
+rows = {str(folder): list(folder.rglob("*.rs")) for folder in [*pathlib.Path("src").iterdir(), *pathlib.Path("crates").iterdir()] if folder.is_dir()}
+rows["src/*.rs"] = list(pathlib.Path("src").glob("*.rs"))
+tests = {test for root in ("src", "crates") for test in tests_of(pathlib.Path(root))}
 sizes = {name: size(files, tests) for name, files in rows.items()}
 print("| folder | code | tests |\n|---|---|---|")
 for name, (code, test) in sorted(sizes.items(), key=lambda row: -sum(row[1])):
     print(f"| `{name}` | {code:,} | {test:,} |")
-print(f"| all of `src/` | {sum(code for code, _ in sizes.values()):,} | {sum(test for _, test in sizes.values()):,} |")
+print(f"| all of `src/` and `crates/` | {sum(code for code, _ in sizes.values()):,} | {sum(test for _, test in sizes.values()):,} |")
 for name in ("lab", "benches", "examples"):
     print(f"| `{name}` | {sum(size(pathlib.Path(name).rglob('*.rs'), tests)):,} | |")
 print(f"| `tests` (Rust) | | {sum(size(pathlib.Path('tests').rglob('*.rs'), tests)):,} |")

@@ -11,8 +11,8 @@ use crate::calibration::{Configuration, Source};
 use crate::export::yaml::Path as YamlPath;
 use crate::rig::Address;
 use crate::settings::{Plan, Secrets, StrategyKind};
+use crate::sim_engine::SimArgs;
 use crate::twin::Profile;
-use crate::twin::server::SimArgs;
 
 /// Finds the arguments of an LLM inference server: the highest request rate that keeps its latency promises.
 #[derive(Debug, Parser)]

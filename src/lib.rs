@@ -4,7 +4,6 @@
 //! verdict judges, journal remembers) -> report.
 
 pub mod access;
-pub mod bisection;
 mod body;
 pub mod calibration;
 pub mod cli;
@@ -15,35 +14,32 @@ mod diagnostics;
 mod digest;
 pub mod engine;
 pub mod export;
-#[cfg(test)]
-mod fuzz;
 pub mod journal;
-mod linear;
 mod live_file;
 pub mod load;
-mod overlap;
-pub mod parallel;
 mod printable;
 mod private;
 pub mod problems;
 pub mod progress;
 pub mod proposal;
-pub mod quantiles;
 pub mod rehearsal;
-#[cfg(test)]
-mod repeatable;
 pub mod report;
 pub mod rig;
 pub mod search;
 pub mod serving;
 pub mod settings;
-mod simplex;
+pub mod sim_engine;
 pub mod space;
-mod spread;
 pub mod supervise;
 pub mod token;
 pub mod tune;
-pub mod twin;
-pub mod units;
 pub mod verdict;
 pub mod workload;
+
+// Crates of `crates/`, by the names that the modules above use.
+#[cfg(test)]
+use autotune_numerics::repeatable;
+pub use autotune_numerics::{bisection, parallel};
+use autotune_numerics::{linear, overlap, simplex, spread};
+pub use autotune_records::{quantiles, units};
+pub use autotune_twin as twin;

@@ -153,6 +153,6 @@ mod tests {
     #[test]
     fn fuzz_bench_results() {
         let summary = include_str!("../../tests/data/vllm/bench_serve_result.json");
-        crate::fuzz::fuzz(3, [result().to_string(), summary.to_owned()], |input, _| drop(read("a.json", input)));
+        autotune_fuzz::fuzz(3, [result().to_string(), summary.to_owned()], |input, _| drop(read("a.json", input)));
     }
 }

@@ -29,8 +29,8 @@ use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
 use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
+use crate::sim_engine::DEFAULT_PROFILE;
 use crate::twin::Profile;
-use crate::twin::server::DEFAULT_PROFILE;
 use crate::workload::Corpus;
 
 /// Exit codes, documented in `docs/output-files.md` because a Job's failure policy reads them.
@@ -80,8 +80,8 @@ impl Failed {
 
 /// The whole program: reads the command line, does the job, returns the exit code.
 pub fn main() -> u8 {
-    let words = crate::twin::server::spelled_out(std::env::args_os());
-    if let Some(help) = crate::twin::server::whole_help(&words) {
+    let words = crate::sim_engine::spelled_out(std::env::args_os());
+    if let Some(help) = crate::sim_engine::whole_help(&words) {
         return print(&help).map_or_else(|failed| failed.code, |()| exit::FOUND);
     }
     let cli = match Cli::try_parse_from(&words) {
@@ -111,7 +111,7 @@ pub fn main() -> u8 {
         Some(Command::Install(args)) => job::install(&args.to),
         Some(Command::Schema(args)) => print_schema(args.format),
         Some(Command::Completions(args)) => completions::completions(args.shell),
-        Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::twin::server::run(*args))),
+        Some(Command::SimEngine(args)) => runtime().map(|runtime| runtime.block_on(crate::sim_engine::run(*args))),
         Some(Command::Engine(args)) => match args.guardian {
             Some(guardian) => crate::supervise::guardian::keep(guardian, &args.command),
             None => crate::supervise::guardian::become_engine(args.keeper, &args.command).map(|never| match never {}),
@@ -132,7 +132,7 @@ pub fn main() -> u8 {
 /// Shows help or a usage mistake. The simulated engine complains in vLLM's words, as it does of all else.
 fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
-    match simulated.then(|| crate::twin::server::complaint(error, words)).flatten() {
+    match simulated.then(|| crate::sim_engine::complaint(error, words)).flatten() {
         Some(complaint) => complain(&complaint),
         // Where nobody reads it, there is nobody to tell.
         None => drop(error.print()),

@@ -398,7 +398,7 @@ mod tests {
         let failures = include_str!("../../tests/data/vllm/failure_modes.txt");
         let lines: Vec<&str> = LOG.lines().chain(failures.lines()).collect();
         let valid = lines.chunks(20).map(|lines| lines.join("\n"));
-        crate::fuzz::fuzz(3, valid, |input, _| {
+        autotune_fuzz::fuzz(3, valid, |input, _| {
             let log = String::from_utf8_lossy(input);
             let _ = Effective::from_log(&log);
             let _ = super::super::diagnosis::diagnose(&log, super::super::diagnosis::Exit::Code(1), &["max-num-seqs"]);

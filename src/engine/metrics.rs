@@ -188,7 +188,7 @@ mod tests {
         let dynamo = include_str!("../../tests/data/vllm/dynamo_worker_metrics.txt");
         let lines: Vec<&str> = VLLM.lines().chain(dynamo.lines()).collect();
         let valid = lines.chunks(20).map(|lines| lines.join("\n"));
-        crate::fuzz::fuzz(15, valid, |input, _| {
+        autotune_fuzz::fuzz(15, valid, |input, _| {
             let page = Page::parse(&String::from_utf8_lossy(input));
             let _ = super::super::effective::Effective::from_metrics(&page);
             let _ = super::super::telemetry::EngineSample::from(&page);

@@ -16,13 +16,12 @@ pub mod locate;
 pub mod provenance;
 pub mod render;
 pub mod shapes;
-pub mod shell_lexer;
 pub mod source;
-pub mod text;
-mod unit;
 pub mod winner;
 pub mod write;
-pub mod yaml;
+
+use autotune_manifest::unit;
+pub use autotune_manifest::{shell_lexer, text, yaml};
 
 #[cfg(test)]
 mod proptests;

@@ -1121,7 +1121,7 @@ fn fuzz_manifests() {
     let manifests =
         files.filter(|path| path.is_file() && path.extension().is_none_or(|e| e != "diff")).map(std::fs::read);
     let valid: Vec<Vec<u8>> = manifests.map(Result::unwrap).collect();
-    crate::fuzz::fuzz(10, valid, |input, _| {
+    autotune_fuzz::fuzz(10, valid, |input, _| {
         let before = String::from_utf8_lossy(input);
         drop(exported(&before, &wanted(&[])));
     });

@@ -194,7 +194,7 @@ mod tests {
         let whole = include_str!("../../tests/data/h200-turns/journal.jsonl");
         let lines: Vec<&str> = whole.lines().collect();
         let valid = lines[1..].chunks(4).map(|some| format!("{}\n{}\n", lines[0], some.join("\n")));
-        crate::fuzz::fuzz(8, valid, |input, _| {
+        autotune_fuzz::fuzz(8, valid, |input, _| {
             if let Ok(journal) = read(input) {
                 assert!(journal.whole_bytes <= input.len() as u64);
                 let _ = (journal.header(), journal.conclusion(), journal.unstopped(), journal.cost());

@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::connection::Failed;
-use super::record::ErrorClass;
 use super::sse::{Framer, LONGEST_EVENT};
 use super::threads::note_gap;
 use crate::printable::printable;
 use crate::units::MOST_TOKENS;
+use autotune_records::ErrorClass;
 
 /// Characters of a server's words that are kept.
 pub(super) const LONGEST_WHY: usize = 300;
@@ -285,7 +285,7 @@ mod tests {
                 "{ok}\r\n{WORD}data: {{\"error\": {{\"message\": \"EngineCore encountered an issue.\", \"code\": 500}}}}\n\n"
             ),
         ];
-        crate::fuzz::fuzz(25, valid, |input, random| {
+        autotune_fuzz::fuzz(25, valid, |input, random| {
             let (mut http, mut framer) = (Reader::default(), Framer::default());
             let mut answer = Answer { keep_text: true, asked: 1_000, ..Answer::default() };
             for piece in random.pieces(input) {

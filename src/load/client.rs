@@ -20,13 +20,13 @@ use super::connection::{Connection, Failed, Pool, Server};
 use super::health::Usage;
 use super::http1;
 use super::lateness::Lateness;
-use super::record::ErrorClass;
 use super::sse::{Framer, LONGEST_EVENT};
 use super::threads::{Lane, Sending, readers};
 use crate::access::{Access, AccessError};
 use crate::settings::{Endpoint, Secrets};
 use crate::units::MOST_TOKENS;
 use crate::workload::Prompt;
+use autotune_records::ErrorClass;
 
 /// Larger than what an engine writes at once, so that a read takes all that is there.
 const READ: usize = 64 << 10;

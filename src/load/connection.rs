@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::lateness::Lateness;
-use super::record::ErrorClass;
 use super::socket::Socket;
 use crate::access::{Access, AccessError, CONNECT_TIMEOUT, IDLE_CONNECTION, plain_address};
 use crate::clock;
+use autotune_records::ErrorClass;
 
 /// Why a connection or its answer failed.
 #[derive(Clone, Debug)]

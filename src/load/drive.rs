@@ -14,10 +14,10 @@ use super::answer::Answer;
 use super::client::Client;
 use super::health::ClientHealth;
 use super::lateness::quantile;
-use super::record::{ErrorClass, RequestRecord};
 use crate::clock;
 use crate::units::Seconds;
 use crate::workload::{Planned, Source, Turn};
+use autotune_records::{ErrorClass, RequestRecord};
 
 /// How often the watch looks at the unanswered requests.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::RequestRecord;
 use crate::quantiles::quantile_of_sorted;
 use crate::units::Seconds;
+use autotune_records::RequestRecord;
 
 /// Lateness and CPU use of the load generator in a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

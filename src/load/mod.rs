@@ -12,14 +12,11 @@ mod http1;
 mod lateness;
 #[cfg(test)]
 mod pieces;
-mod record;
-mod record_reader;
 mod socket;
 mod sse;
 mod threads;
 
+pub use autotune_records::{COLUMNS, ErrorClass, RecordsError, RequestRecord, as_kept, read_records, write_records};
 pub use client::{Client, ClientError, Target, Unanswered};
 pub use drive::{Cut, Driven, Open, Schedule, Tick, ToTheEnd, Watch, drive};
 pub use health::ClientHealth;
-pub use record::{COLUMNS, ErrorClass, RequestRecord, as_kept, write_records};
-pub use record_reader::{RecordsError, read_records};

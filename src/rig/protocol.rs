@@ -316,7 +316,7 @@ mod tests {
             Answer::Ready { ready: Box::new(engine.unwrap()), vocabulary: words.unwrap() },
         ];
         valid.extend(answers.map(|answer| serde_json::to_string(&answer).unwrap()));
-        crate::fuzz::fuzz(10, valid, |input, _| {
+        autotune_fuzz::fuzz(10, valid, |input, _| {
             if let Ok(said) = serde_json::from_slice::<Greeting>(input) {
                 greeting.job.refuses(&said.job);
             }

@@ -10,7 +10,8 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
-use super::draw::{Purpose, length, mix, stream};
+use super::draw::{Purpose, length, stream};
+use super::mix;
 use super::text::{Pen, Piece, less};
 use super::{Message, Pace, Prompt, Turn, Vocabulary};
 use crate::settings::{ConversationsPlan, WorkloadPlan};

@@ -25,16 +25,6 @@ pub(super) fn stream(seed: u64, purpose: Purpose, item: u32) -> ChaCha8Rng {
     rng
 }
 
-/// A seed from a seed and a label's numbers (SplitMix64's finaliser, Steele, Lea and Flood 2014).
-pub fn mix(seed: u64, parts: &[u64]) -> u64 {
-    parts.iter().fold(seed, |acc, part| {
-        let mut z = acc.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_add(part.wrapping_mul(0xbf58_476d_1ce4_e5b9));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    })
-}
-
 /// One token count.
 pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
     let hold = |tokens: f64| (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max);
@@ -122,12 +112,5 @@ mod tests {
         assert!((share(1..=1) - 0.075).abs() < 0.01 && (share(52..=52) - 0.0833).abs() < 0.01);
         let mean = draws.iter().map(|d| f64::from(*d)).sum::<f64>() / 40_000.0;
         assert!((mean - mean_length(&lengths)).abs() < 0.3 && (mean_length(&lengths) - 16.875).abs() < 1e-9, "{mean}");
-    }
-
-    #[test]
-    fn mixed_seeds_differ_in_every_part() {
-        assert_ne!(mix(1, &[2, 3]), mix(1, &[3, 2]));
-        assert_ne!(mix(1, &[2]), mix(2, &[2]));
-        assert_eq!(mix(9, &[1, 2]), mix(9, &[1, 2]));
     }
 }

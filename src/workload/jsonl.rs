@@ -207,7 +207,7 @@ mod tests {
             format!("{chat}\n{chat}\n"),
             "{\"prompt\": \"a b\", \"output_tokens\": 3}\n{\"prompt\": [1, 2]}\n".to_owned(),
         ];
-        crate::fuzz::fuzz(5, valid, |input, _| {
+        autotune_fuzz::fuzz(5, valid, |input, _| {
             let _ = parse(input, Endpoint::Chat, true);
             let _ = parse(input, Endpoint::Completions, false);
         });

@@ -19,7 +19,6 @@ mod outline;
 mod pace;
 mod random;
 mod requests;
-mod resent;
 mod sharegpt;
 mod sketch;
 mod text;
@@ -29,12 +28,12 @@ mod vocabulary;
 use crate::settings::{WorkloadKind, WorkloadPlan};
 use crate::units::{Rate, Seconds};
 
+pub use autotune_numerics::seeds::mix;
+pub use autotune_records::Resent;
 pub use capped::capped;
 pub use corpus::{Corpus, CorpusError};
-pub use draw::mix;
 pub use outline::{Outline, outline};
 pub use pace::{Demand, Pace};
-pub use resent::Resent;
 pub use sketch::{MESSAGE_TEMPLATE, sketched, sketched_blocks, sketched_shared_prompts};
 pub use vocabulary::Vocabulary;
 

@@ -214,6 +214,6 @@ mod tests {
 
     #[test]
     fn fuzz_sharegpt() {
-        crate::fuzz::fuzz(5, [FILE], |input, _| drop(parse(input, Endpoint::Chat, (true, 9))));
+        autotune_fuzz::fuzz(5, [FILE], |input, _| drop(parse(input, Endpoint::Chat, (true, 9))));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two sketched prompts begin alike for as many tokens as the prompts themselves do, but for the rare words that agree by chance.
 
-use super::draw::mix;
+use super::mix;
 use super::text::Pen;
 use super::{Material, Pace, Prompt, Source, conversations, drawn, random};
 use crate::settings::{WorkloadKind, WorkloadPlan};

@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 
 use super::content::{Ask, Content};
 use super::corpus::{Mistake, Parsed};
-use super::draw::{Purpose, mix, stream};
+use super::draw::{Purpose, stream};
 use super::jsonl::for_each_line;
+use super::mix;
 use super::text::{Pen, Piece, less};
 use crate::units::{MOST_TOKENS, Seconds};
 
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn fuzz_traces() {
-        crate::fuzz::fuzz(5, [FILE], |input, _| {
+        autotune_fuzz::fuzz(5, [FILE], |input, _| {
             let Ok(corpus) = Corpus::parse(&trace(), input) else { return };
             let _ = (corpus.span(), corpus.left_out());
             if let super::super::corpus::Items::Steps(steps) = &corpus.items {

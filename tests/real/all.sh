@@ -41,7 +41,7 @@ tests/real/find_beside_ladder.py
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"
-FUZZ_INPUTS=10000000 cargo test --locked --release --lib fuzz_ -- --nocapture --test-threads 2
+FUZZ_INPUTS=10000000 cargo test --locked --release --workspace --lib fuzz_ -- --nocapture --test-threads 2
 step "whole searches on simulated engines, every family"
 cargo bench --locked --bench search
 step "the twin's paired verdicts on real vLLM"

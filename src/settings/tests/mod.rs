@@ -337,7 +337,7 @@ fn open_tables_without_end_are_mistakes() {
 
 #[test]
 fn fuzz_space_files() {
-    crate::fuzz::fuzz(5, [FULL, include_str!("../../../search-spaces/quickstart.toml")], |input, _| {
+    autotune_fuzz::fuzz(5, [FULL, include_str!("../../../search-spaces/quickstart.toml")], |input, _| {
         match parse("space.toml", &String::from_utf8_lossy(input)) {
             Ok(plan) => drop(redact_plan(&plan)),
             Err(problems) => drop(problems.render()),

@@ -1,0 +1,278 @@
+//! The fit: probes as they were sent and answered -> the coefficients of the engine's steps, how sure they are, and what is left over.
+//!
+//! Failed requests load the engine of the replay and are no evidence of how fast it is; they are counted. The search starts from
+//! several guesses, since whether the engine composes its steps ahead makes valleys of its own.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::coefficients::{self, AHEAD, COUNT, OVERHEAD};
+use super::costs::StepCosts;
+use super::loss::Loss;
+use super::observed::Probe;
+use super::residuals::Residuals;
+use super::uncertainty;
+use autotune_numerics::parallel;
+use autotune_numerics::simplex::minimize;
+use autotune_numerics::spread::squares;
+
+/// Fewer answers than this say too little about so many coefficients.
+const LEAST_ANSWERS: usize = 100;
+/// The starts search on this many probes, spread over the load; the best goes on with all.
+const PROBES_OF_A_START: usize = 3;
+/// How far a hop goes, in logarithms, and the downhill steps after it.
+const HOP: f64 = 1.5;
+const STEPS_OF_A_HOP: usize = 6;
+/// The loss is jagged by about as much: what differs by less is as good.
+const JAGS: f64 = 15.0;
+/// Another round of hops wants this gain in the log likelihood of the last one.
+const WORTH_A_ROUND: f64 = 2.0;
+/// Downhill steps to the steps that were seen: each costs next to nothing.
+const STEPS_TO_SEEN: usize = 60;
+/// A simplex moves at most so often; with fewer moves than the least it has not even turned around.
+const MOST_MOVES: f64 = 1500.0;
+const LEAST_MOVES: u64 = 50;
+/// Downhill steps where a simplex was before, and little is left to gain.
+const LAST_STEPS: usize = 8;
+
+/// What a fit may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Downhill steps of a descent from each first guess; most end earlier, when they gain nothing more.
+    pub steps: usize,
+    /// Rounds of hops from the best descent: each coefficient is set far off, and the others follow.
+    pub hops: usize,
+    /// Requests that the polish may replay, not counting the descents.
+    pub polish: f64,
+}
+
+impl Effort {
+    /// For an answer that stays: some seconds of a core for ten probes.
+    pub const FULL: Self = Self { steps: 30, hops: 1, polish: 1e7 };
+    /// For a session, which fits again and again while an engine waits.
+    pub const SESSION: Self = Self { steps: 15, hops: 1, polish: 5e5 };
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Coefficient {
+    /// The field of [`StepCosts`].
+    pub name: String,
+    /// Its value in the unit of the field.
+    pub value: f64,
+    /// The standard error of its logarithm, or of its log odds where it is a share: what blocks of time scatter by, and how far the search got
+    /// without the loss rising. It is too small for terms that make up for each other, as overlap and those of prefill do: on an engine
+    /// whose coefficients are known their sum is right and each of them is not (`examples/paired_coverage.rs`, `coefficients`).
+    pub log_error: f64,
+}
+
+/// What probes say about an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    pub costs: StepCosts,
+    /// Each coefficient with its error, from the spread over blocks of time.
+    pub coefficients: Vec<Coefficient>,
+    /// What the data leave open, in words: coefficients that they are silent on, and pairs that they cannot tell apart.
+    pub open: Vec<String>,
+    /// What the twin does not explain.
+    pub residuals: Residuals,
+    /// The negative log likelihood; comparable between fits to the same probes alone.
+    pub loss: f64,
+    /// How often the probes were replayed.
+    pub replays: u64,
+}
+
+impl Fit {
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed, and its degrees of freedom: what no arrival
+    /// explains, and what no single probe shows.
+    pub fn run_to_run(&self) -> (f64, f64) {
+        let logs: Vec<f64> = self.residuals.probes.iter().map(|p| p.slower.ln()).collect();
+        let freedom = logs.len() as f64 - 1.0;
+        if freedom < 1.0 { (0.0, 0.0) } else { ((squares(&logs) / freedom).sqrt(), freedom) }
+    }
+}
+
+/// Why there is no fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FitError {
+    /// The probes hold too few whole answers.
+    TooFewAnswers { answers: usize },
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::TooFewAnswers { answers } = self;
+        write!(f, "{answers} whole answers are too few for a fit, which wants {LEAST_ANSWERS}")
+    }
+}
+
+impl std::error::Error for FitError {}
+
+/// Fits the engine's steps to these probes.
+///
+/// # Errors
+/// Too few answers.
+pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
+    fit_anew(probes, None, effort)
+}
+
+/// The same where an earlier fit is one of the starts: what it found is not lost, and where new probes say otherwise, it holds nothing back.
+///
+/// # Errors
+/// Too few answers.
+pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
+    enough(probes)?;
+    let center = center(probes);
+    let some = spread_over_load(probes);
+    let loss = Loss::new(&some, center, coefficients::spread());
+    // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
+    let guesses = [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)].map(|(ahead, overhead)| {
+        let mut start = center.to_vec();
+        start[AHEAD] = ahead;
+        start[OVERHEAD] += overhead;
+        start
+    });
+    let starts = guesses.into_iter().chain(earlier.map(|fit| coefficients::pack(&fit.costs).to_vec()));
+    let mut best = (center.to_vec(), f64::INFINITY);
+    for start in starts {
+        let found = loss.descend(&start, effort.steps);
+        if found.1 < best.1 {
+            best = found;
+        }
+    }
+    // Where steps were seen, they have led to the right valley.
+    let hops = if probes.iter().all(|probe| probe.steps().is_empty()) { effort.hops } else { 0 };
+    let (reach, replays) = hop(&some, center, &mut best, hops);
+    let begun = Begun { center, start: best.0, reach, replays: replays + loss.replays() };
+    Ok(finish(probes, begun, &[0.4, 0.2], effort))
+}
+
+/// Leaves a valley for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill step
+/// follows: one of them is set far off, the others follow, and whatever ends lower stays. All hops of a round begin at the same place, on every
+/// core. Returns how far each coefficient got from the best while the loss hardly rose, and how often the probes were replayed.
+fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), rounds: usize) -> ([f64; COUNT], u64) {
+    let (mut visited, mut replays) = (Vec::new(), 0);
+    let hops: Vec<(usize, f64)> = (0..COUNT).flat_map(|i| [(i, -HOP), (i, HOP)]).collect();
+    for _ in 0..rounds {
+        let before = best.clone();
+        let land = |(i, by): &(usize, f64)| {
+            let (loss, mut start) = (Loss::new(probes, center, coefficients::spread()), before.0.clone());
+            start[*i] += by;
+            (loss.descend(&start, STEPS_OF_A_HOP), loss.replays())
+        };
+        for (found, took) in parallel::map(&hops, land, |_| ()) {
+            if found.1 < best.1 {
+                *best = found.clone();
+            }
+            visited.push(found);
+            replays += took;
+        }
+        if before.1 - best.1 < WORTH_A_ROUND {
+            break;
+        }
+    }
+    let as_good = || visited.iter().filter(|(_, loss)| *loss < best.1 + JAGS);
+    (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
+}
+
+/// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the valley of that fit.
+///
+/// # Errors
+/// Too few answers.
+pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
+    let begun = Begun::again(probes, earlier)?;
+    Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))
+}
+
+/// The engine's steps as [`refit`] finds them, for whoever asks nothing else.
+///
+/// # Errors
+/// Too few answers.
+pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
+    let begun = Begun::again(probes, earlier)?;
+    let loss = Loss::new(probes, begun.center, coefficients::spread());
+    let effort = Effort { polish: effort.polish / 2.0, ..effort };
+    Ok(coefficients::unpack(&polish(&loss, probes, &begun.start, &[0.15], effort).0))
+}
+
+/// From where all probes are fitted.
+struct Begun {
+    center: [f64; COUNT],
+    start: Vec<f64>,
+    /// How far each coefficient got from the start while the loss hardly rose.
+    reach: [f64; COUNT],
+    replays: u64,
+}
+
+impl Begun {
+    fn again(probes: &[Probe], earlier: &Fit) -> Result<Self, FitError> {
+        enough(probes)?;
+        let center = center(probes);
+        Ok(Self { center, start: coefficients::pack(&earlier.costs).to_vec(), reach: [0.0; COUNT], replays: 0 })
+    }
+}
+
+/// Where the search begins, and where coefficients stay that the data are silent on: the first guess, and where steps were seen, what fits them.
+fn center(probes: &[Probe]) -> [f64; COUNT] {
+    let guess = coefficients::pack(&coefficients::guess(probes));
+    if probes.iter().all(|probe| probe.steps().is_empty()) {
+        return guess;
+    }
+    let (found, _) = Loss::of_steps(probes, guess, coefficients::spread()).descend(&guess, STEPS_TO_SEEN);
+    std::array::from_fn(|i| found[i])
+}
+
+fn enough(probes: &[Probe]) -> Result<(), FitError> {
+    let answers: usize = probes.iter().map(|p| p.requests().len() - p.failures()).sum();
+    if answers < LEAST_ANSWERS { Err(FitError::TooFewAnswers { answers }) } else { Ok(()) }
+}
+
+/// Polishes with simplexes of these edges: the best point and its loss.
+fn polish(loss: &Loss, probes: &[Probe], start: &[f64], edges: &[f64], effort: Effort) -> (Vec<f64>, f64) {
+    let requests: usize = probes.iter().map(|p| p.requests().len()).sum();
+    let steps = LAST_STEPS.min(effort.steps);
+    let moves = (effort.polish / requests as f64 / edges.len() as f64).min(MOST_MOVES) as u64;
+    let mut best = loss.descend(start, steps);
+    for edge in edges.iter().filter(|_| moves >= LEAST_MOVES) {
+        let found = minimize(|x| loss.at(x), &best.0, &[*edge; COUNT], moves);
+        if found.1 < best.1 {
+            best = found;
+        }
+        best = loss.descend(&best.0, steps);
+    }
+    best
+}
+
+/// Polishes with simplexes of these edges, and tells what was found.
+fn finish(probes: &[Probe], Begun { center, start, reach, replays }: Begun, edges: &[f64], effort: Effort) -> Fit {
+    let loss = Loss::new(probes, center, coefficients::spread());
+    let best = polish(&loss, probes, &start, edges, effort);
+    let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
+    reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
+    let of = |i: usize| Coefficient {
+        name: coefficients::name(i).to_owned(),
+        value: coefficients::value(&best.0, i),
+        log_error: covariance[i][i].max(0.0).sqrt(),
+    };
+    Fit {
+        costs: coefficients::unpack(&best.0),
+        coefficients: (0..COUNT).map(of).collect(),
+        open: uncertainty::open(&covariance),
+        residuals: Residuals::of(&loss, &best.0, probes),
+        loss: best.1,
+        replays: replays + loss.replays(),
+    }
+}
+
+/// A few of the probes, from the least to the most loaded.
+fn spread_over_load(probes: &[Probe]) -> Vec<Probe> {
+    let mut order: Vec<&Probe> = probes.iter().collect();
+    order.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+    let last = order.len().saturating_sub(1);
+    let mut chosen: Vec<usize> = (0..PROBES_OF_A_START).map(|i| i * last / (PROBES_OF_A_START - 1)).collect();
+    chosen.dedup();
+    chosen.into_iter().filter_map(|i| order.get(i).map(|p| (*p).clone())).collect()
+}
+
+#[cfg(test)]
+mod tests;

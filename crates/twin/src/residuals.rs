@@ -1,0 +1,124 @@
+//! What a fitted twin does not explain: the spread of its residuals, stalls, and the drift of the engine from probe to probe.
+
+use autotune_records::quantiles::median;
+use serde::{Deserialize, Serialize};
+
+use super::coefficients;
+use super::loss::{Loss, Residual};
+use super::observed::Probe;
+use autotune_numerics::simplex::minimize;
+
+/// Residuals beyond this many robust standard deviations are stalls or worse.
+const OUTLIER: f64 = 6.0;
+/// The median absolute deviation of a normal distribution, in standard deviations.
+const MAD: f64 = 0.6745;
+
+/// The residuals of a fit, as logarithms of measured over replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Residuals {
+    /// Requests with a whole answer: those that count.
+    pub answers: usize,
+    /// Requests without one.
+    pub failures: usize,
+    /// Answers far from the twin in one of the two latencies: stalls.
+    pub outliers: usize,
+    /// The robust standard deviation for the time to first token.
+    pub ttft_sd: f64,
+    /// The robust standard deviation for the time per token.
+    pub tpot_sd: f64,
+    /// The correlation of measured and replayed logarithms, for the time to first token.
+    pub ttft_correlation: f64,
+    /// The correlation of measured and replayed logarithms, for the time per token.
+    pub tpot_correlation: f64,
+    /// Each probe, in the order given.
+    pub probes: Vec<Drift>,
+}
+
+/// Where the sides of a valley are looked at, in logarithms; symmetric.
+const SIDES: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
+
+/// How one probe differs from the fit to all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// By which factor its steps took longer than the fit's; 1 means no drift.
+    pub slower: f64,
+    /// The median log residual of the time to first token.
+    pub ttft_bias: f64,
+    /// The median log residual of the time per token.
+    pub tpot_bias: f64,
+}
+
+impl Residuals {
+    /// The residuals at a point.
+    pub(super) fn of(loss: &Loss, x: &[f64], probes: &[Probe]) -> Self {
+        let costs = coefficients::unpack(x);
+        let all: Vec<Residual> = loss.replay_all(&costs).into_iter().flat_map(|replayed| replayed.residuals).collect();
+        let ttft_sd = robust_sd(all.iter().map(|r| r.ttft));
+        let tpot_sd = robust_sd(all.iter().filter_map(|r| r.tpot));
+        let far = |r: &&Residual| {
+            r.ttft.abs() > OUTLIER * ttft_sd.max(0.02) || r.tpot.is_some_and(|t| t.abs() > OUTLIER * tpot_sd.max(0.02))
+        };
+        let measured = |r: &Residual| &probes[r.probe].requests()[r.request];
+        let ttft = |r: &Residual| {
+            let o = measured(r);
+            let log = (o.first?.0 - o.sent.0).max(1e-6).ln();
+            Some((log, log - r.ttft))
+        };
+        let tpot = |r: &Residual| {
+            let log = measured(r).tpot()?.max(1e-6).ln();
+            Some((log, log - r.tpot?))
+        };
+        let drift = |probe: usize| {
+            let own = Loss::new(&probes[probe..=probe], coefficients::pack(&costs), coefficients::spread());
+            let of_speed = |s: &[f64]| own.likelihood(&costs.slower(s[0].exp()));
+            let (speed, _) = minimize(of_speed, &[0.0], &[0.05], 30);
+            Drift {
+                slower: vertex(|speed| of_speed(&[speed]), speed[0]).exp(),
+                ttft_bias: typical(all.iter().filter(|r| r.probe == probe).map(|r| r.ttft)),
+                tpot_bias: typical(all.iter().filter(|r| r.probe == probe).filter_map(|r| r.tpot)),
+            }
+        };
+        Self {
+            answers: all.len(),
+            failures: probes.iter().map(Probe::failures).sum(),
+            outliers: all.iter().filter(far).count(),
+            ttft_sd,
+            tpot_sd,
+            ttft_correlation: correlation(all.iter().filter_map(ttft)),
+            tpot_correlation: correlation(all.iter().filter_map(tpot)),
+            probes: (0..probes.len()).map(drift).collect(),
+        }
+    }
+}
+
+/// Where a valley has its bottom, by the parabola through its sides (least squares): the loss is jagged on the scale of a step of the engine,
+/// and a search that ended in one of its teeth stays there.
+fn vertex(loss: impl Fn(f64) -> f64, near: f64) -> f64 {
+    let points = SIDES.map(|x| (x, loss(near + x)));
+    let n = points.len() as f64;
+    let sum = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
+    let (x2, x4) = (sum(|p| p.0.powi(2)), sum(|p| p.0.powi(4)));
+    let slope = sum(|p| p.0 * p.1) / x2;
+    let curvature = (sum(|p| p.0.powi(2) * p.1) - x2 * sum(|p| p.1) / n) / (x4 - x2 * x2 / n);
+    let to = -slope / (2.0 * curvature);
+    if curvature > 0.0 && to.abs() <= SIDES[SIDES.len() - 1] { near + to } else { near }
+}
+
+fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.collect();
+    let center = typical(values.iter().copied());
+    typical(values.iter().map(|v| (v - center).abs())) / MAD
+}
+
+fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let pairs: Vec<(f64, f64)> = pairs.collect();
+    let n = pairs.len().max(1) as f64;
+    let mean = pairs.iter().fold((0.0, 0.0), |m, p| (m.0 + p.0 / n, m.1 + p.1 / n));
+    let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
+    sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt().max(1e-300)
+}
+
+/// The median, and no residual where there is none.
+fn typical(residuals: impl Iterator<Item = f64>) -> f64 {
+    median(residuals).unwrap_or(0.0)
+}
