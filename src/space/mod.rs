@@ -11,8 +11,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use constraint::{Comparison, Constraint, Term};
-pub use encode::{candidates, coordinate, is_choice, snap};
+pub use constraint::{Comparison, Constraint};
+pub use encode::{candidates, coordinate, is_choice};
 pub use value::Value;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
