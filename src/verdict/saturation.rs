@@ -8,7 +8,6 @@ use crate::units::Seconds;
 /// Each half must hold this many answers before their latencies are compared.
 const ENOUGH: usize = 20;
 
-/// The two halves of a window beside each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halves {
     /// Counted requests whose whole answer ended within the window.
@@ -24,7 +23,6 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// Of all requests and of those that count.
     pub(super) fn of(records: &[RequestRecord], counted: &[&RequestRecord], window: Window, steady: bool) -> Self {
         let middle = Seconds((window.from.0 + window.to.0) / 2.0);
         // A request that failed is in nobody's way; when it failed nobody noted.

@@ -9,9 +9,7 @@ use super::{Certainty, LimitResult, Outcome, Verdict, binding};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     pub outcome: Outcome,
-    /// One sentence that says why.
     pub because: String,
-    /// One-sided confidence that every promise holds.
     pub confidence: f64,
     pub binding: Option<String>,
 }
@@ -25,7 +23,6 @@ impl Verdict {
         self.outcome != Outcome::Void && (!self.saturated || harmless) && self.complete && self.counted > 0
     }
 
-    /// As the plain count left it.
     fn into_counted(mut self) -> Self {
         if let Some(counted) = self.by_count.take() {
             (self.outcome, self.because) = (counted.outcome, counted.because);

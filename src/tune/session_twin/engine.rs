@@ -7,7 +7,6 @@ use crate::twin::{Bounds, DEFAULT_BLOCK, EngineFlags, Launch, Sent, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Outline, Resent};
 
-/// What bounds the engine of a trial, as the twin sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TwinEngine {
     bounds: Bounds,
@@ -97,7 +96,6 @@ impl TwinEngine {
         self.reused_by
     }
 
-    /// One that reuses nothing.
     #[cfg(test)]
     pub fn bare(bounds: Bounds) -> Self {
         Self { bounds, reused_by: None }
@@ -107,7 +105,6 @@ impl TwinEngine {
         self.bounds
     }
 
-    /// Whether it reuses the prefixes of prompts.
     pub fn reuses(&self) -> bool {
         self.reused_by.is_some()
     }

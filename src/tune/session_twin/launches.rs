@@ -25,11 +25,8 @@ pub struct Launches {
     /// By how much the logarithm of a step's duration is larger in a typical launch; never negative, since a slow launch has proved nothing
     /// of a faster one.
     pub slower: f64,
-    /// The standard error of that.
     pub error: f64,
-    /// The degrees of freedom of that error.
     pub freedom: f64,
-    /// How many launches it is of.
     pub count: f64,
 }
 

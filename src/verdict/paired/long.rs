@@ -11,7 +11,6 @@ const BLOCKS: usize = 20;
 /// The part of the long run that starts the engine up and does not count.
 const WARM_UP: f64 = 0.02;
 
-/// A replay of long traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRunReplay {
     latencies: Vec<Latencies>,
