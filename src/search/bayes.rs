@@ -57,12 +57,10 @@ pub struct Bayes {
     most_launches: usize,
     baseline: Point,
     first_rate: Rate,
-    /// What is held since the space was opened; none before.
     held: Option<Point>,
     trials: Vec<Trial>,
     known: Infeasible,
     margins: Option<Margins>,
-    /// What is thought of the points that were probed.
     beliefs: Vec<Belief>,
     /// Points that may still be worth a launch.
     promising: usize,
@@ -70,7 +68,6 @@ pub struct Bayes {
     stale: bool,
 }
 
-/// An engine that was launched, and its probes.
 #[derive(Clone)]
 struct Trial {
     point: Point,
@@ -91,7 +88,6 @@ struct Belief {
     room: f64,
 }
 
-/// A probe that may be asked for.
 struct Offer {
     point: Point,
     rate: Rate,
@@ -180,7 +176,6 @@ impl Bayes {
         imagined
     }
 
-    /// The trial in which a question is asked.
     fn trial_of(&mut self, query: &Query) -> &mut Trial {
         let known = self.trials.iter().rposition(|t| t.point == query.point);
         let at = known.unwrap_or_else(|| {

@@ -7,14 +7,12 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What one window says of one limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LimitSeen {
     /// log(quantile / limit), and its standard error.
     Margin(f64, f64),
     /// Broken for certain, nobody knows how far: the window was cut, its queue grew, or too many requests failed.
     Broken,
-    /// It says nothing of this limit.
     Unknown,
 }
 
@@ -61,17 +59,14 @@ impl LevelWindow {
     }
 }
 
-/// The levels that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     pub lowest: f64,
     pub highest: f64,
-    /// Whether levels are whole numbers.
     pub whole: bool,
 }
 
 impl Range {
-    /// The nearest level that may be tried.
     pub fn nearest(self, level: f64) -> f64 {
         let level = if self.whole { level.round() } else { crate::units::Rate(level).rounded().0 };
         level.clamp(self.lowest, self.highest)
@@ -83,7 +78,6 @@ impl Range {
     }
 }
 
-/// The limit in a level of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Root {
     /// The highest level that keeps every limit.
@@ -97,7 +91,6 @@ pub struct Root {
     pub error: f64,
 }
 
-/// What the windows say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found {
     Root(Root),
@@ -109,7 +102,6 @@ pub enum Found {
     NotBracketed,
 }
 
-/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NextLevel {
     /// A window at this level; a longer one pays where it is `near` the root.
@@ -124,7 +116,6 @@ pub enum NextLevel {
 const KNEE: f64 = 0.4;
 /// Beyond that, a margin grows by no more than this.
 const REST: f64 = 0.3;
-/// No margin has a smaller standard error.
 const LEAST_ERROR: f64 = 0.02;
 /// The margin of a window that broke a limit by an unknown amount, and how uncertain it is.
 const BROKEN: (f64, f64) = (0.55, 0.25);
@@ -149,7 +140,6 @@ const ENOUGH: usize = 4;
 const NEAR: (f64, usize) = (0.15, 4);
 /// The two-sided confidence of intervals.
 pub const CONFIDENCE: f64 = 0.9;
-/// A search has no more windows than this.
 const MOST_WINDOWS: usize = 40;
 
 /// The search for one set of limits: what it was told, and what follows.
@@ -238,7 +228,6 @@ impl<'w> LevelSearch<'w> {
         root.error <= self.precision || (self.range.whole && root.from == root.to)
     }
 
-    /// What is known by now.
     pub fn found(&self) -> Found {
         let Range { lowest, highest, .. } = self.range;
         match (self.highest_kept(), self.lowest_broken()) {

@@ -28,7 +28,6 @@ const HOPELESS: f64 = 0.01;
 /// Hyper-parameters are looked for again when there are so many times as many observations.
 const GROWTH: f64 = 1.25;
 
-/// A probe of some point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sight {
     pub point: Point,
@@ -36,7 +35,6 @@ pub struct Sight {
     pub seen: Observation,
 }
 
-/// The model of every promise.
 #[derive(Clone, Debug)]
 pub struct Margins {
     space: Space,
@@ -180,7 +178,6 @@ fn squash(margin: f64) -> f64 {
     if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) }
 }
 
-/// The slope of [`squash`].
 fn steepness(margin: f64) -> f64 {
     let past = margin.abs() - KNEE;
     if past <= 0.0 { 1.0 } else { 1.0 - (past / REST).tanh().powi(2) }

@@ -50,7 +50,6 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
     format!("; defaults {rate}: {gain:+.0} % (90 % interval: {from:+.0} to {to:+.0} %)")
 }
 
-/// The answer where no engine can start.
 pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
     let because = format!("the engine cannot start: {}{quote}", diagnosis.says);

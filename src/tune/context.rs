@@ -15,7 +15,6 @@ use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
-/// What every step of a session works with.
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
     pub plan: &'a Plan,
@@ -30,7 +29,6 @@ pub struct Context<'a, R> {
     pub lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub bound: Vec<Point>,
-    /// The defaults, once they started.
     pub defaults: Option<Point>,
 }
 

@@ -22,7 +22,6 @@ use crate::verdict::Certainty;
 /// Where nothing is proved of the best point, so many others are certified at most.
 const RUNNERS_UP: usize = 1;
 
-/// One run of a plan on a rig.
 pub struct Session<'a, R> {
     context: Context<'a, R>,
     make_strategy: MakeStrategy,
@@ -37,7 +36,6 @@ struct PendingProbe {
 }
 
 impl<'a, R: Rig> Session<'a, R> {
-    /// A session on a trial runner.
     pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
         Self { context: Context::new(trial_runner, plan, sink), make_strategy: search::strategy }
     }

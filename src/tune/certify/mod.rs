@@ -81,7 +81,6 @@ impl Proving {
         if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
     }
 
-    /// The limit of its point and its error, where a rate is proved.
     fn limit(&self) -> Option<(Rate, f64)> {
         self.certifier.proof().map(|proof| (proof.limit, proof.error))
     }
@@ -272,7 +271,6 @@ impl<R: Rig> Context<'_, R> {
         Ok(true)
     }
 
-    /// What is proved of a point, or what was left out.
     fn concluded(&mut self, one: Proving, placed: &PointResult) -> PointResult {
         let what = one.what();
         let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));

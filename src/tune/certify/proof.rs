@@ -57,7 +57,6 @@ struct Evidence {
     freedom: f64,
 }
 
-/// The evidence of one engine.
 #[derive(Clone, Debug, Default)]
 pub struct Certifier {
     evidence: Vec<Vec<Evidence>>,
@@ -68,14 +67,11 @@ pub struct Certifier {
     failed: Vec<f64>,
     /// The log rate above which the engine does not endure, where that is near.
     ceiling: Option<f64>,
-    /// How the launches of the engine differ.
     launches: Launches,
 }
 
-/// What is proved so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proof {
-    /// The highest rate that is certified.
     pub rate: Rate,
     /// One-sided confidence that every promise holds there, and that the engine endures it.
     pub confidence: f64,
@@ -108,7 +104,6 @@ impl Certifier {
         }
     }
 
-    /// What is known of other launches.
     pub fn launched(&mut self, launches: Launches) {
         self.launches = launches;
     }
@@ -198,7 +193,6 @@ impl Certifier {
         (0..self.evidence.len()).map(of).collect()
     }
 
-    /// How much the margin changes from one rate to another.
     fn margin_shift(&self, l: usize, from: f64, to: f64) -> f64 {
         let least = LEAST_SLOPE * (to - from);
         match self.curves.get(l).filter(|curve| curve.len() > 1) {

@@ -96,7 +96,6 @@ impl Replayed {
 }
 
 impl PredictionCache {
-    /// Takes note of an engine that serves.
     pub fn learn(&mut self, point: &Point, engine: Option<TwinEngine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
     }
@@ -122,7 +121,6 @@ pub struct Predictor<'a> {
     pub session_twin: &'a mut SessionTwin,
     pub predictions: &'a mut PredictionCache,
     pub prices: Prices,
-    /// The trial whose engine runs.
     pub running: Option<&'a Current>,
     /// Whether no engine was found unable to alter its limits.
     pub alters: bool,
@@ -221,7 +219,6 @@ impl Predictor<'_> {
     }
 }
 
-/// Rates that differ by rounding alone are one.
 fn rung(rate: Rate) -> i64 {
     (rate.0.ln() * 1e6).round() as i64
 }

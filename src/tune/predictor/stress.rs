@@ -51,12 +51,10 @@ impl Ceiling {
 /// A ceiling is looked for down to this share of a rate.
 pub const LOWEST: f64 = 0.3;
 
-/// What very many requests made of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StressResult {
     /// Whether no promise was broken by far.
     pub endures: bool,
-    /// The most sequences that ran at once.
     pub running: u32,
 }
 
@@ -105,7 +103,6 @@ struct Breach {
     found: f64,
 }
 
-/// Counts the latencies that are far beyond their limits.
 struct CollapseCounter {
     promises: Vec<Breach>,
     requests: u32,

@@ -61,7 +61,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Self { workers, session_log: SessionLog::new(plan, seed, sink, folder, journal), elapsed: Seconds(0.0) }
     }
 
-    /// The same with replays of other sizes.
     #[must_use]
     pub fn with_sample_sizes(mut self, sample_sizes: SampleSizes) -> Self {
         self.session_log.session_twin = SessionTwin::new(sample_sizes);
@@ -207,7 +206,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers)
     }
 
-    /// Learns from what a worker answered.
     fn learn(&mut self, answer: &WorkerReply) -> Result<(), RunnerError> {
         if let Some(Ok(_)) = &answer.ready
             && let Some(current) = self.workers.get(answer.worker).and_then(|worker| worker.current.as_ref())
@@ -284,7 +282,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.session_log.session_twin.in_hindsight(worker, current.is_some_and(|current| current.shared))
     }
 
-    /// The steps of the engine by all that is known of it.
     pub(crate) fn steps_in_hindsight(&self) -> Option<StepCosts> {
         self.session_log.session_twin.steps_in_hindsight()
     }
@@ -304,12 +301,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// The most requests that were seen streamed at the same time.
     pub(crate) fn largest_batch(&self) -> u32 {
         self.session_log.session_twin.largest()
     }
 
-    /// What may be expected of points by a worker, with those prices.
     pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {
         let Self { workers, session_log, .. } = self;
         let material = session_log.material(workers[0].rig.material());
@@ -345,7 +340,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         stopped.into_iter().collect()
     }
 
-    /// Ends every process at once.
     pub async fn kill(&mut self) {
         join_all(self.workers.iter_mut().map(|worker| worker.rig.kill())).await;
     }

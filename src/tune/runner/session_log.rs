@@ -25,28 +25,19 @@ use crate::workload::{Material, Vocabulary};
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
-    /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The requests of a probe cannot be written.
     #[error("failed to write {path}: {source}")]
     Requests { path: PathBuf, source: std::io::Error },
-    /// The requests of a recorded probe cannot be read back.
     #[error("{path} {why}; restore it from a copy, or start again with --fresh")]
-    Kept {
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    Kept { path: PathBuf, why: String },
     /// The machine or our own part failed.
     #[error("{0}")]
     Machine(String),
-    /// The journal answers another question than the one asked.
     #[error(
         "the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh"
     )]
     Diverged(String),
-    /// The engine or the machine is not the one that the journal knows.
     #[error(
         "{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh"
     )]
@@ -96,7 +87,6 @@ impl<'a> SessionLog<'a> {
         &self.journal.entries[..self.replayed]
     }
 
-    /// Engine time of the records that the session has come to.
     pub fn spent(&self) -> Seconds {
         Cost::of(self.passed()).engine_seconds
     }
@@ -116,7 +106,6 @@ impl<'a> SessionLog<'a> {
         Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
     }
 
-    /// A launch with the number of the next trial.
     pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
         self.trials += 1;
         let live = self.may_alter(&wanted);
@@ -168,7 +157,6 @@ impl<'a> SessionLog<'a> {
         if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
     }
 
-    /// What the journal knows of an attempt.
     pub fn recorded_launch(
         &mut self,
         trial: u32,
@@ -270,7 +258,6 @@ impl<'a> SessionLog<'a> {
         Some((fit, verdicts))
     }
 
-    /// How often a trial was launched.
     pub fn attempts(&self, trial: u32) -> u32 {
         let attempts = self.journal.entries.iter().filter_map(|e| match e.record {
             Record::Launching { trial: t, attempt, .. } if t == trial => Some(attempt),

@@ -26,7 +26,6 @@ const VOID_REPEATS: u32 = 2;
 /// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
 pub type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
-/// A rig, and its trial.
 pub struct Worker<R> {
     pub rig: R,
     pub current: Option<Current>,
@@ -111,7 +110,6 @@ impl<R: Rig> Worker<R> {
         }
     }
 
-    /// Launches for real and records it.
     async fn start(
         &mut self,
         session_log: &Shared<'_, '_>,
@@ -306,7 +304,6 @@ impl<R: Rig> Worker<R> {
         }
     }
 
-    /// Ends the current trial and stops its engine, if one runs.
     pub async fn stop(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         if let Some(current) = self.current.take()
             && current.live
