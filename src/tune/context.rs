@@ -68,8 +68,9 @@ impl<'a, R: Rig> Context<'a, R> {
         asked: Vec<(usize, Option<Asking>)>,
     ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
         let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
-        let step =
-            |(worker, asking)| Some(Step { worker, launch: None, asking: asking?, certainty: Certainty::SEARCH });
+        let step = |(worker, asking): (_, Option<_>)| {
+            Some(Step { worker, launch: None, probe: Some((asking?, Certainty::SEARCH)) })
+        };
         let steps = asked.into_iter().filter_map(step).collect();
         let mut answers = self.trial_runner.round(steps).await?.into_iter();
         Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())

@@ -247,8 +247,7 @@ impl<'a, R: Rig> Session<'a, R> {
         let step = |PendingProbe { worker, query, wanted }: &PendingProbe| Step {
             worker: *worker,
             launch: wanted.clone(),
-            asking: self.context.at_rate(query.rate),
-            certainty: Certainty::SEARCH,
+            probe: Some((self.context.at_rate(query.rate), Certainty::SEARCH)),
         };
         let steps = round.iter().map(step).collect();
         let mut told = Vec::new();

@@ -228,8 +228,7 @@ impl<R: Rig> Context<'_, R> {
             steps.push(Step {
                 worker: one.worker,
                 launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                asking: self.fresh(one, attempt),
-                certainty: Certainty::CERTIFIED,
+                probe: Some((self.fresh(one, attempt), Certainty::CERTIFIED)),
             });
         }
         if steps.is_empty() {

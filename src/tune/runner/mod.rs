@@ -43,8 +43,7 @@ pub struct TrialRunner<'a, R> {
 pub struct Step {
     pub worker: usize,
     pub launch: Option<TrialRequest>,
-    pub asking: Asking,
-    pub certainty: Certainty,
+    pub probe: Option<(Asking, Certainty)>,
 }
 
 impl<'a, R: Rig> TrialRunner<'a, R> {
@@ -136,12 +135,13 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let launch = |(worker, purpose, point)| {
-            let wanted = TrialRequest::of(purpose, point);
-            Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
+        let step = |(worker, purpose, point)| Step {
+            worker,
+            launch: Some(TrialRequest::of(purpose, point)),
+            probe: None,
         };
-        let asked = asked.into_iter().map(launch).collect();
-        Ok(self.together(asked).await?.into_iter().filter_map(|answer| answer.ready).collect())
+        let answers = self.together(asked.into_iter().map(step).collect()).await?;
+        Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
     /// Probes the trial of a worker. The inner result is the engine's; an engine that failed is launched and asked once more, unless
@@ -155,7 +155,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         asking: Asking,
         certainty: Certainty,
     ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        let mut answers = self.round(vec![Step { worker, launch: None, asking, certainty }]).await?;
+        let mut answers = self.round(vec![Step { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
 
@@ -164,12 +164,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     /// # Errors
     /// What ends a session.
     pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
-        let asked = steps.into_iter().map(|Step { worker, launch, asking, certainty }| {
-            let launch = launch.map(|wanted| self.session_log.next_launch(wanted));
-            Assignment { worker, launch, probe: Some((asking, certainty)) }
-        });
-        let asked = asked.collect();
-        let answers = self.together(asked).await?;
+        let answers = self.together(steps).await?;
         let verdict = |answer: WorkerReply| match answer {
             WorkerReply { ready: Some(Err(diagnosis)), .. } => Some(Err(diagnosis)),
             WorkerReply { probed, .. } => probed.map(|probed| probed.map(|told| told.verdict)),
@@ -177,12 +172,16 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(verdict).collect())
     }
 
-    async fn together(&mut self, asked: Vec<Assignment>) -> Result<Vec<WorkerReply>, RunnerError> {
+    async fn together(&mut self, steps: Vec<Step>) -> Result<Vec<WorkerReply>, RunnerError> {
         let busy: Vec<Seconds> = self.workers.iter().map(|worker| worker.busy).collect();
+        let numbered = steps.into_iter().map(|Step { worker, launch, probe }| {
+            (worker, (launch.map(|wanted| self.session_log.next_launch(wanted)), probe))
+        });
+        let mut steps: BTreeMap<usize, (Option<Launch>, Option<(Asking, Certainty)>)> = numbered.collect();
         let session_log = Mutex::new(&mut self.session_log);
-        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.worker, asked)).collect();
-        let each = self.workers.iter_mut().enumerate().filter_map(|(at, worker)| Some((worker, asked.remove(&at)?)));
-        let each = each.map(async |(worker, Assignment { worker: at, launch, probe })| {
+        let each = self.workers.iter_mut().enumerate();
+        let each = each.filter_map(|(at, worker)| steps.remove(&at).map(|(launch, probe)| (at, worker, launch, probe)));
+        let each = each.map(async |(at, worker, launch, probe)| {
             let mut answer = WorkerReply { worker: at, ready: None, probed: None };
             if let Some(launch) = &launch {
                 let ready = worker.launch(&session_log, launch).await?;
@@ -192,8 +191,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
                     return Ok(answer);
                 }
             }
-            if let Some((asking, certainty)) = &probe {
-                answer.probed = Some(worker.probe(&session_log, asking, *certainty).await?);
+            if let Some((asking, certainty)) = probe {
+                answer.probed = Some(worker.probe(&session_log, &asking, certainty).await?);
             }
             Ok::<WorkerReply, RunnerError>(answer)
         });
@@ -360,13 +359,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), RunnerError> {
         self.session_log.record(Record::Concluded(Box::new(conclusion.clone())))
     }
-}
-
-/// What one worker does in a round, with the number of the trial that it begins.
-struct Assignment {
-    worker: usize,
-    launch: Option<Launch>,
-    probe: Option<(Asking, Certainty)>,
 }
 
 struct WorkerReply {
