@@ -12,7 +12,7 @@ pub use entry::{
     COMMON_ERROR, Conclusion, Entry, ExpectedQuantile, FORMAT, Forecast, Gain, Header, MeasuredAtRate, PointResult,
     Purpose, RECORDS_FORMAT, Record, Status,
 };
-pub use kept::{requests_of, whole};
+pub use kept::{requests_of, verify_digest};
 pub use reader::{Cost, Journal, read};
 pub use writer::{JournalError, Writer, in_use, open, put_aside};
 

@@ -7,6 +7,8 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::margins::bent;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LimitSeen {
     /// log(quantile / limit), and its standard error.
@@ -290,12 +292,11 @@ impl<'w> LevelSearch<'w> {
             return NextLevel::Enough;
         }
         // Windows a little off on both sides tell the slope as well as the root.
-        let weight = |side: f64| -> f64 {
-            let there =
-                self.windows.iter().filter(|w| (w.level.ln() - root).abs() < 0.3 && (w.level.ln() - root) * side > 0.0);
-            there.count() as f64
+        let count = |side: f64| {
+            let away = self.windows.iter().map(|w| (w.level.ln() - root) * side);
+            away.filter(|away| 0.0 < *away && *away < 0.3).count()
         };
-        let side = if weight(1.0) < weight(-1.0) { 1.0 } else { -1.0 };
+        let side = if count(1.0) < count(-1.0) { 1.0 } else { -1.0 };
         let away = (line.noise / line.slope).clamp(0.02, 0.08);
         let mut level = self.range.nearest((root + side * away).exp());
         if self.range.whole {
@@ -397,11 +398,7 @@ impl<'w> LevelSearch<'w> {
 fn point(window: &LevelWindow, limit: usize) -> Option<[f64; 3]> {
     let log = window.level.ln();
     match window.limits[limit] {
-        LimitSeen::Margin(margin, error) => {
-            let past = margin.abs() - KNEE;
-            let bent = if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) };
-            Some([log, bent, error.max(LEAST_ERROR)])
-        }
+        LimitSeen::Margin(margin, error) => Some([log, bent(margin, KNEE, REST), error.max(LEAST_ERROR)]),
         LimitSeen::Broken => Some([log, BROKEN.0, BROKEN.1]),
         LimitSeen::Unknown => None,
     }

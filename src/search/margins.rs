@@ -174,8 +174,13 @@ fn beyond(process: &GaussianProcess, at: Vec<f64>, bound: f64) -> Option<Datum> 
 
 /// A margin as it is near zero, and bent to an end where it is far: one that is far past the limit must not bend the model near it.
 fn squash(margin: f64) -> f64 {
-    let past = margin.abs() - KNEE;
-    if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) }
+    bent(margin, KNEE, REST)
+}
+
+/// A number as it is up to the size of `knee`, and beyond that bent to an end `rest` further.
+pub(super) fn bent(number: f64, knee: f64, rest: f64) -> f64 {
+    let past = number.abs() - knee;
+    if past <= 0.0 { number } else { number.signum() * (knee + rest * (past / rest).tanh()) }
 }
 
 fn steepness(margin: f64) -> f64 {

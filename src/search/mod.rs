@@ -141,10 +141,8 @@ pub trait Expectation {
     fn price(&self, point: &Point, rate: Rate) -> Seconds;
 }
 
-/// A strategy, told what it asked for in the order in which it asked. Where several engines answer, it is asked for each of them before it is
-/// told anything.
-///
-/// The session launches the baseline itself. Until [`Strategy::open`] only the baseline is asked about; after it the whole space is.
+/// A strategy, told what it asked for in the order in which it asked; several engines are asked before it is told anything. Until
+/// [`Strategy::open`] it asks about the baseline, which the session launches, and then about the whole space.
 pub trait Strategy: Send {
     /// Opens the space. Parameters in `held` keep that value from here on.
     fn open(&mut self, held: &Point);
@@ -158,12 +156,7 @@ pub trait Strategy: Send {
     /// What is thought by now of the last engine's probes, where that has changed since they were told.
     fn retell(&mut self, _heard: Vec<Heard>) {}
 
-    /// The points that keep some rate, the best first.
-    fn ranking(&self) -> Vec<Incumbent>;
-
-    fn incumbent(&self) -> Option<Incumbent> {
-        self.ranking().into_iter().next()
-    }
+    fn incumbent(&self) -> Option<Incumbent>;
 
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;

@@ -170,11 +170,10 @@ impl Strategy for Sweep {
         }
     }
 
-    fn ranking(&self) -> Vec<Incumbent> {
-        let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
-        let mut kept: Vec<(&Point, Rate)> = kept.collect();
-        kept.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
-        kept.into_iter().map(|(point, rate)| Incumbent { point: point.clone(), rate }).collect()
+    fn incumbent(&self) -> Option<Incumbent> {
+        let kept = self.past.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let best = kept.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
+        best.map(|(point, rate)| Incumbent { point: point.clone(), rate })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {

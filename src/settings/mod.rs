@@ -131,9 +131,6 @@ pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
 }
 
 /// The same, where a key may have several limits, such as `ttft_p95=200ms,400ms`: those of each key, ascending.
-///
-/// # Errors
-/// As those of [`limits`].
 pub fn limit_lists(text: &str) -> Result<Vec<Vec<Limit>>, String> {
     slo::lists_from_flag(text)
 }

@@ -9,7 +9,7 @@ use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig};
-use crate::search::{Heard, Observation};
+use crate::search::{self, Heard, MakeStrategy, Observation};
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -19,14 +19,13 @@ pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
     pub plan: &'a Plan,
     pub sink: &'a dyn Sink,
+    pub make_strategy: MakeStrategy,
     pub seed: u64,
     pub left_out: Vec<String>,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last probe that says nothing of the engine says nothing.
     pub void: Option<String>,
-    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
-    pub lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub bound: Vec<Point>,
     pub defaults: Option<Point>,
@@ -39,12 +38,12 @@ impl<'a, R: Rig> Context<'a, R> {
             trial_runner,
             plan,
             sink,
+            make_strategy: search::strategy,
             seed,
             left_out: Vec::new(),
             started: false,
             nearest: None,
             void: None,
-            lacks_cache: false,
             bound: Vec::new(),
             defaults: None,
         }
@@ -171,9 +170,9 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
-    /// Whether some traffic came near to filling the KV cache, or would in a long run, or nobody tells.
+    /// Whether some traffic came near to filling the KV cache, or nobody tells.
     pub fn is_crowded(&self) -> bool {
-        self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
+        self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }
 
     /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where

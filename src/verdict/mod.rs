@@ -9,6 +9,8 @@
 
 mod count;
 mod error_bar;
+#[cfg(test)]
+pub mod fixtures;
 pub mod paired;
 mod saturation;
 mod watch;

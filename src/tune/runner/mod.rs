@@ -20,7 +20,7 @@ use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
-use super::session_twin::{Hindsight, SessionTwin, TrafficSource};
+use super::session_twin::{Hindsight, SessionTwin};
 use super::trial::{Asking, Launch, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
@@ -119,36 +119,24 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, RunnerError> {
         let mut answers = self.launch_each(vec![(0, purpose, point.clone())]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
 
     /// Starts a new trial on each of these workers, which stand in their order.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn launch_each(
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let step = |(worker, purpose, point)| Step {
-            worker,
-            launch: Some(TrialRequest::of(purpose, point)),
-            probe: None,
-        };
+        let step =
+            |(worker, purpose, point)| Step { worker, launch: Some(TrialRequest::of(purpose, point)), probe: None };
         let answers = self.together(asked.into_iter().map(step).collect()).await?;
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
     /// Probes the trial of a worker. The inner result is the engine's; an engine that failed is launched and asked once more, unless
     /// its failure says that this would be in vain.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn probe(
         &mut self,
         worker: usize,
@@ -160,9 +148,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
         let answers = self.together(steps).await?;
         let verdict = |answer: WorkerReply| match answer {
@@ -255,12 +240,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     fn second_thoughts(&mut self, worker: usize) -> BTreeMap<u32, Verdict> {
         let Self { workers, session_log, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
-        let material = session_log.material(rig.material());
-        let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
-        let mut weighed = |told: &ProbeResult| {
-            let lesson = told.lesson.as_ref()?;
-            let verdict = session_log.session_twin.weigh(told.verdict.clone(), lesson, source, Certainty::SEARCH);
-            Some((told.probe, verdict))
+        let mut weighed = |ProbeResult { probe, verdict, lesson, .. }: &ProbeResult| {
+            let lesson = lesson.as_ref()?;
+            Some((*probe, session_log.weigh(verdict.clone(), lesson, rig.material(), Certainty::SEARCH)))
         };
         current.told.iter().filter_map(&mut weighed).collect()
     }
@@ -320,18 +302,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Ends every trial and stops the engines that run.
-    ///
-    /// # Errors
-    /// Where a machine is not clean afterwards.
     pub async fn stop(&mut self) -> Result<(), RunnerError> {
         let session_log = Mutex::new(&mut self.session_log);
         join_all(self.workers.iter_mut().map(|worker| worker.stop(&session_log))).await.into_iter().collect()
     }
 
     /// Stops whatever runs, also in the middle of a launch or probe, and records the interruption.
-    ///
-    /// # Errors
-    /// Where a machine is not clean afterwards.
     pub async fn interrupt(&mut self) -> Result<(), RunnerError> {
         let session_log = Mutex::new(&mut self.session_log);
         let stopped = join_all(self.workers.iter_mut().map(|worker| worker.interrupt(&session_log))).await;
@@ -344,18 +320,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Records that another run took over.
-    ///
-    /// # Errors
-    /// Those of the journal.
     pub fn resumed(&mut self, gpu_time: Seconds) -> Result<(), RunnerError> {
         // The session has yet to come to what stands before it.
         self.session_log.append(Record::Resumed { gpu_time })
     }
 
     /// Records the answer.
-    ///
-    /// # Errors
-    /// Those of the journal.
     pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), RunnerError> {
         self.session_log.record(Record::Concluded(Box::new(conclusion.clone())))
     }

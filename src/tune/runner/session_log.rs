@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::super::predictor::PredictionCache;
 use super::super::sample_sizes::SampleSizes;
-use super::super::session_twin::{FitProbe, SessionTwin, TwinEngine};
+use super::super::session_twin::{FitProbe, SessionTwin, TrafficSource, TwinEngine};
 use super::super::trial::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
@@ -19,7 +19,7 @@ use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::Seconds;
-use crate::verdict::Verdict;
+use crate::verdict::{Certainty, Verdict};
 use crate::workload::{Material, Vocabulary};
 
 /// Why a session cannot go on.
@@ -104,6 +104,13 @@ impl<'a> SessionLog<'a> {
     pub fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
         Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
+    }
+
+    /// What a verdict becomes when the twin takes part in it.
+    pub fn weigh(&mut self, verdict: Verdict, lesson: &FitProbe, rig: &Material, certainty: Certainty) -> Verdict {
+        let material = self.material(rig);
+        let source = TrafficSource { plan: self.plan, material: &material, seed: self.seed };
+        self.session_twin.weigh(verdict, lesson, source, certainty)
     }
 
     pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {

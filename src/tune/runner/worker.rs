@@ -170,7 +170,7 @@ impl<R: Rig> Worker<R> {
             let of_trial = current.span.clone();
             let idle = current.answer_time;
             let asked = ask(trial, probe, idle);
-            let recorded = {
+            let (ask, recorded) = {
                 let mut session_log = look(session_log);
                 let (plan, seed) = (session_log.plan, session_log.seed);
                 let material = session_log.material(self.rig.material());
@@ -184,7 +184,6 @@ impl<R: Rig> Worker<R> {
                 let ask = if paired && asked.slack < SLACK { ProbeAsk { slack: SLACK, ..asked } } else { asked };
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
-            let (ask, recorded) = recorded;
             let (rate, ramp, window) = (display(ask.rate), display(ask.window.from), display(ask.window.length()));
             let span = info_span!(parent: &of_trial, "probe", number = probe, rate, ramp, window, outcome = Empty, engine_time = Empty);
             let (busy, is_recorded) = (self.busy, recorded.is_some());
@@ -256,9 +255,7 @@ impl<R: Rig> Worker<R> {
                 let lesson =
                     engine.map(|engine| FitProbe::of(engine, ask, records, &measured.cache, &measured.telemetry));
                 if let Some(lesson) = &lesson {
-                    let material = session_log.material(self.rig.material());
-                    let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
-                    verdict = session_log.session_twin.weigh(verdict, lesson, source, certainty);
+                    verdict = session_log.weigh(verdict, lesson, self.rig.material(), certainty);
                 }
                 let resent = lesson.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);

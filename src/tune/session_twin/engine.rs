@@ -59,12 +59,6 @@ impl TwinEngine {
         Self { bounds, reused_by }
     }
 
-    /// The same with a KV cache so many times as large.
-    pub fn with_cache(&self, times: u64) -> Self {
-        let bounds = Bounds { kv_tokens: self.bounds.kv_tokens.map(|tokens| tokens * times), ..self.bounds };
-        Self { bounds, ..*self }
-    }
-
     /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
     pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::Engine> {
         let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;

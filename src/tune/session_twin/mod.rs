@@ -22,13 +22,13 @@ use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;
 use crate::overlap::most_at_once;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
-use crate::settings::{Metric, Plan};
+use crate::settings::Plan;
 use crate::twin::{
     Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{Judge, LongRunReplay, estimate};
-use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
+use crate::verdict::paired::{Judge, estimate};
+use crate::verdict::{Certainty, Verdict, Window, weigh};
 use crate::workload::{Material, Outline, Resent};
 
 /// A workload that ends before this many requests is no long run.
@@ -77,9 +77,7 @@ impl FitProbe {
             objection,
         }
     }
-}
 
-impl FitProbe {
     /// The same with the steps that were seen when it was measured: files of requests keep no time of each token.
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
@@ -162,9 +160,6 @@ impl SessionTwin {
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
         let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
-        if let Some(verdict) = endless(&verdict, &long, plan) {
-            return verdict;
-        }
         let mut estimates = estimate(probe, ask.window, fit, &long, &plan.slo);
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
         if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
@@ -333,17 +328,6 @@ const UNSEEN: f64 = 0.5;
 
 /// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
 pub const ENDLESS: (f64, f64) = (0.9, 5.0);
-
-/// The verdict of a rate at which a queue grows without end over hours, where no promise is about waiting and nothing else would tell.
-fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
-    let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
-    (grows && !promises_waiting(plan)).then(|| Verdict {
-        outcome: Outcome::Fail,
-        saturated: true,
-        because: "in a long run of this traffic the queue grows without end, as the twin sees it".to_owned(),
-        ..verdict.clone()
-    })
-}
 
 /// Whether some promise is about the time that requests wait.
 pub fn promises_waiting(plan: &Plan) -> bool {

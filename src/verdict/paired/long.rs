@@ -36,10 +36,7 @@ struct Latencies {
 pub const SLOWER: f64 = 1.03;
 
 impl LongRunReplay {
-    /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
-    ///
-    /// The caller makes them as the workload says, at the rate in question. Where later sends depend on answers, as the turns of a
-    /// conversation do, the caller lets the answers of a model trigger them, and gives the sends and cached tokens that follow.
+    /// Replays these requests, sorted by their time. They should be 100,000: fewer mislead near the limit.
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
