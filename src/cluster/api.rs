@@ -130,7 +130,6 @@ impl Cluster {
         Ok(Self { client, namespace, site: Site::default(), patience: FIRST_PATIENCE, tell })
     }
 
-    /// Behind this client.
     #[cfg(test)]
     pub(super) fn behind(client: kube::Client, tell: Tell) -> Self {
         Self { client, namespace: "default".to_owned(), site: Site::default(), patience: FIRST_PATIENCE, tell }

@@ -49,7 +49,6 @@ pub fn outcome_name(target: &str) -> String {
     own_name(target) + "-outcome"
 }
 
-/// The name of a run that begins now.
 pub fn run_name(now: Timestamp) -> String {
     now.strftime(BEGUN).to_string()
 }

@@ -265,7 +265,6 @@ fn end(pod: &Value) -> Option<&Value> {
     statuses.iter().find(|status| status["name"] == "autotune")?["state"].get("terminated")
 }
 
-/// Its exit code.
 fn exit_code(pod: &Value) -> Option<i64> {
     end(pod)?["exitCode"].as_i64()
 }

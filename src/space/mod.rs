@@ -35,7 +35,6 @@ pub struct Space {
 }
 
 impl Space {
-    /// The parameter of that name.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|p| p.name == name)
     }
