@@ -5,13 +5,18 @@ use crate::load::{ErrorClass, RequestRecord};
 use crate::quantiles::median;
 use crate::units::Seconds;
 
+/// Each half must hold this many answers before their latencies are compared.
+const ENOUGH: usize = 20;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halves {
     /// Counted requests whose whole answer ended within the window.
     pub answered_in_window: usize,
+    offered: usize,
     offered_in_second: usize,
     open_at_middle: usize,
     open_at_end: usize,
+    slowdown: Option<f64>,
     /// Whether the number in flight says something of the server: arrivals come at a steady rate, and long enough for the first answers
     /// to have ended before the middle.
     settled: bool,
@@ -25,25 +30,46 @@ impl Halves {
         let open_at = |at: Seconds| {
             records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count()
         };
+        let typical = |first_half: bool| {
+            let half = counted.iter().filter(|r| (r.due.0 < middle.0) == first_half);
+            let latencies = half.map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0));
+            (latencies.clone().count() >= ENOUGH).then(|| median(latencies)).flatten()
+        };
         Self {
             answered_in_window: counted
                 .iter()
                 .filter(|r| r.complete() && r.last.is_some_and(|l| l.0 <= window.to.0))
                 .count(),
+            offered: counted.len(),
             offered_in_second: counted.iter().filter(|r| r.due.0 >= middle.0).count(),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
+            slowdown: typical(true).zip(typical(false)).map(|(first, second)| second / first),
             settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
 
-    /// Whether more than a quarter of the arrivals of the second half came to wait on top of those before, beyond what chance does near a
-    /// limit. A promise on the time per output token sees no such queue.
+    /// Either sign of a queue that grows: a backlog that is not worked off, or slower answers with it.
     pub fn saturated(&self) -> bool {
+        self.settled && (self.backlog_grew() || self.slowed_down())
+    }
+
+    /// In the second half more than a quarter of its arrivals came to wait on top of those that waited before: far beyond what a queue near
+    /// its limit does by chance within seconds. It is the only witness where a promise says nothing of waiting, as one on the time per
+    /// output token alone.
+    fn backlog_grew(&self) -> bool {
         let growth = self.open_at_end as f64 - self.open_at_middle as f64;
-        self.settled
-            && growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt()
-            && growth > 0.25 * self.offered_in_second as f64
+        growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
+    }
+
+    /// All three signs together: in-flight grew by more than chance (three standard deviations of a Poisson count), the second
+    /// half was slower than the first by a quarter, and what is left open is more than a tenth of what was offered.
+    fn slowed_down(&self) -> bool {
+        let grew = self.open_at_end as f64
+            > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);
+        let slower = self.slowdown.is_some_and(|s| s > 1.25);
+        let behind = self.open_at_end as f64 > 0.1 * self.offered as f64;
+        grew && slower && behind
     }
 
     pub(super) fn sentence(&self) -> String {
