@@ -22,13 +22,13 @@ use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;
 use crate::overlap::most_at_once;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
-use crate::settings::Plan;
+use crate::settings::{Metric, Plan};
 use crate::twin::{
     Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{Judge, estimate};
-use crate::verdict::{Certainty, Verdict, Window, weigh};
+use crate::verdict::paired::{Judge, LongRunReplay, estimate};
+use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Material, Outline, Resent};
 
 /// A workload that ends before this many requests is no long run.
@@ -160,6 +160,9 @@ impl SessionTwin {
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
         let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
+        if let Some(verdict) = endless(&verdict, &long, plan) {
+            return verdict;
+        }
         let mut estimates = estimate(probe, ask.window, fit, &long, &plan.slo);
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
         if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
@@ -329,6 +332,17 @@ const UNSEEN: f64 = 0.5;
 /// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
 pub const ENDLESS: (f64, f64) = (0.9, 5.0);
 
+/// The verdict of a rate at which a queue grows without end over hours, where no promise is about waiting and nothing else would tell.
+fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
+    let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
+    (grows && !promises_waiting(plan)).then(|| Verdict {
+        outcome: Outcome::Fail,
+        saturated: true,
+        because: "in a long run of this traffic the queue grows without end, as the twin sees it".to_owned(),
+        ..verdict.clone()
+    })
+}
+
 /// Whether some promise is about the time that requests wait.
 pub fn promises_waiting(plan: &Plan) -> bool {
     plan.slo.iter().any(|l| l.metric.includes_waiting())
@@ -357,7 +371,8 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::twin::Bounds;
+    use crate::twin::{Answered, Bounds};
+    use crate::verdict::fixtures::{counted, verdict};
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
     fn lesson(rate: Rate, at_once: u32) -> FitProbe {
@@ -415,6 +430,23 @@ mod tests {
         let few = "the workload has only 5 requests, too few for a long run";
         assert_eq!(too_few(5).as_deref(), Some(few));
         assert_eq!(too_few(LEAST_LONG), None);
+    }
+
+    #[test]
+    fn a_queue_without_end_fails_a_rate_where_no_promise_is_about_waiting() {
+        let text = include_str!("../../../search-spaces/quickstart.toml");
+        let mut plan = crate::settings::parse("quickstart.toml", text).unwrap();
+        let served = |waits: f64| {
+            let answer =
+                |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };
+            LongRunReplay::served(&(0..100).map(|i| (answer(i), 10)).collect::<Vec<_>>(), &[])
+        };
+        let passed = verdict(Outcome::Pass, vec![counted("tpot_p99")], true);
+        assert_eq!(endless(&passed, &served(9.0), &plan), None, "a promise about waiting tells");
+        plan.slo.retain(|limit| !limit.metric.includes_waiting());
+        assert_eq!(endless(&passed, &served(1.0), &plan), None);
+        let failed = endless(&passed, &served(9.0), &plan).unwrap();
+        assert!(failed.outcome == Outcome::Fail && failed.saturated);
     }
 
     #[test]
