@@ -6,7 +6,7 @@
 //! The second is about the coefficients of a fit to three probes, on an engine that the twin does match but for noise: how far what is
 //! found lies from the truth, against the error that the fit states.
 //!
-//! A session fits the twin to two probes of 40 s and estimates the p99 of long traffic from two others at each of three rates. The truth
+//! A session fits the twin to two probes of 40 s and estimates the p99 of long traffic from another at each of three rates. The truth
 //! is the same engine on long traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that
 //! hides behind decoding by another rule, stalls, noise in every step and from run to run, tokens handed over a step late.
 #![expect(
@@ -21,7 +21,7 @@ use autotune::twin::{
 };
 use autotune::units::Seconds;
 use autotune::verdict::Window;
-use autotune::verdict::paired::{LongRunReplay, Measured, Paired, estimate};
+use autotune::verdict::paired::{LongRunReplay, Paired, estimate};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, LogNormal, Normal};
@@ -216,12 +216,11 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
     };
     let limit = |metric| Limit { metric, quantile: 0.99, at_most: Seconds(1.0) };
     let levels = LEVELS.iter().enumerate().map(|(l, level)| {
-        let fresh = [probe(*level, 10 + 2 * l as u64), probe(*level, 11 + 2 * l as u64)];
-        let measured = [0, 1].map(|i: usize| Measured { probe: &fresh[i], window: WINDOW });
+        let fresh = probe(*level, 10 + 2 * l as u64);
         let rate = engine.rate * level;
         let long =
             LongRunReplay::replay(&found.costs, Bounds::from(LIMITS), traffic(rate, 100_000.0 / rate, seed * 100 + 50));
-        estimate(&measured, &found, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
+        estimate(&fresh, WINDOW, &found, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
     });
     let levels = levels.collect();
     (found, levels)
@@ -301,7 +300,7 @@ fn main() {
     }
     let sessions: u64 = arguments.next().map_or(200, |n| n.parse().unwrap());
     println!(
-        "p99 from two probes of 40 s, {sessions} sessions: bias and sd of its logarithm, share of 90 % intervals that hold the truth"
+        "p99 from a probe of 40 s, {sessions} sessions: bias and sd of its logarithm, share of 90 % intervals that hold the truth"
     );
     for engine in engines() {
         println!("\n{}", engine.name);

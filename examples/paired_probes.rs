@@ -25,7 +25,7 @@ use autotune::settings::{Limit, Metric, WorkloadPlan, traffic};
 use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::Window;
-use autotune::verdict::paired::{LongRunReplay, Measured, Paired, estimate};
+use autotune::verdict::paired::{LongRunReplay, Paired, estimate};
 use autotune::workload::{Demand, Material, Pace, outline};
 
 /// What the H200's engine said that it ran with.
@@ -104,39 +104,23 @@ fn limits() -> Vec<Limit> {
     vec![limit(Metric::Ttft, 0.3), limit(Metric::Tpot, 0.02)]
 }
 
-fn paired(files: &[&File], fit: &Fit, long: &LongRunReplay) -> Vec<Paired> {
-    let measured: Vec<Measured> = files.iter().map(|f| Measured { probe: &f.probe, window: WINDOW }).collect();
-    estimate(&measured, fit, long, &limits())
-}
-
-/// Spread of single probes, direct and paired, and how far pairs of probes are from all together.
+/// Spread of single probes, direct and paired.
 fn one_rate(rate: &str, files: &[&File], fit: &Fit, traffic: &Traffic) {
     let long = long(fit, traffic, rate.parse().unwrap());
-    let each: Vec<Vec<Paired>> = files.iter().map(|f| paired(&[f], fit, &long)).collect();
-    let pooled = paired(files, fit, &long);
-    let mut farthest = [0.0_f64; 2];
-    for i in 0..files.len() {
-        for j in 0..i {
-            let two = paired(&[files[i], files[j]], fit, &long);
-            for (worst, (two, all)) in farthest.iter_mut().zip(two.iter().zip(&pooled)) {
-                *worst = worst.max((two.estimate.0 / all.estimate.0).ln().abs());
-            }
-        }
-    }
+    let each: Vec<Vec<Paired>> = files.iter().map(|f| estimate(&f.probe, WINDOW, fit, &long, &limits())).collect();
     for (m, (_, name)) in METRICS.iter().enumerate() {
         let direct: Vec<f64> = each.iter().map(|p| p[m].measured.0.ln()).collect();
         let with_twin: Vec<f64> = each.iter().map(|p| p[m].estimate.0.ln()).collect();
         let (d, p) = (spread(&direct), spread(&with_twin));
-        let stated = each.iter().map(|e| e[m].error).sum::<f64>() / each.len() as f64;
+        let mean = |of: &dyn Fn(&Paired) -> f64| each.iter().map(|e| of(&e[m])).sum::<f64>() / each.len() as f64;
         println!(
-            "{rate:>6} {:>3}  {name} {:>8.1} {d:>7.3} {:>9.1} {p:>7.3} {:>6.2} {stated:>7.3} {:>9.1} {:>8.1} % {:>8.0} %",
+            "{rate:>6} {:>3}  {name} {:>8.1} {d:>7.3} {:>9.1} {p:>7.3} {:>6.2} {:>7.3} {:>8.0} %",
             files.len(),
             mean_ms(&direct),
             mean_ms(&with_twin),
             p / d,
-            pooled[m].estimate.millis(),
-            (farthest[m].exp() - 1.0) * 100.0,
-            pooled[m].explained * 100.0,
+            mean(&|e| e.error),
+            mean(&|e| e.explained) * 100.0,
         );
     }
 }
@@ -205,7 +189,7 @@ fn main() {
     );
 
     println!("\np99 of single probes of 40 s that are not in the fit (ms; sd of the log), direct and paired");
-    println!("req/s   n         direct      sd    paired      sd  ratio  stated    pooled  any two within  explained");
+    println!("req/s   n         direct      sd    paired      sd  ratio  stated  explained");
     let mut rates: BTreeMap<String, Vec<&File>> = BTreeMap::new();
     for file in rest {
         let rate = file.name.split('_').nth(1).unwrap().trim_start_matches('r').to_owned();

@@ -2,7 +2,7 @@
 //!
 //! `benches/search` compares them with the program's own; `tests/cli/lab.rs` tests them.
 
-use autotune::search::{Bisect, Order, Past, Strategy, Sweep};
+use autotune::search::{Order, Past, Strategy, Sweep};
 use autotune::settings::Plan;
 use autotune::space::{Point, Space};
 use autotune::units::Rate;
@@ -28,19 +28,13 @@ pub fn random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box
         rng: ChaCha8Rng::seed_from_u64(seed),
         left,
     };
-    Box::new(Sweep::new(baseline, order, whole_searches(plan, first_rate)))
+    Box::new(Sweep::new(plan, baseline, first_rate, None, order))
 }
 
 /// Every admitted point, in the order of the grid.
 pub fn grid(plan: &Plan, _seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     let space = plan.space.clone();
-    Box::new(Sweep::new(baseline, move |held| Every(Grid::new(&space, held)), whole_searches(plan, first_rate)))
-}
-
-/// A rate search without a race, from the best rate so far.
-fn whole_searches(plan: &Plan, first_rate: Rate) -> impl Fn(Option<Rate>) -> Bisect + Send + 'static {
-    let precision = plan.search.precision;
-    move |incumbent| Bisect { start: incumbent.unwrap_or(first_rate), precision, races: false }
+    Box::new(Sweep::new(plan, baseline, first_rate, None, move |held| Every(Grid::new(&space, held))))
 }
 
 struct Every(Grid);

@@ -81,9 +81,6 @@ impl From<reqwest::Error> for AccessError {
 
 impl Access {
     /// The headers that every request bears.
-    ///
-    /// # Errors
-    /// Of a name or a value that cannot be sent.
     pub fn header_map(&self) -> Result<HeaderMap, AccessError> {
         let mut map = HeaderMap::new();
         let bearer = self.api_key.iter().map(|key| ("authorization".to_owned(), format!("Bearer {key}")));
@@ -105,9 +102,6 @@ impl Access {
     }
 
     /// How TLS is spoken to a server at that address; plain HTTP needs no certificate, and a container may have none.
-    ///
-    /// # Errors
-    /// Of certificates that cannot be read.
     pub fn tls(&self, base_url: &str) -> Result<ClientConfig, AccessError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -139,9 +133,6 @@ impl Access {
     }
 
     /// The HTTP library's client for whatever is not load: no proxy, no redirect, no retry, this access.
-    ///
-    /// # Errors
-    /// Those of certificates and headers.
     pub fn builder(&self, base_url: &str) -> Result<reqwest::ClientBuilder, AccessError> {
         Ok(reqwest::Client::builder()
             .no_proxy()
@@ -155,9 +146,6 @@ impl Access {
 }
 
 /// Refuses an address with a user name, a password or a query in it, without repeating it.
-///
-/// # Errors
-/// Of such an address, and of one that is none.
 pub fn plain_address(base_url: &str) -> Result<reqwest::Url, AccessError> {
     let url = reqwest::Url::parse(base_url).map_err(|e| AccessError::Url(e.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {

@@ -77,17 +77,11 @@ pub mod rfc3339 {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     /// Writes it.
-    ///
-    /// # Errors
-    /// Those of the serialiser.
     pub fn serialize<S: Serializer>(at: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
         at.map(|at| super::Utc::of(at).to_string()).serialize(to)
     }
 
     /// Reads it.
-    ///
-    /// # Errors
-    /// Of a text that is no time.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         match serde_json::Value::deserialize(from)? {
             serde_json::Value::Null => Ok(None),

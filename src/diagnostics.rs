@@ -15,9 +15,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 const OWN: &str = env!("CARGO_CRATE_NAME");
 
 /// Writes the events that a filter asks for from here on, and each span with what it took when it closes.
-///
-/// # Errors
-/// A sentence, where the filter is none.
 pub fn install(asked: &OsStr) -> Result<(), String> {
     let Some(asked) = filter(asked)? else { return Ok(()) };
     let own = filter_fn(|metadata| metadata.target().starts_with(OWN)).with_max_level_hint(LevelFilter::TRACE);

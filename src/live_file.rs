@@ -13,17 +13,11 @@ pub struct LiveWords(pub File);
 
 impl LiveWords {
     /// Writes a word, at once.
-    ///
-    /// # Errors
-    /// Those of the file.
     pub fn write(&self, word: u64, value: i64) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), 8 * word)
     }
 
     /// Reads a word as it is now.
-    ///
-    /// # Errors
-    /// Those of the file.
     pub fn read(&self, word: u64) -> io::Result<i64> {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, 8 * word)?;

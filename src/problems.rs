@@ -36,7 +36,7 @@ impl Problem {
 pub struct Problems {
     name: String,
     text: String,
-    list: Vec<Problem>,
+    pub(crate) list: Vec<Problem>,
 }
 
 impl Problems {
@@ -56,18 +56,6 @@ impl Problems {
         list.sort_by_key(|problem| problem.span.start);
         list.dedup();
         Self { name: name.to_owned(), text: text.to_owned(), list }
-    }
-
-    /// The mistakes in the order of the file.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Problem> {
-        self.list.iter()
-    }
-
-    /// Line and column of a mistake's first character, both counted from 1; columns in characters.
-    pub fn position(&self, problem: &Problem) -> (usize, usize) {
-        let before = self.text.get(..problem.span.start).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
     /// The mistakes as the Rust compiler would show them, without colour; at most the first [`MOST_SHOWN`].
@@ -162,12 +150,10 @@ mod tests {
     fn positions_count_characters_and_spans_stay_within_the_text() {
         let text = "a = 1\n\"é\" = x";
         let at = |start, end| Problems::new("f", text, vec![Problem::new(&(start..end), "m", "l", "h")]);
-        let place = |problems: &Problems| problems.iter().map(|p| problems.position(p)).next().unwrap();
-        assert_eq!(place(&at(0, 1)), (1, 1));
-        assert_eq!(place(&at(10, 11)), (2, 4));
+        assert!(at(0, 1).render().contains("f:1:1") && at(10, 11).render().contains("f:2:4"));
         // Inside of the two bytes of é, and beyond the end.
-        assert_eq!(at(8, 8).iter().next().unwrap().span, 7..9);
-        assert_eq!(at(90, 99).iter().next().unwrap().span, text.len()..text.len());
+        assert_eq!(at(8, 8).list[0].span, 7..9);
+        assert_eq!(at(90, 99).list[0].span, text.len()..text.len());
         assert!(at(90, 99).render().contains("f:2:8"));
     }
 

@@ -47,9 +47,6 @@ pub struct Deployment {
 
 impl Deployment {
     /// By the words of its command; `entry` says that an image starts `vllm serve` where they name no program.
-    ///
-    /// # Errors
-    /// A sentence: no engine that can be tuned.
     pub fn of_words(words: &[String], entry: bool) -> Result<Self, String> {
         let texts: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut it = Self::default();

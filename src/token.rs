@@ -44,9 +44,6 @@ impl Token {
     }
 
     /// A new one, as nobody can guess.
-    ///
-    /// # Errors
-    /// Where the system has no random numbers.
     pub fn draw() -> io::Result<Self> {
         let mut drawn = [0; DRAWN];
         File::open("/dev/urandom")?.read_exact(&mut drawn)?;

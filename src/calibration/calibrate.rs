@@ -29,7 +29,7 @@ pub struct Calibration {
     pub base: Option<String>,
     /// The sources that were fitted, by name.
     pub fitted: Vec<String>,
-    /// The sources that were predicted alone, by name.
+    /// The sources that were predicted and not fitted, by name.
     pub held_out: Vec<String>,
     /// The engines that the sources tell, each once, sorted.
     pub engines: Vec<String>,
@@ -56,13 +56,10 @@ pub struct Start {
     pub warm: bool,
 }
 
-/// Why there is no calibration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CalibrationError {
-    /// The limits of a probe are not known.
     #[error("{probe}: {source}")]
     Configuration { probe: String, source: ConfigurationError },
-    /// The probes say too little.
     #[error("{0}\nhint: give more probes, or longer ones; two rates of some hundred requests each are a good begin")]
     Fit(#[from] FitError),
 }

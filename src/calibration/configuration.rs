@@ -148,9 +148,6 @@ impl Configuration {
     }
 
     /// The flags in force: those that are known, over the base's defaults.
-    ///
-    /// # Errors
-    /// A value that its flag does not take.
     pub fn flags(&self, base: &Profile) -> Result<EngineFlags, ConfigurationError> {
         self.over(base.defaults.into())
     }

@@ -46,10 +46,8 @@ pub struct Launched {
 /// Why a source cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The file cannot be read.
     #[error("failed to read {path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// It is not a request file.
     #[error("{path}: {source}")]
     Records { path: PathBuf, source: RecordsError },
     /// It has none of the known forms, or lacks what a replay needs.
@@ -59,13 +57,12 @@ pub enum SourceError {
         /// Why, and where there is one, a hint in a line of its own.
         why: String,
     },
-    /// It contradicts what the command line says.
     #[error("{path}: {source}")]
     Configuration { path: PathBuf, source: ConfigurationError },
 }
 
 impl Evidence {
-    /// Adds what else is known of the engine.
+    /// Completes the configuration of every probe by what else is known of the engine.
     pub fn configured(&mut self, given: &Configuration) {
         for Recorded { configuration, .. } in &mut self.probes {
             *configuration = std::mem::take(configuration).or(given);

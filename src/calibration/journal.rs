@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::configuration::Configuration;
 use super::evidence::{Evidence, Launched, Recorded, SourceError, request_file, unreadable, unusable};
-use crate::journal::{FILE, Record, read as read_journal, whole};
+use crate::journal::{FILE, Record, read as read_journal, verify_digest};
 use crate::rig::EngineProcess;
 use crate::settings::EngineKind;
 use crate::space::Point;
@@ -72,7 +72,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
                 let Some((configuration, _)) = ran.get(trial) else { continue };
                 let file = folder.join(requests);
                 let text = std::fs::read(&file).map_err(|source| unreadable(&file, source))?;
-                whole(&text, requests_sha256.as_deref()).map_err(|why| unusable(&file, &why))?;
+                verify_digest(&text, requests_sha256.as_deref()).map_err(|why| unusable(&file, &why))?;
                 let name = format!("t{trial:03}-p{probe:02}");
                 let read = request_file(&file, &name, &text)?;
                 untold += read.notes.len();

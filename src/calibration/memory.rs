@@ -24,9 +24,6 @@ pub struct CacheSize {
 
 impl CacheSize {
     /// What the base says of an engine that logged its KV cache; none for one that did not.
-    ///
-    /// # Errors
-    /// A value that its flag does not take.
     pub fn of(configuration: &Configuration, base: &Profile) -> Result<Option<Self>, ConfigurationError> {
         let Some(logged) = configuration.kv_tokens() else { return Ok(None) };
         let flags = configuration.flags(base)?;

@@ -16,11 +16,11 @@ mod profile_file;
 mod source;
 mod warnings;
 
-pub use calibrate::{Calibration, CalibrationError, Start, calibrate};
+pub use calibrate::{Calibration, Start, calibrate};
 pub use coefficient_words::{MEANINGS, Unit};
 pub use compared::{Beside, Compared};
-pub use configuration::{Configuration, ConfigurationError, KV_TOKENS, Resolved};
-pub use evidence::{Evidence, Launched, Recorded, SourceError};
+pub use configuration::{Configuration, KV_TOKENS};
+pub use evidence::Evidence;
 pub use memory::CacheSize;
 pub use profile_file::{profile, to_toml};
 pub use source::Source;

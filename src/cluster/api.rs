@@ -118,9 +118,6 @@ const REQUEST: &str = "autotune/request";
 
 impl Cluster {
     /// The cluster of the kubeconfig or of the pod's service account; its own namespace unless another is named.
-    ///
-    /// # Errors
-    /// If there is none.
     pub async fn connect(namespace: Option<&str>, tell: Tell) -> Result<Self, ClusterError> {
         // Two TLS libraries in a program have none of them chosen by itself; ours is chosen where it is not yet.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -133,7 +130,6 @@ impl Cluster {
         Ok(Self { client, namespace, site: Site::default(), patience: FIRST_PATIENCE, tell })
     }
 
-    /// Behind this client.
     #[cfg(test)]
     pub(super) fn behind(client: kube::Client, tell: Tell) -> Self {
         Self { client, namespace: "default".to_owned(), site: Site::default(), patience: FIRST_PATIENCE, tell }
@@ -154,17 +150,11 @@ impl Cluster {
     }
 
     /// An object.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn get(&self, api: &str, plural: &str, name: &str) -> Result<Value, ClusterError> {
         self.call(Method::GET, &self.path(api, plural, &format!("/{name}")), None).await
     }
 
     /// An object, if it is there.
-    ///
-    /// # Errors
-    /// Those of the server but for its absence.
     pub async fn find(&self, api: &str, plural: &str, name: &str) -> Result<Option<Value>, ClusterError> {
         match self.get(api, plural, name).await {
             Ok(object) => Ok(Some(object)),
@@ -174,9 +164,6 @@ impl Cluster {
     }
 
     /// A node; none where it is gone, or where we may not read it: nodes are of no namespace.
-    ///
-    /// # Errors
-    /// Those of the server but for these.
     pub async fn node(&self, name: &str) -> Result<Option<Value>, ClusterError> {
         match self.call(Method::GET, &format!("/api/v1/nodes/{name}"), None).await {
             Ok(node) => Ok(Some(node)),
@@ -186,9 +173,6 @@ impl Cluster {
     }
 
     /// The objects of a kind with these labels, `a=b,c=d`; all of them without.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn list(&self, api: &str, plural: &str, labels: &str) -> Result<Vec<Value>, ClusterError> {
         let query = if labels.is_empty() { String::new() } else { format!("?labelSelector={}", escaped(labels)) };
         let mut list = self.call(Method::GET, &self.path(api, plural, &query), None).await?;
@@ -217,9 +201,6 @@ impl Cluster {
     }
 
     /// Asks whether an object would be made, without making it.
-    ///
-    /// # Errors
-    /// Those of the server, also that we may not make it.
     pub async fn rehearse(&self, api: &str, plural: &str, object: &Value) -> Result<(), ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}&dryRun=All"));
         self.call(Method::POST, &path, Some((Content::Json, object))).await.map(drop)
@@ -237,9 +218,6 @@ impl Cluster {
     }
 
     /// Changes an object; `name` may go on to a subresource.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn patch(&self, api: &str, plural: &str, name: &str, patch: &Patch) -> Result<Value, ClusterError> {
         let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
         let body = match patch {
@@ -279,9 +257,6 @@ impl Cluster {
     }
 
     /// Deletes an object and what it owns, if it is there.
-    ///
-    /// # Errors
-    /// Those of the server but for its absence.
     pub async fn delete(&self, api: &str, plural: &str, name: &str) -> Result<(), ClusterError> {
         let path = self.path(api, plural, &format!("/{name}?propagationPolicy=Background"));
         match self.call(Method::DELETE, &path, None).await {
@@ -292,9 +267,6 @@ impl Cluster {
     }
 
     /// Asks the server whether we may do something in the namespace.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn may(&self, attributes: Value) -> Result<bool, ClusterError> {
         let review = serde_json::json!({
             "apiVersion": "authorization.k8s.io/v1",

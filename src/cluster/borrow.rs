@@ -49,7 +49,6 @@ pub fn outcome_name(target: &str) -> String {
     own_name(target) + "-outcome"
 }
 
-/// The name of a run that begins now.
 pub fn run_name(now: Timestamp) -> String {
     now.strftime(BEGUN).to_string()
 }
@@ -104,9 +103,6 @@ pub async fn take(
 }
 
 /// Ends the worker. The GPU is free when its pods are gone.
-///
-/// # Errors
-/// Those of the server.
 pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
     cluster.delete(BATCH, "jobs", &own_name(target)).await?;
     let (begun, labels) = (clock::ticks(), format!("{LABEL}={}", short_name(target)));
@@ -122,9 +118,6 @@ pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterEr
 }
 
 /// Keeps the arguments as they were, so that whoever comes next can bring them back; or keeps them no more.
-///
-/// # Errors
-/// Those of the server.
 pub async fn keep_undo(cluster: &Cluster, target: &Target, fields: Option<&Value>) -> Result<(), ClusterError> {
     let text = fields.map(Value::to_string);
     if let Some(text) = &text {
@@ -135,9 +128,6 @@ pub async fn keep_undo(cluster: &Cluster, target: &Target, fields: Option<&Value
 }
 
 /// The arguments as they were, where the new ones are not proved yet.
-///
-/// # Errors
-/// Those of the server.
 pub async fn kept_undo(cluster: &Cluster, target: &Target) -> Result<Option<Value>, ClusterError> {
     let name = own_name(&target.name);
     let own = cluster.find(CORE, "configmaps", &name).await?.unwrap_or_default();
@@ -204,9 +194,6 @@ pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterEr
 }
 
 /// Asks for the pods that a borrowed target had, unless somebody else has decided meanwhile.
-///
-/// # Errors
-/// Those of the server.
 pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
     let Some(Borrowed { original, kept, run, .. }) = &target.borrowed else { return Ok(()) };
     let says = if target.replicas == *kept {

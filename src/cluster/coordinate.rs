@@ -460,9 +460,6 @@ async fn prove(
 }
 
 /// Waits until a target that was given back serves again; whether it does. One that somebody deleted need not.
-///
-/// # Errors
-/// Those of the server.
 pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, ClusterError> {
     let cluster = &cluster.patient();
     if Target::find(cluster, which).await?.is_none() {

@@ -1,4 +1,4 @@
-//! What a colleague wants to see in `kubectl describe` of the target: the steps of a run, as events.
+//! The steps of a run as events of the target, which `kubectl describe` shows.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl Step {
     }
 }
 
-/// Says a step, and leaves it on the target.
+/// Says a step, and records it as an event of the target.
 pub async fn say(cluster: &Cluster, target: &Target, step: Step, says: &str) {
     cluster.tell(says);
     cluster.event(&event(&cluster.namespace, target, step, says, Timestamp::now())).await;

@@ -9,7 +9,7 @@ use super::api::{Cluster, ClusterError};
 use super::borrow::{BATCH, CORE, LABEL, LOOK, own_name, short_name};
 use super::events::{Step, say};
 use super::indexed::{index, workers};
-use super::rollout::{contest, standing, waiting};
+use super::rollout::{gpu_holders, standing, waiting};
 use super::target::{Borrowed, Target, Which, condition};
 use super::worker::digest;
 use crate::clock;
@@ -20,12 +20,12 @@ use crate::units::Seconds;
 const POD_APPEARS: Duration = Duration::from_secs(60);
 /// A pod that has a node and has not begun for so long is worth a look.
 const POD_STARTS: Duration = Duration::from_secs(120);
-/// What waiting for does not mend.
+/// Reasons of waiting that no time mends.
 const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
-/// What a second attempt may mend: a registry that was busy.
+/// Reasons that a second attempt may mend, such as a busy registry ...
 const DOUBTFUL: [&str; 5] =
     ["ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
-/// How long that is waited for.
+/// ... within this time.
 const MENDS: Duration = Duration::from_secs(90);
 /// A pod ends so soon after its containers, unless one of them stays.
 const LINGERS: Duration = Duration::from_secs(20);
@@ -45,27 +45,38 @@ impl Ended {
     }
 }
 
+/// What was said, so that nobody hears it twice.
+#[derive(Default)]
+struct Said(Vec<String>);
+
+impl Said {
+    fn is_new(&mut self, says: &str) -> bool {
+        let is_new = !self.0.iter().any(|said| said == says);
+        self.0.extend(is_new.then(|| says.to_owned()));
+        is_new
+    }
+}
+
 /// What is known of the target while the worker runs.
 pub struct Watch<'w> {
     which: &'w Which,
     kept: u64,
     digest: String,
-    said: Vec<String>,
+    said: Said,
 }
 
 impl<'w> Watch<'w> {
     /// Of a target as it was when the worker was made; `digest` is that of then.
     pub fn new(which: &'w Which, borrowed: &Borrowed, digest: String) -> Self {
-        Self { which, kept: borrowed.kept, digest, said: Vec::new() }
+        Self { which, kept: borrowed.kept, digest, said: Said::default() }
     }
 
     /// Says what somebody else did to the target, once.
     async fn look(&mut self, cluster: &Cluster) -> Result<(), ClusterError> {
         let Some(target) = Target::find(cluster, self.which).await? else {
             let says = format!("{} was deleted meanwhile; the worker goes on", self.which.title());
-            if !self.said.contains(&says) {
+            if self.said.is_new(&says) {
                 cluster.tell(&says);
-                self.said.push(says);
             }
             return Ok(());
         };
@@ -81,9 +92,8 @@ impl<'w> Watch<'w> {
             says.push(format!("somebody edited {} meanwhile; the worker measures what it was before", target.title()));
         }
         for says in says {
-            if !self.said.contains(&says) {
+            if self.said.is_new(&says) {
                 say(cluster, &target, Step::Disturbed, &says).await;
-                self.said.push(says);
             }
         }
         Ok(())
@@ -93,7 +103,7 @@ impl<'w> Watch<'w> {
 /// What is known of the workers that lend their engines to the first. None of them ends a run: the leader says by itself whom it misses.
 struct Lenders {
     missing_since: tokio::time::Instant,
-    said: Vec<String>,
+    said: Said,
 }
 
 impl Lenders {
@@ -112,9 +122,8 @@ impl Lenders {
             Some(_) => {}
         }
         for says in says {
-            if !self.said.contains(&says) {
+            if self.said.is_new(&says) {
                 cluster.tell(&says);
-                self.said.push(says);
             }
         }
     }
@@ -148,7 +157,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     let (mut idle, mut said, mut doubts, mut lingers) = (clock::ticks(), String::new(), None, None);
     // Why a worker waits, and who has what it waits for.
     let mut waits = (String::new(), String::new());
-    let mut lenders = Lenders { missing_since: clock::ticks(), said: Vec::new() };
+    let mut lenders = Lenders { missing_since: clock::ticks(), said: Said::default() };
     let mut tell = |says: String| {
         if says != said {
             cluster.tell(&says);
@@ -170,7 +179,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         let stands = newest.and_then(standing);
         // Who has the GPU is asked once for each reason.
         if let Some(says) = stands.as_ref().filter(|says| **says != waits.0) {
-            waits = (says.clone(), contest(cluster, says).await);
+            waits = (says.clone(), gpu_holders(cluster, says).await);
         }
         let stands = stands.map(|says| says + &waits.1);
         if let Some(says) = &stands {
@@ -256,7 +265,6 @@ fn end(pod: &Value) -> Option<&Value> {
     statuses.iter().find(|status| status["name"] == "autotune")?["state"].get("terminated")
 }
 
-/// Its exit code.
 fn exit_code(pod: &Value) -> Option<i64> {
     end(pod)?["exitCode"].as_i64()
 }

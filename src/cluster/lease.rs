@@ -106,9 +106,6 @@ impl Lease {
     }
 
     /// Gives it up, unless it is somebody else's by now.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
         match cluster.find(COORDINATION, "leases", &self.name).await? {
             Some(there) if held_by_another(&there, &self.holder).is_none() => {
@@ -119,9 +116,6 @@ impl Lease {
     }
 
     /// Whether somebody holds the lease of a target, or died holding it.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn is_there(cluster: &Cluster, name: &str) -> Result<bool, ClusterError> {
         Ok(cluster.find(COORDINATION, "leases", name).await?.is_some())
     }

@@ -18,9 +18,6 @@ pub fn nodes(pods: &[Value]) -> Vec<String> {
 }
 
 /// Keeps the workers where the target's pods were, or where the same GPUs are.
-///
-/// # Errors
-/// Those of the server.
 pub async fn place(cluster: &Cluster, borrowed: &Borrowed, job: &mut Value) -> Result<(), ClusterError> {
     let mut products = BTreeSet::new();
     for node in &borrowed.nodes {

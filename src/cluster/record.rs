@@ -37,9 +37,6 @@ impl Record {
 }
 
 /// What the one who asks was told before; nothing where it asks for the first time.
-///
-/// # Errors
-/// Those of the server.
 pub async fn record(cluster: &Cluster, request: &Request) -> Result<Option<Record>, ClusterError> {
     let Some(once) = &request.once else { return Ok(None) };
     let kept = cluster.find(CORE, "configmaps", &outcome_name(&request.which.name)).await?.unwrap_or_default();
@@ -50,9 +47,6 @@ pub async fn record(cluster: &Cluster, request: &Request) -> Result<Option<Recor
 }
 
 /// Notes who asks for a run that begins.
-///
-/// # Errors
-/// Those of the server.
 pub async fn begin(cluster: &Cluster, request: &Request, borrowed: &Borrowed) -> Result<(), ClusterError> {
     let Some(once) = &request.once else { return Ok(()) };
     let notes = json!({ASKED: once, ASKED_RUN: borrowed.run, ENDED: null});
@@ -106,9 +100,6 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
 }
 
 /// The outcome of this run, if it was kept.
-///
-/// # Errors
-/// Those of the server.
 pub async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
     let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
     Ok(kept.and_then(|kept| outcome_of(&kept, run)))

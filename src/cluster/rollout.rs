@@ -45,12 +45,12 @@ pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Resul
             let within = Seconds(within.as_secs_f64());
             return Ok(Rollout::Failed(format!(
                 "{title}: {stands} after {within}{why}{}",
-                contest(cluster, &why).await
+                gpu_holders(cluster, &why).await
             )));
         }
         let stands = format!("{title}: {stands}{why}");
         if stands != said {
-            cluster.tell(&format!("{stands}{}", contest(cluster, &why).await));
+            cluster.tell(&format!("{stands}{}", gpu_holders(cluster, &why).await));
             said = stands;
         }
         tokio::time::sleep(LOOK).await;
@@ -113,8 +113,8 @@ pub fn standing(pod: &Value) -> Option<String> {
     }
 }
 
-/// Which pods of the namespace have GPUs, where one waits for them as `why` says; nothing where none does.
-pub async fn contest(cluster: &Cluster, why: &str) -> String {
+/// Which pods of the namespace have GPUs, as the end of a sentence; empty unless `why` says that a pod waits for one.
+pub async fn gpu_holders(cluster: &Cluster, why: &str) -> String {
     if !why.contains("Insufficient") || !why.contains("/gpu") {
         return String::new();
     }

@@ -6,17 +6,18 @@ use super::api::{Cluster, ClusterError, Patch};
 use super::kinds::{Kind, Labels, Scaled};
 use crate::digest::sha256;
 
-/// The annotation that keeps a target's scale while it is borrowed.
+// Annotations of a borrowed target.
+/// Its scale.
 const ORIGINAL: &str = "autotune/original-replicas";
-/// The annotation that says how many pods a target keeps meanwhile.
+/// How many pods it keeps meanwhile.
 const KEPT: &str = "autotune/kept-replicas";
-/// The annotation that says on which nodes its pods ran.
+/// The nodes on which its pods ran.
 const NODES: &str = "autotune/nodes";
-/// The annotation that says which part of a target is borrowed, where it has several.
+/// The part of it that is borrowed, where it has several.
 const PART: &str = "autotune/component";
-/// The annotation with the digest of the former arguments, from before they are changed until the new ones are proved.
+/// The digest of the former arguments, from before they are changed until the new ones are proved.
 const UNDO_DIGEST: &str = "autotune/undo-sha256";
-/// The annotation that names the run, and with it the folder of its journal: of a target while it is borrowed, and of what the run makes.
+/// The run, and with it the folder of its journal; what the run makes has it too.
 pub const RUN: &str = "autotune/run";
 
 /// What stands on a target while it is borrowed.
@@ -42,6 +43,7 @@ pub(super) fn condition<'o>(object: &'o Value, name: &str) -> Option<&'o Value> 
     all.iter().find(|condition| condition["type"] == name && condition["status"] == "True")
 }
 
+/// Which object a command means.
 #[derive(Clone, Debug)]
 pub struct Which {
     pub kind: &'static Kind,
@@ -165,9 +167,6 @@ impl Target {
     }
 
     /// Its own pods that still hold something: those that have not ended.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn pods(&self, cluster: &Cluster) -> Result<Vec<Value>, ClusterError> {
         let labels = self.labels()?.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
         let pods = cluster.list("api/v1", "pods", &labels).await?;
@@ -175,9 +174,6 @@ impl Target {
     }
 
     /// Asks for so many pods.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn scale(&self, cluster: &Cluster, replicas: u64) -> Result<(), ClusterError> {
         let scaling = (self.kind.scaling)(&self.scaled(), replicas);
         let name = if scaling.subresource { format!("{}/scale", scaling.name) } else { scaling.name };
@@ -205,9 +201,6 @@ impl Target {
     }
 
     /// Notes what is borrowed, or takes the note away.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub async fn note(&self, cluster: &Cluster, borrowed: Option<&Borrowed>) -> Result<(), ClusterError> {
         let notes = match borrowed {
             Some(Borrowed { original, kept, run, nodes }) => json!({
@@ -220,9 +213,6 @@ impl Target {
     }
 
     /// Notes the digest of the arguments as they were, which a ConfigMap keeps: others may edit that one.
-    ///
-    /// # Errors
-    /// Those of the server.
     pub(super) async fn note_undo(&self, cluster: &Cluster, text: &str) -> Result<(), ClusterError> {
         self.annotate(cluster, json!({UNDO_DIGEST: sha256(text.as_bytes())})).await
     }

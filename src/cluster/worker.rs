@@ -149,7 +149,6 @@ fn list(object: &Map<String, Value>, key: &str) -> Vec<Value> {
     object.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// Whether a container has GPUs.
 pub(super) fn has_gpu(container: &Value) -> bool {
     let limits = container["resources"]["limits"].as_object();
     limits.is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))

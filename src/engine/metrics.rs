@@ -1,4 +1,4 @@
-//! Reads a page in the Prometheus text format, leniently: a line that makes no sense is counted and left out.
+//! Reads a page in the Prometheus text format, leniently: a line that makes no sense is left out.
 
 /// One sample of a page.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,6 @@ impl Sample {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     samples: Vec<Sample>,
-    skipped: usize,
 }
 
 impl Page {
@@ -26,10 +25,7 @@ impl Page {
     pub fn parse(text: &str) -> Self {
         let mut page = Self::default();
         for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
-            match sample(line) {
-                Some(sample) => page.samples.push(sample),
-                None => page.skipped += 1,
-            }
+            page.samples.extend(sample(line));
         }
         page
     }
@@ -53,11 +49,6 @@ impl Page {
     pub fn labels(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let first = self.samples.iter().find(|s| s.name == name);
         first.into_iter().flat_map(|s| s.labels.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-
-    /// How many lines made no sense.
-    pub fn skipped(&self) -> usize {
-        self.skipped
     }
 
     fn fold(&self, name: &str, join: impl Fn(f64, f64) -> f64) -> Option<f64> {
@@ -138,7 +129,6 @@ mod tests {
     #[test]
     fn a_page_of_the_real_engine_is_read_whole() {
         let page = Page::parse(VLLM);
-        assert_eq!(page.skipped(), 0);
         assert_eq!(page.value("vllm:prompt_tokens_total"), Some(7680.0));
         assert_eq!(page.value("vllm:prompt_tokens_by_source_total"), Some(7680.0));
         assert_eq!(page.label("vllm:cache_config_info", "kv_cache_size_tokens"), Some("131072"));
@@ -163,14 +153,13 @@ mod tests {
         assert_eq!(page.value("x_count"), Some(7.0));
         assert_eq!(page.value("empty"), Some(9.0));
         assert_eq!(page.value("last"), Some(5.0), "the final newline is missing");
-        assert_eq!(page.skipped(), 7);
     }
 
     proptest! {
         #[test]
         fn no_text_makes_the_reader_fall(text in any::<String>(), line in "[a-z:]{1,3}(\\{[a-z]=\"[\\PC\\\\\"]*\"\\})? [0-9NaInf#{} ]*") {
             let page = Page::parse(&format!("{text}\n{line}"));
-            let _ = (page.value("a"), page.skipped());
+            let _ = page.value("a");
         }
 
         #[test]

@@ -47,9 +47,6 @@ pub struct Endpoints {
 
 impl Endpoints {
     /// Of the server at that address.
-    ///
-    /// # Errors
-    /// Those of certificates and headers.
     pub fn new(base_url: String, access: &Access) -> Result<Self, AccessError> {
         let http = access.builder(&base_url)?.timeout(ANSWER_WITHIN).build()?;
         Ok(Self { http, base_url })
@@ -75,17 +72,11 @@ impl Endpoints {
     }
 
     /// The name of the first model that is served.
-    ///
-    /// # Errors
-    /// Why there is none, in a sentence that names the endpoint.
     pub async fn model(&self) -> Result<String, String> {
         Ok(self.served().await?.name)
     }
 
     /// The first model that is served.
-    ///
-    /// # Errors
-    /// Those of [`Endpoints::model`].
     pub async fn served(&self) -> Result<Served, String> {
         let list: Json = read_json(self.get("/v1/models").await?.as_bytes()).unwrap_or_default();
         let first = &list["data"][0];

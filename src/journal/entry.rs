@@ -126,9 +126,7 @@ pub enum Record {
 /// The job that a journal belongs to: a run with another one is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`].
     pub format: u32,
-    /// [`RECORDS_FORMAT`].
     pub records_format: u32,
     /// The version of the program.
     pub autotune: String,

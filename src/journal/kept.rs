@@ -15,15 +15,12 @@ pub fn requests_of(path: &Path, digest: Option<&str>) -> Result<Vec<RequestRecor
         ErrorKind::NotFound => "is missing, and the journal names it".to_owned(),
         _ => format!("cannot be read: {error}"),
     })?;
-    whole(&bytes, digest)?;
+    verify_digest(&bytes, digest)?;
     read_records(&*bytes).map_err(|error| format!("is damaged: {error}"))
 }
 
 /// Verifies a file by its digest, where there is one.
-///
-/// # Errors
-/// The fault of the file, as the end of a sentence that begins with its path.
-pub fn whole(bytes: &[u8], digest: Option<&str>) -> Result<(), String> {
+pub fn verify_digest(bytes: &[u8], digest: Option<&str>) -> Result<(), String> {
     match digest {
         Some(digest) if digest != sha256(bytes) => {
             Err("is damaged: its SHA-256 is not the one in the journal".to_owned())

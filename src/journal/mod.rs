@@ -12,9 +12,9 @@ pub use entry::{
     COMMON_ERROR, Conclusion, Entry, ExpectedQuantile, FORMAT, Forecast, Gain, Header, MeasuredAtRate, PointResult,
     Purpose, RECORDS_FORMAT, Record, Status,
 };
-pub use kept::{requests_of, whole};
-pub use reader::{Cost, Journal, ReadError, read};
-pub use writer::{JournalError, Opened, Writer, in_use, open, put_aside};
+pub use kept::{requests_of, verify_digest};
+pub use reader::{Cost, Journal, read};
+pub use writer::{JournalError, Writer, in_use, open, put_aside};
 
 /// The journal's name in the output folder.
 pub const FILE: &str = "journal.jsonl";

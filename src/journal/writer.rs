@@ -50,9 +50,6 @@ pub struct Opened {
 
 impl Writer {
     /// Appends a record and syncs it.
-    ///
-    /// # Errors
-    /// Those of the disk.
     pub fn append(&mut self, record: Record) -> Result<Entry, JournalError> {
         let entry = Entry { at: clock::unix_seconds(), record };
         let disk = |source| JournalError::Disk { path: self.path.clone(), source };

@@ -16,8 +16,8 @@ use crate::twin::Fit;
 use crate::units::Seconds;
 use crate::verdict::Verdict;
 
-pub use board::{About, Best, Board, LastProbe, Phase, Standing};
-pub use listen::{Bound, ListenError, Listening};
+pub use board::{About, Board};
+pub use listen::{Bound, Listening};
 pub use plain::Plain;
 pub use terminal::Terminal;
 

@@ -203,9 +203,6 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 }
 
 /// One whole session.
-///
-/// # Errors
-/// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     // Each worker finds cold weights at its first start.
     let rig = || {

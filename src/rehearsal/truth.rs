@@ -68,9 +68,6 @@ impl Truth {
     }
 
     /// The true limits, however long that takes.
-    ///
-    /// # Errors
-    /// They cannot be computed by replays.
     pub fn of(job: Job<'_>) -> Result<Self, NoTruth> {
         let Job { plan, profile, material, .. } = job;
         replayable(plan)?;

@@ -62,9 +62,6 @@ pub struct Lent {
 
 impl Lent {
     /// Lends a rig at a listener, on the current runtime. `say` hears in plain words what the rig does.
-    ///
-    /// # Errors
-    /// Where the listener cannot be served.
     pub fn start<R: Rig + 'static>(
         listener: TcpListener,
         rig: R,
@@ -96,9 +93,6 @@ impl Lent {
     }
 
     /// Waits until it was asked to end, here or by its leader, and the engine is stopped.
-    ///
-    /// # Errors
-    /// Where the machine is not clean afterwards, or our own part failed.
     pub async fn ended(&mut self) -> Result<(), LentError> {
         let ended = (&mut self.work).await;
         ended.map_err(|e| LentError::Rig(e.to_string()))?.map_err(|e| LentError::Rig(e.to_string()))

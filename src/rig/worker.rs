@@ -61,9 +61,6 @@ pub(super) enum TaskReply {
 
 impl Worker {
     /// A client of the worker of that rank. It tolerates a worker that is out of reach for as long as `patience`.
-    ///
-    /// # Errors
-    /// Where the HTTP library refuses its set-up.
     pub fn new(
         rank: usize,
         address: Address,

@@ -45,8 +45,6 @@ const LEAST_CHANCE: f64 = 0.05;
 const MOST_IN_VAIN: usize = 3;
 /// No limit is known better than by so much in its logarithm: on an H200 a twin fitted to one configuration was off by 1 to 8 % at others.
 const LEAST_ERROR: f64 = 0.02;
-/// Rates that differ by less than this share of the best are ties, which headroom decides.
-const TIE: f64 = 0.003;
 
 #[derive(Clone)]
 pub struct Bayes {
@@ -57,12 +55,10 @@ pub struct Bayes {
     most_launches: usize,
     baseline: Point,
     first_rate: Rate,
-    /// What is held since the space was opened; none before.
     held: Option<Point>,
     trials: Vec<Trial>,
     known: Infeasible,
     margins: Option<Margins>,
-    /// What is thought of the points that were probed.
     beliefs: Vec<Belief>,
     /// Points that may still be worth a launch.
     promising: usize,
@@ -70,7 +66,6 @@ pub struct Bayes {
     stale: bool,
 }
 
-/// An engine that was launched, and its probes.
 #[derive(Clone)]
 struct Trial {
     point: Point,
@@ -87,11 +82,8 @@ struct Belief {
     root: Option<Root>,
     /// Whether some probe was near enough to keeping every promise for the root to be more than a hope.
     seen: bool,
-    /// The sum of the margins at the limit: the lower, the further inside.
-    room: f64,
 }
 
-/// A probe that may be asked for.
 struct Offer {
     point: Point,
     rate: Rate,
@@ -180,7 +172,6 @@ impl Bayes {
         imagined
     }
 
-    /// The trial in which a question is asked.
     fn trial_of(&mut self, query: &Query) -> &mut Trial {
         let known = self.trials.iter().rposition(|t| t.point == query.point);
         let at = known.unwrap_or_else(|| {
@@ -223,10 +214,9 @@ impl Bayes {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::around(from, self.first_rate, margins, point, engine);
             let root = curve.root();
-            let room = root.map_or(0.0, |r| margins.predict(point, r.rate, engine).iter().map(|(mean, _)| mean).sum());
             let near = |h: &Heard| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
             let seen = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.heard).any(near);
-            Belief { point: point.clone(), curve, root, seen, room }
+            Belief { point: point.clone(), curve, root, seen }
         };
         points.into_iter().map(believe).collect()
     }
@@ -454,15 +444,10 @@ impl Strategy for Bayes {
         }
     }
 
-    /// By their limits; of those that tie for the highest, the one further inside its limits comes first.
-    fn ranking(&self) -> Vec<Incumbent> {
-        let mut sound: Vec<&Belief> =
-            self.beliefs.iter().filter(|b| b.root.is_some() && b.seen && !self.failed(&b.point)).collect();
-        sound.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-        let highest = sound.first().map_or(0.0, |b| rate(b));
-        let ties = sound.iter().take_while(|b| rate(b) >= highest * (1.0 - TIE)).count();
-        sound[..ties].sort_by(|a, b| a.room.total_cmp(&b.room));
-        sound.into_iter().map(|b| Incumbent { point: b.point.clone(), rate: Rate(rate(b)) }).collect()
+    fn incumbent(&self) -> Option<Incumbent> {
+        let sound = self.beliefs.iter().rev().filter(|b| b.root.is_some() && b.seen && !self.failed(&b.point));
+        let best = sound.max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        best.map(|b| Incumbent { point: b.point.clone(), rate: Rate(rate(b)) })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {

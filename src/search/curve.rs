@@ -24,7 +24,6 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Root {
     pub rate: Rate,
-    /// The standard deviation of its logarithm.
     pub error: f64,
 }
 

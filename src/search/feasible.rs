@@ -6,7 +6,6 @@ use crate::engine::diagnosis::Consequence;
 use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::space::Point;
 
-/// Points and regions known not to work.
 #[derive(Clone, Debug, Default)]
 pub struct Infeasible {
     out_of_memory: Vec<Point>,
@@ -16,7 +15,6 @@ pub struct Infeasible {
 }
 
 impl Infeasible {
-    /// Learns from a failed launch.
     pub fn learn(&mut self, point: &Point, consequence: &Consequence) {
         match consequence {
             Consequence::MemoryBound => self.out_of_memory.push(point.clone()),
@@ -35,7 +33,6 @@ impl Infeasible {
         }
     }
 
-    /// Whether the point is known not to work.
     pub fn rules_out(&self, point: &Point) -> bool {
         self.points.contains(point)
             || self.refused.iter().any(|(name, value)| point.get(name).is_some_and(|v| v.same(value)))

@@ -23,11 +23,9 @@ pub enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Belief {
     pub median: f64,
-    /// The standard deviation of the logarithm.
     pub spread: f64,
 }
 
-/// The prior of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
     /// Standard deviation of what all values have in common.
@@ -43,11 +41,9 @@ pub struct Datum {
     pub at: Vec<f64>,
     /// What was seen, relative to the mean of the process.
     pub value: f64,
-    /// The variance of its error.
     pub variance: f64,
 }
 
-/// A process with what it has seen.
 #[derive(Clone, Debug)]
 pub struct GaussianProcess {
     kernel: Kernel,
@@ -64,7 +60,6 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// From logarithms: common, amplitude, lengths.
     fn of(prior: &Prior, logs: &[f64]) -> Self {
         let lengths = prior.lengths.iter().zip(&logs[2..]).map(|((scale, _), log)| (*scale, log.exp())).collect();
         Self { common: logs[0].exp().powi(2), amplitude: logs[1].exp().powi(2), lengths }
@@ -112,7 +107,6 @@ fn factored(mut matrix: Matrix) -> Option<Cholesky> {
 }
 
 impl GaussianProcess {
-    /// Finds the hyper-parameters and takes in the data.
     pub fn fit(prior: &Prior, data: Vec<Datum>) -> Self {
         let beliefs: Vec<Belief> = [prior.common, prior.amplitude]
             .into_iter()

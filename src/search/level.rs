@@ -7,14 +7,14 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What one window says of one limit.
+use super::margins::bent;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LimitSeen {
     /// log(quantile / limit), and its standard error.
     Margin(f64, f64),
     /// Broken for certain, nobody knows how far: the window was cut, its queue grew, or too many requests failed.
     Broken,
-    /// It says nothing of this limit.
     Unknown,
 }
 
@@ -61,17 +61,14 @@ impl LevelWindow {
     }
 }
 
-/// The levels that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     pub lowest: f64,
     pub highest: f64,
-    /// Whether levels are whole numbers.
     pub whole: bool,
 }
 
 impl Range {
-    /// The nearest level that may be tried.
     pub fn nearest(self, level: f64) -> f64 {
         let level = if self.whole { level.round() } else { crate::units::Rate(level).rounded().0 };
         level.clamp(self.lowest, self.highest)
@@ -83,7 +80,6 @@ impl Range {
     }
 }
 
-/// The limit in a level of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Root {
     /// The highest level that keeps every limit.
@@ -97,7 +93,6 @@ pub struct Root {
     pub error: f64,
 }
 
-/// What the windows say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found {
     Root(Root),
@@ -109,7 +104,6 @@ pub enum Found {
     NotBracketed,
 }
 
-/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NextLevel {
     /// A window at this level; a longer one pays where it is `near` the root.
@@ -124,7 +118,6 @@ pub enum NextLevel {
 const KNEE: f64 = 0.4;
 /// Beyond that, a margin grows by no more than this.
 const REST: f64 = 0.3;
-/// No margin has a smaller standard error.
 const LEAST_ERROR: f64 = 0.02;
 /// The margin of a window that broke a limit by an unknown amount, and how uncertain it is.
 const BROKEN: (f64, f64) = (0.55, 0.25);
@@ -149,7 +142,6 @@ const ENOUGH: usize = 4;
 const NEAR: (f64, usize) = (0.15, 4);
 /// The two-sided confidence of intervals.
 pub const CONFIDENCE: f64 = 0.9;
-/// A search has no more windows than this.
 const MOST_WINDOWS: usize = 40;
 
 /// The search for one set of limits: what it was told, and what follows.
@@ -238,7 +230,6 @@ impl<'w> LevelSearch<'w> {
         root.error <= self.precision || (self.range.whole && root.from == root.to)
     }
 
-    /// What is known by now.
     pub fn found(&self) -> Found {
         let Range { lowest, highest, .. } = self.range;
         match (self.highest_kept(), self.lowest_broken()) {
@@ -301,12 +292,11 @@ impl<'w> LevelSearch<'w> {
             return NextLevel::Enough;
         }
         // Windows a little off on both sides tell the slope as well as the root.
-        let weight = |side: f64| -> f64 {
-            let there =
-                self.windows.iter().filter(|w| (w.level.ln() - root).abs() < 0.3 && (w.level.ln() - root) * side > 0.0);
-            there.count() as f64
+        let count = |side: f64| {
+            let away = self.windows.iter().map(|w| (w.level.ln() - root) * side);
+            away.filter(|away| 0.0 < *away && *away < 0.3).count()
         };
-        let side = if weight(1.0) < weight(-1.0) { 1.0 } else { -1.0 };
+        let side = if count(1.0) < count(-1.0) { 1.0 } else { -1.0 };
         let away = (line.noise / line.slope).clamp(0.02, 0.08);
         let mut level = self.range.nearest((root + side * away).exp());
         if self.range.whole {
@@ -408,11 +398,7 @@ impl<'w> LevelSearch<'w> {
 fn point(window: &LevelWindow, limit: usize) -> Option<[f64; 3]> {
     let log = window.level.ln();
     match window.limits[limit] {
-        LimitSeen::Margin(margin, error) => {
-            let past = margin.abs() - KNEE;
-            let bent = if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) };
-            Some([log, bent, error.max(LEAST_ERROR)])
-        }
+        LimitSeen::Margin(margin, error) => Some([log, bent(margin, KNEE, REST), error.max(LEAST_ERROR)]),
         LimitSeen::Broken => Some([log, BROKEN.0, BROKEN.1]),
         LimitSeen::Unknown => None,
     }

@@ -28,7 +28,6 @@ const HOPELESS: f64 = 0.01;
 /// Hyper-parameters are looked for again when there are so many times as many observations.
 const GROWTH: f64 = 1.25;
 
-/// A probe of some point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sight {
     pub point: Point,
@@ -36,7 +35,6 @@ pub struct Sight {
     pub seen: Observation,
 }
 
-/// The model of every promise.
 #[derive(Clone, Debug)]
 pub struct Margins {
     space: Space,
@@ -176,11 +174,15 @@ fn beyond(process: &GaussianProcess, at: Vec<f64>, bound: f64) -> Option<Datum> 
 
 /// A margin as it is near zero, and bent to an end where it is far: one that is far past the limit must not bend the model near it.
 fn squash(margin: f64) -> f64 {
-    let past = margin.abs() - KNEE;
-    if past <= 0.0 { margin } else { margin.signum() * (KNEE + REST * (past / REST).tanh()) }
+    bent(margin, KNEE, REST)
 }
 
-/// The slope of [`squash`].
+/// A number as it is up to the size of `knee`, and beyond that bent to an end `rest` further.
+pub(super) fn bent(number: f64, knee: f64, rest: f64) -> f64 {
+    let past = number.abs() - knee;
+    if past <= 0.0 { number } else { number.signum() * (knee + rest * (past / rest).tanh()) }
+}
+
 fn steepness(margin: f64) -> f64 {
     let past = margin.abs() - KNEE;
     if past <= 0.0 { 1.0 } else { 1.0 - (past / REST).tanh().powi(2) }

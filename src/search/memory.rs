@@ -40,13 +40,11 @@ impl HighestThatStarts {
         }
     }
 
-    /// That value is too low to start.
     pub fn too_low(&mut self, value: &Value) {
         let index = self.values.iter().position(|v| v.same(value));
         self.floor = index.map_or(self.floor, |index| self.floor.max(index + 1));
     }
 
-    /// The highest value that started.
     pub fn found(&self) -> Option<&Value> {
         self.values.get(self.starts?)
     }

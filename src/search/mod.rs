@@ -4,14 +4,12 @@
 //! journal resume a session.
 
 mod bayes;
-mod bisect;
 mod curve;
 mod feasible;
 mod gaussian_process;
 mod level;
 mod margins;
 mod memory;
-mod orders;
 mod rate;
 mod sweep;
 #[cfg(test)]
@@ -26,14 +24,12 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
 pub use bayes::{Bayes, USUAL_LAUNCHES};
-pub use bisect::Bisect;
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
 pub use memory::HighestThatStarts;
-pub use orders::{Order, Past};
-pub use rate::{NextRate, RateSearch};
-pub use sweep::Sweep;
+pub use rate::RateSearch;
+pub use sweep::{Order, Past, Sweep};
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +38,6 @@ pub struct Incumbent {
     pub rate: Rate,
 }
 
-/// A probe that a strategy asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     pub point: Point,
@@ -52,13 +47,11 @@ pub struct Query {
 }
 
 impl Query {
-    /// One that was not chosen among others.
     pub fn new(point: Point, rate: Rate) -> Self {
         Self { point, rate, acquisition: None }
     }
 }
 
-/// What a strategy wants to know next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     Probe(Query),
@@ -73,7 +66,6 @@ pub struct Heard {
     pub seen: Observation,
 }
 
-/// What became of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tell {
     /// It was measured. These are all probes of its engine in their order, the new one last; what is thought of the earlier ones
@@ -90,13 +82,11 @@ pub struct Observation {
     pub kept: bool,
     /// log(p / limit) of the binding promise, where the probe ran to its end.
     pub margin: Option<f64>,
-    /// Each promise, in the order of the plan.
     pub limits: Vec<Seen>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
 }
 
-/// What one probe says of one promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// log(p / limit) by whoever decides: over hours of traffic by the pair, or as counted. None where the probe was cut.
@@ -109,7 +99,6 @@ pub struct Seen {
 }
 
 impl Observation {
-    /// What a verdict says.
     pub fn of(verdict: &Verdict) -> Self {
         let seen = |l: &crate::verdict::LimitResult| Seen {
             margin: l.deciding_margin(),
@@ -152,10 +141,8 @@ pub trait Expectation {
     fn price(&self, point: &Point, rate: Rate) -> Seconds;
 }
 
-/// A strategy, told what it asked for in the order in which it asked. Where several engines answer, it is asked for each of them before it is
-/// told anything.
-///
-/// The session launches the baseline itself. Until [`Strategy::open`] only the baseline is asked about; after it the whole space is.
+/// A strategy, told what it asked for in the order in which it asked; several engines are asked before it is told anything. Until
+/// [`Strategy::open`] it asks about the baseline, which the session launches, and then about the whole space.
 pub trait Strategy: Send {
     /// Opens the space. Parameters in `held` keep that value from here on.
     fn open(&mut self, held: &Point);
@@ -164,18 +151,12 @@ pub trait Strategy: Send {
     /// same question. A strategy that knows no other engines has no question while one is in flight.
     fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask;
 
-    /// What became of a question.
     fn tell(&mut self, query: &Query, tell: &Tell);
 
     /// What is thought by now of the last engine's probes, where that has changed since they were told.
     fn retell(&mut self, _heard: Vec<Heard>) {}
 
-    /// The points that keep some rate, the best first.
-    fn ranking(&self) -> Vec<Incumbent>;
-
-    fn incumbent(&self) -> Option<Incumbent> {
-        self.ranking().into_iter().next()
-    }
+    fn incumbent(&self) -> Option<Incumbent>;
 
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;

@@ -1,6 +1,6 @@
 //! The highest rate that one point keeps: bracket it, then close the bracket on the root of the margin.
 
-use super::Observation;
+use super::{Heard, Observation};
 use crate::units::Rate;
 
 /// A rate this many times below the first one tried is as good as none.
@@ -8,7 +8,6 @@ const HOPELESS: f64 = 64.0;
 /// The root of the margin is looked for in this inner part of the bracket, so that every probe closes it by a fifth at least.
 const INNER: (f64, f64) = (0.2, 0.8);
 
-/// A bracket in the rate, for one point.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     first: f64,
@@ -17,17 +16,7 @@ pub struct RateSearch {
     broken: Option<(f64, Option<f64>)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NextRate {
-    Try(Rate),
-    /// The bracket is closed: this rate was kept, and the one above it within the precision was not.
-    Found(Rate),
-    /// No rate that is worth anything is kept.
-    Hopeless,
-}
-
 impl RateSearch {
-    /// Starts at a first guess.
     pub fn new(first: Rate, precision: f64) -> Self {
         Self { first: first.rounded().0, precision, kept: None, broken: None }
     }
@@ -60,28 +49,55 @@ impl RateSearch {
         self.broken.map(|(rate, _)| Rate(rate))
     }
 
-    pub fn next(&self) -> NextRate {
+    /// The next rate; none where the bracket is closed to the precision, or no rate that is worth anything is kept.
+    pub fn next(&self) -> Option<Rate> {
         match (self.kept, self.broken) {
-            (None, None) => NextRate::Try(Rate(self.first)),
-            (None, Some((broken, _))) if broken <= self.first / HOPELESS => NextRate::Hopeless,
+            (None, None) => Some(Rate(self.first)),
+            (None, Some((broken, _))) if broken <= self.first / HOPELESS => None,
             // A margin that was measured tells roughly how far down: latency grows at least in proportion to the rate.
             (None, Some((broken, margin))) => {
                 let down = margin.map_or(0.5, |m| (-m).exp().clamp(0.5, 0.85));
-                NextRate::Try(Rate(broken * down).rounded())
+                Some(Rate(broken * down).rounded())
             }
             (Some((kept, margin)), None) => {
                 let up = margin.map_or(1.5, |m| (-m).exp().clamp(1.15, 2.0));
-                NextRate::Try(Rate(kept * up).rounded())
+                Some(Rate(kept * up).rounded())
             }
             (Some((kept, below)), Some((broken, above))) => {
                 let next = Rate(kept * (broken / kept).powf(share(below, above))).rounded().0;
-                if broken / kept <= 1.0 + self.precision || next <= kept || next >= broken {
-                    NextRate::Found(Rate(kept))
-                } else {
-                    NextRate::Try(Rate(next))
-                }
+                (broken / kept > 1.0 + self.precision && kept < next && next < broken).then_some(Rate(next))
             }
         }
+    }
+}
+
+/// The rate search of one point, from all its probes; it remembers nothing besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Bisect {
+    pub start: Rate,
+    /// The bracket is closed when its ends differ by less than this fraction.
+    pub precision: f64,
+    /// Whether the first rate must be kept: a candidate that does not beat the incumbent is not worth a second probe.
+    pub races: bool,
+}
+
+impl Bisect {
+    fn search(&self, heard: &[Heard]) -> RateSearch {
+        let mut search = RateSearch::new(self.start, self.precision);
+        heard.iter().for_each(|Heard { rate, seen }| search.tell(*rate, seen));
+        search
+    }
+
+    /// The next rate; none where what is kept by now stays.
+    pub fn next(&self, heard: &[Heard]) -> Option<Rate> {
+        let search = self.search(heard);
+        let lost = self.races && search.kept().is_none() && heard.last().is_some_and(|last| !last.seen.kept);
+        search.next().filter(|_| !lost)
+    }
+
+    /// What the point keeps by now.
+    pub fn kept(&self, heard: &[Heard]) -> Option<Rate> {
+        self.search(heard).kept()
     }
 }
 
@@ -102,16 +118,12 @@ mod tests {
     }
 
     /// Searches an engine whose margin is (rate / limit)^3 in the logarithm, and counts its probes.
-    fn search(limit: f64, first: f64, cut_above: f64) -> (NextRate, usize) {
+    fn search(limit: f64, first: f64, cut_above: f64) -> (Option<Rate>, usize) {
         let mut search = RateSearch::new(Rate(first), 0.03);
         for probes in 0..60 {
-            match search.next() {
-                NextRate::Try(rate) => {
-                    let margin = 3.0 * (rate.0 / limit).ln();
-                    search.tell(rate, &seen(margin <= 0.0, (margin < cut_above).then_some(margin)));
-                }
-                end => return (end, probes),
-            }
+            let Some(rate) = search.next() else { return (search.kept(), probes) };
+            let margin = 3.0 * (rate.0 / limit).ln();
+            search.tell(rate, &seen(margin <= 0.0, (margin < cut_above).then_some(margin)));
         }
         panic!("never ends");
     }
@@ -120,7 +132,7 @@ mod tests {
     fn the_limit_is_found_within_the_precision_from_far_below_and_far_above() {
         for limit in [0.37, 2.31, 86.0] {
             for start in [0.1, 1.0, 20.0] {
-                let (NextRate::Found(rate), probes) = search(limit, limit * start, 0.5) else { panic!("not found") };
+                let (Some(rate), probes) = search(limit, limit * start, 0.5) else { panic!("not found") };
                 assert!(rate.0 <= limit && rate.0 > limit / 1.045, "limit {limit}, from {start}: {}", rate.0);
                 assert!(probes <= 12, "limit {limit}, from {start}: {probes} probes");
             }
@@ -129,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_keeps_nothing_is_hopeless() {
-        assert_eq!(search(1e-6, 1.0, 0.0).0, NextRate::Hopeless);
+        assert_eq!(search(1e-6, 1.0, 0.0).0, None);
     }
 
     #[test]
@@ -138,6 +150,6 @@ mod tests {
         search.tell(Rate(10.0), &seen(true, None));
         search.tell(Rate(9.0), &seen(false, None));
         assert_eq!(search.kept(), None);
-        assert!(matches!(search.next(), NextRate::Try(rate) if rate.0 < 9.0));
+        assert!(search.next().is_some_and(|rate| rate.0 < 9.0));
     }
 }

@@ -1,66 +1,118 @@
 //! One point after the other, each by one rule for its rate.
 
-use super::bisect::Bisect;
-use super::orders::{Order, Past, quasi_random};
-use super::{Ask, Expectation, Heard, Incumbent, Query, Strategy, Tell};
+use std::collections::VecDeque;
+
+use super::rate::Bisect;
+use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Query, Strategy, Tell};
 use crate::settings::Plan;
-use crate::space::Point;
+use crate::space::{self, Point, Space};
 use crate::units::Rate;
+
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    /// Each point that was tried, in that order, the baseline first, with what it kept.
+    pub tried: Vec<(Point, Option<Rate>)>,
+    pub known: Infeasible,
+}
+
+impl Past {
+    /// Whether the point is worth a launch: it was not tried and is not known to fail.
+    pub fn is_open(&self, point: &Point) -> bool {
+        self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point)
+    }
+}
+
+/// An order of points. It is asked for the next one when the last one has ended.
+pub trait Order: Send {
+    /// The next open point; none when there are no more.
+    fn next(&mut self, past: &Past) -> Option<Point>;
+
+    /// At most how many are still to come.
+    fn left(&self) -> usize;
+}
+
+impl Order for VecDeque<Point> {
+    fn next(&mut self, past: &Past) -> Option<Point> {
+        while let Some(point) = self.pop_front() {
+            if past.is_open(&point) {
+                return Some(point);
+            }
+        }
+        None
+    }
+
+    fn left(&self) -> usize {
+        self.len()
+    }
+}
+
+/// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
+fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
+    let mut points = VecDeque::new();
+    let raised = baseline.holding(held);
+    if space.admits(&raised) && raised != *baseline {
+        points.push_back(raised);
+    }
+    for point in space::candidates(space, held, wanted + 1, seed) {
+        if point != *baseline && !points.contains(&point) {
+            points.push_back(point);
+        }
+    }
+    points.truncate(wanted);
+    points
+}
 
 /// Makes the order of the points, once it is known what is held.
 type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
-/// Makes the rule for a point's rate, given the incumbent's.
-type Rules = Box<dyn Fn(Option<Rate>) -> Bisect + Send>;
 
 pub struct Sweep {
     orders: Orders,
-    rules: Rules,
+    first_rate: Rate,
+    precision: f64,
+    /// In a race, a point is first tried so much above the incumbent's rate, and left where it does not keep that.
+    race: Option<f64>,
     /// None until the space is opened.
     order: Option<Box<dyn Order>>,
     past: Past,
     current: Option<Current>,
 }
 
-/// The point that is being tried.
 struct Current {
     point: Point,
     rule: Bisect,
-    /// All probes of that point.
     heard: Vec<Heard>,
 }
 
 impl Sweep {
-    /// `orders` makes the order of the points once it is known what is held; `rules` makes a point's rule from the incumbent's rate.
+    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
+    pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
+        let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
+        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed);
+        Self::new(plan, baseline, first_rate, Some(plan.search.min_gain), orders)
+    }
+
+    /// `orders` makes the order of the points; each has a whole search of its rate, from the best rate so far, where they do not race.
     pub fn new<O: Order + 'static>(
+        plan: &Plan,
         baseline: &Point,
+        first_rate: Rate,
+        race: Option<f64>,
         orders: impl Fn(&Point) -> O + Send + 'static,
-        rules: impl Fn(Option<Rate>) -> Bisect + Send + 'static,
     ) -> Self {
-        let (orders, rules): (Orders, Rules) = (Box::new(move |held| Box::new(orders(held))), Box::new(rules));
-        let mut sweep = Self { orders, rules, order: None, past: Past::default(), current: None };
+        let (orders, precision): (Orders, f64) = (Box::new(move |held| Box::new(orders(held))), plan.search.precision);
+        let past = Past::default();
+        let mut sweep = Self { orders, first_rate, precision, race, order: None, past, current: None };
         sweep.begin(baseline.clone());
         sweep
     }
 
-    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
-    pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
-        let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
-        let (precision, min_gain) = (plan.search.precision, plan.search.min_gain);
-        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed);
-        let rules = move |incumbent: Option<Rate>| Bisect {
-            start: incumbent.map_or(first_rate, |rate| rate * (1.0 + min_gain)),
-            precision,
-            races: incumbent.is_some(),
-        };
-        Self::new(baseline, orders, rules)
-    }
-
     fn begin(&mut self, point: Point) {
-        let rule = (self.rules)(self.incumbent().map(|incumbent| incumbent.rate));
+        let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
+        let races = self.race.is_some() && incumbent.is_some();
+        let rule = Bisect { start: incumbent.unwrap_or(self.first_rate), precision: self.precision, races };
         self.current = Some(Current { point, rule, heard: Vec::new() });
     }
 
-    /// Ends with the current point.
     fn settle(&mut self) {
         if let Some(Current { point, rule, heard, .. }) = self.current.take() {
             self.past.tried.push((point, rule.kept(&heard)));
@@ -118,11 +170,10 @@ impl Strategy for Sweep {
         }
     }
 
-    fn ranking(&self) -> Vec<Incumbent> {
-        let kept = self.past.tried.iter().filter_map(|(point, kept)| Some((point, (*kept)?)));
-        let mut kept: Vec<(&Point, Rate)> = kept.collect();
-        kept.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
-        kept.into_iter().map(|(point, rate)| Incumbent { point: point.clone(), rate }).collect()
+    fn incumbent(&self) -> Option<Incumbent> {
+        let kept = self.past.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let best = kept.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
+        best.map(|(point, rate)| Incumbent { point: point.clone(), rate })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {

@@ -202,7 +202,6 @@ pub static LENGTHS: Table = Table {
     ],
 };
 
-/// The table of one parameter.
 #[rustfmt::skip]
 pub static PARAMETER: Table = Table {
     variant: Variant::Presence { key: "values", with: "values", without: "range" },
@@ -267,7 +266,6 @@ impl Key {
         self
     }
 
-    /// Whether it applies in this variant.
     pub fn applies(&self, variant: Option<&str>) -> bool {
         self.variants.is_empty() || variant.is_some_and(|variant| self.variants.contains(&variant))
     }

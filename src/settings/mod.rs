@@ -33,9 +33,8 @@ pub use domains::refuses;
 pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
 pub use flags::{UsedFlag, faults};
 pub use plan::{
-    ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
-    Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
-    WorkloadPlan,
+    ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths, Limit,
+    Metric, Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan,
 };
 pub use schema::schema;
 pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};
@@ -132,9 +131,6 @@ pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
 }
 
 /// The same, where a key may have several limits, such as `ttft_p95=200ms,400ms`: those of each key, ascending.
-///
-/// # Errors
-/// As those of [`limits`].
 pub fn limit_lists(text: &str) -> Result<Vec<Vec<Limit>>, String> {
     slo::lists_from_flag(text)
 }

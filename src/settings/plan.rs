@@ -213,7 +213,6 @@ pub struct RandomPlan {
 pub struct ConversationsPlan {
     /// How many different documents conversations start from.
     pub starters: u32,
-    /// Tokens of a starter.
     pub starter_tokens: Lengths,
     pub turns: u32,
     /// Tokens of what the user adds in each turn.
@@ -280,7 +279,6 @@ pub enum LengthShape {
         /// Standard deviation in tokens.
         sd: f64,
     },
-    /// Lognormal.
     Lognormal {
         /// Median in tokens.
         median: f64,

@@ -372,7 +372,6 @@ fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
-/// Whether what has this name is a secret.
 fn is_secret(name: &str) -> bool {
     let name = INNOCENT.iter().fold(normal(name), |name, innocent| name.replace(innocent, ""));
     let (rest, last) = name.rsplit_once('-').unwrap_or(("", &name));

@@ -60,9 +60,6 @@ pub fn from_flag(text: &str) -> Result<Vec<Limit>, String> {
 }
 
 /// Reads `ttft_p99=500ms,1s,tpot_p99=50ms`: for each key the limits that stand behind it, ascending.
-///
-/// # Errors
-/// As those of [`from_flag`].
 pub fn lists_from_flag(text: &str) -> Result<Vec<Vec<Limit>>, String> {
     const EXAMPLE: &str = "such as ttft_p99=500ms,tpot_p99=50ms";
     let sentence = |problem: Problem| format!("{}: {}", problem.message, problem.hint);

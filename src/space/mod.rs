@@ -11,8 +11,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use constraint::{Comparison, Constraint, Term};
-pub use encode::{candidates, coordinate, is_choice, snap};
+pub use constraint::{Comparison, Constraint};
+pub use encode::{candidates, coordinate, is_choice};
 pub use value::Value;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,7 +35,6 @@ pub struct Space {
 }
 
 impl Space {
-    /// The parameter of that name.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|p| p.name == name)
     }

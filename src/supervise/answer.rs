@@ -24,9 +24,6 @@ pub enum Unanswered {
 }
 
 /// How the program ended, and all that it printed.
-///
-/// # Errors
-/// It did not start, did not end in time, or printed too much.
 pub async fn answer(launch: Launch, secrets: Secrets, patience: Duration) -> Result<(Exit, String), Unanswered> {
     let child = Child::spawn(launch, secrets).await?;
     let output = child.output().clone();

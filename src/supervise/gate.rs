@@ -30,17 +30,11 @@ pub enum Unclean {
 }
 
 /// A free port of the loopback address.
-///
-/// # Errors
-/// Where the system has none.
 pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// Makes sure that a server could listen on a port. Rust sets SO_REUSEADDR on listeners, so connections in TIME_WAIT do not count.
-///
-/// # Errors
-/// When another process listens there.
 pub(crate) fn port_clean(port: u16) -> Result<(), Unclean> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|_| Unclean::Port(port))
 }

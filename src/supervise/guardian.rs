@@ -53,9 +53,6 @@ const ORPHANED: u8 = 2;
 const KILL: u8 = 3;
 
 /// Starts `command` and stays until no process of it is left. `scratch` is removed at the end.
-///
-/// # Errors
-/// Only what keeps a guardian from becoming one.
 pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Box<dyn std::error::Error>> {
     nix::unistd::setsid()?;
     nix::sys::prctl::set_child_subreaper(true)?;
@@ -100,9 +97,6 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
 
 /// The keeper: starts the engine, kills all its descendants as soon as the guardian is gone, and ends as the engine ends.
 /// `PR_SET_PDEATHSIG` reaches children alone, and vLLM's workers, which hold the GPU, are children of its children.
-///
-/// # Errors
-/// Where the program cannot be run.
 pub fn keep(guardian: i32, command: &[String]) -> Result<u8, Box<dyn std::error::Error>> {
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::sys::prctl::set_name(c"engine-keeper")?;
@@ -163,9 +157,6 @@ fn end_as(status: WaitStatus) -> u8 {
 }
 
 /// Becomes the engine by `exec`, in a process that the kernel kills as soon as its keeper is gone.
-///
-/// # Errors
-/// Where the program cannot be run.
 pub fn become_engine(keeper: i32, command: &[String]) -> Result<Infallible, Box<dyn std::error::Error>> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // It may have died before it was watched.

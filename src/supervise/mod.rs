@@ -18,6 +18,5 @@ pub use child::{Child, Launch, SuperviseError};
 pub use gate::{Unclean, free_port};
 pub(crate) use gate::{gpu_clean, port_clean};
 pub use gpu::{GpuMemory, Gpus};
-pub use output::Output;
-pub use processes::{Group, boot_id, peak_memory, sweep};
+pub use processes::{Group, peak_memory, sweep};
 pub use scratch::remove_scratch;

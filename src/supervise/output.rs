@@ -38,9 +38,6 @@ struct Kept {
 
 impl Output {
     /// Keeps the ends of the output in memory, and more of it in a new file, if one is named.
-    ///
-    /// # Errors
-    /// Where the file cannot be made.
     pub fn kept(log: Option<&Path>, secrets: Secrets) -> std::io::Result<Self> {
         let file = log.map(create_file).transpose()?;
         let (head, tail) = (Vec::new(), VecDeque::new());

@@ -8,10 +8,8 @@ use crate::search::Expectation;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{LimitResult, Verdict};
 
-/// The answer where a best point was found; the baseline where its limit is as high, by the proofs of both and by what the search has `seen`
-/// of the two: proofs of a few percent each often come out the other way round where the points are a few percent apart. The baseline is also
-/// the answer where its certified rate is as high. The gain in the limits is `stated`, where one twin had to see both, and what the proofs
-/// say otherwise.
+/// The answer where a best point was found. It is the baseline where that has as high a certified rate, or as high a limit, by both proofs and
+/// by what the search has `seen`: proofs alone often swap points that are a few percent apart. `stated` is the gain where one twin saw both.
 pub fn answer(
     baseline: PointResult,
     best: PointResult,
@@ -50,7 +48,6 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
     format!("; defaults {rate}: {gain:+.0} % (90 % interval: {from:+.0} to {to:+.0} %)")
 }
 
-/// The answer where no engine can start.
 pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
     let because = format!("the engine cannot start: {}{quote}", diagnosis.says);

@@ -43,12 +43,6 @@ impl<R: Rig> Context<'_, R> {
         Ok(true)
     }
 
-    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
-    pub fn lacks_cache(&mut self, point: &Point, estimate: Option<Rate>) -> bool {
-        let Some((rate, costs)) = estimate.zip(self.trial_runner.steps_in_hindsight()) else { return false };
-        self.predictor(0).lacks_cache(point, &costs, Rate(rate.0 * STRESS_FACTOR)).unwrap_or(false)
-    }
-
     /// Shows the first worker's engine the [`Context::burst`] above that rate, if there is one to show; whether it survives.
     async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, RunnerError> {
         let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };

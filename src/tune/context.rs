@@ -9,28 +9,25 @@ use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig};
-use crate::search::{Heard, Observation};
+use crate::search::{self, Heard, MakeStrategy, Observation};
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
-/// What every step of a session works with.
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
     pub plan: &'a Plan,
     pub sink: &'a dyn Sink,
+    pub make_strategy: MakeStrategy,
     pub seed: u64,
     pub left_out: Vec<String>,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last probe that says nothing of the engine says nothing.
     pub void: Option<String>,
-    /// Whether the defaults do not endure what they keep for minutes, and would with a larger KV cache.
-    pub lacks_cache: bool,
     /// Points whose certified rate is bound by what the twin endures.
     pub bound: Vec<Point>,
-    /// The defaults, once they started.
     pub defaults: Option<Point>,
 }
 
@@ -41,12 +38,12 @@ impl<'a, R: Rig> Context<'a, R> {
             trial_runner,
             plan,
             sink,
+            make_strategy: search::strategy,
             seed,
             left_out: Vec::new(),
             started: false,
             nearest: None,
             void: None,
-            lacks_cache: false,
             bound: Vec::new(),
             defaults: None,
         }
@@ -70,8 +67,9 @@ impl<'a, R: Rig> Context<'a, R> {
         asked: Vec<(usize, Option<Asking>)>,
     ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
         let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
-        let step =
-            |(worker, asking)| Some(Step { worker, launch: None, asking: asking?, certainty: Certainty::SEARCH });
+        let step = |(worker, asking): (_, Option<_>)| {
+            Some(Step { worker, launch: None, probe: Some((asking?, Certainty::SEARCH)) })
+        };
         let steps = asked.into_iter().filter_map(step).collect();
         let mut answers = self.trial_runner.round(steps).await?.into_iter();
         Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())
@@ -172,9 +170,9 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
-    /// Whether some traffic came near to filling the KV cache, or would in a long run, or nobody tells.
+    /// Whether some traffic came near to filling the KV cache, or nobody tells.
     pub fn is_crowded(&self) -> bool {
-        self.lacks_cache || self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
+        self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }
 
     /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where

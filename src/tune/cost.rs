@@ -33,17 +33,13 @@ const ALTERING: Seconds = Seconds(1.0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     Nothing,
-    /// An engine runs that takes its limits.
     Altering,
-    /// Its engine has to be launched.
     Launching,
 }
 
-/// Prices of a session's steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
     pub launch: Seconds,
-    /// What a running engine takes to alter its limits.
     alter: Seconds,
     /// Whether the latest engine serves other points so.
     alters: bool,

@@ -24,7 +24,7 @@ impl<'a, R: Rig> Context<'a, R> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let default = baseline.get(MEMORY_KNOB).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
-        let calm = |fullest: &f64| *fullest < NEVER_FULL && default.is_some() && !self.lacks_cache;
+        let calm = |fullest: &f64| *fullest < NEVER_FULL && default.is_some();
         if let Some(fullest) = self.fullest().filter(calm) {
             let share = (fullest * 100.0).ceil();
             self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));

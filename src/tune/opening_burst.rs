@@ -1,7 +1,5 @@
-//! The opening: many requests at once show what steps take in batches of every size, and a twin of that says at which rate to begin.
-//!
-//! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit; every climb from there is a probe
-//! of minutes that says little about the limit.
+//! The opening: many requests at once show what steps take in batches of every size, and a twin of that says at which rate to begin. Without
+//! it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
 use super::context::Context;
 use super::runner::RunnerError;

@@ -30,14 +30,12 @@ pub struct SampleSizes {
 /// How much a stress replay serves: streams of requests, each into an empty engine, so that cores share the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Stress {
-    /// Requests of each stream.
     pub requests: u32,
     /// Streams where the KV cache fills or some latency is far beyond its limit; elsewhere one tells.
     pub streams: u64,
 }
 
 impl SampleSizes {
-    /// Those of the program.
     pub const FULL: Self = Self {
         long_run: 100_000,
         long_run_of_conversations: 300_000,

@@ -13,19 +13,14 @@ use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, PointResult, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::Rig;
-use crate::search::{self, Ask, MakeStrategy, Query, Strategy, Tell};
+use crate::search::{Ask, MakeStrategy, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
 use crate::verdict::Certainty;
 
-/// Where nothing is proved of the best point, so many others are certified at most.
-const RUNNERS_UP: usize = 1;
-
-/// One run of a plan on a rig.
 pub struct Session<'a, R> {
     context: Context<'a, R>,
-    make_strategy: MakeStrategy,
 }
 
 /// A question of the strategy on its way to a worker.
@@ -37,15 +32,14 @@ struct PendingProbe {
 }
 
 impl<'a, R: Rig> Session<'a, R> {
-    /// A session on a trial runner.
     pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
-        Self { context: Context::new(trial_runner, plan, sink), make_strategy: search::strategy }
+        Self { context: Context::new(trial_runner, plan, sink) }
     }
 
     /// Searches with another strategy than the plan's.
     #[must_use]
     pub fn with_strategy(self, make_strategy: MakeStrategy) -> Self {
-        Self { make_strategy, ..self }
+        Self { context: Context { make_strategy, ..self.context } }
     }
 
     /// The trial runner, for whoever has to stop it.
@@ -54,9 +48,6 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     /// Runs to the answer and records it.
-    ///
-    /// # Errors
-    /// What keeps a session from going on; a failing engine does not.
     pub async fn run(&mut self) -> Result<Conclusion, RunnerError> {
         let Context { plan, seed, .. } = &self.context;
         let (strategy, workers) = (plan.search.strategy.name(), self.context.trial_runner.workers());
@@ -72,96 +63,79 @@ impl<'a, R: Rig> Session<'a, R> {
     async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.context.plan);
         self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
-        let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };
+        let conclusion = Conclusion { forecast: Some(forecast), ..self.context.decide().await? };
         self.context.trial_runner.stop().await?;
         self.context.trial_runner.conclude(&conclusion)?;
         self.context.sink.take(&Event::Ended(&conclusion));
         Ok(conclusion)
     }
+}
 
+impl<R: Rig> Context<'_, R> {
     async fn decide(&mut self) -> Result<Conclusion, RunnerError> {
         // 1. The defaults: what the user would deploy without us.
         let (point, mut strategy) = match self.baseline().await? {
             Ok(found) => found,
             Err(diagnosis) => return Ok(never_started(&diagnosis)),
         };
-        let binding = self.context.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
-        if self.context.show_batches(&point, &mut *strategy).await? {
+        let binding = self.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
+        if self.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }
-        self.context.lacks_cache = self.context.lacks_cache(&point, strategy.estimate(&point));
         // 2. The memory: as much as starts.
-        let held = self.context.memory(&point).await?;
+        let held = self.memory(&point).await?;
         // 3. The other parameters, at that memory.
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
         let baseline = PointResult { estimated_rate: strategy.estimate(&point), binding, ..PointResult::new(point) };
-        let ranking = strategy.ranking();
-        let Some(winner) = ranking.first().cloned() else {
-            return Ok(self.context.nothing_found(baseline));
-        };
+        let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
         // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals, at the same time where there
         //    is another worker.
-        let beside = (winner.point != baseline.point && baseline.estimated_rate.is_some()).then(|| baseline.clone());
-        let mut best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point.clone()) };
-        let (mut later, mut beside_proved) = (beside, None);
-        if self.context.trial_runner.workers() == 1
-            && let Some(beside) = later.take_if(|_| self.context.serves_defaults())
-        {
+        let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
+        let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
+        let (best, baseline) = if !beside {
+            let best = self.certify(Purpose::Certify, best, 0).await?;
+            let baseline = if best.point == baseline.point { best.clone() } else { baseline };
+            (best, baseline)
+        } else if self.trial_runner.workers() > 1 {
+            let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, baseline)];
+            self.certify_each(&mut both, 0).await?;
+            let [(_, best), (_, baseline)] = both;
+            (best, baseline)
+        } else if self.serves_defaults() {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            beside_proved = Some(self.context.certify(Purpose::CertifyBaseline, beside, None, 1).await?);
-        }
-        match later.take_if(|_| self.context.trial_runner.workers() > 1) {
-            Some(beside) => {
-                let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, beside)];
-                self.context.certify_each(&mut both, None, 0).await?;
-                let [(_, winner), (_, beside)] = both;
-                (best, beside_proved) = (winner, Some(beside));
-            }
-            None => best = self.context.certify(Purpose::Certify, best, None, u32::from(later.is_some())).await?,
-        }
-        for next in ranking.into_iter().skip(1).take(RUNNERS_UP).filter(|next| next.point != baseline.point) {
-            // What the search got wrong of its winner, it got wrong of points that are like it: only where nothing at all is proved,
-            // another proof may be worth its minutes.
-            if best.certified_rate.is_some() || !self.context.affords(self.context.prices().certification(), 1) {
-                break;
-            }
-            self.context.note(&format!("nothing was proved of {}: {} is proved instead", best.point, next.point));
-            let runner_up = PointResult { estimated_rate: Some(next.rate), ..PointResult::new(next.point) };
-            best = self.context.certify(Purpose::Certify, runner_up, None, u32::from(later.is_some())).await?;
-        }
-        let baseline = match (beside_proved, later) {
-            (Some(baseline), _) => baseline,
-            (None, Some(baseline)) => self.context.certify(Purpose::CertifyBaseline, baseline, Some(&best), 0).await?,
-            (None, None) if best.point == baseline.point => best.clone(),
-            (None, None) => baseline,
+            let baseline = self.certify(Purpose::CertifyBaseline, baseline, 1).await?;
+            (self.certify(Purpose::Certify, best, 0).await?, baseline)
+        } else {
+            let best = self.certify(Purpose::Certify, best, 1).await?;
+            let baseline = self.certify(Purpose::CertifyBaseline, baseline, 0).await?;
+            (best, baseline)
         };
         let seen = strategy.advantage(&best.point, &baseline.point);
-        let stated = self.context.gain_by_one_twin(&baseline, &best, seen);
-        Ok(answer(baseline, best, stated, seen, self.context.left_out.clone()))
+        let stated = self.gain_by_one_twin(&baseline, &best, seen);
+        Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
     async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
-        let point = self.context.plan.space.baseline();
-        let seed = SeedLabel::Candidates.of(self.context.seed, &[]);
-        match self.context.trial_runner.launch(Purpose::Baseline, &point).await? {
+        let point = self.plan.space.baseline();
+        let seed = SeedLabel::Candidates.of(self.seed, &[]);
+        match self.trial_runner.launch(Purpose::Baseline, &point).await? {
             Ok(ready) => {
-                self.context.started = true;
-                let point = ready.effective.complete(&self.context.plan.space, point);
-                self.context.trial_runner.known_as(&point);
-                self.context.defaults = Some(point.clone());
-                let first_rate = self.context.opening(&point, ready.warmed.burst_rate).await?;
-                let mut strategy = (self.make_strategy)(self.context.plan, seed, &point, first_rate);
+                self.started = true;
+                let point = ready.effective.complete(&self.plan.space, point);
+                self.trial_runner.known_as(&point);
+                self.defaults = Some(point.clone());
+                let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
                 Ok(Ok((point, strategy)))
             }
             Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
             Err(diagnosis) => {
-                self.context
-                    .note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
-                let mut strategy = (self.make_strategy)(self.context.plan, seed, &point, self.context.first_rate(None));
-                let asked = strategy.ask(&mut self.context.predictor(0), &[]);
+                self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, self.first_rate(None));
+                let asked = strategy.ask(&mut self.predictor(0), &[]);
                 if let Ask::Probe(query) = asked {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
@@ -174,19 +148,19 @@ impl<'a, R: Rig> Session<'a, R> {
     /// where the defaults are looked at.
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
         let (workers, certifications) =
-            if purpose == Purpose::Baseline { (1, 1) } else { (self.context.trial_runner.workers(), 2) };
+            if purpose == Purpose::Baseline { (1, 1) } else { (self.trial_runner.workers(), 2) };
         let mut before = strategy.incumbent();
         loop {
             let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
             let mut spent = false;
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
-                let asked = debug_span!("ask", worker)
-                    .in_scope(|| strategy.ask(&mut self.context.predictor(worker), &in_flight));
+                let asked =
+                    debug_span!("ask", worker).in_scope(|| strategy.ask(&mut self.predictor(worker), &in_flight));
                 // A winner is settled when the next question is asked.
                 let incumbent = strategy.incumbent();
                 if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
-                    self.context.sink.take(&Event::Improved(incumbent));
+                    self.sink.take(&Event::Improved(incumbent));
                 }
                 before = incumbent;
                 let Ask::Probe(query) = asked else {
@@ -195,12 +169,11 @@ impl<'a, R: Rig> Session<'a, R> {
                 };
                 let Query { point, rate, acquisition } = &query;
                 debug!(worker, %point, %rate, acquisition, "asked");
-                let fresh = self.context.trial_runner.point(worker) != Some(&query.point);
+                let fresh = self.trial_runner.point(worker) != Some(&query.point);
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
-                let before =
-                    wanted.as_ref().map_or(Before::Nothing, |wanted| self.context.trial_runner.before(worker, wanted));
-                price += self.context.prices().probe(search_window(self.context.plan, query.rate).to, before);
-                spent = !self.context.affords(price, certifications);
+                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
+                price += self.prices().probe(search_window(self.plan, query.rate).to, before);
+                spent = !self.affords(price, certifications);
                 if spent {
                     break;
                 }
@@ -208,19 +181,19 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             if round.is_empty() {
                 if spent {
-                    self.context.left_out(match purpose {
+                    self.left_out(match purpose {
                         Purpose::Baseline => {
                             format!(
                                 "the rest of the baseline's rate search: {}",
-                                self.context.budget_ended(price, certifications)
+                                self.budget_ended(price, certifications)
                             )
                         }
                         _ => {
-                            let more = self.context.prices().candidates(strategy.points_expected().max(1));
+                            let more = self.prices().candidates(strategy.points_expected().max(1));
                             format!(
                                 "{} of the candidates: {}",
                                 strategy.points_left(),
-                                self.context.budget_ended(more, certifications)
+                                self.budget_ended(more, certifications)
                             )
                         }
                     });
@@ -240,8 +213,8 @@ impl<'a, R: Rig> Session<'a, R> {
                 }
                 strategy.tell(&asked.query, &told);
             }
-            let prices = self.context.prices();
-            self.context.standing(prices.candidates(strategy.points_expected()) + prices.proving(2, 0));
+            let prices = self.prices();
+            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(2, 0));
         }
     }
 
@@ -249,25 +222,22 @@ impl<'a, R: Rig> Session<'a, R> {
         let step = |PendingProbe { worker, query, wanted }: &PendingProbe| Step {
             worker: *worker,
             launch: wanted.clone(),
-            asking: self.context.at_rate(query.rate),
-            certainty: Certainty::SEARCH,
+            probe: Some((self.at_rate(query.rate), Certainty::SEARCH)),
         };
         let steps = round.iter().map(step).collect();
         let mut told = Vec::new();
-        for (PendingProbe { worker, query, .. }, answer) in
-            round.iter().zip(self.context.trial_runner.round(steps).await?)
-        {
+        for (PendingProbe { worker, query, .. }, answer) in round.iter().zip(self.trial_runner.round(steps).await?) {
             // Where no engine of its trial runs, the launch itself has failed.
-            self.context.started |= self.context.trial_runner.point(*worker).is_some();
+            self.started |= self.trial_runner.point(*worker).is_some();
             told.push(match answer {
                 Ok(verdict) => {
-                    self.context.look_at(query.rate, verdict);
-                    Tell::Probed(self.context.heard(*worker))
+                    self.look_at(query.rate, verdict);
+                    Tell::Probed(self.heard(*worker))
                 }
                 Err(diagnosis) => {
                     if purpose == Purpose::Baseline {
                         let says = &diagnosis.says;
-                        self.context.note(&format!(
+                        self.note(&format!(
                             "the baseline failed under load ({says}); its rate stays at what it kept before"
                         ));
                     }

@@ -15,7 +15,6 @@ use crate::verdict::Verdict;
 /// What a probe of a trial shall do, by the trial's number, the probe's number in it, and the time that one answer takes.
 pub type Asking = Box<dyn Fn(u32, u32, Seconds) -> ProbeAsk>;
 
-/// A trial that was launched.
 pub struct Current {
     pub trial: u32,
     pub point: Point,
@@ -36,7 +35,6 @@ pub struct Current {
     pub shared: bool,
     /// The probes that say something, with the latest word on them.
     pub told: Vec<ProbeResult>,
-    /// What diagnostics of this trial stand in.
     pub span: Span,
     /// What the worker's engines had taken before it.
     pub busy_before: Seconds,
@@ -54,7 +52,6 @@ impl Current {
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 
-    /// The same trial once more.
     pub fn again(&self) -> TrialRequest {
         TrialRequest::of(self.purpose, self.point.clone())
     }
@@ -69,7 +66,6 @@ pub struct ProbeResult {
     pub lesson: Option<FitProbe>,
 }
 
-/// A trial that is wanted: what it is for, and where.
 #[derive(Clone, Debug)]
 pub struct TrialRequest {
     pub purpose: Purpose,
@@ -91,7 +87,6 @@ impl TrialRequest {
     }
 }
 
-/// A trial that is to begin.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub trial: u32,

@@ -5,10 +5,8 @@ use crate::load::{ErrorClass, RequestRecord};
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 
-/// What one request says about a promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Observation {
-    /// A latency in seconds.
     Latency(f64),
     /// It has no whole answer: beyond any limit.
     Never,
@@ -53,7 +51,6 @@ fn cut(record: &RequestRecord, metric: Metric, limit: &Limit, ended: Seconds) ->
     }
 }
 
-/// Counts one promise over the requests of the window.
 pub(super) fn limit(
     counted: &[&RequestRecord],
     limit: &Limit,
@@ -64,8 +61,7 @@ pub(super) fn limit(
     let mut blocks: Vec<Vec<f64>> = vec![Vec::new(); error_bar::BLOCKS];
     let (mut observations, mut violations) = (0, 0);
     for record in counted {
-        let share = (record.due - window.from).0 / window.length().0;
-        let block = ((share * error_bar::BLOCKS as f64) as usize).min(error_bar::BLOCKS - 1);
+        let block = error_bar::block_of(record.due, window);
         observe(record, limit, ended, &mut |observation| {
             let value = match observation {
                 Observation::Latency(latency) => latency,

@@ -9,6 +9,8 @@
 
 mod count;
 mod error_bar;
+#[cfg(test)]
+pub mod fixtures;
 pub mod paired;
 mod saturation;
 mod watch;
@@ -32,13 +34,10 @@ pub use weigh::{Counted, weigh};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub outcome: Outcome,
-    /// One sentence that says why.
     pub because: String,
-    /// Each promise, in the order of the space file.
     pub limits: Vec<LimitResult>,
     /// The promise that is broken most, or nearest to it.
     pub binding: Option<String>,
-    /// Arrivals in the window per second.
     pub offered: Rate,
     /// Whole answers to them that ended within the window, per second.
     pub achieved: Rate,
@@ -48,7 +47,6 @@ pub struct Verdict {
     pub errors: BTreeMap<String, u64>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
-    /// Whether the probe ran to its full length.
     pub complete: bool,
     /// One-sided confidence that every promise holds at this rate, by the judge of each.
     pub confidence: f64,
@@ -69,13 +67,11 @@ pub enum Outcome {
     Void,
 }
 
-/// One promise in one probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitResult {
     /// Such as `ttft_p99`.
     pub key: String,
     pub at_most: Seconds,
-    /// The quantile.
     pub quantile: f64,
     /// Observations: requests, or gaps for `itl`.
     pub observations: u64,
@@ -85,7 +81,6 @@ pub struct LimitResult {
     pub measured: Option<Seconds>,
     /// log(measured / limit): negative is inside.
     pub margin: Option<f64>,
-    /// The standard error of the margin.
     pub margin_error: Option<f64>,
     /// What the twin makes of it over hours of traffic, where a twin is fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +88,6 @@ pub struct LimitResult {
 }
 
 impl LimitResult {
-    /// The paired estimate, where it decides.
     pub fn decided_by_pair(&self) -> Option<&Paired> {
         self.paired.as_ref().filter(|p| p.judge == Judge::Paired)
     }
@@ -120,7 +114,6 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin_error.map(|error| error.max(doubt)), |p| Some(p.error))
     }
 
-    /// The degrees of freedom of that error.
     pub fn deciding_freedom(&self) -> f64 {
         self.decided_by_pair().map_or(error_bar::FREEDOM, |p| p.freedom)
     }
@@ -164,7 +157,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether a request due then counts.
     pub fn holds(&self, due: Seconds) -> bool {
         due.0 >= self.from.0 && due.0 < self.to.0
     }
@@ -202,7 +194,6 @@ pub struct Course {
     pub steady: bool,
 }
 
-/// Judges the records of a probe.
 pub fn judge(
     records: &[RequestRecord],
     limits: &[Limit],

@@ -8,7 +8,6 @@ use crate::units::Seconds;
 /// Each half must hold this many answers before their latencies are compared.
 const ENOUGH: usize = 20;
 
-/// The two halves of a window beside each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halves {
     /// Counted requests whose whole answer ended within the window.
@@ -24,7 +23,6 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// Of all requests and of those that count.
     pub(super) fn of(records: &[RequestRecord], counted: &[&RequestRecord], window: Window, steady: bool) -> Self {
         let middle = Seconds((window.from.0 + window.to.0) / 2.0);
         // A request that failed is in nobody's way; when it failed nobody noted.
@@ -56,16 +54,15 @@ impl Halves {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
-    /// In the second half more than a quarter of its arrivals came to wait on top of those that waited before: far beyond what a queue near
-    /// its limit does by chance within seconds. It is the only witness where a promise says nothing of waiting, as one on the time per
-    /// output token alone.
+    /// Whether more than a quarter of the arrivals of the second half came to wait on top of those before, beyond what chance does near a
+    /// limit. A promise on the time per output token sees no such queue.
     fn backlog_grew(&self) -> bool {
         let growth = self.open_at_end as f64 - self.open_at_middle as f64;
         growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
     }
 
-    /// All three signs together: in-flight grew by more than chance (three standard deviations of a Poisson count), the second
-    /// half was slower than the first by a quarter, and what is left open is more than a tenth of what was offered.
+    /// The same of an overload of some percent, which takes three signs: more in flight by more than chance (three standard deviations of a
+    /// Poisson count), a second half that is slower by a quarter, and more than a tenth left open.
     fn slowed_down(&self) -> bool {
         let grew = self.open_at_end as f64
             > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);

@@ -134,6 +134,19 @@ fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
 }
 
 #[test]
+fn an_overload_of_a_fifth_is_saturation_where_no_promise_tells() {
+    let judged = |served: f64| {
+        let mut free = 0.0_f64;
+        let records = traffic(|_, r| {
+            free = free.max(r.due.0) + 1.0 / served;
+            *r = answered(r.due.0, free - r.due.0, 0.005);
+        });
+        judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).saturated
+    };
+    assert!(judged(41.0) && !judged(51.0));
+}
+
+#[test]
 fn long_answers_and_users_in_step_are_no_saturation() {
     let tpot_alone = &limits()[1..];
     let judged = |records: &[RequestRecord], steady: bool| {

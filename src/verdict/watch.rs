@@ -15,7 +15,6 @@ pub enum Slack {
     /// So many times as many as a promise absorbs: 1 where the count alone decides, more where a pair may find that the arrivals were to blame,
     /// which takes the whole window.
     Times(f64),
-    /// Any number.
     Unbounded,
 }
 
@@ -56,7 +55,6 @@ pub enum Awaited {
     Begun,
 }
 
-/// The running count of a probe.
 pub struct Counter {
     limits: Vec<Limit>,
     window: Window,

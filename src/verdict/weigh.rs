@@ -9,9 +9,7 @@ use super::{Certainty, LimitResult, Outcome, Verdict, binding};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     pub outcome: Outcome,
-    /// One sentence that says why.
     pub because: String,
-    /// One-sided confidence that every promise holds.
     pub confidence: f64,
     pub binding: Option<String>,
 }
@@ -25,7 +23,6 @@ impl Verdict {
         self.outcome != Outcome::Void && (!self.saturated || harmless) && self.complete && self.counted > 0
     }
 
-    /// As the plain count left it.
     fn into_counted(mut self) -> Self {
         if let Some(counted) = self.by_count.take() {
             (self.outcome, self.because) = (counted.outcome, counted.because);
@@ -73,58 +70,15 @@ pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Ver
 
 #[cfg(test)]
 mod tests {
-    use super::super::paired::Judge;
+    use super::super::{fixtures, paired::Judge};
     use super::*;
-    use crate::units::{Rate, Seconds};
 
     fn estimate(key: &str, margin: f64, confidence: f64, judge: Judge) -> Paired {
-        let time = Seconds(0.1);
-        Paired {
-            key: key.to_owned(),
-            at_most: time,
-            requests: 400,
-            measured: time,
-            replayed: time,
-            long: time,
-            estimate: Seconds(0.1 * margin.exp()),
-            error: 0.04,
-            freedom: 9.0,
-            direct_error: 0.2,
-            explained: 0.9,
-            margin,
-            confidence,
-            windows_that_hold: None,
-            judge,
-            because: String::new(),
-        }
+        fixtures::paired(key, margin, 0.04, confidence, judge)
     }
 
     fn verdict(outcome: Outcome, complete: bool) -> Verdict {
-        let limit = |key: &str| LimitResult {
-            key: key.to_owned(),
-            at_most: Seconds(0.1),
-            quantile: 0.99,
-            observations: 400,
-            violations: 9,
-            measured: Some(Seconds(0.12)),
-            margin: Some(0.18),
-            margin_error: Some(0.2),
-            paired: None,
-        };
-        Verdict {
-            outcome,
-            because: "9 of 400 requests broke it".to_owned(),
-            limits: vec![limit("ttft_p99"), limit("tpot_p99")],
-            binding: Some("ttft_p99".to_owned()),
-            offered: Rate(10.0),
-            achieved: Rate(10.0),
-            counted: 400,
-            errors: std::collections::BTreeMap::new(),
-            saturated: false,
-            complete,
-            confidence: 0.2,
-            by_count: None,
-        }
+        fixtures::verdict(outcome, ["ttft_p99", "tpot_p99"].map(fixtures::counted).to_vec(), complete)
     }
 
     fn both_pass() -> Vec<Paired> {

@@ -35,7 +35,6 @@ pub(super) trait Content: Send {
         1.0
     }
 
-    /// The mean of their turns.
     fn mean_turns(&self) -> f64 {
         (0..self.turns()).map(|turn| self.share_with(turn)).sum()
     }

@@ -15,7 +15,6 @@ pub struct Outline {
     pub due: Seconds,
     /// The place of the turn before it, where it is a later turn.
     pub follows: Option<u32>,
-    /// Tokens of its prompt.
     pub prompt_tokens: u32,
     /// How many of these an engine with an endless prefix cache already holds because the workload means it. The lines of a file are
     /// taken for samples of what comes: that the file ends and begins again shares nothing.

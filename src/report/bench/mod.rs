@@ -22,10 +22,9 @@ mod vllm;
 mod fixtures;
 
 pub use block::block;
-pub use find::{Answer, Finding, Known, Status, found};
+pub use find::{Finding, Known, Status, found};
 pub use ladder::Ladder;
 pub use level::{Level, Meta, Offered};
-pub use spread::Spread;
 pub use standing::Standing;
 pub use summary::Summary;
 pub use table::table;

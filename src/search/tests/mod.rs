@@ -11,11 +11,8 @@ use crate::space::{Parameter, Space, Value};
 
 /// The engine: what points keep, and which of them fail.
 struct Fake<'a> {
-    /// The highest rate that a point keeps.
     keeps: &'a dyn Fn(&Point) -> f64,
-    /// Why a point does not start.
     refuses: &'a dyn Fn(&Point) -> Option<Consequence>,
-    /// The rate above which engines die.
     dies_above: f64,
     /// Whether our own client is too slow, so that probes say nothing.
     void: bool,

@@ -199,14 +199,13 @@ fn every_mistake_is_named_with_its_place_and_a_remedy() {
             Err(problems) => problems,
         };
         let report = problems.render();
-        let first = problems.iter().next().unwrap();
+        let first = &problems.list[0];
         let place = format!("--> space.toml:{line}:{column}\n");
-        let fits = problems.position(first) == (line, column)
-            && report.contains(&place)
+        let fits = report.contains(&place)
             && first.message.contains(message)
             && first.hint.contains(hint)
             && report.contains("= hint: ");
-        if problems.iter().len() != 1 || !fits {
+        if problems.list.len() != 1 || !fits {
             failures.push(format!("`{to}` should be at {line}:{column}: {message}; {hint}\n{report}\n"));
         }
     }
@@ -221,21 +220,22 @@ fn missing_sections_are_missed_where_the_file_ends() {
         let end = rest.find("\n[").map_or(SMALL.len(), |at| start + 1 + at + 1);
         let text = format!("{}{}", &SMALL[..start], &SMALL[end..]);
         let problems = parse("space.toml", &text).unwrap_err();
-        assert_eq!(problems.iter().len(), 1, "{problems}");
-        let problem = problems.iter().next().unwrap();
+        assert_eq!(problems.list.len(), 1, "{problems}");
+        let problem = &problems.list[0];
         assert_eq!(problem.message, format!("the section `[{section}]` is missing"));
         assert!(problem.hint.starts_with(&format!("add [{section}] with ")), "{}", problem.hint);
-        assert_eq!(problems.position(problem).0, text.trim_end().lines().count());
+        let last_line = format!("space.toml:{}:", text.trim_end().lines().count());
+        assert!(problems.render().contains(&last_line), "{problems}");
     }
     for (section, message) in [("slo", "promises nothing"), ("parameters", "tunes nothing")] {
         let start = SMALL.find(&format!("[{section}]")).unwrap() + section.len() + 3;
         let length = SMALL[start..].find('\n').unwrap();
         let text = format!("{}{}", &SMALL[..start], &SMALL[start + length..]);
         let problems = parse("space.toml", &text).unwrap_err();
-        assert_eq!(problems.iter().len(), 1, "{problems}");
+        assert_eq!(problems.list.len(), 1, "{problems}");
         assert!(problems.render().contains(message), "{problems}");
     }
-    assert_eq!(parse("space.toml", "").unwrap_err().iter().len(), 4);
+    assert_eq!(parse("space.toml", "").unwrap_err().list.len(), 4);
 }
 
 #[test]

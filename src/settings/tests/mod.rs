@@ -185,7 +185,7 @@ fn a_full_file_is_a_plan() {
             certify_window: Duration::from_mins(5),
             twin: true,
         },
-        search: SearchPlan {
+        search: plan::SearchPlan {
             strategy: StrategyKind::Bisect,
             precision: 0.025,
             min_gain: 0.02,
@@ -193,7 +193,7 @@ fn a_full_file_is_a_plan() {
             first_rate: Some(Rate(2.5)),
             seed: 7,
         },
-        budget: Budget { gpu_time: Duration::from_hours(2) },
+        budget: plan::Budget { gpu_time: Duration::from_hours(2) },
     };
     assert_eq!(plan, expected);
     // The journal's identity is this JSON; it must give the same plan back.
@@ -312,7 +312,7 @@ proptest! {
         let text = format!("{}{insert}{}", &FULL[..start], &FULL[end..]);
         if let Err(problems) = parse("space.toml", &text) {
             prop_assert!(problems.render().contains("space.toml:"));
-            prop_assert!(problems.iter().all(|problem| !problem.hint.is_empty()));
+            prop_assert!(problems.list.iter().all(|problem| !problem.hint.is_empty()));
         }
     }
 

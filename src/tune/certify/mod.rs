@@ -81,11 +81,6 @@ impl Proving {
         if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
     }
 
-    /// The limit of its point and its error, where a rate is proved.
-    fn limit(&self) -> Option<(Rate, f64)> {
-        self.certifier.proof().map(|proof| (proof.limit, proof.error))
-    }
-
     /// Each promise over the rates near those that were driven, by all that was seen of it.
     fn expected(&self) -> Vec<ExpectedQuantile> {
         let Some((_, verdict)) = self.heard.last() else { return Vec::new() };
@@ -119,29 +114,25 @@ fn rate_heard(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Certifies one point on the first worker, beside another that is already, where there is one; see [`Context::certify_each`].
+    /// Certifies one point on the first worker; see [`Context::certify_each`].
     pub async fn certify(
         &mut self,
         purpose: Purpose,
         placed: PointResult,
-        beside: Option<&PointResult>,
         certifications: u32,
     ) -> Result<PointResult, RunnerError> {
-        let rival = beside.and_then(|rival| rival.certified_rate.and(rival.limit).zip(rival.limit_error));
         let mut alone = [(purpose, placed)];
-        self.certify_each(&mut alone, rival, certifications).await?;
+        self.certify_each(&mut alone, certifications).await?;
         let [(_, placed)] = alone;
         Ok(placed)
     }
 
     /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates until their limits are known to the
-    /// precision asked for, or the budget ends but for so many certifications that come after. Beside a `rival`, whose limit is known with
-    /// that error, it is also enough to be surely below it; for a baseline that is the best point beside it. What could not be proved is
-    /// among what was left out.
+    /// precision asked for, or the budget ends but for so many certifications that come after. What could not be proved is among what was left
+    /// out.
     pub async fn certify_each(
         &mut self,
         asked: &mut [(Purpose, PointResult)],
-        rival: Option<(Rate, f64)>,
         certifications: u32,
     ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
@@ -186,7 +177,7 @@ impl<R: Rig> Context<'_, R> {
             one.rate = self.begin(one);
         }
         for attempt in 0..TRIES {
-            if !self.drive(&mut proving, attempt, rival, certifications).await? {
+            if !self.drive(&mut proving, attempt, certifications).await? {
                 break;
             }
         }
@@ -210,13 +201,7 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Drives those that have not ended once more, all at the same time; whether there was one.
-    async fn drive(
-        &mut self,
-        proving: &mut [Proving],
-        attempt: u64,
-        rival: Option<(Rate, f64)>,
-        certifications: u32,
-    ) -> Result<bool, RunnerError> {
+    async fn drive(&mut self, proving: &mut [Proving], attempt: u64, certifications: u32) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             let again = attempt > 0 && one.certifier.wants_launches();
@@ -229,8 +214,7 @@ impl<R: Rig> Context<'_, R> {
             steps.push(Step {
                 worker: one.worker,
                 launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                asking: self.fresh(one, attempt),
-                certainty: Certainty::CERTIFIED,
+                probe: Some((self.fresh(one, attempt), Certainty::CERTIFIED)),
             });
         }
         if steps.is_empty() {
@@ -238,8 +222,6 @@ impl<R: Rig> Context<'_, R> {
         }
         let answers = self.trial_runner.round(steps).await?;
         let (prices, search) = (self.prices(), &self.plan.search);
-        let winner = proving.iter().find(|one| one.is_best());
-        let mut best = rival.or_else(|| winner.and_then(Proving::limit));
         for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
             match answer {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
@@ -255,16 +237,10 @@ impl<R: Rig> Context<'_, R> {
                 }
             }
             let (precision, worth) = (search.precision, search.min_gain * one.worth(&prices));
-            let loses = best.is_some_and(|(limit, error)| one.certifier.is_below(limit, error));
-            if loses && one.purpose == Purpose::CertifyBaseline {
-                one.ended = Some("it is surely below the best point".to_owned());
-            } else if one.certifier.done(precision, worth) {
+            if one.certifier.done(precision, worth) {
                 one.ended = Some("another probe is not expected to raise the rate".to_owned());
             } else {
                 one.rate = one.certifier.next(one.rate);
-            }
-            if one.is_best() {
-                best = one.limit();
             }
         }
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
@@ -272,7 +248,6 @@ impl<R: Rig> Context<'_, R> {
         Ok(true)
     }
 
-    /// What is proved of a point, or what was left out.
     fn concluded(&mut self, one: Proving, placed: &PointResult) -> PointResult {
         let what = one.what();
         let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));

@@ -33,8 +33,6 @@ const AS_NEAR: f64 = 2.0;
 /// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo bench --bench search` lay at
 /// 94.9 % of its limit.
 const NEARER: f64 = 1.7;
-/// One limit lies surely below another from so many standard errors on: with 95 %.
-const Z_95: f64 = 1.645;
 /// Rates are found to this step of their logarithm ...
 const FINE: f64 = 2e-4;
 /// ... and none lower than this share of the lowest that was driven.
@@ -57,7 +55,6 @@ struct Evidence {
     freedom: f64,
 }
 
-/// The evidence of one engine.
 #[derive(Clone, Debug, Default)]
 pub struct Certifier {
     evidence: Vec<Vec<Evidence>>,
@@ -68,14 +65,11 @@ pub struct Certifier {
     failed: Vec<f64>,
     /// The log rate above which the engine does not endure, where that is near.
     ceiling: Option<f64>,
-    /// How the launches of the engine differ.
     launches: Launches,
 }
 
-/// What is proved so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proof {
-    /// The highest rate that is certified.
     pub rate: Rate,
     /// One-sided confidence that every promise holds there, and that the engine does not collapse.
     pub confidence: f64,
@@ -108,7 +102,6 @@ impl Certifier {
         }
     }
 
-    /// What is known of other launches.
     pub fn launched(&mut self, launches: Launches) {
         self.launches = launches;
     }
@@ -193,7 +186,6 @@ impl Certifier {
         (0..self.evidence.len()).map(of).collect()
     }
 
-    /// How much the margin changes from one rate to another.
     fn margin_shift(&self, l: usize, from: f64, to: f64) -> f64 {
         let least = LEAST_SLOPE * (to - from);
         match self.curves.get(l).filter(|curve| curve.len() > 1) {
@@ -262,11 +254,6 @@ impl Certifier {
         Some(more.proof()?.rate.0 / now.0 - 1.0)
     }
 
-    /// Whether the limit surely lies below one that is known with that error.
-    pub fn is_below(&self, limit: Rate, error: f64) -> bool {
-        self.proof().is_some_and(|p| (limit.0 / p.limit.0).ln() > Z_95 * error.hypot(p.error))
-    }
-
     /// Where the next probe says most: between the limit as best known and what is certain, and below what failed.
     pub fn next(&self, last: Rate) -> Rate {
         let lowest_failure = self.failed.iter().copied().fold(f64::INFINITY, f64::min);
@@ -302,56 +289,19 @@ pub fn imprecise(what: &str, asked: f64, known: f64, ended: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Seconds;
-    use crate::verdict::paired::{Judge, Paired};
+    use crate::verdict::fixtures::{self, counted, paired};
+    use crate::verdict::paired::Judge;
     use crate::verdict::{LimitResult, Outcome};
 
     /// A probe of one promise, as the pair sees it; without a margin it was cut.
     fn verdict(margin: Option<f64>, error: f64) -> Verdict {
-        let time = Seconds(0.1);
-        let paired = margin.map(|margin| Paired {
-            key: "tpot_p99".into(),
-            at_most: time,
-            requests: 500,
-            measured: time,
-            replayed: time,
-            long: time,
-            estimate: time,
-            error,
-            freedom: 9.0,
-            direct_error: 0.2,
-            explained: 0.9,
-            margin,
-            confidence: 0.5,
-            windows_that_hold: None,
-            judge: Judge::Paired,
-            because: String::new(),
-        });
         let limit = LimitResult {
-            key: "tpot_p99".into(),
-            at_most: time,
-            quantile: 0.99,
-            observations: 500,
             violations: if margin.is_none() { 50 } else { 3 },
-            measured: margin.map(|_| time),
             margin,
-            margin_error: margin.map(|_| 0.2),
-            paired,
+            paired: margin.map(|margin| paired("tpot_p99", margin, error, 0.5, Judge::Paired)),
+            ..counted("tpot_p99")
         };
-        Verdict {
-            outcome: Outcome::Unresolved,
-            because: String::new(),
-            limits: vec![limit],
-            binding: Some("tpot_p99".into()),
-            offered: Rate(10.0),
-            achieved: Rate(10.0),
-            counted: 500,
-            errors: std::collections::BTreeMap::new(),
-            saturated: false,
-            complete: margin.is_some(),
-            confidence: 0.5,
-            by_count: None,
-        }
+        fixtures::verdict(Outcome::Unresolved, vec![limit], margin.is_some())
     }
 
     /// A margin that rises twice as fast as the logarithm of the rate.
@@ -442,7 +392,6 @@ mod tests {
         let mut low = Certifier::default();
         low.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
         assert!(!low.done(0.03, 0.01), "a higher rate was not driven yet");
-        assert!(low.is_below(Rate(10.0), 0.02) && !low.is_below(Rate(6.5), 0.02));
     }
 
     #[test]

@@ -34,8 +34,6 @@ const ENDURED_TO: f64 = 1.016;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
-/// This many times the KV cache is more than any share of the memory gives.
-const AMPLE: u64 = 4;
 
 /// What the predictor remembers between two questions of the search.
 #[derive(Default)]
@@ -96,7 +94,6 @@ impl Replayed {
 }
 
 impl PredictionCache {
-    /// Takes note of an engine that serves.
     pub fn learn(&mut self, point: &Point, engine: Option<TwinEngine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
     }
@@ -122,7 +119,6 @@ pub struct Predictor<'a> {
     pub session_twin: &'a mut SessionTwin,
     pub predictions: &'a mut PredictionCache,
     pub prices: Prices,
-    /// The trial whose engine runs.
     pub running: Option<&'a Current>,
     /// Whether no engine was found unable to alter its limits.
     pub alters: bool,
@@ -135,16 +131,19 @@ impl Predictor<'_> {
     /// as blocks: they take a tenth of the time.
     pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         let engine = self.predictions.engine(point)?;
-        self.reach_of(&engine, costs, rate)
-    }
-
-    /// Whether a point's engine does not endure the rate for want of a larger KV cache.
-    pub fn lacks_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<bool> {
-        let engine = self.predictions.engine(point)?;
-        if self.reach_of(&engine, costs, rate)?.endures {
-            return Some(false);
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        if !self.plan.workload.connects_requests() {
+            // Sums know all that blocks know, until the KV cache is full.
+            let requests = self.session_twin.sample_sizes().stress.requests as usize;
+            let outlines = self.session_twin.traffic(source, requests);
+            let sent = engine.sent(outlines, rate, None, true);
+            let (long, pressure) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory);
+            if pressure.kv_full == 0 && pressure.preemptions == 0 {
+                let beyond = self.worst(&long) - QUEUE_GROWS;
+                return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
+            }
         }
-        Some(self.reach_of(&engine.with_cache(AMPLE), costs, rate)?.endures)
+        stress_replay(source, &engine, costs, rate, self.session_twin.sample_sizes().stress)
     }
 
     /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
@@ -160,22 +159,6 @@ impl Predictor<'_> {
             }
         }
         Some(from * STEP.powi(if up { step - 1 } else { step }))
-    }
-
-    fn reach_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        if !self.plan.workload.connects_requests() {
-            // Sums know all that blocks know, until the KV cache is full.
-            let requests = self.session_twin.sample_sizes().stress.requests as usize;
-            let outlines = self.session_twin.traffic(source, requests);
-            let sent = engine.sent(outlines, rate, None, true);
-            let (long, pressure) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory);
-            if pressure.kv_full == 0 && pressure.preemptions == 0 {
-                let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
-            }
-        }
-        stress_replay(source, engine, costs, rate, self.session_twin.sample_sizes().stress)
     }
 
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
@@ -221,7 +204,6 @@ impl Predictor<'_> {
     }
 }
 
-/// Rates that differ by rounding alone are one.
 fn rung(rate: Rate) -> i64 {
     (rate.0.ln() * 1e6).round() as i64
 }

@@ -1,9 +1,8 @@
-//! Endurance: whether an engine keeps out of a state that it does not leave again.
+//! Stress replay: whether a burst drives an engine into a state that it does not leave again.
 //!
-//! Near a full KV cache, or below a stair of the step time, an engine serves well for hours, until a burst fills its batch: then steps
-//! take longer, sequences lose their blocks, prefixes are forgotten, and the same arrivals that went well before keep it there. No probe
-//! of minutes shows that, and no mean. So the twin serves very many requests block by block, with the prefixes that they
-//! really share and turns that follow its own answers. It tells whether a promise is broken by far, not how near one is to its limit.
+//! Near a full KV cache, or below a stair of the step time, an engine serves well until a burst fills its batch. Then steps take longer,
+//! sequences lose their blocks, and the same arrivals keep it there. No probe of minutes shows that. So the twin serves very many requests
+//! block by block. It tells whether a promise is broken by far, not how near one is to its limit.
 
 use tracing::debug_span;
 
@@ -51,22 +50,19 @@ impl Ceiling {
 /// A ceiling is looked for down to this share of a rate.
 pub const LOWEST: f64 = 0.3;
 
-/// What very many requests made of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StressResult {
     /// Whether no promise was broken by far.
     pub endures: bool,
-    /// The most sequences that ran at once.
     pub running: u32,
 }
 
 /// A KV cache that was never this full in minutes does not fill in a long run either, unless a stress replay shows that the engine collapses.
 pub const NEVER_FULL: f64 = 0.6;
 
-/// Serves the plan's workload at that rate, by an engine whose steps take as long as that.
-///
-/// Where the KV cache fills or some latency is far beyond its limit, more streams are served than one: the bursts that end an engine are rare. On
-/// simulated engines with a small cache, 300,000 requests collapse at rates 3 to 15 % lower than 20,000 do (`benches/search/truths.json`).
+/// Serves the plan's workload at that rate by an engine with those step times. Where the KV cache fills or some latency is far beyond its
+/// limit, it serves all streams, since the bursts that end an engine are rare: with a small cache 300,000 requests collapse at rates 3 to 15 %
+/// lower than 20,000 do (`benches/search/truths.json`).
 pub fn stress_replay(
     source: TrafficSource,
     engine: &TwinEngine,
@@ -105,7 +101,6 @@ struct Breach {
     found: f64,
 }
 
-/// Counts the latencies that are far beyond their limits.
 struct CollapseCounter {
     promises: Vec<Breach>,
     requests: u32,

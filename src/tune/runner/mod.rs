@@ -20,7 +20,7 @@ use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
-use super::session_twin::{Hindsight, SessionTwin, TrafficSource};
+use super::session_twin::{Hindsight, SessionTwin};
 use super::trial::{Asking, Launch, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
@@ -43,8 +43,7 @@ pub struct TrialRunner<'a, R> {
 pub struct Step {
     pub worker: usize,
     pub launch: Option<TrialRequest>,
-    pub asking: Asking,
-    pub certainty: Certainty,
+    pub probe: Option<(Asking, Certainty)>,
 }
 
 impl<'a, R: Rig> TrialRunner<'a, R> {
@@ -61,7 +60,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Self { workers, session_log: SessionLog::new(plan, seed, sink, folder, journal), elapsed: Seconds(0.0) }
     }
 
-    /// The same with replays of other sizes.
     #[must_use]
     pub fn with_sample_sizes(mut self, sample_sizes: SampleSizes) -> Self {
         self.session_log.session_twin = SessionTwin::new(sample_sizes);
@@ -121,56 +119,37 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, RunnerError> {
         let mut answers = self.launch_each(vec![(0, purpose, point.clone())]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
 
     /// Starts a new trial on each of these workers, which stand in their order.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn launch_each(
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let launch = |(worker, purpose, point)| {
-            let wanted = TrialRequest::of(purpose, point);
-            Assignment { worker, launch: Some(self.session_log.next_launch(wanted)), probe: None }
-        };
-        let asked = asked.into_iter().map(launch).collect();
-        Ok(self.together(asked).await?.into_iter().filter_map(|answer| answer.ready).collect())
+        let step =
+            |(worker, purpose, point)| Step { worker, launch: Some(TrialRequest::of(purpose, point)), probe: None };
+        let answers = self.together(asked.into_iter().map(step).collect()).await?;
+        Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
     /// Probes the trial of a worker. The inner result is the engine's; an engine that failed is launched and asked once more, unless
     /// its failure says that this would be in vain.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn probe(
         &mut self,
         worker: usize,
         asking: Asking,
         certainty: Certainty,
     ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        let mut answers = self.round(vec![Step { worker, launch: None, asking, certainty }]).await?;
+        let mut answers = self.round(vec![Step { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'.
-    ///
-    /// # Errors
-    /// What ends a session.
     pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
-        let asked = steps.into_iter().map(|Step { worker, launch, asking, certainty }| {
-            let launch = launch.map(|wanted| self.session_log.next_launch(wanted));
-            Assignment { worker, launch, probe: Some((asking, certainty)) }
-        });
-        let asked = asked.collect();
-        let answers = self.together(asked).await?;
+        let answers = self.together(steps).await?;
         let verdict = |answer: WorkerReply| match answer {
             WorkerReply { ready: Some(Err(diagnosis)), .. } => Some(Err(diagnosis)),
             WorkerReply { probed, .. } => probed.map(|probed| probed.map(|told| told.verdict)),
@@ -178,12 +157,16 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(verdict).collect())
     }
 
-    async fn together(&mut self, asked: Vec<Assignment>) -> Result<Vec<WorkerReply>, RunnerError> {
+    async fn together(&mut self, steps: Vec<Step>) -> Result<Vec<WorkerReply>, RunnerError> {
         let busy: Vec<Seconds> = self.workers.iter().map(|worker| worker.busy).collect();
+        let numbered = steps.into_iter().map(|Step { worker, launch, probe }| {
+            (worker, (launch.map(|wanted| self.session_log.next_launch(wanted)), probe))
+        });
+        let mut steps: BTreeMap<usize, (Option<Launch>, Option<(Asking, Certainty)>)> = numbered.collect();
         let session_log = Mutex::new(&mut self.session_log);
-        let mut asked: BTreeMap<usize, Assignment> = asked.into_iter().map(|asked| (asked.worker, asked)).collect();
-        let each = self.workers.iter_mut().enumerate().filter_map(|(at, worker)| Some((worker, asked.remove(&at)?)));
-        let each = each.map(async |(worker, Assignment { worker: at, launch, probe })| {
+        let each = self.workers.iter_mut().enumerate();
+        let each = each.filter_map(|(at, worker)| steps.remove(&at).map(|(launch, probe)| (at, worker, launch, probe)));
+        let each = each.map(async |(at, worker, launch, probe)| {
             let mut answer = WorkerReply { worker: at, ready: None, probed: None };
             if let Some(launch) = &launch {
                 let ready = worker.launch(&session_log, launch).await?;
@@ -193,8 +176,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
                     return Ok(answer);
                 }
             }
-            if let Some((asking, certainty)) = &probe {
-                answer.probed = Some(worker.probe(&session_log, asking, *certainty).await?);
+            if let Some((asking, certainty)) = probe {
+                answer.probed = Some(worker.probe(&session_log, &asking, certainty).await?);
             }
             Ok::<WorkerReply, RunnerError>(answer)
         });
@@ -207,7 +190,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers)
     }
 
-    /// Learns from what a worker answered.
     fn learn(&mut self, answer: &WorkerReply) -> Result<(), RunnerError> {
         if let Some(Ok(_)) = &answer.ready
             && let Some(current) = self.workers.get(answer.worker).and_then(|worker| worker.current.as_ref())
@@ -258,12 +240,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     fn second_thoughts(&mut self, worker: usize) -> BTreeMap<u32, Verdict> {
         let Self { workers, session_log, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
-        let material = session_log.material(rig.material());
-        let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
-        let mut weighed = |told: &ProbeResult| {
-            let lesson = told.lesson.as_ref()?;
-            let verdict = session_log.session_twin.weigh(told.verdict.clone(), lesson, source, Certainty::SEARCH);
-            Some((told.probe, verdict))
+        let mut weighed = |ProbeResult { probe, verdict, lesson, .. }: &ProbeResult| {
+            let lesson = lesson.as_ref()?;
+            Some((*probe, session_log.weigh(verdict.clone(), lesson, rig.material(), Certainty::SEARCH)))
         };
         current.told.iter().filter_map(&mut weighed).collect()
     }
@@ -284,7 +263,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.session_log.session_twin.in_hindsight(worker, current.is_some_and(|current| current.shared))
     }
 
-    /// The steps of the engine by all that is known of it.
     pub(crate) fn steps_in_hindsight(&self) -> Option<StepCosts> {
         self.session_log.session_twin.steps_in_hindsight()
     }
@@ -304,12 +282,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// The most requests that were seen streamed at the same time.
     pub(crate) fn largest_batch(&self) -> u32 {
         self.session_log.session_twin.largest()
     }
 
-    /// What may be expected of points by a worker, with those prices.
     pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {
         let Self { workers, session_log, .. } = self;
         let material = session_log.material(workers[0].rig.material());
@@ -326,18 +302,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Ends every trial and stops the engines that run.
-    ///
-    /// # Errors
-    /// Where a machine is not clean afterwards.
     pub async fn stop(&mut self) -> Result<(), RunnerError> {
         let session_log = Mutex::new(&mut self.session_log);
         join_all(self.workers.iter_mut().map(|worker| worker.stop(&session_log))).await.into_iter().collect()
     }
 
     /// Stops whatever runs, also in the middle of a launch or probe, and records the interruption.
-    ///
-    /// # Errors
-    /// Where a machine is not clean afterwards.
     pub async fn interrupt(&mut self) -> Result<(), RunnerError> {
         let session_log = Mutex::new(&mut self.session_log);
         let stopped = join_all(self.workers.iter_mut().map(|worker| worker.interrupt(&session_log))).await;
@@ -345,34 +315,20 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         stopped.into_iter().collect()
     }
 
-    /// Ends every process at once.
     pub async fn kill(&mut self) {
         join_all(self.workers.iter_mut().map(|worker| worker.rig.kill())).await;
     }
 
     /// Records that another run took over.
-    ///
-    /// # Errors
-    /// Those of the journal.
     pub fn resumed(&mut self, gpu_time: Seconds) -> Result<(), RunnerError> {
         // The session has yet to come to what stands before it.
         self.session_log.append(Record::Resumed { gpu_time })
     }
 
     /// Records the answer.
-    ///
-    /// # Errors
-    /// Those of the journal.
     pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), RunnerError> {
         self.session_log.record(Record::Concluded(Box::new(conclusion.clone())))
     }
-}
-
-/// What one worker does in a round, with the number of the trial that it begins.
-struct Assignment {
-    worker: usize,
-    launch: Option<Launch>,
-    probe: Option<(Asking, Certainty)>,
 }
 
 struct WorkerReply {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::super::predictor::PredictionCache;
 use super::super::sample_sizes::SampleSizes;
-use super::super::session_twin::{FitProbe, SessionTwin, TwinEngine};
+use super::super::session_twin::{FitProbe, SessionTwin, TrafficSource, TwinEngine};
 use super::super::trial::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
@@ -19,34 +19,25 @@ use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::Seconds;
-use crate::verdict::Verdict;
+use crate::verdict::{Certainty, Verdict};
 use crate::workload::{Material, Vocabulary};
 
 /// Why a session cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
-    /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The requests of a probe cannot be written.
     #[error("failed to write {path}: {source}")]
     Requests { path: PathBuf, source: std::io::Error },
-    /// The requests of a recorded probe cannot be read back.
     #[error("{path} {why}; restore it from a copy, or start again with --fresh")]
-    Kept {
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    Kept { path: PathBuf, why: String },
     /// The machine or our own part failed.
     #[error("{0}")]
     Machine(String),
-    /// The journal answers another question than the one asked.
     #[error(
         "the journal does not fit this program: {0}; finish it with the version that began it, or start again with --fresh"
     )]
     Diverged(String),
-    /// The engine or the machine is not the one that the journal knows.
     #[error(
         "{what} was {before} when this run began and is {now}; its earlier probes say nothing about this one: use --fresh"
     )]
@@ -96,7 +87,6 @@ impl<'a> SessionLog<'a> {
         &self.journal.entries[..self.replayed]
     }
 
-    /// Engine time of the records that the session has come to.
     pub fn spent(&self) -> Seconds {
         Cost::of(self.passed()).engine_seconds
     }
@@ -116,7 +106,13 @@ impl<'a> SessionLog<'a> {
         Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
     }
 
-    /// A launch with the number of the next trial.
+    /// What a verdict becomes when the twin takes part in it.
+    pub fn weigh(&mut self, verdict: Verdict, lesson: &FitProbe, rig: &Material, certainty: Certainty) -> Verdict {
+        let material = self.material(rig);
+        let source = TrafficSource { plan: self.plan, material: &material, seed: self.seed };
+        self.session_twin.weigh(verdict, lesson, source, certainty)
+    }
+
     pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
         self.trials += 1;
         let live = self.may_alter(&wanted);
@@ -168,7 +164,6 @@ impl<'a> SessionLog<'a> {
         if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
     }
 
-    /// What the journal knows of an attempt.
     pub fn recorded_launch(
         &mut self,
         trial: u32,
@@ -270,7 +265,6 @@ impl<'a> SessionLog<'a> {
         Some((fit, verdicts))
     }
 
-    /// How often a trial was launched.
     pub fn attempts(&self, trial: u32) -> u32 {
         let attempts = self.journal.entries.iter().filter_map(|e| match e.record {
             Record::Launching { trial: t, attempt, .. } if t == trial => Some(attempt),

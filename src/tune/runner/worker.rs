@@ -26,7 +26,6 @@ const VOID_REPEATS: u32 = 2;
 /// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
 pub type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
-/// A rig, and its trial.
 pub struct Worker<R> {
     pub rig: R,
     pub current: Option<Current>,
@@ -111,7 +110,6 @@ impl<R: Rig> Worker<R> {
         }
     }
 
-    /// Launches for real and records it.
     async fn start(
         &mut self,
         session_log: &Shared<'_, '_>,
@@ -172,7 +170,7 @@ impl<R: Rig> Worker<R> {
             let of_trial = current.span.clone();
             let idle = current.answer_time;
             let asked = ask(trial, probe, idle);
-            let recorded = {
+            let (ask, recorded) = {
                 let mut session_log = look(session_log);
                 let (plan, seed) = (session_log.plan, session_log.seed);
                 let material = session_log.material(self.rig.material());
@@ -186,7 +184,6 @@ impl<R: Rig> Worker<R> {
                 let ask = if paired && asked.slack < SLACK { ProbeAsk { slack: SLACK, ..asked } } else { asked };
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
-            let (ask, recorded) = recorded;
             let (rate, ramp, window) = (display(ask.rate), display(ask.window.from), display(ask.window.length()));
             let span = info_span!(parent: &of_trial, "probe", number = probe, rate, ramp, window, outcome = Empty, engine_time = Empty);
             let (busy, is_recorded) = (self.busy, recorded.is_some());
@@ -258,9 +255,7 @@ impl<R: Rig> Worker<R> {
                 let lesson =
                     engine.map(|engine| FitProbe::of(engine, ask, records, &measured.cache, &measured.telemetry));
                 if let Some(lesson) = &lesson {
-                    let material = session_log.material(self.rig.material());
-                    let source = TrafficSource { plan: session_log.plan, material: &material, seed: session_log.seed };
-                    verdict = session_log.session_twin.weigh(verdict, lesson, source, certainty);
+                    verdict = session_log.weigh(verdict, lesson, self.rig.material(), certainty);
                 }
                 let resent = lesson.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
@@ -306,7 +301,6 @@ impl<R: Rig> Worker<R> {
         }
     }
 
-    /// Ends the current trial and stops its engine, if one runs.
     pub async fn stop(&mut self, session_log: &Shared<'_, '_>) -> Result<(), RunnerError> {
         if let Some(current) = self.current.take()
             && current.live

@@ -7,7 +7,6 @@ use crate::twin::{Bounds, DEFAULT_BLOCK, EngineFlags, Launch, Sent, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Outline, Resent};
 
-/// What bounds the engine of a trial, as the twin sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TwinEngine {
     bounds: Bounds,
@@ -60,12 +59,6 @@ impl TwinEngine {
         Self { bounds, reused_by }
     }
 
-    /// The same with a KV cache so many times as large.
-    pub fn with_cache(&self, times: u64) -> Self {
-        let bounds = Bounds { kv_tokens: self.bounds.kv_tokens.map(|tokens| tokens * times), ..self.bounds };
-        Self { bounds, ..*self }
-    }
-
     /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
     pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::Engine> {
         let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
@@ -97,7 +90,6 @@ impl TwinEngine {
         self.reused_by
     }
 
-    /// One that reuses nothing.
     #[cfg(test)]
     pub fn bare(bounds: Bounds) -> Self {
         Self { bounds, reused_by: None }
@@ -107,7 +99,6 @@ impl TwinEngine {
         self.bounds
     }
 
-    /// Whether it reuses the prefixes of prompts.
     pub fn reuses(&self) -> bool {
         self.reused_by.is_some()
     }

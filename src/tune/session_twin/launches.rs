@@ -1,9 +1,7 @@
 //! How the launches of an engine differ, and what that says of the one that certifies.
 //!
-//! A certified rate is for launches to come. On a machine of one's own these are alike within 2 %, on a shared one they are not: the launch
-//! that certifies may have been a lucky one, which the launches of the search tell. Where launches differ, every probe that certifies gets
-//! one of its own. A GPU is its engine's alone; the cores of an engine without one are anybody's: there launches are thought to differ until
-//! enough of them were alike.
+//! A certified rate is for launches to come. On a GPU of their own they are alike within 2 %. On shared cores they differ, and are thought to
+//! until enough of them were alike: the launch that certifies may be a fast one. Where launches differ, every certifying probe has its own.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +23,8 @@ pub struct Launches {
     /// By how much the logarithm of a step's duration is larger in a typical launch; never negative, since a slow launch has proved nothing
     /// of a faster one.
     pub slower: f64,
-    /// The standard error of that.
     pub error: f64,
-    /// The degrees of freedom of that error.
     pub freedom: f64,
-    /// How many launches it is of.
     pub count: f64,
 }
 

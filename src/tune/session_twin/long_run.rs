@@ -20,7 +20,6 @@ use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabula
 pub struct TrafficSource<'a> {
     pub plan: &'a Plan,
     pub material: &'a Material,
-    /// The seed of the session.
     pub seed: u64,
 }
 
@@ -50,7 +49,6 @@ impl TrafficSource<'_> {
     }
 }
 
-/// What traffic was drawn for.
 #[derive(PartialEq)]
 struct DrawnFor {
     seed: u64,
@@ -70,7 +68,6 @@ impl LongRunTraffic {
         Self { sample_sizes, drawn_for: None, at_one_per_second: Vec::new() }
     }
 
-    /// Requests of the long run.
     fn requests(&self, plan: &Plan) -> usize {
         let SampleSizes { long_run, long_run_of_conversations, .. } = self.sample_sizes;
         if think_time(plan).is_some() { long_run_of_conversations } else { long_run }
@@ -132,7 +129,6 @@ pub fn think_time(plan: &Plan) -> Option<Seconds> {
 /// A request of a long run: when it was due, its first and last token, infinite where they never came, and the tokens of its answer.
 pub type Flight = (Answered, u32);
 
-/// Notes the requests of a long run, by their number.
 #[derive(Default)]
 pub struct Flights(pub Vec<Flight>);
 

@@ -27,7 +27,7 @@ use crate::twin::{
     Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{self, Judge, LongRunReplay, estimate};
+use crate::verdict::paired::{Judge, LongRunReplay, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Material, Outline, Resent};
 
@@ -44,7 +44,6 @@ const SLOWEST: f64 = 4.0;
 /// Answers are as long as was asked for, within this factor.
 const WHOLE_ANSWERS: f64 = 0.98;
 
-/// What the twin needs to know of a probe.
 #[derive(Clone, Debug)]
 pub struct FitProbe {
     engine: TwinEngine,
@@ -52,7 +51,6 @@ pub struct FitProbe {
     probe: Probe,
     /// What later turns resent; none where it has none.
     resent: Option<Resent>,
-    /// What the engine told of itself.
     told: Telemetry,
     /// Why hours of the workload are not what was measured, if they are not.
     objection: Option<String>,
@@ -79,9 +77,7 @@ impl FitProbe {
             objection,
         }
     }
-}
 
-impl FitProbe {
     /// The same with the steps that were seen when it was measured: files of requests keep no time of each token.
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
@@ -91,7 +87,6 @@ impl FitProbe {
         &self.probe
     }
 
-    /// What its later turns resent.
     pub fn resent(&self) -> Option<Resent> {
         self.resent
     }
@@ -104,12 +99,10 @@ pub struct Hindsight {
     pub launches: Launches,
 }
 
-/// The twin, and what it was taught.
 pub struct SessionTwin {
     sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
     probes: VecDeque<Probe>,
-    /// The trials that they are of.
     trials: VecDeque<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
@@ -118,7 +111,6 @@ pub struct SessionTwin {
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
     hours: LongRunTraffic,
-    /// The most requests that were seen streamed at the same time.
     largest: u32,
     /// The probes that certify what is being certified, with their trials: in no fit that judges.
     witnesses: Vec<(u32, Probe)>,
@@ -127,7 +119,6 @@ pub struct SessionTwin {
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
     resent: Option<Resent>,
-    /// How many fits there were.
     fits: u64,
 }
 
@@ -172,7 +163,7 @@ impl SessionTwin {
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
-        let mut estimates = estimate(&[paired::Measured { probe, window: ask.window }], fit, &long, &plan.slo);
+        let mut estimates = estimate(probe, ask.window, fit, &long, &plan.slo);
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
         if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
             for estimate in &mut estimates {
@@ -195,14 +186,12 @@ impl SessionTwin {
         self.fit.is_some() && !self.overruled
     }
 
-    /// Takes note of who judged.
     pub fn hear(&mut self, verdict: &Verdict) {
         if verdict.limits.iter().any(|l| l.paired.is_some()) {
             self.overruled = verdict.by_count.is_none();
         }
     }
 
-    /// What later turns were last seen to resend; none before one was seen.
     pub fn resent(&self) -> Option<Resent> {
         self.resent
     }
@@ -219,7 +208,6 @@ impl SessionTwin {
         self.driven.extend(complete.then_some((worker, trial)));
     }
 
-    /// Forgets what certified something else.
     pub fn dismiss(&mut self) {
         self.witnesses.clear();
         self.driven.clear();
@@ -238,7 +226,6 @@ impl SessionTwin {
         })
     }
 
-    /// The steps of [`Self::in_hindsight`] alone.
     pub fn steps_in_hindsight(&self) -> Option<StepCosts> {
         refit_costs(&self.all_probes().1, self.fit.as_ref()?, self.sample_sizes.fit).ok()
     }
@@ -249,7 +236,6 @@ impl SessionTwin {
         learnt.chain(self.witnesses.iter().cloned()).unzip()
     }
 
-    /// The most requests that were seen streamed at the same time.
     pub fn largest(&self) -> u32 {
         self.largest
     }
@@ -385,7 +371,8 @@ fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::twin::Bounds;
+    use crate::twin::{Answered, Bounds};
+    use crate::verdict::fixtures::{counted, verdict};
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
     fn lesson(rate: Rate, at_once: u32) -> FitProbe {
@@ -443,6 +430,23 @@ mod tests {
         let few = "the workload has only 5 requests, too few for a long run";
         assert_eq!(too_few(5).as_deref(), Some(few));
         assert_eq!(too_few(LEAST_LONG), None);
+    }
+
+    #[test]
+    fn a_queue_without_end_fails_a_rate_where_no_promise_is_about_waiting() {
+        let text = include_str!("../../../search-spaces/quickstart.toml");
+        let mut plan = crate::settings::parse("quickstart.toml", text).unwrap();
+        let served = |waits: f64| {
+            let answer =
+                |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };
+            LongRunReplay::served(&(0..100).map(|i| (answer(i), 10)).collect::<Vec<_>>(), &[])
+        };
+        let passed = verdict(Outcome::Pass, vec![counted("tpot_p99")], true);
+        assert_eq!(endless(&passed, &served(9.0), &plan), None, "a promise about waiting tells");
+        plan.slo.retain(|limit| !limit.metric.includes_waiting());
+        assert_eq!(endless(&passed, &served(1.0), &plan), None);
+        let failed = endless(&passed, &served(9.0), &plan).unwrap();
+        assert!(failed.outcome == Outcome::Fail && failed.saturated);
     }
 
     #[test]

@@ -108,21 +108,6 @@ async fn resumes_behind_every_record(
 }
 
 #[tokio::test]
-async fn a_session_of_another_strategy_is_resumed_as_well() {
-    let mut plan = small();
-    plan.search.strategy = StrategyKind::Bisect;
-    plan.budget.gpu_time *= 10;
-    let (answer, entries, probes) = run(&plan, 3, Vec::new()).await;
-    assert!(answer.best.is_some() && answer.baseline.is_some_and(|b| b.estimated_rate.is_some()));
-    for cut in [entries.len() / 3, entries.len() / 2, entries.len() - 2] {
-        let kept = entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let (again, _, paid) = run(&plan, 3, kept).await;
-        assert_eq!((again.best, paid), (answer.best.clone(), probes - known), "cut behind record {cut}");
-    }
-}
-
-#[tokio::test]
 async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let plan = small();
     let (_, entries, _) = run(&plan, 3, Vec::new()).await;

@@ -3,7 +3,6 @@
 use super::*;
 use crate::rig::ProbeAsk;
 
-/// The session's questions, in their order.
 fn asked(entries: &[Entry]) -> Vec<ProbeAsk> {
     entries
         .iter()

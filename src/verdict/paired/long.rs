@@ -11,7 +11,6 @@ const BLOCKS: usize = 20;
 /// The part of the long run that starts the engine up and does not count.
 const WARM_UP: f64 = 0.02;
 
-/// A replay of long traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRunReplay {
     latencies: Vec<Latencies>,
@@ -37,10 +36,7 @@ struct Latencies {
 pub const SLOWER: f64 = 1.03;
 
 impl LongRunReplay {
-    /// Replays these requests, which must be sorted by their time: 10⁵ of them, since fewer mislead near the knee as fewer measured ones do.
-    ///
-    /// The caller makes them as the workload says, at the rate in question. Where later sends depend on answers, as the turns of a
-    /// conversation do, the caller lets the answers of a model trigger them, and gives the sends and cached tokens that follow.
+    /// Replays these requests, sorted by their time. They should be 100,000: fewer mislead near the limit.
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();

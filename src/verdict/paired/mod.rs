@@ -17,11 +17,11 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::quantiles::quantile_of_sorted;
 use crate::settings::Limit;
 use crate::spread::{jackknife, squares};
-use crate::twin::Fit;
+use crate::twin::{Fit, Probe};
 use crate::units::Seconds;
+use crate::verdict::Window;
 
 pub use long::{LongRunReplay, SLOWER};
-pub use pairs::Measured;
 use pairs::{Block, Pairs, quantiles};
 
 /// The twin must explain at least this share of the variance for its word to count.
@@ -41,13 +41,10 @@ const FIVE_MINUTES: Seconds = Seconds(300.0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judge {
-    /// The paired estimate with its error.
     Paired,
-    /// The plain count of violations.
     PlainCount,
 }
 
-/// The paired estimate of one promise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
     /// Such as `ttft_p99`.
@@ -64,7 +61,6 @@ pub struct Paired {
     pub estimate: Seconds,
     /// The standard error of its logarithm.
     pub error: f64,
-    /// The degrees of freedom of that error.
     pub freedom: f64,
     /// The standard error of the logarithm of the measured quantile alone, by the same blocks.
     pub direct_error: f64,
@@ -96,18 +92,17 @@ impl Paired {
     }
 }
 
-/// The paired estimates, from probes at one rate and one configuration that are not in the fit.
+/// The paired estimates of a probe that is not in the fit.
 ///
 /// A promise that the twin cannot replay (gaps between tokens), or of which no answer was measured, has none: the plain count decides it.
-pub fn estimate(measured: &[Measured], fit: &Fit, long: &LongRunReplay, limits: &[Limit]) -> Vec<Paired> {
-    let pairs = Pairs::new(measured, &fit.costs);
-    let slower = Pairs::new(measured, &fit.costs.slower(SLOWER));
+pub fn estimate(probe: &Probe, window: Window, fit: &Fit, long: &LongRunReplay, limits: &[Limit]) -> Vec<Paired> {
+    let pairs = Pairs::new(probe, window, &fit.costs);
+    let slower = Pairs::new(probe, window, &fit.costs.slower(SLOWER));
     limits.iter().filter_map(|limit| one(&pairs, &slower, fit, long, limit)).collect()
 }
 
 fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &Limit) -> Option<Paired> {
     let blocks = pairs.blocks(limit.metric);
-    let probes = pairs.probes();
     let q = limit.quantile;
     let [measured, replayed] = quantiles(&blocks, None, q)?;
     let (expected, long_error) = long.log_quantile(limit.metric, q)?;
@@ -119,8 +114,9 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let shift = expected - replayed;
     let [_, replayed_slower] = quantiles(&slower.blocks(limit.metric), None, q)?;
     let by_speed = (replayed_slower - replayed) / SLOWER.ln();
-    let (between, between_freedom) = between(&blocks, probes, q, by_speed, fit);
-    let residual = left.max(between).max(FLOOR / (probes as f64).sqrt());
+    let (speed, speed_freedom) = fit.run_to_run();
+    let between = (by_speed * speed).abs();
+    let residual = left.max(between).max(FLOOR);
     // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
     // Near saturation a slower engine is a little worse within the window, and very much so over hours.
     let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
@@ -129,7 +125,7 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let error = variance.sqrt();
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
-    let freedom = if between > left { between_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
+    let freedom = if between > left { speed_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
     let confidence = confidence(margin, error, freedom);
     let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
     let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
@@ -160,23 +156,6 @@ fn confidence(margin: f64, error: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error))
 }
 
-/// The standard error of the mean difference by the spread from probe to probe, and its degrees of freedom. What the probes of the fit
-/// say of the engine's speed from run to run counts too: two fresh probes alone would be alike by luck too often.
-fn between(blocks: &[Block], probes: usize, q: f64, by_speed: f64, fit: &Fit) -> (f64, f64) {
-    let own = |p: usize| {
-        let own: Vec<Block> = blocks.iter().filter(|b| b.probe == p).cloned().collect();
-        quantiles(&own, None, q).map(|[measured, replayed]| measured - replayed)
-    };
-    let each: Vec<f64> = (0..probes).filter_map(own).collect();
-    let (of_speed, fit_freedom) = fit.run_to_run();
-    let freedom = fit_freedom + each.len() as f64 - 1.0;
-    if freedom < 1.0 {
-        return (0.0, 0.0);
-    }
-    let variance = (squares(&each) + (by_speed * of_speed).powi(2) * fit_freedom) / freedom;
-    ((variance / probes as f64).sqrt(), freedom)
-}
-
 /// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.
 fn explained(blocks: &[Block], q: f64) -> f64 {
     let enough = blocks.iter().filter(|b| b.measured.len() >= LEAST_IN_A_BLOCK);
@@ -187,7 +166,6 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
     if each.len() < 4 || measured <= 0.0 { 0.0 } else { (1.0 - variance(|e| e[0] - e[1]) / measured).clamp(0.0, 1.0) }
 }
 
-/// Why the twin's word does not count, if it does not.
 fn objection(failures: usize, out_of_scope: bool, explained: f64) -> String {
     if failures > 0 {
         format!("{failures} requests have no whole answer, which no arrival explains")

@@ -4,75 +4,50 @@ use super::quantile::log_quantile;
 use crate::settings::Metric;
 use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, careful};
 use crate::verdict::Window;
+use crate::verdict::error_bar::{BLOCKS, block_of};
 
-/// Blocks of one window, as many as the plain count takes.
-const BLOCKS: usize = super::super::error_bar::BLOCKS;
-
-/// One probe that was measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Measured<'a> {
-    /// Its requests, those before the window included.
-    pub probe: &'a Probe,
-    pub window: Window,
-}
-
-/// The latencies of a block of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    pub(super) probe: usize,
     pub(super) measured: Vec<f64>,
     pub(super) replayed: Vec<f64>,
 }
 
-/// A replay of measured probes, ready to be asked for any metric.
+/// A probe, those of its requests before the window included, beside its replay.
 pub(super) struct Pairs<'a> {
-    measured: &'a [Measured<'a>],
-    answers: Vec<Vec<Answered>>,
-    /// Whether a replay left what the model knows.
+    probe: &'a Probe,
+    window: Window,
+    answers: Vec<Answered>,
+    /// Whether the replay left what the model knows.
     pub(super) out_of_scope: bool,
 }
 
 impl<'a> Pairs<'a> {
-    pub(super) fn new(measured: &'a [Measured<'a>], costs: &StepCosts) -> Self {
-        let mut memory = FastReplay::default();
-        let mut out_of_scope = false;
-        let mut each = |m: &Measured| {
-            let mut answers = Vec::new();
-            let care = careful(costs, m.probe.bounds(), &m.probe.sent_by_conversation(), &mut memory, &mut answers);
-            out_of_scope |= care.out_of_scope();
-            answers
-        };
-        let answers = measured.iter().map(&mut each).collect();
-        Self { measured, answers, out_of_scope }
+    pub(super) fn new(probe: &'a Probe, window: Window, costs: &StepCosts) -> Self {
+        let mut answers = Vec::new();
+        let sent = probe.sent_by_conversation();
+        let care = careful(costs, probe.bounds(), &sent, &mut FastReplay::default(), &mut answers);
+        Self { probe, window, answers, out_of_scope: care.out_of_scope() }
     }
 
-    /// How many probes there are.
-    pub(super) fn probes(&self) -> usize {
-        self.measured.len()
+    /// The requests of the window, each with its replay.
+    fn in_window(&self) -> impl Iterator<Item = (&Observed, &Answered)> {
+        self.probe.requests().iter().zip(&self.answers).filter(|(r, _)| self.window.holds(r.due))
     }
 
-    /// Requests of the windows that have no whole answer; for the time to the first token, those that we cut behind it have one.
+    /// Requests of the window that have no whole answer; for the time to the first token, those that we cut behind it have one.
     pub(super) fn failures(&self, metric: Metric) -> usize {
         let known = |r: &Observed| metric == Metric::Ttft && r.cut && r.first.is_some();
-        let failed = |r: &&Observed| r.failed && !known(r);
-        let in_window =
-            |m: &&Measured| m.probe.requests().iter().filter(failed).filter(|r| m.window.holds(r.due)).count();
-        self.measured.iter().map(|m| in_window(&m)).sum()
+        self.in_window().filter(|(r, _)| r.failed && !known(r)).count()
     }
 
-    /// Both latencies of every answered request of the windows, in blocks of time.
+    /// Both latencies of every answered request of the window, in blocks of time.
     pub(super) fn blocks(&self, metric: Metric) -> Vec<Block> {
-        let mut blocks = Vec::new();
-        for (probe, (m, answers)) in self.measured.iter().zip(&self.answers).enumerate() {
-            let first = blocks.len();
-            blocks.resize(first + BLOCKS, Block { probe, ..Block::default() });
-            for (r, a) in m.probe.requests().iter().zip(answers).filter(|(r, _)| m.window.holds(r.due)) {
-                let Some((measured, replayed)) = both(metric, r, a) else { continue };
-                let share = (r.due - m.window.from).0 / m.window.length().0;
-                let block = &mut blocks[first + ((share * BLOCKS as f64) as usize).min(BLOCKS - 1)];
-                block.measured.push(measured);
-                block.replayed.push(replayed);
-            }
+        let mut blocks = vec![Block::default(); BLOCKS];
+        for (r, a) in self.in_window() {
+            let Some((measured, replayed)) = both(metric, r, a) else { continue };
+            let block = &mut blocks[block_of(r.due, self.window)];
+            block.measured.push(measured);
+            block.replayed.push(replayed);
         }
         blocks.retain(|b| !b.measured.is_empty());
         blocks

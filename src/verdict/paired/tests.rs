@@ -62,7 +62,7 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
     let estimates: Vec<Vec<Paired>> = (1..6)
         .map(|seed| {
             let probe = probe(&engine, 12.0, seed, BOUNDS);
-            estimate(&[Measured { probe: &probe, window: WINDOW }], &twin(), &long, &limits())
+            estimate(&probe, WINDOW, &twin(), &long, &limits())
         })
         .collect();
     let truth = LongRunReplay::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
@@ -84,7 +84,7 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     let mut requests = clean.requests().to_vec();
     requests[200].failed = true;
     let failed = Probe::new(requests, BOUNDS);
-    let result = estimate(&[Measured { probe: &failed, window: WINDOW }], &twin(), &long, &limits());
+    let result = estimate(&failed, WINDOW, &twin(), &long, &limits());
     assert!(
         result.iter().all(|p| p.judge == Judge::PlainCount
             && p.because == "1 requests have no whole answer, which no arrival explains"),
@@ -97,7 +97,7 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
         let requests = full.requests().iter().map(|r| Observed { cached, ..*r }).collect();
         let long =
             LongRunReplay::replay(&TWIN, small, traffic(12.0, 600.0, 99).into_iter().map(|s| Sent { cached, ..s }));
-        estimate(&[Measured { probe: &Probe::new(requests, small), window: WINDOW }], &twin(), &long, &limits())
+        estimate(&Probe::new(requests, small), WINDOW, &twin(), &long, &limits())
     };
     assert!(judged(0).iter().all(|p| !p.because.contains("KV cache")));
     let lost = "the KV cache fills, and the replay does not know which shared prefixes it then loses";
@@ -115,7 +115,7 @@ fn a_twin_of_another_engine_explains_little_and_says_so() {
         Observed { first: Some(first), last: Some(last), ..*a }
     };
     let mixed = Probe::new(probe.requests().iter().zip(other.requests()).map(swap).collect(), BOUNDS);
-    let result = estimate(&[Measured { probe: &mixed, window: WINDOW }], &twin(), &long, &limits());
+    let result = estimate(&mixed, WINDOW, &twin(), &long, &limits());
     assert!(
         result.iter().all(|p| p.judge == Judge::PlainCount && p.because.starts_with("the twin explains only ")),
         "{result:?}"
@@ -160,7 +160,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     let long = LongRunReplay::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
     let left = |probe: &Probe| {
-        let each = estimate(&[Measured { probe, window: WINDOW }], &fit, &long, &limits());
+        let each = estimate(probe, WINDOW, &fit, &long, &limits());
         each.iter().map(|p| ((p.estimate.0 / p.long.0).ln(), p.measured.0.ln())).collect::<Vec<_>>()
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
