@@ -16,6 +16,7 @@ mod rate;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod versus;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub use memory::HighestThatStarts;
 pub use orders::{Order, Past};
 pub use rate::{NextRate, RateSearch};
 pub use sweep::Sweep;
+pub use versus::{Estimate, of_limits, of_pairs};
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 //! divides by. And what was not observed is absent, never zero: a benchmark whose requests all failed must not look fast.
 
 mod block;
-mod find;
+pub(super) mod find;
 mod goodput;
 mod ladder;
 mod level;
@@ -14,12 +14,12 @@ pub(super) mod peaks;
 mod spread;
 mod standing;
 mod summary;
-mod table;
+pub(super) mod table;
 pub(super) mod text;
 mod vllm;
 
 #[cfg(test)]
-mod fixtures;
+pub(super) mod fixtures;
 
 pub use block::block;
 pub use find::{Answer, Finding, Known, Status, found};
