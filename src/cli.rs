@@ -44,6 +44,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Compare two servers, or an engine under two values of a flag: the highest level within limits on each side, and the difference
     Compare(Box<CompareArgs>),
+    /// Measure an engine against its own earlier outcome: the same, worse, or not known
+    Verify(Box<VerifyArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
     Rehearse(Box<RehearseArgs>),
     /// Fit a profile of an engine to measured probes, and print predicted against measured
@@ -737,10 +739,6 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME=A,B")]
     pub vary: Option<String>,
 
-    /// The GPUs of engines that are launched, such as 1 or 0,1, unless the space file's engine.env names others; all that there are unless given
-    #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
-    pub gpus: Option<String>,
-
     /// Levels of users of a closed loop, such as 20,30,40
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "levels", required = true, conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub users: Vec<u32>,
@@ -754,7 +752,45 @@ pub struct CompareArgs {
         conflicts_with = "think"
     )]
     pub rates: Vec<f64>,
-    /// How often every level is measured on both sides, each time with other arrivals and words; an even number balances the order
+    /// Say whether B is the same as A within this share of the limit, such as 3%, or worse; the exit code says so too
+    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, help_heading = "Answer")]
+    pub equal_within: Option<f64>,
+    /// End within the first minute unless this holds, such as B:cached_share>=0.9, acceptance_length>=1.3 or kv_events>0; several times for several
+    #[arg(long, value_name = "CONDITION", help_heading = "Answer")]
+    pub require: Vec<String>,
+
+    /// How both sides are measured
+    #[command(flatten)]
+    pub sweeps: SweepArgs,
+}
+
+/// The flags of `autotune verify`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the same or better, 1 failed, 2 usage, 3 worse, 4 the engine never started, 5 interrupted, 6 not known"
+)]
+pub struct VerifyArgs {
+    /// The folder of the earlier run, or its outcome.json
+    #[arg(long, value_name = "DIR|FILE")]
+    pub against: PathBuf,
+    /// A server that runs [default: the outcome's best point is launched, from the journal beside it]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Rates to measure [default: 0.8, 0.9, 1, 1.1 and 1.25 times the outcome's limit]
+    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load")]
+    pub rates: Vec<f64>,
+    /// By which share of the limit the engine may differ
+    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, default_value = "5%", help_heading = "Answer")]
+    pub equal_within: f64,
+    /// How it is measured
+    #[command(flatten)]
+    pub sweeps: SweepArgs,
+}
+
+/// How sides are measured, sweep by sweep.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// How often every level is measured, each time with other arrivals and words; of two sides, an even number balances the order
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub sweeps: u32,
     /// The time whose arrivals count, of each window
@@ -763,15 +799,11 @@ pub struct CompareArgs {
     /// How load is driven, and what is asked
     #[command(flatten)]
     pub load: LoadArgs,
+    /// The GPUs of engines that are launched, such as 1 or 0,1, unless the space file's engine.env names others; all that there are unless given
+    #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
+    pub gpus: Option<String>,
 
-    /// Say whether B is the same as A within this share of the limit, such as 3%, or worse; the exit code says so too
-    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, help_heading = "Answer")]
-    pub equal_within: Option<f64>,
-    /// End within the first minute unless this holds, such as B:cached_share>=0.9, acceptance_length>=1.3 or kv_events>0; several times for several
-    #[arg(long, value_name = "CONDITION", help_heading = "Answer")]
-    pub require: Vec<String>,
-
-    /// Write compare.json and compare.tsv to this folder, and the logs of engines
+    /// Write the results to this folder, and the logs of engines
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     pub out: Option<PathBuf>,
     /// Print JSON instead of a table

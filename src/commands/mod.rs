@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod status;
 mod stop;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -105,6 +106,7 @@ pub fn main() -> u8 {
         Some(Command::Check(args)) => check::check(args.space.path(), args.help_timeout),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Compare(args)) => compare::compare(&args),
+        Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),

@@ -1,16 +1,24 @@
 //! Two sides that were driven with the same arrivals, sweep by sweep: the ratio of their limits, or of what one level measured.
 //!
-//! Sweeps are the blocks: what the arrivals of one sweep did to both sides cancels. So few blocks tell their own scatter badly; the errors that
-//! each side states for itself, as if nothing were shared, are weighed in as a prior.
+//! Sweeps are the blocks: what the arrivals of one sweep did to both sides cancels. Two of them tell their own scatter badly; there the errors
+//! that each side states for itself, as if nothing were shared, are weighed in as a prior.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::level::{CONFIDENCE, LevelSearch, LevelWindow, Range};
 use crate::spread::{jackknife, mean, squares};
 
-/// The stated errors are worth so many sweeps against what the sweeps scatter. They leave out what the two sides share, so they are too wide
-/// rather than too narrow.
+/// From so many sweeps on, their scatter alone counts.
+const ENOUGH: usize = 3;
+/// With fewer, the stated errors are worth so many sweeps. They hold what the two sides share, so they are too wide rather than too narrow.
 const PRIOR_FREEDOM: f64 = 2.0;
+/// The same requests sent again give a quantile within about 3 % (measured on an H200 with vLLM 0.24): no pair is surer.
+const REPEATED: f64 = 0.03;
+/// What a margin grows by with the logarithm of the level, where a closed loop queues; open loops are steeper.
+const SLOPE: f64 = 2.0;
+
+/// The degrees of freedom of two errors that each stand on blocks of several windows.
+const INDEPENDENT: f64 = 12.0;
 
 /// The logarithm of a ratio, B over A, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,13 +29,21 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// From what `groups` sweeps scatter, if that is known, and the error that the sides state.
-    fn of(log: f64, scatter: Option<f64>, groups: usize, stated: f64) -> Option<Self> {
-        let freedom = scatter.map_or(0.0, |_| groups as f64 - 1.0);
-        let sum = PRIOR_FREEDOM * stated * stated + freedom * scatter.unwrap_or(0.0).powi(2);
-        let freedom = PRIOR_FREEDOM + freedom;
-        let error = (sum / freedom).sqrt();
-        (log.is_finite() && error.is_finite()).then_some(Self { log, error, freedom })
+    /// From what so many sweeps scatter, if that is known, the error that the sides state, and that of a repetition.
+    fn of(log: f64, scatter: Option<f64>, sweeps: usize, stated: f64, repeated: f64) -> Option<Self> {
+        let own = scatter.map_or(0.0, |_| sweeps as f64 - 1.0);
+        let prior = if own > 0.0 && sweeps >= ENOUGH { 0.0 } else { PRIOR_FREEDOM };
+        let between = (prior * stated * stated + own * scatter.unwrap_or(0.0).powi(2)) / (own + prior);
+        let floor = 2.0 * repeated * repeated / sweeps as f64;
+        let variance = between + floor;
+        // Satterthwaite 1946.
+        let freedom = variance * variance / (between * between / (own + prior) + floor * floor / INDEPENDENT);
+        (log.is_finite() && variance.is_finite()).then_some(Self { log, error: variance.sqrt(), freedom })
+    }
+
+    /// Of two limits that share nothing, each with the standard error of its logarithm.
+    pub fn of_two((a, a_error): (f64, f64), (b, b_error): (f64, f64)) -> Self {
+        Self { log: (b / a).ln(), error: a_error.hypot(b_error), freedom: INDEPENDENT }
     }
 
     /// The ends of the interval at [`CONFIDENCE`], in logarithms.
@@ -49,14 +65,14 @@ pub fn of_limits(range: Range, sweeps: &[[Vec<LevelWindow>; 2]]) -> Option<Estim
     let ratio = |without: Option<usize>| Some(log_limit(1, without)?.0 - log_limit(0, without)?.0);
     let ((a, a_error), (b, b_error)) = log_limit(0, None).zip(log_limit(1, None))?;
     let without: Option<Vec<f64>> = (0..sweeps.len()).map(|sweep| ratio(Some(sweep))).collect();
-    Estimate::of(b - a, without.as_deref().and_then(jackknife), sweeps.len(), a_error.hypot(b_error))
+    Estimate::of(b - a, without.as_deref().and_then(jackknife), sweeps.len(), a_error.hypot(b_error), REPEATED / SLOPE)
 }
 
 /// The mean of logarithms of ratios, one of each sweep; `stated` is the standard error of one of them as the two windows state it.
 pub fn of_pairs(logs: &[f64], stated: f64) -> Option<Estimate> {
     let count = logs.len() as f64;
     let scatter = (logs.len() > 1).then(|| (squares(logs) / (count - 1.0) / count).sqrt());
-    Estimate::of(mean(logs), scatter, logs.len(), stated / count.sqrt())
+    Estimate::of(mean(logs), scatter, logs.len(), stated / count.sqrt(), REPEATED)
 }
 
 #[cfg(test)]
@@ -122,7 +138,7 @@ mod tests {
         let narrow = of_pairs(&[0.10, 0.11, 0.09, 0.10], 0.2).unwrap();
         let alone = of_pairs(&[0.10], 0.2).unwrap();
         assert!((narrow.log - 0.1).abs() < 1e-9 && narrow.error < 0.07, "{narrow:?}");
-        assert!((alone.error - 0.2).abs() < 1e-9 && alone.interval().1 > 0.6, "{alone:?}");
+        assert!((0.2..0.21).contains(&alone.error) && alone.interval().1 > 0.6, "{alone:?}");
         assert_eq!(of_pairs(&[], 0.1), None);
     }
 

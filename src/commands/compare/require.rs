@@ -27,7 +27,7 @@ const COMPARISONS: [(&str, Holds); 4] = [(">=", f64::ge), ("<=", f64::le), (">",
 
 /// A condition on what a side shows in its first window.
 #[derive(Clone, Debug)]
-pub(super) struct Requirement {
+pub(in crate::commands) struct Requirement {
     sides: [bool; 2],
     name: &'static str,
     quantity: Quantity,

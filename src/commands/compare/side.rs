@@ -10,14 +10,14 @@ use crate::commands::{Failed, read_plan};
 use crate::settings::{Plan, REDACTED};
 use crate::space::Point;
 
-pub(super) enum Side {
+pub(in crate::commands) enum Side {
     /// The address of a server.
     Url(String),
     Engine(Box<Engine>),
 }
 
 /// An engine to launch.
-pub(super) struct Engine {
+pub(in crate::commands) struct Engine {
     pub(super) plan: Plan,
     pub(super) point: Point,
     /// The space file, whose traffic is sent unless the flags say another.
@@ -83,7 +83,7 @@ fn one(word: &str) -> Result<Side, Failed> {
 }
 
 /// The best point of a run, launched as it was. What is secret in its plan is only in its space file.
-fn of_run(folder: &Path) -> Result<Engine, Failed> {
+pub(in crate::commands) fn of_run(folder: &Path) -> Result<Engine, Failed> {
     let (outcome, _) = read_outcome(folder)?;
     let journal = read_journal(folder)?;
     let no_best = || Failed::usage(format!("error: the run in {} found no point to launch", folder.display()));
@@ -97,8 +97,8 @@ fn of_run(folder: &Path) -> Result<Engine, Failed> {
 }
 
 /// How load is driven: the traffic is that of the first space file, where the flags give none.
-pub(super) fn load(args: &CompareArgs, sides: &[Side; 2]) -> LoadArgs {
-    let mut load = args.load.clone();
+pub(in crate::commands) fn load_of(args: &LoadArgs, sides: &[Side]) -> LoadArgs {
+    let mut load = args.clone();
     let traffic = &load.traffic;
     let given = traffic.dataset.is_some()
         || traffic.input_tokens.is_some()

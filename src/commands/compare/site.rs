@@ -1,7 +1,7 @@
 //! One side at work: reached, or launched and stopped again.
 
-use super::Shared;
 use super::side::{Engine, Side};
+use super::sweeps::Shared;
 use crate::access::Access;
 use crate::cli::inherited_secrets;
 use crate::commands::load::{Levels, Load, Ran, interrupts, reach};

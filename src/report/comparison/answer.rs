@@ -34,17 +34,21 @@ pub(super) fn because(
         None => format!("no percentage can be told: {}", without(answers)),
     };
     let Some((share, equality)) = asked else { return said };
+    format!("{said}; {}", word(share, equality, difference.is_some()))
+}
+
+/// What `--equal-within` is answered.
+pub(super) fn word(share: f64, equality: Equality, is_known: bool) -> String {
     let within = format!("{:.*} %", usize::from(share * 100.0 % 1.0 != 0.0), share * 100.0);
-    let word = match equality {
+    match equality {
         Equality::Same => format!("same: the whole interval lies within {within}"),
         Equality::SameOrBetter => format!("same or better: the whole interval lies above -{within}"),
         Equality::Worse => format!("worse: the whole interval lies below -{within}"),
-        Equality::Unknown if difference.is_some() => {
+        Equality::Unknown if is_known => {
             format!("unknown: the interval reaches across -{within}, and more --sweeps make it narrower")
         }
         Equality::Unknown => "unknown".to_owned(),
-    };
-    format!("{said}; {word}")
+    }
 }
 
 /// Which side has no limit between the levels, and what it keeps.

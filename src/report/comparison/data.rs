@@ -49,7 +49,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    fn of(estimate: Estimate) -> Self {
+    pub(super) fn of(estimate: Estimate) -> Self {
         let (from, to) = estimate.interval();
         let [ratio, from, to] = [estimate.log, from, to].map(f64::exp_m1);
         Self { ratio, from, to }
@@ -113,7 +113,7 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
-const MEASURED: Levels = Levels { are: "measured", more: "add a higher one" };
+pub(super) const MEASURED: Levels = Levels { are: "measured", more: "add a higher one" };
 
 impl Comparison {
     pub fn of(seen: Seen) -> Self {
@@ -174,7 +174,7 @@ impl Comparison {
     }
 }
 
-fn known(range: Range, windows: &[LevelWindow]) -> Known {
+pub(super) fn known(range: Range, windows: &[LevelWindow]) -> Known {
     match LevelSearch::new(range, range.lowest, 0.0, windows).found() {
         Found::Root(Root { level, from, to, binding, .. }) => {
             Known::Found { level, from, to, binding, cut_short: None }
@@ -185,7 +185,7 @@ fn known(range: Range, windows: &[LevelWindow]) -> Known {
     }
 }
 
-fn equality(difference: Option<&Difference>, share: f64) -> Equality {
+pub(super) fn equality(difference: Option<&Difference>, share: f64) -> Equality {
     match difference {
         Some(d) if d.to < -share => Equality::Worse,
         Some(d) if d.from >= -share && d.to <= share => Equality::Same,
@@ -241,8 +241,10 @@ fn cache(windows: &[WindowSeen]) -> String {
 }
 
 /// Every warning once, with the side that gave it, and limits whose quantile stands on too few requests.
-fn warnings(windows: &[WindowSeen], limits: &[Limit]) -> Vec<String> {
+pub(super) fn warnings(windows: &[WindowSeen], limits: &[Limit]) -> Vec<String> {
     let mut warned: Vec<(String, [bool; 2])> = Vec::new();
+    // Windows differ in their numbers; the first one's stand for all.
+    let words = |warning: &str| warning.replace(|c: char| c.is_ascii_digit(), "");
     for window in windows {
         let void = (window.summary.standing == crate::report::bench::Standing::Void).then(|| {
             format!(
@@ -258,7 +260,7 @@ fn warnings(windows: &[WindowSeen], limits: &[Limit]) -> Vec<String> {
             .iter()
             .filter(|w| !w.starts_with("a p99 of ") && !w.contains("have no whole answer"));
         for warning in own.cloned().chain(void) {
-            match warned.iter_mut().find(|(known, _)| *known == warning) {
+            match warned.iter_mut().find(|(known, _)| words(known) == words(&warning)) {
                 Some((_, sides)) => sides[window.side] = true,
                 None => warned.push((warning, [window.side == 0, window.side == 1])),
             }

@@ -8,12 +8,14 @@ mod data;
 mod setup;
 mod table;
 mod tsv;
+mod verified;
 
 pub use cell::{Cell, WindowSeen};
 pub use data::{Comparison, Difference, Equality, LevelCompared, Seen, SideSeen};
 pub use setup::{Differing, Facts, facts};
 pub use table::compared;
 pub use tsv::tsv;
+pub use verified::{Earlier, Verified};
 
 /// The version of `compare.json` and `compare.tsv`.
 const VERSION: u32 = 1;

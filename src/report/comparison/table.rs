@@ -111,7 +111,9 @@ fn paired(levels: &[LevelCompared]) -> String {
         .iter()
         .filter(|level| !level.differences.is_empty())
         .map(|level| {
-            let told = level.differences.iter().map(|(key, difference)| {
+            let is_throughput = |(key, _): &(&String, _)| *key == "output_throughput";
+            let limits = level.differences.iter().filter(|d| !is_throughput(d));
+            let told = limits.chain(level.differences.iter().filter(is_throughput)).map(|(key, difference)| {
                 let key = if key == "output_throughput" { "tokens per second" } else { key };
                 format!("{key} {} ({} to {})", signed(difference.ratio), signed(difference.from), signed(difference.to))
             });
