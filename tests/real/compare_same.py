@@ -4,7 +4,7 @@
     python3 tests/real/compare_same.py [REPEATS]
 
 AUTOTUNE names the program (default target/release/autotune). Each repeat (20 unless given) has two new engines and seeds of its own, and takes
-about a minute. The exit status is 1 where fewer than nine tenths of the repeats say "no difference", or the caching is not seen to help.
+half a minute. The exit status is 1 where fewer than nine tenths of the repeats say "no difference", or the caching is not seen to help.
 """
 import json
 import os
@@ -16,7 +16,7 @@ import time
 
 AUTOTUNE = os.environ.get("AUTOTUNE", "target/release/autotune")
 REPEATS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-TRAFFIC = "--input-tokens 150-250 --output-tokens 16-32 --duration 2s --cool-down 1ms --quiet --json".split()
+TRAFFIC = "--input-tokens 150-250 --output-tokens 16-32 --duration 1s --cool-down 1ms --quiet --json".split()
 
 
 class Engine:
@@ -50,7 +50,7 @@ def compare(a, b, *flags):
         return json.loads(run.stdout)
 
 
-SAME = "--users 24,32,42 --sweeps 4 --slo ttft_p95=300ms,tpot_p99=30ms".split()
+SAME = "--users 24,32,42 --sweeps 3 --slo ttft_p95=300ms,tpot_p99=30ms".split()
 none, widths = 0, []
 for repeat in range(REPEATS):
     noise = [["--seed", str(1000 + 2 * repeat + side)] for side in (0, 1)]

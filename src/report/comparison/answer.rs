@@ -7,7 +7,8 @@ use crate::search::CONFIDENCE;
 
 /// A share with its sign and what its size asks for: `+67 %`, `-2.4 %`.
 pub(super) fn signed(share: f64) -> String {
-    let percent = share * 100.0;
+    // Without a negative zero.
+    let percent = (share * 1e3).round() / 10.0 + 0.0;
     format!("{percent:+.*} %", usize::from(percent.abs() < 9.95))
 }
 
@@ -80,6 +81,6 @@ mod tests {
     fn shares_have_the_digits_that_their_size_asks_for() {
         let difference = Difference { ratio: 0.67, from: -0.0123, to: 0.95 };
         assert_eq!(interval(&difference), "90 %: -1.2 % to +95 %");
-        assert_eq!(signed(0.0), "+0.0 %");
+        assert_eq!([signed(0.0), signed(-1e-9)], ["+0.0 %", "+0.0 %"]);
     }
 }

@@ -343,24 +343,63 @@ mod tests {
     #[test]
     fn two_limits_and_their_difference() {
         let found = comparison([0.010, 0.0065], &[20, 30, 45, 60], Some(0.03));
-        insta::assert_snapshot!(shown(&found), @"");
+        insta::assert_snapshot!(shown(&found), @r#"
+        A         http://127.0.0.1:8000 (tiny, 0.32.0)
+        B         http://127.0.0.1:8001 (tiny, 0.32.0)
+        workload  kind = "random", input_tokens = 200, output_tokens = 20; seed 7
+        measured  4 sweeps of 4 levels on both sides, the order turned from one to the
+                  next, within 7 min
+        differs   enable-prefix-caching: true | false
+        same      engine version, max-model-len, model
+        cache     emptied before each window on both sides
+
+                 in ms
+                   ttft   ttft   ttft  tpot  tpot  tpot    out
+         users      p50    p95    p99   p50   p95   p99  tok/s cached failed  breaks
+            20 A    250    297    302  10.0  10.0  10.0    200    1 %      0  holds
+               B    162    193    197  10.0  10.0  10.0    200    1 %      0  holds
+            30 A    367    437    445  10.0  10.0  10.0    300    1 %      0  ttft_p95
+               B    239    284    289  10.0  10.0  10.0    300    1 %      0  holds
+            45 A    551    655    668  10.0  10.0  10.0    450    1 %      0  ttft_p95
+               B    358    426    434  10.0  10.0  10.0    450    1 %      0  ttft_p95
+            60 A    734    874    890  10.0  10.0  10.0    600    1 %      0  ttft_p95
+               B    477    568    579  10.0  10.0  10.0    600    1 %      0  ttft_p95
+
+        B against A, paired by sweep (90 % intervals):
+          20 users: tpot_p99 +0.0 % (-3.7 % to +3.9 %), ttft_p95 -35 % (-37 % to -32 %),
+          tokens per second +0.0 % (-3.7 % to +3.9 %)
+          30 users: tpot_p99 +0.0 % (-3.7 % to +3.9 %), ttft_p95 -35 % (-37 % to -32 %),
+          tokens per second +0.0 % (-3.7 % to +3.9 %)
+          45 users: tpot_p99 +0.0 % (-3.7 % to +3.9 %), ttft_p95 -35 % (-37 % to -32 %),
+          tokens per second +0.0 % (-3.7 % to +3.9 %)
+          60 users: tpot_p99 +0.0 % (-3.7 % to +3.9 %), ttft_p95 -35 % (-37 % to -32 %),
+          tokens per second +0.0 % (-3.7 % to +3.9 %)
+
+        A  27 users keep ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms (90 %: 21 to 34);
+           ttft_p95 breaks first
+        B  42 users keep ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms (90 %: 34 to 50);
+           ttft_p95 breaks first
+
+        B keeps 55 % more users than A (90 %: +52 % to +58 %); same or better: the whole
+        interval lies above -3 %
+        "#);
         assert_eq!(found.equality, Some(Equality::SameOrBetter));
         let difference = found.difference.unwrap();
         assert!((difference.ratio - 0.538).abs() < 0.05 && difference.is_seen(), "{difference:?}");
         assert!(difference.from < difference.ratio && difference.ratio < difference.to);
         let text = serde_json::from_str::<Comparison>(&found.json().unwrap()).unwrap();
         assert_eq!(text.answers, found.answers);
-        insta::assert_snapshot!(tsv(&found), @"");
+        let rows = tsv(&found);
+        let rows: Vec<Vec<&str>> = rows.lines().map(|line| line.split('\t').collect()).collect();
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+        assert_eq!(rows[1][..8], ["breakpoint", "A", "users", "27", "21", "34", "found", "ttft_p95"]);
+        assert_eq!((rows[3][0], rows.len()), ("difference", 1 + 2 + 1 + 8));
     }
 
     #[test]
     fn the_same_against_the_same_is_no_difference() {
         let found = comparison([0.010, 0.010], &[20, 30, 45, 60], Some(0.2));
-        assert!(
-            found.because.starts_with("no difference is seen: B keeps 0 % more users than A (90 %: "),
-            "{}",
-            found.because
-        );
+        assert!(found.because.starts_with("no difference is seen: B keeps 0.0 % "), "{}", found.because);
         assert_eq!(found.equality, Some(Equality::Same));
         assert_eq!(comparison([0.010, 0.010], &[20, 30, 45, 60], Some(0.001)).equality, Some(Equality::Unknown));
         assert_eq!(comparison([0.0065, 0.010], &[20, 30, 45, 60], Some(0.03)).equality, Some(Equality::Worse));

@@ -94,7 +94,7 @@ fn grid(levels: &[LevelCompared]) -> String {
     let unit = if levels.iter().any(|l| matches!(l.offered, Offered::Rate(_))) { "req/s" } else { "users" };
     let head =
         |line: usize| columns.iter().map(|(head, width, _)| format!("{:>width$}", head[line])).collect::<String>();
-    let mut text = format!("{:8} in ms\n{:8}{}\n{unit:>6}  {}  breaks\n", "", "", head(0), head(1));
+    let mut text = format!("{:8} in ms\n{:8}{}\n{unit:>6}  {}  breaks\n", "", "", head(0).trim_end(), head(1));
     for level in levels {
         for (side, cell) in level.sides.iter().enumerate() {
             let size = if side == 0 { size(level.offered) } else { String::new() };
