@@ -42,6 +42,10 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure a server that already runs: one load, a ladder of loads, or the highest load within limits
     Bench(Box<BenchArgs>),
+    /// Compare two servers, or an engine under two values of a flag: the highest level within limits on each side, and the difference
+    Compare(Box<CompareArgs>),
+    /// Measure an engine against its own earlier outcome: the same, worse, or not known
+    Verify(Box<VerifyArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
     Rehearse(Box<RehearseArgs>),
     /// Fit a profile of an engine to measured probes, and print predicted against measured
@@ -597,49 +601,20 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "hint: an IP address and a port, such as 127.0.0.1:9090, 0.0.0.0:9090 or [::]:9090".to_owned())
 }
 
-/// The flags of `autotune bench`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 measured (and, with promises, some level kept them; with --find, every limit was found), 1 failed, \
-2 usage, 3 no level kept the promises, 5 interrupted, 6 with --find: a limit was not bracketed"
-)]
-pub struct BenchArgs {
-    /// The server: scheme, host and port, such as http://127.0.0.1:8000
-    #[arg(long, value_name = "URL")]
-    pub url: String,
-    /// The model's name in requests [default: the first that the server lists]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-
-    /// Requests per second, open loop
-    #[arg(long, value_name = "R", help_heading = "Load", group = "load")]
-    pub rate: Option<f64>,
-    /// A ladder of rates, such as 1,2,4
-    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", group = "load")]
-    pub rates: Vec<f64>,
-    /// Users of a closed loop, each waiting for its answer; several make a ladder, such as 20,40,80
-    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "load", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub concurrency: Vec<u32>,
-    /// So many requests all at once, for the saturated rate
-    #[arg(long, value_name = "N", help_heading = "Load", group = "load", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub at_once: Option<u32>,
-    /// The recorded times of a trace
-    #[arg(long, help_heading = "Load", group = "load")]
-    pub recorded: bool,
+/// How load is driven, and what is asked.
+#[derive(Clone, Debug, Args)]
+pub struct LoadArgs {
     /// Send no request of an open loop while so many wait for their answer; it is sent once one has it
-    #[arg(long, value_name = "N", conflicts_with_all = ["concurrency", "at_once"], help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_concurrency: Option<u32>,
     /// How long a user of a closed loop thinks between an answer and the next request
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
     pub think: Option<Duration>,
-    /// The time whose arrivals count, of each level [default: 60s; with --find at least 10s]
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, conflicts_with = "at_once", help_heading = "Load")]
-    pub duration: Option<Duration>,
     /// Traffic before anything counts [default: a tenth of --duration]
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, conflicts_with_all = ["at_once", "recorded"], help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
     pub ramp: Option<Duration>,
     /// How long answers are waited for once nothing is sent any more
-    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2m", conflicts_with = "at_once", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "2m", help_heading = "Load")]
     pub drain: Duration,
     /// Give a request up after this time, as a failure [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
@@ -651,19 +626,6 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
-    /// Find the most users, or the highest rate, within --slo; several limits of one key make a curve, such as ttft_p95=200ms,400ms
-    #[arg(long, value_name = "WHAT", help_heading = "Find the limit", group = "load", value_enum)]
-    pub find: Option<Sought>,
-    /// The lowest and the highest level that may be tried [default: 1,1000 users; 0.01,1000 requests per second]
-    #[arg(long, value_name = "A,B", requires = "find", help_heading = "Find the limit")]
-    pub between: Option<String>,
-    /// End at this standard error of the level [default: 4%]
-    #[arg(long, value_name = "SHARE", requires = "find", value_parser = crate::settings::precision, help_heading = "Find the limit")]
-    pub precision: Option<f64>,
-    /// End after this time, whatever is known by then [default: 10m]
-    #[arg(long, value_name = "TIME", requires = "find", value_parser = crate::settings::duration, help_heading = "Find the limit")]
-    pub budget: Option<Duration>,
-
     /// A space file, of which the sections `workload` and `slo` are taken
     #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]
     pub workload: Option<PathBuf>,
@@ -673,20 +635,14 @@ pub struct BenchArgs {
     /// Leave the server's prefix cache as it is
     #[arg(long, help_heading = "Workload")]
     pub keep_cache: bool,
+}
 
-    /// Write results to this folder: JSON with the keys of `vllm bench serve`, a CSV of requests, the ladder
-    #[arg(long, value_name = "DIR", help_heading = "Results")]
-    pub out: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long, help_heading = "Results")]
-    pub json: bool,
-    /// A name for the results
-    #[arg(long, value_name = "TEXT", help_heading = "Results")]
-    pub label: Option<String>,
-    /// No progress
-    #[arg(long, help_heading = "Results")]
-    pub quiet: bool,
-
+/// How a server is spoken to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AccessArgs {
+    /// The model's name in requests [default: the first that the server lists]
+    #[arg(long, value_name = "NAME", help_heading = "Access")]
+    pub model: Option<String>,
     /// Sent as a bearer token
     #[arg(long, value_name = "KEY", env = "AUTOTUNE_API_KEY", hide_env_values = true, help_heading = "Access")]
     pub api_key: Option<String>,
@@ -702,6 +658,164 @@ pub struct BenchArgs {
     /// More fields of every request's body, as a JSON object
     #[arg(long, value_name = "JSON", help_heading = "Access")]
     pub extra_body: Option<String>,
+}
+
+/// The flags of `autotune bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 measured (and, with promises, some level kept them; with --find, every limit was found), 1 failed, \
+2 usage, 3 no level kept the promises, 5 interrupted, 6 with --find: a limit was not bracketed"
+)]
+pub struct BenchArgs {
+    /// The server: scheme, host and port, such as http://127.0.0.1:8000
+    #[arg(long, value_name = "URL")]
+    pub url: String,
+
+    /// Requests per second, open loop
+    #[arg(long, value_name = "R", help_heading = "Load", group = "load")]
+    pub rate: Option<f64>,
+    /// A ladder of rates, such as 1,2,4
+    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", group = "load")]
+    pub rates: Vec<f64>,
+    /// Users of a closed loop, each waiting for its answer; several make a ladder, such as 20,40,80
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "load", conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub concurrency: Vec<u32>,
+    /// So many requests all at once, for the saturated rate
+    #[arg(long, value_name = "N", help_heading = "Load", group = "load", conflicts_with_all = ["max_concurrency", "duration", "ramp", "drain"], value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub at_once: Option<u32>,
+    /// The recorded times of a trace
+    #[arg(long, help_heading = "Load", group = "load", conflicts_with = "ramp")]
+    pub recorded: bool,
+    /// The time whose arrivals count, of each level [default: 60s; with --find at least 10s]
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, help_heading = "Load")]
+    pub duration: Option<Duration>,
+
+    /// Find the most users, or the highest rate, within --slo; several limits of one key make a curve, such as ttft_p95=200ms,400ms
+    #[arg(long, value_name = "WHAT", help_heading = "Find the limit", group = "load", value_enum)]
+    pub find: Option<Sought>,
+    /// The lowest and the highest level that may be tried [default: 1,1000 users; 0.01,1000 requests per second]
+    #[arg(long, value_name = "A,B", requires = "find", help_heading = "Find the limit")]
+    pub between: Option<String>,
+    /// End at this standard error of the level [default: 4%]
+    #[arg(long, value_name = "SHARE", requires = "find", value_parser = crate::settings::precision, help_heading = "Find the limit")]
+    pub precision: Option<f64>,
+    /// End after this time, whatever is known by then [default: 10m]
+    #[arg(long, value_name = "TIME", requires = "find", value_parser = crate::settings::duration, help_heading = "Find the limit")]
+    pub budget: Option<Duration>,
+
+    /// How load is driven, and what is asked
+    #[command(flatten)]
+    pub load: LoadArgs,
+
+    /// Write results to this folder: JSON with the keys of `vllm bench serve`, a CSV of requests, the ladder
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub out: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long, help_heading = "Results")]
+    pub json: bool,
+    /// A name for the results
+    #[arg(long, value_name = "TEXT", help_heading = "Results")]
+    pub label: Option<String>,
+    /// No progress
+    #[arg(long, help_heading = "Results")]
+    pub quiet: bool,
+
+    /// How the server is spoken to
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// The flags of `autotune compare`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 compared (with --equal-within: B is the same or better), 1 failed, 2 usage, 3 neither side keeps the \
+limits (with --equal-within: B is worse), 4 an engine never started, 5 interrupted, 6 the difference is not known, 7 a --require is not met"
+)]
+pub struct CompareArgs {
+    /// A and B: the addresses of two servers, two space files, or two folders of runs; one space file with --vary
+    #[arg(value_name = "SIDE", required = true, num_args = 1..=2)]
+    pub sides: Vec<String>,
+    /// Launch the space file's engine under two values of a flag or a variable: args.FLAG=A,B or env.NAME=A,B; an empty value leaves it out
+    #[arg(long, value_name = "NAME=A,B")]
+    pub vary: Option<String>,
+
+    /// Levels of users of a closed loop, such as 20,30,40
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "levels", required = true, conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub users: Vec<u32>,
+    /// Levels of requests per second, open loop, such as 1,2,3
+    #[arg(
+        long,
+        value_name = "R,R",
+        value_delimiter = ',',
+        help_heading = "Load",
+        group = "levels",
+        conflicts_with = "think"
+    )]
+    pub rates: Vec<f64>,
+    /// Say whether B is the same as A within this share of the limit, such as 3%, or worse; the exit code says so too
+    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, help_heading = "Answer")]
+    pub equal_within: Option<f64>,
+    /// End within the first minute unless this holds, such as B:cached_share>=0.9, acceptance_length>=1.3 or kv_events>0; several times for several
+    #[arg(long, value_name = "CONDITION", help_heading = "Answer")]
+    pub require: Vec<String>,
+
+    /// How both sides are measured
+    #[command(flatten)]
+    pub sweeps: SweepArgs,
+}
+
+/// The flags of `autotune verify`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the same or better, 1 failed, 2 usage, 3 worse, 4 the engine never started, 5 interrupted, 6 not known"
+)]
+pub struct VerifyArgs {
+    /// The folder of the earlier run, or its outcome.json
+    #[arg(long, value_name = "DIR|FILE")]
+    pub against: PathBuf,
+    /// A server that runs [default: the outcome's best point is launched, from the journal beside it]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Rates to measure [default: 0.8, 0.9, 1, 1.1 and 1.25 times the outcome's limit]
+    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load")]
+    pub rates: Vec<f64>,
+    /// By which share of the limit the engine may differ
+    #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, default_value = "5%", help_heading = "Answer")]
+    pub equal_within: f64,
+    /// How it is measured
+    #[command(flatten)]
+    pub sweeps: SweepArgs,
+}
+
+/// How sides are measured, sweep by sweep.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// How often every level is measured, each time with other arrivals and words; of two sides, an even number balances the order
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Load", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub sweeps: u32,
+    /// The time whose arrivals count, of each window
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::duration, default_value = "30s", help_heading = "Load")]
+    pub duration: Duration,
+    /// How load is driven, and what is asked
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// The GPUs of engines that are launched, such as 1 or 0,1, unless the space file's engine.env names others; all that there are unless given
+    #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
+    pub gpus: Option<String>,
+
+    /// Write the results to this folder, and the logs of engines
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    pub out: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long, help_heading = "Results")]
+    pub json: bool,
+    /// No progress
+    #[arg(long, help_heading = "Results")]
+    pub quiet: bool,
+
+    /// How servers are spoken to
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// The guardian's flags.

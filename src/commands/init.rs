@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::bench::written;
 use super::export::read_manifest;
+use super::load::written;
 use super::{Failed, complain, exit, print, runtime};
 use crate::access::{Access, plain_address};
 use crate::cli::{InitArgs, TrafficArgs};
@@ -131,7 +131,7 @@ async fn of_server(url: &str, api_key: Option<String>, wishes: &mut Wishes) -> R
     let endpoints =
         Endpoints::new(base_url.clone(), &Access { api_key, ..Access::default() }).map_err(|e| usage(&e))?;
     let served =
-        endpoints.served().await.map_err(|why| super::bench::no_model(&base_url, &why, "--api-key gives its key"))?;
+        endpoints.served().await.map_err(|why| super::load::no_model(&base_url, &why, "--api-key gives its key"))?;
     let mut effective = endpoints.effective("").await;
     if let Some(longest) = served.longest {
         effective.values.entry("max-model-len".to_owned()).or_insert(Value::Int(longest));

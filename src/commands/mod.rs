@@ -3,6 +3,7 @@
 mod bench;
 mod calibrate;
 mod check;
+mod compare;
 mod completions;
 mod export;
 mod flags;
@@ -10,11 +11,13 @@ mod init;
 mod job;
 mod lead;
 mod lend;
+mod load;
 mod rehearse;
 mod report;
 mod run;
 mod status;
 mod stop;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -49,6 +52,8 @@ pub mod exit {
     pub const INTERRUPTED: u8 = 5;
     /// Not certified: the budget ended, or no rate held on fresh traffic.
     pub const UNCERTIFIED: u8 = 6;
+    /// What was compared is not what `--require` asks for.
+    pub const NOT_AS_REQUIRED: u8 = 7;
 }
 
 /// The exit code of an answer.
@@ -100,6 +105,8 @@ pub fn main() -> u8 {
         Some(Command::Init(args)) => init::init(&args),
         Some(Command::Check(args)) => check::check(args.space.path(), args.help_timeout),
         Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Compare(args)) => compare::compare(&args),
+        Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Rehearse(args)) => rehearse::rehearse(*args),
         Some(Command::Calibrate(args)) => calibrate::calibrate(&args),
         Some(Command::Export(args)) => export::export(&args),

@@ -35,6 +35,12 @@ impl Page {
         self.fold(name, |a, b| a + b)
     }
 
+    /// The same over the label sets that have a label with that value.
+    pub fn value_with(&self, name: &str, (label, value): (&str, &str)) -> Option<f64> {
+        let has = |s: &&Sample| s.name == name && s.label(label) == Some(value) && !s.value.is_nan();
+        self.samples.iter().filter(has).map(|s| s.value).reduce(|a, b| a + b)
+    }
+
     /// The largest value of a metric over its label sets: the right reading of a share, which must not be summed.
     pub fn largest(&self, name: &str) -> Option<f64> {
         self.fold(name, f64::max)

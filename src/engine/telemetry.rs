@@ -21,6 +21,18 @@ pub struct EngineSample {
     pub prompt_tokens: Option<f64>,
     /// Tokens generated since the start.
     pub generation_tokens: Option<f64>,
+    /// Drafts of speculative decoding since the start; like the next two absent where nothing speculates.
+    #[serde(default)]
+    pub drafts: Option<f64>,
+    /// Tokens of these drafts.
+    #[serde(default)]
+    pub draft_tokens: Option<f64>,
+    /// How many of them were accepted.
+    #[serde(default)]
+    pub accepted_tokens: Option<f64>,
+    /// Events of KV caches that a router of Dynamo took into its index since the start.
+    #[serde(default)]
+    pub kv_events: Option<f64>,
 }
 
 impl From<&Page> for EngineSample {
@@ -37,6 +49,10 @@ impl From<&Page> for EngineSample {
             prefix_hits: counter("vllm:prefix_cache_hits").or_else(|| counter("vllm:gpu_prefix_cache_hits")),
             prompt_tokens: counter("vllm:prompt_tokens"),
             generation_tokens: counter("vllm:generation_tokens"),
+            drafts: counter("vllm:spec_decode_num_drafts"),
+            draft_tokens: counter("vllm:spec_decode_num_draft_tokens"),
+            accepted_tokens: counter("vllm:spec_decode_num_accepted_tokens"),
+            kv_events: page.value_with("dynamo_component_kv_cache_events_applied", ("status", "ok")),
         }
     }
 }
@@ -57,8 +73,27 @@ mod tests {
             prefix_hits: Some(0.0),
             prompt_tokens: Some(7680.0),
             generation_tokens: Some(1943.0),
+            ..EngineSample::default()
         };
         assert_eq!(sample, expected);
+    }
+
+    #[test]
+    fn drafts_and_events_of_a_router_are_known() {
+        let page = Page::parse(
+            "vllm:spec_decode_num_drafts_total{engine=\"0\",model_name=\"tiny\"} 796.0\n\
+             vllm:spec_decode_num_draft_tokens_total{engine=\"0\",model_name=\"tiny\"} 2108.0\n\
+             vllm:spec_decode_num_accepted_tokens_total{engine=\"0\",model_name=\"tiny\"} 1570.0\n\
+             dynamo_component_kv_cache_events_applied{event_type=\"stored\",status=\"ok\",worker_id=\"1\"} 40\n\
+             dynamo_component_kv_cache_events_applied{event_type=\"removed\",status=\"ok\",worker_id=\"2\"} 2\n\
+             dynamo_component_kv_cache_events_applied{event_type=\"stored\",status=\"invalid_block\",worker_id=\"1\"} 7\n",
+        );
+        let sample = EngineSample::from(&page);
+        assert_eq!(
+            (sample.drafts, sample.draft_tokens, sample.accepted_tokens),
+            (Some(796.0), Some(2108.0), Some(1570.0))
+        );
+        assert_eq!(sample.kv_events, Some(42.0));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod bench;
 mod calibration;
 mod compare;
+pub mod comparison;
 mod data;
 mod html;
 mod markdown;

@@ -120,6 +120,11 @@ impl RealRig {
         }
     }
 
+    /// The address of the engine that runs.
+    pub fn base_url(&self) -> Option<String> {
+        self.running.as_ref().map(|running| format!("http://127.0.0.1:{}", running.port))
+    }
+
     fn access(&self) -> Access {
         Access { api_key: api_key(&self.plan.engine), hidden: self.secrets.clone(), ..Access::default() }
     }

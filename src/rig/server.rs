@@ -128,6 +128,11 @@ impl Server {
         self.client.target()
     }
 
+    /// What it says beside the load.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
     /// What its traffic is made from.
     pub fn material(&self) -> &Material {
         &self.material

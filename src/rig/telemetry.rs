@@ -18,6 +18,15 @@ pub struct Telemetry {
     pub preemptions: Option<f64>,
     /// Share of prompt tokens that the prefix cache held, 0 to 1.
     pub prefix_hit_rate: Option<f64>,
+    /// Tokens that one step of speculative decoding gives on average: one, and those of its draft that were accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acceptance_length: Option<f64>,
+    /// Share of the drafts' tokens that were accepted, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acceptance_rate: Option<f64>,
+    /// Events of KV caches that a router of Dynamo took in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_events: Option<f64>,
     /// Share of the KV cache in use at moments of the probe; of a simulated rig and of journals of earlier versions none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kv_usage: Vec<(Seconds, f64)>,
@@ -38,12 +47,17 @@ impl Telemetry {
         let kv_usage = moments.filter_map(|(at, s)| Some((Seconds(rounded(at.0, 1e3)), rounded(s.kv_usage?, 1e4))));
         let kv_usage = kv_usage.collect();
         let (queries, hits) = (rise(|s| s.prefix_queries), rise(|s| s.prefix_hits));
+        let accepted = rise(|s| s.accepted_tokens);
+        let share = |of: Option<f64>| of.filter(|of| *of > 0.0).zip(accepted).map(|(of, accepted)| accepted / of);
         Self {
             peak_running: peak(|s| s.running),
             peak_waiting: peak(|s| s.waiting),
             peak_kv_usage: peak(|s| s.kv_usage),
             preemptions: rise(|s| s.preemptions),
             prefix_hit_rate: queries.zip(hits).filter(|(q, _)| *q > 0.0).map(|(q, h)| h / q),
+            acceptance_length: share(rise(|s| s.drafts)).map(|accepted| 1.0 + accepted),
+            acceptance_rate: share(rise(|s| s.draft_tokens)),
+            kv_events: rise(|s| s.kv_events),
             kv_usage,
         }
     }
@@ -66,6 +80,23 @@ mod tests {
         let telemetry = Telemetry::of(&timed);
         assert_eq!((telemetry.peak_running, telemetry.prefix_hit_rate), (Some(9.0), Some(0.25)));
         assert_eq!((telemetry.preemptions, telemetry.kv_usage.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_step_of_speculation_gives_one_token_and_the_accepted_ones() {
+        let told = |drafts, tokens, accepted| {
+            let sample = EngineSample {
+                drafts: Some(drafts),
+                draft_tokens: Some(tokens),
+                accepted_tokens: Some(accepted),
+                ..EngineSample::default()
+            };
+            (Seconds(drafts), sample)
+        };
+        let telemetry = Telemetry::of(&[told(100.0, 300.0, 50.0), told(200.0, 600.0, 200.0)]);
+        assert_eq!((telemetry.acceptance_length, telemetry.acceptance_rate), (Some(2.5), Some(0.5)));
+        let idle = Telemetry::of(&[told(100.0, 300.0, 50.0), told(100.0, 300.0, 50.0)]);
+        assert_eq!((idle.acceptance_length, idle.acceptance_rate), (None, None));
     }
 
     #[test]

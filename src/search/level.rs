@@ -334,6 +334,12 @@ impl<'w> LevelSearch<'w> {
         Some(Root { level: stated(level), from: stated(from), to: stated(to), binding, error })
     }
 
+    /// The logarithm of the limit with its standard error, wherever it lies; none where nothing was broken.
+    pub(super) fn log_limit(&self) -> Option<(f64, f64)> {
+        let (Root { level, from, to, .. }, student) = self.estimate()?;
+        Some((level, (to - from) / 2.0 / student))
+    }
+
     /// The lowest root in logarithms, and Student's quantile of its interval.
     fn estimate(&self) -> Option<(Root, f64)> {
         let (lowest, highest) = self.measured()?;

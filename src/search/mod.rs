@@ -14,6 +14,7 @@ mod rate;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod versus;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,7 @@ pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLeve
 pub use memory::HighestThatStarts;
 pub use rate::RateSearch;
 pub use sweep::{Order, Past, Sweep};
+pub use versus::{Estimate, of_limits, of_pairs};
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@
 mod bench;
 mod calibrate;
 mod command_lines;
+mod compare;
 mod diagnostics;
 mod export;
 mod failures;

@@ -15,6 +15,7 @@ fn the_help_is_as_people_know_it() {
         (&["--help"][..], "help.txt"),
         (&["bench", "--help"], "help-bench.txt"),
         (&["calibrate", "--help"], "help-calibrate.txt"),
+        (&["compare", "--help"], "help-compare.txt"),
         (&["export", "--help"], "help-export.txt"),
         (&["job", "run", "--help"], "help-job-run.txt"),
     ] {

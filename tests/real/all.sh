@@ -38,6 +38,8 @@ tests/real/vllm_bench_on_sim.sh
 tests/real/beside_python_client.sh
 step "bench --find beside an exhaustive ladder"
 tests/real/find_beside_ladder.py
+step "compare where the difference is known"
+tests/real/compare_same.py
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"

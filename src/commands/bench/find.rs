@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use super::super::Failed;
-use super::levels::{CERTAINTY, Load};
-use super::traffic::Traffic;
+use super::super::load::{CERTAINTY, Load, Traffic, seen};
+use super::ladder::content_seed;
 use crate::cli::{BenchArgs, Sought};
 use crate::clock;
 use crate::report::bench::{Finding, Known, Level, Offered, Standing, Summary};
 use crate::rig::Warmed;
-use crate::search::{Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
+use crate::search::{Found, LevelSearch, LevelWindow, NextLevel, Range, Root};
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Counter, Course, Outcome, Slack, Verdict, Window, judge};
+use crate::verdict::{Counter, Course, Outcome, Slack, Window, judge};
 use crate::workload;
 
 /// The shortest window, where the flags say nothing else.
@@ -27,8 +27,6 @@ const BEYOND: (f64, f64) = (2.0, 5.0);
 const SLACK: Slack = Slack::Times(4.0);
 /// The ramp is an answer long, within these shares of the window.
 const RAMP: (f64, f64) = (0.1, 0.5);
-/// The error of a margin whose own is not known.
-const UNKNOWN_ERROR: f64 = 0.3;
 /// Levels in which our own client was too slow, after which the search gives up.
 const MOST_VOID: usize = 3;
 /// Users of the first level.
@@ -85,7 +83,7 @@ impl<'a> Finder<'a> {
         mean_output: f64,
     ) -> Self {
         let targets = &traffic.targets;
-        let per_user = 1.0 / (warmed.answer_time.0 + args.think.unwrap_or_default().as_secs_f64()).max(1e-3);
+        let per_user = 1.0 / (warmed.answer_time.0 + args.load.think.unwrap_or_default().as_secs_f64()).max(1e-3);
         Self {
             args,
             targets,
@@ -153,7 +151,7 @@ impl<'a> Finder<'a> {
         let rarest = self.targets.iter().flatten().map(|limit| 1.0 - limit.quantile).fold(1.0, f64::min);
         let length = (beyond / rarest / self.expected(level).0).clamp(least, shortest * LONGEST);
         let ramp = self.warmed.answer_time.0.clamp(RAMP.0 * length, RAMP.1 * length);
-        let from = self.args.ramp.map_or(ramp, |ramp| ramp.as_secs_f64());
+        let from = self.args.load.ramp.map_or(ramp, |ramp| ramp.as_secs_f64());
         Window { from: Seconds(from), to: Seconds(from + length) }
     }
 
@@ -187,11 +185,17 @@ impl<'a> Finder<'a> {
 
     fn load(&self, level: f64, window: Window) -> Load {
         // Windows are to err independently: each has arrivals of its own.
-        let arrival_seed = workload::mix(self.args.seed, &[1, self.levels as u64]);
+        let arrival_seed = workload::mix(self.args.load.seed, &[1, self.levels as u64]);
         // Whatever users do at most, a limit is broken for certain only beyond what that many requests absorb.
         let most = self.expected(level) * if self.levels == 0 && self.sought == Sought::Users { 2.0 } else { 1.0 };
         let counter = self.targets.last().map(|loosest| Counter::new(loosest, window, most, self.mean_output, SLACK));
-        Load { offered: self.offered(level), window, arrival_seed, counter }
+        Load {
+            offered: self.offered(level),
+            window,
+            arrival_seed,
+            content_seed: content_seed(self.args, self.levels),
+            counter,
+        }
     }
 
     /// Takes what a level said; returns it in a line.
@@ -274,20 +278,6 @@ impl<'a> Finder<'a> {
             (Found::NotBracketed, None) => Known::NotBracketed(self.cut_short()),
         }
     }
-}
-
-/// What a verdict says of each limit.
-fn seen(verdict: &Verdict, failed: bool) -> Vec<LimitSeen> {
-    let broken = |l: &crate::verdict::LimitResult| l.broken() || l.margin.is_some_and(|m| m > 0.0);
-    // A queue that grows, or failures, break the limit that is nearest to it, unless one is broken already.
-    let blamed = (failed || verdict.saturated) && !verdict.limits.iter().any(broken);
-    let each = verdict.limits.iter().map(|limit| match (limit.margin, limit.margin_error) {
-        _ if blamed && Some(&limit.key) == verdict.binding.as_ref() => LimitSeen::Broken,
-        (Some(margin), error) => LimitSeen::Margin(margin, error.unwrap_or(UNKNOWN_ERROR)),
-        (None, _) if limit.broken() => LimitSeen::Broken,
-        (None, _) => LimitSeen::Unknown,
-    });
-    each.collect()
 }
 
 #[cfg(test)]

@@ -1,40 +1,31 @@
 //! `autotune bench`: load on a server that already runs, at one level or up a ladder.
 
 mod find;
-mod interrupts;
-mod levels;
+mod ladder;
 mod results;
-mod tally;
-mod traffic;
 
-pub(super) use traffic::written;
+pub(super) use ladder::check_rates;
 
 use std::sync::Arc;
 
+use super::load::{Levels, Ran, Traffic, access, interrupts, reach};
 use super::stop::Stop;
 use super::{Failed, complain, exit, print, runtime, sink};
-use crate::access::{Access, plain_address};
-use crate::cli::BenchArgs;
-use crate::engine::Endpoints;
-use crate::load::{Client, Target};
+use crate::cli::{BenchArgs, Sought};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
-use crate::rig::Server;
-use crate::settings::Secrets;
 use find::Finder;
-use levels::{Levels, Ran};
 use results::Folder;
-use traffic::Traffic;
 
 /// Runs every level, shows and keeps what came of them, and returns the exit code.
 pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
-    let traffic = Traffic::of(args)?;
-    let offered = levels::offered(args, &traffic)?;
+    let traffic = traffic(args)?;
+    let offered = ladder::offered(args, &traffic)?;
     let sought = args.find.map(|sought| Ok::<_, Failed>((sought, find::range(args, sought)?))).transpose()?;
     if sought.is_some() && traffic.limits().is_empty() {
         return Err(Failed::usage("error: --find needs limits, such as --slo ttft_p95=400ms"));
     }
-    let access = access(args)?;
+    let access = access(&args.access)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
     let (mut measured, mut finder) = (Vec::new(), None);
@@ -42,19 +33,19 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let ended = runtime()?.block_on(async {
         let mut stop = Stop::listen().map_err(|e| Failed::own(format!("error: failed to listen for signals: {e}")))?;
         let server = tokio::select! {
-            server = reach(args, &access, &traffic, &*sink) => server?,
+            server = reach(&args.url, &args.access, &access, &args.load, &traffic, &*sink) => server?,
             () = stop.told() => return Err(interrupts::before_anything()),
         };
-        let mut levels = Levels::new(args, &traffic, server, sink.clone(), stop);
+        let mut levels = Levels::new(&args.load, &traffic, server, args.label.clone(), sink.clone(), stop);
         if let Some(sought) = sought {
             let Some(warmed) = levels.warm().await? else { return Err(interrupts::before_anything()) };
             finder = Some(Finder::new(args, &traffic, sought, warmed, levels.mean_output_tokens()));
         }
-        let mut ladder = offered.into_iter();
+        let mut offered = offered.into_iter();
         loop {
             let load = match &mut finder {
                 Some(finder) => finder.next()?,
-                None => ladder.next().map(|offered| levels.load(offered)),
+                None => offered.next().map(|offered| ladder::load(args, &traffic, measured.len(), offered)),
             };
             let Some(load) = load else { return Ok(()) };
             let Ran { level, interrupted } = levels.run(measured.len(), load).await?;
@@ -131,74 +122,8 @@ fn code(ladder: &Ladder) -> u8 {
     }
 }
 
-fn access(args: &BenchArgs) -> Result<Access, Failed> {
-    let header = |text: &String| match text.split_once(':') {
-        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
-        // Its text is not repeated: it may be a key.
-        _ => Err(Failed::usage("error: --header takes NAME: VALUE, with the colon")),
-    };
-    let headers = args.header.iter().map(header).collect::<Result<_, Failed>>()?;
-    let (api_key, ca_file) = (args.api_key.clone(), args.ca_cert.clone());
-    let body = args.extra_body.clone().map(|body| (String::new(), body));
-    Ok(Access { api_key, headers, ca_file, insecure: args.insecure, hidden: Secrets::of_variables(body) })
-}
-
-/// Finds the model, learns the server's words and warms it up.
-async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn Sink) -> Result<Server, Failed> {
-    let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
-    let base_url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    plain_address(&base_url).map_err(|e| usage(&e))?;
-    let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
-    let model = match &args.model {
-        Some(model) => model.clone(),
-        None => {
-            endpoints.model().await.map_err(|why| no_model(&base_url, &why, "--api-key or --header gives its key"))?
-        }
-    };
-    let extra_body = match args.extra_body.as_deref().map(serde_json::from_str) {
-        None => serde_json::Map::new(),
-        Some(Ok(serde_json::Value::Object(fields))) => fields,
-        Some(_) => return Err(Failed::usage("error: --extra-body is no JSON object, such as '{\"top_p\": 0.9}'")),
-    };
-    let workload = traffic.workload.clone();
-    let target = Target {
-        base_url,
-        model,
-        endpoint: workload.endpoint,
-        ignore_eos: workload.ignore_eos,
-        access: access.clone(),
-        extra_body,
-    };
-    let client = Client::new(target).map_err(|e| usage(&e))?;
-    if let Some(says) = super::corpus_says(&workload, &traffic.corpus) {
-        sink.take(&Event::Note(&says));
-    }
-    sink.take(&Event::Note("warming up"));
-    let server =
-        Server::learn(endpoints, client, workload, traffic.corpus.clone(), args.seed, levels::STALL_TIMEOUT).await;
-    Ok(server.with_at_most(args.max_concurrency))
-}
-
-/// Why a server does not tell its model, and what to do: `of_key` says how its key is given.
-pub(super) fn no_model(base_url: &str, why: &str, of_key: &str) -> Failed {
-    let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
-    let remedy = match () {
-        () if has(&["status 401", "status 403"]) => format!("the server wants a key: {of_key}"),
-        () if has(&["status 404"]) => {
-            "this server has no such path: is it an OpenAI-compatible one, and does the address lack a part of its path?".to_owned()
-        }
-        () if has(&["dns error", "failed to lookup"]) => "no host has this name: is it spelled right?".to_owned(),
-        () if has(&["refused"]) => "nothing listens there: is the server up, and the port right?".to_owned(),
-        () if has(&["timed out", "deadline"]) => "is the server up, and can this machine reach it?".to_owned(),
-        () if has(&["certificate"]) => {
-            "its certificate is not trusted here: bench takes --ca-cert FILE, or --insecure".to_owned()
-        }
-        () => "is the server up and the address right?".to_owned(),
-    };
-    Failed::own(format!("error: failed to ask {base_url} for its model: {why}; {remedy}"))
-}
-
-/// What went wrong with the server itself.
-fn unanswered(url: &str, why: &str) -> Failed {
-    Failed::own(format!("error: failed to load {url}: {why}"))
+/// What the flags ask and promise.
+pub(super) fn traffic(args: &BenchArgs) -> Result<Traffic, Failed> {
+    let closed = !args.concurrency.is_empty() || args.at_once.is_some() || args.find == Some(Sought::Users);
+    Traffic::of(&args.load, closed, args.find.is_some())
 }

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::super::Failed;
+use super::super::load::fresh_folder;
 use crate::load::write_records;
-use crate::private::{create_file, create_folder};
+use crate::private::create_file;
 use crate::report::bench::{Level, Offered, Summary, vllm_keys};
 use crate::report::replace;
 
@@ -16,16 +17,8 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, Failed> {
-        let folder = Self { path: path.to_owned(), names: Vec::new() };
-        if ["ladder.json", "find.json"].iter().any(|name| path.join(name).exists()) {
-            let says =
-                format!("error: {} holds the results of an earlier benchmark; name another --out", path.display());
-            return Err(Failed::usage(says));
-        }
-        create_folder(path)
-            .and_then(|()| tempfile::tempfile_in(path))
-            .map_err(|e| Failed::usage(format!("error: failed to write to {}: {e}", path.display())))?;
-        Ok(folder)
+        fresh_folder(path, &["ladder.json", "find.json"], "benchmark")?;
+        Ok(Self { path: path.to_owned(), names: Vec::new() })
     }
 
     /// Writes what a level was: `rate-2.json` and `rate-2.requests.csv`, or the like.

@@ -103,7 +103,9 @@ fn server(summary: &Summary) -> Option<String> {
     let count = |value: Option<f64>, what: &str| value.map(|n| format!("{n:.0} {what}"));
     let kv = t.peak_kv_usage.map(|share| format!("{} of the KV cache", percent(share)));
     let peaks = joined([count(t.peak_running, "running"), count(t.peak_waiting, "waiting"), kv]);
-    joined([peaks.map(|peaks| format!("peaks of {peaks}")), count(t.preemptions, "preemptions")])
+    let accepted = t.acceptance_rate.map_or(String::new(), |rate| format!(" ({} of the drafts)", percent(rate)));
+    let speculation = t.acceptance_length.map(|length| format!("acceptance length {length:.2}{accepted}"));
+    joined([peaks.map(|peaks| format!("peaks of {peaks}")), count(t.preemptions, "preemptions"), speculation])
 }
 
 fn verdict(summary: &Summary) -> Option<String> {

@@ -13,6 +13,14 @@ use crate::search::CONFIDENCE;
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
 
+/// How the levels that could be tried are called, and what gives higher ones.
+pub(in crate::report) struct Levels {
+    pub(in crate::report) are: &'static str,
+    pub(in crate::report) more: &'static str,
+}
+
+const ALLOWED: Levels = Levels { are: "allowed", more: "raise it with --between" };
+
 /// What is known of one set of limits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
@@ -85,7 +93,7 @@ impl Finding {
         mut levels: Vec<Summary>,
     ) -> Self {
         levels.sort_by(|a, b| a.offered.size().unwrap_or(0.0).total_cmp(&b.offered.size().unwrap_or(0.0)));
-        let answers = known.iter().map(|(limits, known)| Answer::of(unit, limits, known, &levels)).collect();
+        let answers = known.iter().map(|(limits, known)| Answer::of(unit, limits, known, &levels, &ALLOWED)).collect();
         let find = if matches!(unit, Offered::Users(_)) { "users" } else { "rate" };
         Self {
             version: VERSION,
@@ -109,7 +117,14 @@ impl Finding {
 }
 
 impl Answer {
-    fn of(unit: Offered, limits: &[Limit], known: &Known, levels: &[Summary]) -> Self {
+    pub(in crate::report) fn of(
+        unit: Offered,
+        limits: &[Limit],
+        known: &Known,
+        levels: &[Summary],
+        called: &Levels,
+    ) -> Self {
+        let Levels { are, more } = called;
         let all = limits.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect::<Vec<_>>().join(" and ");
         let (keep, still) = match sized(unit, 2.0) {
             Offered::Users(_) => ("keep", "still keep"),
@@ -137,13 +152,12 @@ impl Answer {
                 let at = sized(unit, *lowest);
                 let keep = if at == Offered::Users(1) { "keeps" } else { keep };
                 let there = levels.first().map_or(String::new(), |lowest| broken_at(lowest, limits));
-                let because = format!("not even {at}, the lowest level allowed, {keep} {all}{there}");
+                let because = format!("not even {at}, the lowest level {are}, {keep} {all}{there}");
                 nothing(Status::NothingKept, because)
             }
             Known::AllKept(highest) => {
                 let at = sized(unit, *highest);
-                let more = "raise it with --between";
-                let because = format!("{at}, the highest level allowed, {still} {all}: the limit lies above; {more}");
+                let because = format!("{at}, the highest level {are}, {still} {all}: the limit lies above; {more}");
                 nothing(Status::AllKept, because)
             }
             Known::NotBracketed(why) => {
@@ -172,7 +186,7 @@ fn broken_at(level: &Summary, limits: &[Limit]) -> String {
     }
 }
 
-fn sized(unit: Offered, level: f64) -> Offered {
+pub(in crate::report) fn sized(unit: Offered, level: f64) -> Offered {
     match unit {
         Offered::Users(_) => Offered::Users(level as u32),
         _ => Offered::Rate(Rate(level)),

@@ -9,7 +9,7 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Course, Window, judge};
 
 /// A whole answer of `tokens`, due at a time, whose tokens come one by one.
-pub(super) fn answer(id: u32, due: f64, ttft: f64, tokens: u32, gap: f32) -> RequestRecord {
+pub(in crate::report) fn answer(id: u32, due: f64, ttft: f64, tokens: u32, gap: f32) -> RequestRecord {
     let first = due + ttft;
     RequestRecord {
         id,
@@ -31,7 +31,7 @@ pub(super) fn answer(id: u32, due: f64, ttft: f64, tokens: u32, gap: f32) -> Req
 }
 
 /// A request without any token.
-pub(super) fn failed(id: u32, due: f64, class: ErrorClass) -> RequestRecord {
+pub(in crate::report) fn failed(id: u32, due: f64, class: ErrorClass) -> RequestRecord {
     RequestRecord {
         first: None,
         last: None,
@@ -44,17 +44,17 @@ pub(super) fn failed(id: u32, due: f64, class: ErrorClass) -> RequestRecord {
 }
 
 /// Two seconds of ramp and a window of ten.
-pub(super) const WINDOW: Window = Window { from: Seconds(2.0), to: Seconds(12.0) };
+pub(in crate::report) const WINDOW: Window = Window { from: Seconds(2.0), to: Seconds(12.0) };
 
 /// Arrivals at an even rate over ramp and window; first tokens after `ttft` seconds and up to 40 % more, then 19 gaps of 10 ms.
-pub(super) fn records(rate: f64, ttft: f64) -> Vec<RequestRecord> {
+pub(in crate::report) fn records(rate: f64, ttft: f64) -> Vec<RequestRecord> {
     let count = (rate * WINDOW.to.0) as u32;
     let each = |i: u32| answer(i, f64::from(i) / rate, ttft * (1.0 + 0.1 * f64::from(i % 5)), 20, 0.01);
     (0..count).map(each).collect()
 }
 
 /// A level of these records, judged where there are limits.
-pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) -> Level {
+pub(in crate::report) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) -> Level {
     let limits = if slo.is_empty() { Vec::new() } else { limits(slo).unwrap() };
     let ended = Seconds(WINDOW.to.0 + 1.0);
     let verdict = (!limits.is_empty()).then(|| {
@@ -79,7 +79,7 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
             peak_kv_usage: Some(0.437),
             preemptions: Some(0.0),
             prefix_hit_rate: Some(0.01),
-            kv_usage: Vec::new(),
+            ..Telemetry::default()
         },
         client: ClientHealth::of(&records),
         cache: CacheUse {
@@ -106,6 +106,6 @@ pub(super) fn level(offered: Offered, records: Vec<RequestRecord>, slo: &str) ->
 }
 
 /// A level at a rate whose requests are all answered.
-pub(super) fn at_rate(rate: f64, ttft: f64, slo: &str) -> Level {
+pub(in crate::report) fn at_rate(rate: f64, ttft: f64, slo: &str) -> Level {
     level(Offered::Rate(Rate(rate)), records(rate, ttft), slo)
 }

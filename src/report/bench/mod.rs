@@ -6,7 +6,7 @@
 //! divides by. And what was not observed is absent, never zero: a benchmark whose requests all failed must not look fast.
 
 mod block;
-mod find;
+pub(super) mod find;
 mod goodput;
 mod ladder;
 mod level;
@@ -14,17 +14,18 @@ pub(super) mod peaks;
 mod spread;
 mod standing;
 mod summary;
-mod table;
+pub(super) mod table;
 pub(super) mod text;
 mod vllm;
 
 #[cfg(test)]
-mod fixtures;
+pub(super) mod fixtures;
 
 pub use block::block;
-pub use find::{Finding, Known, Status, found};
+pub use find::{Answer, Finding, Known, Status, found};
 pub use ladder::Ladder;
 pub use level::{Level, Meta, Offered};
+pub use spread::Spread;
 pub use standing::Standing;
 pub use summary::Summary;
 pub use table::table;

@@ -167,7 +167,7 @@ fn mark(standing: Standing) -> &'static str {
 }
 
 /// The size alone: its unit heads the column.
-pub(super) fn size(offered: Offered) -> String {
+pub(in crate::report) fn size(offered: Offered) -> String {
     match offered {
         Offered::Rate(rate) => per_second(Some(rate.0)),
         Offered::Users(n) | Offered::AllAtOnce(n) => n.to_string(),

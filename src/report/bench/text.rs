@@ -6,21 +6,21 @@ use crate::units::Seconds;
 pub(in crate::report) const WIDTH: usize = 80;
 
 /// Stands where there is no number.
-pub(super) const NOTHING: &str = "-";
+pub(in crate::report) const NOTHING: &str = "-";
 
 /// Milliseconds with one decimal below a hundred and none above; no unit, since columns are compared.
-pub(super) fn millis(latency: Option<Seconds>) -> String {
+pub(in crate::report) fn millis(latency: Option<Seconds>) -> String {
     latency.map_or(NOTHING.to_owned(), |l| format!("{:.*}", usize::from(l.millis().abs() < 99.95), l.millis()))
 }
 
 /// A rate without its unit: two decimals below ten, one below a hundred.
-pub(super) fn per_second(rate: Option<f64>) -> String {
+pub(in crate::report) fn per_second(rate: Option<f64>) -> String {
     let decimals = |r: f64| if r < 9.995 { 2 } else { usize::from(r < 99.95) };
     rate.map_or(NOTHING.to_owned(), |r| format!("{r:.*}", decimals(r)))
 }
 
 /// A share as whole percent.
-pub(super) fn percent(share: f64) -> String {
+pub(in crate::report) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 

@@ -29,6 +29,7 @@ pub fn vllm_keys(level: &Level, summary: &Summary) -> Value {
     let mut file = Map::new();
     file.extend(about(level, summary));
     file.extend(totals(summary));
+    file.extend(speculation(summary));
     file.extend(lists(level, summary));
     for (metric, spread) in [
         ("ttft", summary.ttft),
@@ -98,6 +99,14 @@ fn totals(summary: &Summary) -> Map<String, Value> {
         // The real-time factor of audio, which no text has; that file writes 0.0 too.
         "rtfx": Rate(0.0),
     }))
+}
+
+/// Where drafts were verified, as in that file: the rate in percent.
+fn speculation(summary: &Summary) -> Map<String, Value> {
+    let (rate, length) = (summary.telemetry.acceptance_rate, summary.telemetry.acceptance_length);
+    let keys =
+        [("spec_decode_acceptance_rate", rate.map(|rate| rate * 100.0)), ("spec_decode_acceptance_length", length)];
+    keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?)))).collect()
 }
 
 fn lists(level: &Level, summary: &Summary) -> Map<String, Value> {
@@ -183,6 +192,13 @@ mod tests {
         }
         let new: Vec<&String> = ours.keys().filter(|key| !theirs().contains_key(*key)).collect();
         assert_eq!(new, ["autotune"]);
+        at_a_rate.telemetry.acceptance_rate = Some(0.745);
+        at_a_rate.telemetry.acceptance_length = Some(2.97);
+        let speculates = file(&at_a_rate);
+        assert_eq!(
+            (&speculates["spec_decode_acceptance_rate"], &speculates["spec_decode_acceptance_length"]),
+            (&json!(74.5), &json!(2.97))
+        );
         let closed = file(&level(Offered::Users(20), records(10.0, 0.5), ""));
         assert_eq!((&closed["max_concurrency"], &closed["request_rate"]), (&json!(20), &json!("inf")));
         assert_eq!((&closed["request_goodput"], &closed["date"]), (&Value::Null, &json!("20261121-060413")));

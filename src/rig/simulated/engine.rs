@@ -230,7 +230,7 @@ impl Engine {
             peak_kv_usage: Some(peaks.kv_usage),
             preemptions: Some((counters.preemptions - before.preemptions) as f64),
             prefix_hit_rate: (queries > 0).then_some(hit_rate),
-            kv_usage: Vec::new(),
+            ..Telemetry::default()
         };
         Ok(Served { ended: now, complete, telemetry })
     }

@@ -1,4 +1,4 @@
-//! The levels of a benchmark, one after the other: settled, driven, judged.
+//! Levels of load on one server, one after the other: settled, driven, judged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,122 +9,71 @@ use super::interrupts;
 use super::tally::Tally;
 use super::traffic::Traffic;
 use super::unanswered;
-use crate::cli::{BenchArgs, Sought};
+use crate::cli::LoadArgs;
 use crate::clock;
 use crate::load::{Cut, Driven, Schedule};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Level, Meta, Offered};
 use crate::rig::{CacheUse, Server, Telemetry, Warmed};
-use crate::settings::{ArrivalProcess, WorkloadKind};
-use crate::units::{Rate, Seconds};
+use crate::settings::ArrivalProcess;
+use crate::units::Seconds;
 use crate::verdict::{Certainty, Counter, Course, Window, judge};
 use crate::workload::{self, Demand, Pace};
 
 /// How long no token may come from a server that owes some, before it counts as hung.
-pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The window of a level where nothing else is asked for.
-const DURATION: Duration = Duration::from_secs(60);
+pub(in crate::commands) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// More than any client sends.
-const MOST_REQUESTS_PER_SECOND: f64 = 1e6;
-/// Tokens of the prompts that may be held in memory at once: about 6 GB.
-const MOST_TOKENS_HELD: u64 = 1_000_000_000;
 /// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
-pub(super) const CERTAINTY: Certainty = Certainty(0.5);
-
-/// The levels that the flags ask for.
-pub(super) fn offered(args: &BenchArgs, traffic: &Traffic) -> Result<Vec<Offered>, Failed> {
-    let wrong = |text: &str| Err(Failed::usage(format!("error: {text}")));
-    let rates: Vec<f64> = args.rate.into_iter().chain(args.rates.iter().copied()).collect();
-    if rates.iter().any(|rate| !(*rate > 0.0 && *rate <= MOST_REQUESTS_PER_SECOND)) {
-        return wrong(
-            "a rate is a number of requests per second above 0, at most 1000000; for all at once there is --at-once N",
-        );
-    }
-    let is_trace = matches!(traffic.workload.kind, WorkloadKind::Trace(_));
-    if args.recorded && !is_trace {
-        return wrong("--recorded takes the times of a trace; give one with --dataset FILE");
-    }
-    let mut offered: Vec<Offered> = rates.into_iter().map(|rate| Offered::Rate(Rate(rate))).collect();
-    offered.extend(args.concurrency.iter().map(|users| Offered::Users(*users)));
-    offered.extend(args.at_once.map(Offered::AllAtOnce));
-    if offered.is_empty() && args.find.is_none() && (args.recorded || is_trace) {
-        offered.push(Offered::Recorded);
-    }
-    if args.think.is_some() && args.concurrency.is_empty() && args.find != Some(Sought::Users) {
-        return wrong("--think is how long users think: it goes with --concurrency or --find users");
-    }
-    if args.max_concurrency.is_some() && args.find == Some(Sought::Users) {
-        return wrong(
-            "--max-concurrency holds back an open loop: it goes with --rate, --rates, --recorded or --find rate",
-        );
-    }
-    let at_once = args.concurrency.iter().chain(&args.at_once).copied().max().unwrap_or(0);
-    let longest = match &traffic.workload.kind {
-        WorkloadKind::Random(plan) => u64::from(plan.input_tokens.max) + u64::from(plan.shared_prefix_tokens),
-        _ => 0,
-    };
-    if u64::from(at_once) * longest > MOST_TOKENS_HELD {
-        return wrong(&format!(
-            "{at_once} prompts of up to {longest} tokens at once do not fit into memory: at most {MOST_TOKENS_HELD} tokens do; give fewer requests or shorter prompts"
-        ));
-    }
-    if offered.is_empty() && args.find.is_none() {
-        return wrong("how much load? --rate 2, --rates 1,2,4, --concurrency 20,40,80, --at-once 500 or --find users");
-    }
-    Ok(offered)
-}
+pub(in crate::commands) const CERTAINTY: Certainty = Certainty(0.5);
 
 /// Runs levels against one server.
-pub(super) struct Levels<'a> {
-    args: &'a BenchArgs,
+pub(in crate::commands) struct Levels<'a> {
+    args: &'a LoadArgs,
     traffic: &'a Traffic,
     server: Server,
+    label: Option<String>,
     sink: Arc<dyn Sink>,
     stop: Stop,
     warmed: Option<Warmed>,
 }
 
 /// What a level is driven with.
-pub(super) struct Load {
-    pub(super) offered: Offered,
-    pub(super) window: Window,
+pub(in crate::commands) struct Load {
+    pub(in crate::commands) offered: Offered,
+    pub(in crate::commands) window: Window,
     /// What its arrivals are drawn from. Levels with the same share their luck: the same arrivals at another speed.
-    pub(super) arrival_seed: u64,
+    pub(in crate::commands) arrival_seed: u64,
+    /// What its words are drawn from.
+    pub(in crate::commands) content_seed: u64,
     /// Ends the level once a promise is broken for certain.
-    pub(super) counter: Option<Counter>,
+    pub(in crate::commands) counter: Option<Counter>,
 }
 
 /// What came of a level.
-pub(super) struct Ran {
+pub(in crate::commands) struct Ran {
     /// None where it was interrupted before its traffic, or twice.
-    pub(super) level: Option<Level>,
+    pub(in crate::commands) level: Option<Level>,
     /// Whether nothing more is to be measured.
-    pub(super) interrupted: bool,
+    pub(in crate::commands) interrupted: bool,
 }
 
 impl<'a> Levels<'a> {
-    pub(super) fn new(
-        args: &'a BenchArgs,
+    pub(in crate::commands) fn new(
+        args: &'a LoadArgs,
         traffic: &'a Traffic,
         server: Server,
+        label: Option<String>,
         sink: Arc<dyn Sink>,
         stop: Stop,
     ) -> Self {
-        Self { args, traffic, server, sink, stop, warmed: None }
-    }
-
-    /// The load of one of the levels that the flags ask for.
-    pub(super) fn load(&self, offered: Offered) -> Load {
-        let arrival_seed = workload::mix(self.args.seed, &[1]);
-        Load { offered, window: self.window(offered), arrival_seed, counter: None }
+        Self { args, traffic, server, label, sink, stop, warmed: None }
     }
 
     /// What the warm-up shows; none where it was interrupted.
-    pub(super) async fn warm(&mut self) -> Result<Option<Warmed>, Failed> {
+    pub(in crate::commands) async fn warm(&mut self) -> Result<Option<Warmed>, Failed> {
         if self.warmed.is_none() {
-            let wrong = |why: String| unanswered(&self.args.url, &why);
+            let wrong = |why: String| unanswered(&self.server.target().base_url, &why);
             let patience = self.args.timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT));
             let seed = workload::mix(self.args.seed, &[0, 0]);
             self.warmed = tokio::select! {
@@ -136,20 +85,22 @@ impl<'a> Levels<'a> {
     }
 
     /// The mean number of tokens of an answer.
-    pub(super) fn mean_output_tokens(&self) -> f64 {
+    pub(in crate::commands) fn mean_output_tokens(&self) -> f64 {
         workload::mean_output_tokens(&self.traffic.workload, self.server.material())
     }
 
     /// One level: the server settled, the ramp, the window, the drain; then the verdict. It rests before every level but the first.
-    pub(super) async fn run(&mut self, number: usize, load: Load) -> Result<Ran, Failed> {
+    pub(in crate::commands) async fn run(&mut self, number: usize, load: Load) -> Result<Ran, Failed> {
         let nothing = Ran { level: None, interrupted: true };
-        let Load { offered, mut window, arrival_seed, counter } = load;
-        let content_seed = workload::mix(self.args.seed, &[2, number as u64]);
+        let Load { offered, mut window, arrival_seed, content_seed, counter } = load;
         let Some(warmed) = self.warm().await? else { return Ok(nothing) };
         let rest = if number > 0 { self.args.cool_down } else { Duration::ZERO };
         let settling = async {
             tokio::time::sleep(rest).await;
-            self.server.settle(!self.args.keep_cache).await.map_err(|why| unanswered(&self.args.url, &why))
+            self.server
+                .settle(!self.args.keep_cache)
+                .await
+                .map_err(|why| unanswered(&self.server.target().base_url, &why))
         };
         let settled = tokio::select! {
             settled = settling => settled?,
@@ -221,23 +172,6 @@ impl<'a> Levels<'a> {
         Ok(Ran { level: Some(level), interrupted })
     }
 
-    fn window(&self, offered: Offered) -> Window {
-        let length = Seconds::from(self.args.duration.unwrap_or(DURATION));
-        match offered {
-            Offered::Rate(_) | Offered::Users(_) => {
-                let from = self.args.ramp.map_or(length * 0.1, Seconds::from);
-                Window { from, to: from + length }
-            }
-            // Everything is due at the beginning; the window becomes what it took.
-            Offered::AllAtOnce(_) => Window { from: Seconds(0.0), to: Seconds(1e9) },
-            Offered::Recorded => {
-                let span = self.traffic.corpus.span().unwrap_or(length) + Seconds(1e-3);
-                let to = Seconds(span.0.min(length.0));
-                Window { from: Seconds(0.0), to }
-            }
-        }
-    }
-
     /// Drives one level, tells how it goes, and ends it at an interrupt; none at a second one.
     async fn drive(
         &mut self,
@@ -298,7 +232,7 @@ impl<'a> Levels<'a> {
             },
             seed: self.args.seed,
             started,
-            label: self.args.label.clone(),
+            label: self.label.clone(),
             max_concurrency: self.args.max_concurrency,
         }
     }

@@ -6,22 +6,23 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::super::Failed;
-use crate::cli::{BenchArgs, Sought, TrafficArgs};
+use crate::cli::{LoadArgs, TrafficArgs};
 use crate::settings::{self, Limit, WorkloadPlan};
 use crate::workload::Corpus;
 
 /// The traffic of a benchmark.
-pub(super) struct Traffic {
-    pub(super) workload: WorkloadPlan,
+pub(in crate::commands) struct Traffic {
+    pub(in crate::commands) workload: WorkloadPlan,
     /// Sets of promises, from the tightest to the loosest: one, or with `--find` one for each limit of a key that has several.
-    pub(super) targets: Vec<Vec<Limit>>,
-    pub(super) corpus: Corpus,
+    pub(in crate::commands) targets: Vec<Vec<Limit>>,
+    pub(in crate::commands) corpus: Corpus,
     /// The workload in words.
-    pub(super) described: String,
+    pub(in crate::commands) described: String,
 }
 
 impl Traffic {
-    pub(super) fn of(args: &BenchArgs) -> Result<Self, Failed> {
+    /// `closed` says whether users wait for answers, and `curve` whether a key may have several limits.
+    pub(in crate::commands) fn of(args: &LoadArgs, closed: bool, curve: bool) -> Result<Self, Failed> {
         let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
         let (name, text, base) = match &args.workload {
             Some(path) => {
@@ -31,9 +32,7 @@ impl Traffic {
             }
             None => {
                 let arrives = |w: &&String| w.starts_with("arrivals") || w.starts_with("burstiness");
-                if let Some(with) = args.traffic.with.iter().find(arrives)
-                    && (!args.concurrency.is_empty() || args.at_once.is_some() || args.find == Some(Sought::Users))
-                {
+                if let Some(with) = args.traffic.with.iter().find(arrives).filter(|_| closed) {
                     return Err(usage(&format!("--with {with} says how requests arrive at --rate or --rates")));
                 }
                 ("the workload of these flags".to_owned(), written(&args.traffic)?, std::path::PathBuf::new())
@@ -41,7 +40,7 @@ impl Traffic {
         };
         let (workload, promised) = settings::traffic(&name, &text).map_err(|e| Failed::usage(e.render()))?;
         let targets = match args.traffic.promises() {
-            Some(slo) if args.find.is_some() => targets(&slo),
+            Some(slo) if curve => targets(&slo),
             Some(slo) => settings::limits(&slo).map(|limits| vec![limits]),
             None => Ok(vec![promised]),
         };
@@ -55,7 +54,7 @@ impl Traffic {
     }
 
     /// The promises that levels are judged by: the loosest, where there are several sets.
-    pub(super) fn limits(&self) -> &[Limit] {
+    pub(in crate::commands) fn limits(&self) -> &[Limit] {
         self.targets.last().map_or(&[], Vec::as_slice)
     }
 }
@@ -159,13 +158,14 @@ impl<R: BufRead> FirstLine for R {
 mod tests {
     use clap::Parser;
 
+    use super::super::super::bench::traffic as of_bench;
     use super::*;
     use crate::cli::{Cli, Command};
 
     fn traffic(flags: &str) -> Result<Traffic, String> {
         let words = ["autotune", "bench", "--url", "http://127.0.0.1:1"].into_iter().chain(flags.split_whitespace());
         let Some(Command::Bench(args)) = Cli::try_parse_from(words).unwrap().command else { panic!("it is a bench") };
-        Traffic::of(&args).map_err(|failed| failed.message)
+        of_bench(&args).map_err(|failed| failed.message)
     }
 
     #[test]

@@ -1,0 +1,175 @@
+//! Sweeps over the levels on one or two sides: what is required is checked first, and whatever ends them, engines are stopped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::order::{Step, order};
+use super::require::{self, Requirement};
+use super::side::Side;
+use super::site::Site;
+use crate::access::Access;
+use crate::cli::{LoadArgs, SweepArgs};
+use crate::clock;
+use crate::commands::load::{Load, Ran, Traffic, access, fresh_folder, interrupts, seen};
+use crate::commands::stop::Stop;
+use crate::commands::{Failed, exit, runtime, sink};
+use crate::progress::{Event, Sink};
+use crate::report::bench::{Level, Offered, Standing, Summary};
+use crate::report::comparison::{NAMES, SideSeen, WindowSeen};
+use crate::units::Seconds;
+use crate::verdict::Window;
+use crate::workload;
+
+/// The longest window in which requirements are checked: with the ramp and the warm-up it ends within the first minute.
+const CHECKED_WITHIN: Seconds = Seconds(30.0);
+
+/// What all sides are measured with.
+pub(super) struct Shared<'a> {
+    pub(super) args: &'a SweepArgs,
+    pub(super) load: &'a LoadArgs,
+    pub(super) traffic: &'a Traffic,
+    pub(super) access: &'a Access,
+    levels: &'a [Offered],
+    /// Where engines write their logs.
+    pub(super) trials: PathBuf,
+    pub(super) sink: Arc<dyn Sink>,
+}
+
+/// What came of the sweeps.
+pub(in crate::commands) struct Measured {
+    pub(in crate::commands) seconds: Seconds,
+    /// One for each side; none where no sweep was whole.
+    pub(in crate::commands) sides: Vec<SideSeen>,
+    /// Those of whole sweeps.
+    pub(in crate::commands) windows: Vec<WindowSeen>,
+    /// Whether it was measured to its end.
+    pub(in crate::commands) ended: Result<(), Failed>,
+}
+
+/// Measures every level on every side, as often as is asked. `result` is the file that a folder of results must not hold yet.
+pub(in crate::commands) fn sweeps(
+    args: &SweepArgs,
+    load: &LoadArgs,
+    traffic: &Traffic,
+    levels: &[Offered],
+    sides: &[Side],
+    requirements: &[Requirement],
+    result: &str,
+) -> Result<Measured, Failed> {
+    let access = access(&args.access)?;
+    if let Some(out) = &args.out {
+        fresh_folder(out, &[result], "comparison")?;
+    }
+    let scratch =
+        tempfile::tempdir().map_err(|e| Failed::own(format!("error: failed to make a temporary folder: {e}")))?;
+    let trials = args.out.as_deref().unwrap_or(scratch.path()).join("engines");
+    if sides.iter().any(Side::is_launched) {
+        // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
+        nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
+    }
+    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
+    let shared = Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink) };
+    let begun = clock::now();
+    let mut windows = Vec::new();
+    let (ended, mut seen) = runtime()?.block_on(async {
+        let stop = match Stop::listen() {
+            Ok(stop) => stop,
+            Err(e) => return (Err(Failed::own(format!("error: failed to listen for signals: {e}"))), Vec::new()),
+        };
+        let mut sites: Vec<Site<'_>> =
+            sides.iter().zip(NAMES).map(|(side, name)| Site::new(name, side, &shared, stop.clone())).collect();
+        let ended = measure(&shared, &mut sites, requirements, &mut windows).await;
+        let mut closed = Ok(());
+        for site in &mut sites {
+            closed = closed.and(site.close().await);
+        }
+        (ended.and(closed), sites.into_iter().filter_map(Site::seen).collect())
+    });
+    drop(sink);
+    // A sweep counts as a whole: half of one would favour a side.
+    let of_sweep = |sweep: u32| windows.iter().filter(|w: &&WindowSeen| w.sweep == sweep).count();
+    let whole = (0..args.sweeps).take_while(|sweep| of_sweep(*sweep) == sides.len() * levels.len()).count() as u32;
+    windows.retain(|window| window.sweep < whole);
+    if whole == 0 {
+        seen.clear();
+    }
+    Ok(Measured { seconds: begun.elapsed().into(), sides: seen, windows, ended })
+}
+
+/// First what is required, then every sweep. Whatever it ends with, `windows` holds what was measured.
+async fn measure(
+    shared: &Shared<'_>,
+    sites: &mut [Site<'_>],
+    requirements: &[Requirement],
+    windows: &mut Vec<WindowSeen>,
+) -> Result<(), Failed> {
+    let launched = sites.iter().any(Site::is_launched);
+    let mut first = 0;
+    for side in 0..sites.len() {
+        let asked: Vec<&Requirement> = requirements.iter().filter(|r| r.is_of(side)).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        close_others(sites, side).await?;
+        let step = Step { sweep: shared.args.sweeps, level: 0, side };
+        let length = Seconds(CHECKED_WITHIN.0.min(shared.args.duration.as_secs_f64()));
+        let level = window(shared, &mut sites[side], step, length).await?;
+        let unmet: Vec<String> = asked.iter().filter_map(|r| r.unmet(&level)).collect();
+        if !unmet.is_empty() {
+            return Err(Failed { code: exit::NOT_AS_REQUIRED, message: require::says(NAMES[side], &unmet, &level) });
+        }
+        shared.sink.take(&Event::Note(&format!("{} is as required", NAMES[side])));
+        // Its engine runs already.
+        first = side;
+    }
+    for step in order(first, sites.len(), shared.args.sweeps, shared.levels.len(), !launched) {
+        close_others(sites, step.side).await?;
+        let level = window(shared, &mut sites[step.side], step, shared.args.duration.into()).await?;
+        let summary = Summary::of(&level);
+        let failed = matches!(summary.standing, Standing::Saturated | Standing::Errors);
+        let limits = level.verdict.as_ref().map(|verdict| seen(verdict, failed)).unwrap_or_default();
+        shared.sink.take(&Event::Note(&told(step, &summary)));
+        if !level.cache.reset && matches!(&*sites, [a, b] if a.is_at_the_place_of(b)) {
+            return Err(Failed::usage(
+                "error: A and B are one server, and its prefix cache is not emptied: B would find there what A sent; VLLM_SERVER_DEV_MODE=1 lets vLLM empty it",
+            ));
+        }
+        windows.push(WindowSeen::of(step.sweep, step.side, &level, summary, limits));
+    }
+    Ok(())
+}
+
+/// One engine at a time: each may need the whole machine.
+async fn close_others(sites: &mut [Site<'_>], side: usize) -> Result<(), Failed> {
+    for (_, other) in sites.iter_mut().enumerate().filter(|(place, _)| *place != side) {
+        other.close().await?;
+    }
+    Ok(())
+}
+
+/// One window of a side, its engine launched if it does not run. An interrupted one does not count.
+async fn window(shared: &Shared<'_>, site: &mut Site<'_>, step: Step, length: Seconds) -> Result<Level, Failed> {
+    let Step { sweep, level, .. } = step;
+    let from = shared.load.ramp.map_or(length * 0.1, Seconds::from);
+    // Both sides get the same arrivals and words; every other sweep and level has its own.
+    let seed = |what: u64| workload::mix(shared.load.seed, &[what, u64::from(sweep), level as u64]);
+    let load = Load {
+        offered: shared.levels[level],
+        window: Window { from, to: from + length },
+        arrival_seed: seed(1),
+        content_seed: seed(2),
+        counter: None,
+    };
+    match site.run(load).await? {
+        Ran { level: Some(level), interrupted: false } if !level.partial => Ok(level),
+        _ => Err(interrupts::before_the_end()),
+    }
+}
+
+/// A window in a line.
+fn told(step: Step, summary: &Summary) -> String {
+    let verdict = summary.verdict.as_ref();
+    let binding = verdict.and_then(|v| v.limits.iter().find(|l| Some(&l.key) == v.binding.as_ref()));
+    let what = binding.map_or_else(|| summary.because.clone().unwrap_or_default(), |limit| limit.beside_its_limit());
+    format!("sweep {}: {} at {}: {what}", step.sweep + 1, NAMES[step.side], summary.offered)
+}

@@ -1,0 +1,187 @@
+//! `--vary`: one space file under two values of a flag or a variable.
+
+use crate::commands::Failed;
+use crate::settings::{Plan, flag_name, redact_variable, redact_words};
+use crate::space::{Point, Value};
+
+/// What is varied, with the value of A and that of B.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Vary {
+    what: What,
+    values: [String; 2],
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    /// A flag of the engine, without its dashes.
+    Flag(String),
+    Variable(String),
+}
+
+impl Vary {
+    pub(super) fn parse(text: &str) -> Result<Self, Failed> {
+        let wrong = |why: &str| Failed::usage(format!("error: --vary {text}: {why}"));
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("write args.FLAG=A,B or env.NAME=A,B"))?;
+        let what = match name.trim().split_once('.') {
+            Some(("args", flag)) if !flag.is_empty() => What::Flag(flag_name(flag.trim_start_matches('-'))),
+            Some(("env", variable)) if !variable.is_empty() => What::Variable(variable.to_owned()),
+            _ => {
+                return Err(wrong(
+                    "only args.FLAG and env.NAME of a space file can be varied; objects of a cluster cannot, so deploy both and give their two addresses",
+                ));
+            }
+        };
+        match <[String; 2]>::try_from(split(values)) {
+            Ok(values) if values[0] != values[1] => Ok(Self { what, values }),
+            Ok(_) => Err(wrong("its two values are the same")),
+            Err(_) => Err(wrong(
+                "give two values with a comma between them; commas within {}, [] and quotes belong to a value",
+            )),
+        }
+    }
+
+    /// The plan and the point of a side, and what it is in words.
+    pub(super) fn applied(&self, plan: &Plan, side: usize) -> (Plan, Point, String) {
+        let (mut plan, mut point) = (plan.clone(), plan.space.baseline());
+        let value = &self.values[side];
+        let words = match &self.what {
+            What::Variable(name) => {
+                plan.engine.env.remove(name);
+                if !value.is_empty() {
+                    plan.engine.env.insert(name.clone(), value.clone());
+                }
+                format!("{name}={}", redact_variable(name, value))
+            }
+            What::Flag(flag) => {
+                plan.engine.args = without(&plan.engine.args, flag);
+                plan.engine.command = without(&plan.engine.command, flag);
+                point.0.remove(flag);
+                if !value.is_empty() {
+                    point = point.with(flag, scalar(value));
+                }
+                redact_words(&[format!("--{flag}"), value.clone()]).join(" ")
+            }
+        };
+        (plan, point, if value.is_empty() { format!("without {}", self.name()) } else { words })
+    }
+
+    fn name(&self) -> &str {
+        match &self.what {
+            What::Flag(name) | What::Variable(name) => name,
+        }
+    }
+
+    /// Whether the side speculates because of it.
+    pub(super) fn speculates(&self, side: usize) -> bool {
+        let off = ["", "None", "none"].contains(&self.values[side].as_str());
+        self.what == What::Flag("speculative-config".to_owned()) && !off
+    }
+}
+
+/// At the commas outside of brackets and quotes.
+fn split(text: &str) -> Vec<String> {
+    let (mut values, mut depth, mut quoted) = (vec![String::new()], 0_i32, false);
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '{' | '[' if !quoted => depth += 1,
+            '}' | ']' if !quoted => depth -= 1,
+            _ => {}
+        }
+        match values.last_mut() {
+            Some(last) if c != ',' || quoted || depth > 0 => last.push(c),
+            _ => values.push(String::new()),
+        }
+    }
+    values.iter().map(|value| value.trim().to_owned()).collect()
+}
+
+/// The words without a flag, its value, and its opposite.
+fn without(words: &[String], flag: &str) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let (name, glued) = word.split_once('=').map_or((word.as_str(), false), |(name, _)| (name, true));
+        let named = name.strip_prefix("--").map(flag_name).unwrap_or_default();
+        if named == flag {
+            if !glued && words.peek().is_some_and(|next| !next.starts_with("--")) {
+                words.next();
+            }
+        } else if named.strip_prefix("no-") != Some(flag) {
+            left.push(word.clone());
+        }
+    }
+    left
+}
+
+/// A switch, a number, or a word.
+fn scalar(text: &str) -> Value {
+    match text {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => text
+            .parse()
+            .map(Value::Int)
+            .or_else(|_| text.parse().map(Value::Real))
+            .unwrap_or_else(|_| Value::Text(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::flags;
+
+    fn vary(text: &str) -> Result<Vary, String> {
+        Vary::parse(text).map_err(|failed| failed.message)
+    }
+
+    #[test]
+    fn a_flag_takes_two_values_and_leaves_no_other_of_its_name() {
+        let mut plan = crate::settings::parse("q", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+        plan.engine.args =
+            ["--no-enable-prefix-caching", "--max-num-seqs=4", "--seed", "7"].map(str::to_owned).to_vec();
+        let caching = vary("args.enable-prefix-caching=true,false").unwrap();
+        let (varied, point, what) = caching.applied(&plan, 1);
+        assert_eq!(varied.engine.args, ["--max-num-seqs=4", "--seed", "7"]);
+        assert!(
+            flags(&point).contains(&"--no-enable-prefix-caching".to_owned()) && what == "--enable-prefix-caching false"
+        );
+        let seqs = vary("args.max_num_seqs=8,").unwrap();
+        let (with, point, _) = seqs.applied(&plan, 0);
+        assert_eq!(with.engine.args, ["--no-enable-prefix-caching", "--seed", "7"]);
+        assert_eq!(point.get("max-num-seqs"), Some(&Value::Int(8)));
+        let (_, point, what) = seqs.applied(&plan, 1);
+        assert_eq!((point.get("max-num-seqs"), what.as_str()), (None, "without max-num-seqs"));
+        let drafts = vary(r#"args.speculative-config=,{"method":"ngram","num_speculative_tokens":4}"#).unwrap();
+        assert_eq!(drafts.values[1], r#"{"method":"ngram","num_speculative_tokens":4}"#);
+        assert!(drafts.speculates(1) && !drafts.speculates(0) && !seqs.speculates(0));
+    }
+
+    #[test]
+    fn a_variable_is_set_and_a_secret_one_is_not_shown() {
+        let plan = crate::settings::parse("q", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+        let (varied, _, what) = vary("env.VLLM_USE_V1=0,1").unwrap().applied(&plan, 1);
+        assert_eq!((varied.engine.env["VLLM_USE_V1"].as_str(), what.as_str()), ("1", "VLLM_USE_V1=1"));
+        let (_, _, what) = vary("env.HF_TOKEN=secretvalue1,secretvalue2").unwrap().applied(&plan, 1);
+        assert!(!what.contains("secretvalue"), "{what}");
+    }
+
+    #[test]
+    fn what_cannot_be_varied_is_refused() {
+        for (text, part) in [
+            (
+                "Frontend:env.DYN_ROUTER_MODE=round_robin,kv",
+                "only args.FLAG and env.NAME of a space file can be varied",
+            ),
+            ("loadBalancing.strategy=LeastLoad,PrefixHash", "objects of a cluster cannot"),
+            ("args.x=1", "give two values with a comma between them"),
+            ("args.x=1,2,3", "give two values"),
+            ("args.x=1,1", "its two values are the same"),
+            ("args.x", "write args.FLAG=A,B or env.NAME=A,B"),
+        ] {
+            let says = vary(text).unwrap_err();
+            assert!(says.contains(part), "{text}: {says}");
+        }
+    }
+}
