@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
+use crate::colour::Colour;
 use crate::export::yaml::Path as YamlPath;
 use crate::rig::Address;
 use crate::settings::{Plan, Secrets, StrategyKind};
@@ -577,6 +578,11 @@ pub fn asked_diagnostics() -> Option<OsString> {
 /// Whether the terminal, by its name, can move its cursor.
 pub fn moves_its_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// Whether a stream gets colour, by whether it is a terminal and by the environment.
+pub(crate) fn colour(is_terminal: bool) -> Colour {
+    Colour::of(is_terminal, |name| std::env::var_os(name))
 }
 
 /// The secrets of our own environment: whatever we start inherits it.

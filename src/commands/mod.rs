@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, moves_its_cursor};
+use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, colour, moves_its_cursor};
+use crate::colour::Tone;
 use crate::diagnostics;
 use crate::journal::Status;
 use crate::printable::printable;
@@ -148,7 +149,13 @@ fn print(text: &str) -> Result<(), Failed> {
 
 /// Says something to whoever runs us. Where nobody reads it, or it cannot be written, the work goes on: its files are the product.
 fn complain(text: &str) {
-    drop(written(std::io::stderr().lock(), &format!("{}\n", printable(text.trim_end()))));
+    let text = printable(text.trim_end());
+    let heads = [(Tone::Fail, "error"), (Tone::Warning, "warning")];
+    let text = match heads.iter().find(|(_, head)| text.starts_with(head)) {
+        Some((tone, head)) => colour(std::io::stderr().is_terminal()).first(*tone, head, &text),
+        None => text.into_owned(),
+    };
+    drop(written(std::io::stderr().lock(), &format!("{text}\n")));
 }
 
 fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
@@ -160,10 +167,12 @@ fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
 
 /// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere and among diagnostics.
 fn sink(quiet: bool, verbose: bool) -> Box<dyn Sink> {
-    match (quiet, std::io::stderr().is_terminal() && moves_its_cursor() && !diagnostics::are_written()) {
+    let is_terminal = std::io::stderr().is_terminal();
+    let colour = colour(is_terminal);
+    match (quiet, is_terminal && moves_its_cursor() && !diagnostics::are_written()) {
         (true, _) => Box::new(Silent),
-        (false, true) => Box::new(Terminal::new(verbose)),
-        (false, false) => Box::new(Plain::new(verbose)),
+        (false, true) => Box::new(Terminal::new(verbose, colour)),
+        (false, false) => Box::new(Plain::new(verbose).coloured(colour)),
     }
 }
 

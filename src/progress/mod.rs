@@ -4,6 +4,7 @@ mod board;
 mod exposition;
 mod listen;
 mod metrics;
+mod painted;
 mod plain;
 mod terminal;
 
