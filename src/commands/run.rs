@@ -1,5 +1,6 @@
 //! The main job: `autotune --space FILE`.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::stop::{PATIENCE, Stop};
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
-use crate::cli::{RunArgs, inherited_secrets};
+use crate::cli::{RunArgs, colour, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
@@ -235,7 +236,10 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     // The files are the product: an answer that cannot be printed is an answer all the same.
     let says = match args.json {
         true => report::outcome_json(&outcome),
-        false => report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out),
+        false => {
+            report::summary(&outcome, out, args.verbose, colour(std::io::stdout().is_terminal()))
+                + &report::failed_start(journal, out)
+        }
     };
     if let Err(unprinted) = print(&says) {
         complain(&unprinted.message);

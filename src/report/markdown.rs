@@ -3,7 +3,7 @@
 use super::args_txt;
 use super::data::ReportData;
 use super::html::repeat_command;
-use super::summary::{changes, headline, next, percent, rows, shown, source};
+use super::summary::{changes, enough, headline, latencies, next, percent, rows, shown, source};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 
@@ -16,6 +16,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         let cells = |cells: &[Option<String>]| cells.iter().map(shown).collect::<Vec<_>>();
         let rows = rows.iter().map(|(label, row)| (label.trim().to_owned(), cells(row)));
         text += &table_of("", &cells(names), rows);
+        text += &latencies(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
     } else {
         let (trials, probes) = (data.trials.len(), data.at_rates().count());
         text += &format!("\nThere is no answer yet: {trials} trials and {probes} probes at a rate are recorded.\n");
@@ -52,6 +53,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     if !outcome.left_out.is_empty() {
         text += "\n### Left out\n\n";
         text += &outcome.left_out.iter().map(|what| format!("* {}\n", plain(what))).collect::<String>();
+        text += &enough(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
     }
     let cost = &outcome.cost;
     text += &format!(

@@ -1,7 +1,7 @@
 //! The conclusion: what a session found, in a sentence and in numbers.
 
 use super::context::Context;
-use crate::engine::diagnosis::Diagnosis;
+use crate::engine::diagnosis::{Cause, Diagnosis};
 use crate::journal::{Conclusion, Gain, PointResult, Record, Status};
 use crate::rig::Rig;
 use crate::search::Expectation;
@@ -36,7 +36,16 @@ pub fn answer(
         }
         (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
     };
-    Conclusion { status, because, baseline: Some(baseline), best: Some(best), left_out, gain, forecast: None }
+    Conclusion {
+        status,
+        because,
+        baseline: Some(baseline),
+        best: Some(best),
+        left_out,
+        enough_budget: None,
+        gain,
+        forecast: None,
+    }
 }
 
 /// The certified rate of the defaults, and the gain over it by the two certified rates.
@@ -53,12 +62,15 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
 /// The answer where no engine can start.
 pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
-    let because = format!("the engine cannot start: {}{quote}", diagnosis.says);
+    let because = match diagnosis.cause {
+        Cause::Refused => diagnosis.says.clone(),
+        _ => format!("the engine cannot start: {}{quote}", diagnosis.says),
+    };
     without_answer(Status::NeverStarted, because, None, Vec::new())
 }
 
 fn without_answer(status: Status, because: String, baseline: Option<PointResult>, left_out: Vec<String>) -> Conclusion {
-    Conclusion { status, because, baseline, best: None, left_out, gain: None, forecast: None }
+    Conclusion { status, because, baseline, best: None, left_out, enough_budget: None, gain: None, forecast: None }
 }
 
 impl<R: Rig> Context<'_, R> {

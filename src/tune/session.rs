@@ -72,7 +72,9 @@ impl<'a, R: Rig> Session<'a, R> {
     async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.context.plan);
         self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
-        let conclusion = Conclusion { forecast: Some(forecast), ..self.decide().await? };
+        let decided = self.decide().await?;
+        let conclusion =
+            Conclusion { forecast: Some(forecast), enough_budget: self.context.enough_budget(), ..decided };
         self.context.trial_runner.stop().await?;
         self.context.trial_runner.conclude(&conclusion)?;
         self.context.sink.take(&Event::Ended(&conclusion));
@@ -208,22 +210,15 @@ impl<'a, R: Rig> Session<'a, R> {
             }
             if round.is_empty() {
                 if spent {
-                    self.context.left_out(match purpose {
-                        Purpose::Baseline => {
-                            format!(
-                                "the rest of the baseline's rate search: {}",
-                                self.context.budget_ended(price, certifications)
-                            )
-                        }
-                        _ => {
-                            let more = self.context.prices().candidates(strategy.points_expected().max(1));
-                            format!(
-                                "{} of the candidates: {}",
-                                strategy.points_left(),
-                                self.context.budget_ended(more, certifications)
-                            )
-                        }
-                    });
+                    let (what, price) = match purpose {
+                        Purpose::Baseline => ("the rest of the baseline's rate search".to_owned(), price),
+                        _ => (
+                            format!("{} of the candidates", strategy.points_left()),
+                            self.context.prices().candidates(strategy.points_expected().max(1)),
+                        ),
+                    };
+                    let ended = self.context.budget_ended(price, certifications);
+                    self.context.left_out(format!("{what}: {ended}"));
                 }
                 return Ok(());
             }

@@ -19,7 +19,7 @@ use crate::engine::Endpoints;
 use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
-use crate::rig::Server;
+use crate::rig::{NoAnswer, Server};
 use crate::settings::Secrets;
 use find::Finder;
 use levels::{Levels, Ran};
@@ -199,6 +199,6 @@ pub(super) fn no_model(base_url: &str, why: &str, of_key: &str) -> Failed {
 }
 
 /// What went wrong with the server itself.
-fn unanswered(url: &str, why: &str) -> Failed {
+fn unanswered(url: &str, why: &NoAnswer) -> Failed {
     Failed::own(format!("error: failed to load {url}: {why}"))
 }

@@ -5,7 +5,7 @@ use super::{escaped, legend, missing, paragraph, table};
 use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
-use crate::report::summary::{changes, columns, next, percent, rows, shown};
+use crate::report::summary::{changes, columns, latencies, next, percent, rows, shown};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -49,7 +49,10 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
             std::iter::once(label.to_owned()).chain(cells.iter().map(shown)).collect()
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
+        html += "<div class=\"table\">";
         html += &table(&with("", head), &rows);
+        html += &latencies(outcome).map_or(String::new(), |says| format!("<p class=\"says\">{}</p>", escaped(says)));
+        html += "</div>";
     }
     html += "</div>";
     html
@@ -70,10 +73,8 @@ fn tiles(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
         let (number, says) = match (answer.certified_rate, answer.estimated_rate) {
             (Some(rate), _) => (rate.to_string(), format!("certified{confidence}")),
             (None, Some(rate)) => (format!("about {rate}"), "estimated, not certified".to_owned()),
-            (None, None) => (
-                "no rate".to_owned(),
-                if answer.probes == Some(0) { "not measured" } else { "none that was tried holds" }.to_owned(),
-            ),
+            (None, None) if answer.probes == Some(0) => ("not measured".to_owned(), "no probe at a rate".to_owned()),
+            (None, None) => ("no rate".to_owned(), "none that was tried holds".to_owned()),
         };
         tiles += &tile(name, name, &number, &says);
     }

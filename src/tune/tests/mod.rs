@@ -94,10 +94,7 @@ async fn resumes_behind_every_record(
     (answer, entries, probes): (&Conclusion, &[Entry], u32),
 ) {
     // A resumed session launches once more, which the budget that would be enough holds.
-    let without_budget = |answer: &Conclusion| {
-        let up_to_it = |what: &String| what.split("--budget").next().unwrap_or_default().to_owned();
-        Conclusion { left_out: answer.left_out.iter().map(up_to_it).collect(), ..answer.clone() }
-    };
+    let without_budget = |answer: &Conclusion| Conclusion { enough_budget: None, ..answer.clone() };
     for cut in 0..entries.len() {
         let kept = entries[..cut].to_vec();
         let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
@@ -138,6 +135,19 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out() {
     assert!(!answer.left_out.is_empty() && answer.best.is_none_or(|b| b.certified_rate.is_none()));
     let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
     assert!(spent.0 <= 13.0, "spent {spent} of 12 s");
+}
+
+#[tokio::test]
+async fn the_budget_that_is_named_is_enough() {
+    for seconds in ["6s", "12s", "25s"] {
+        let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
+        let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+        let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
+        assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
+        plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
+        let (again, _, _) = run(&plan, 1, Vec::new()).await;
+        assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
+    }
 }
 
 #[tokio::test]
