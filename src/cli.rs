@@ -554,6 +554,9 @@ pub struct RunArgs {
     /// Say why: the fit of the twin, the estimate of each promise with its error, the limits behind the certified rates
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// How progress is written to standard error [default: a live line in a terminal, plain lines elsewhere]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log: Option<LogFormat>,
     /// The node of a cluster that this runs on, for the outcome
     #[arg(long, value_name = "NAME", env = "AUTOTUNE_NODE", hide = true)]
     pub node: Option<String>,
@@ -563,6 +566,15 @@ pub struct RunArgs {
     /// Write the outcome in at most 4,096 bytes to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
+}
+
+/// How progress is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line of words per event.
+    Plain,
+    /// One JSON object per line and event.
+    Json,
 }
 
 /// The token of a run in our own environment.

@@ -19,16 +19,17 @@ mod stop;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, colour, moves_its_cursor};
+use crate::cli::{Cli, Command, Format, JobCommand, LogFormat, asked_diagnostics, colour, moves_its_cursor};
 use crate::colour::Tone;
 use crate::diagnostics;
 use crate::journal::Status;
 use crate::printable::printable;
-use crate::progress::{Plain, Silent, Sink, Terminal};
+use crate::progress::{JsonLines, Plain, Silent, Sink, Terminal, message};
 use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
 use crate::twin::Profile;
 use crate::twin::server::DEFAULT_PROFILE;
@@ -51,6 +52,9 @@ pub mod exit {
     /// Not certified: the budget ended, or no rate held on fresh traffic.
     pub const UNCERTIFIED: u8 = 6;
 }
+
+/// Whether standard error is a log of JSON, whose every line must be of it.
+static LOGS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// The exit code of an answer.
 fn code_of(status: Status) -> u8 {
@@ -89,6 +93,7 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &words),
     };
+    LOGS_JSON.store(cli.run.log == Some(LogFormat::Json), Ordering::Relaxed);
     // Standard error of these is the log of an engine.
     let is_engine = matches!(cli.command, Some(Command::SimEngine(_) | Command::Engine(_) | Command::Guardian(_)));
     if let Some(asked) = asked_diagnostics().filter(|_| !is_engine)
@@ -151,8 +156,10 @@ fn print(text: &str) -> Result<(), Failed> {
 fn complain(text: &str) {
     let text = printable(text.trim_end());
     let heads = [(Tone::Fail, "error"), (Tone::Warning, "warning")];
-    let text = match heads.iter().find(|(_, head)| text.starts_with(head)) {
-        Some((tone, head)) => colour(std::io::stderr().is_terminal()).first(*tone, head, &text),
+    let head = heads.into_iter().find(|(_, head)| text.starts_with(head));
+    let text = match head {
+        _ if LOGS_JSON.load(Ordering::Relaxed) => message(head.map_or("info", |(_, head)| head), &text),
+        Some((tone, head)) => colour(std::io::stderr().is_terminal()).first(tone, head, &text),
         None => text.into_owned(),
     };
     drop(written(std::io::stderr().lock(), &format!("{text}\n")));
@@ -166,13 +173,16 @@ fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
 }
 
 /// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere and among diagnostics.
-fn sink(quiet: bool, verbose: bool) -> Box<dyn Sink> {
+fn sink(quiet: bool, verbose: bool, log: Option<LogFormat>) -> Box<dyn Sink> {
     let is_terminal = std::io::stderr().is_terminal();
     let colour = colour(is_terminal);
-    match (quiet, is_terminal && moves_its_cursor() && !diagnostics::are_written()) {
-        (true, _) => Box::new(Silent),
-        (false, true) => Box::new(Terminal::new(verbose, colour)),
-        (false, false) => Box::new(Plain::new(verbose).coloured(colour)),
+    match log {
+        _ if quiet => Box::new(Silent),
+        Some(LogFormat::Json) => Box::new(JsonLines::new(verbose)),
+        None if is_terminal && moves_its_cursor() && !diagnostics::are_written() => {
+            Box::new(Terminal::new(verbose, colour))
+        }
+        None | Some(LogFormat::Plain) => Box::new(Plain::new(verbose).coloured(colour)),
     }
 }
 

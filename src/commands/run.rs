@@ -81,7 +81,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         simulated: simulated.is_some(),
     };
-    let (sink, listening) = audience(bound, about, (args.quiet, args.verbose));
+    let (sink, listening) = audience(bound, about, args.quiet, || sink(args.quiet, args.verbose, args.log));
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let here = RealRig::new(plan.clone(), workplace, seed, corpus.clone());
@@ -146,15 +146,20 @@ fn unopened(error: JournalError) -> Failed {
 }
 
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
-fn audience(bound: Option<Bound>, about: About, (quiet, verbose): (bool, bool)) -> (Box<dyn Sink>, Option<Listening>) {
-    let Some(bound) = bound else { return (sink(quiet, verbose), None) };
+fn audience(
+    bound: Option<Bound>,
+    about: About,
+    quiet: bool,
+    shows: impl FnOnce() -> Box<dyn Sink>,
+) -> (Box<dyn Sink>, Option<Listening>) {
+    let Some(bound) = bound else { return (shows(), None) };
     let board = Arc::new(Board::new(about));
     let (says, listening) = answering(bound, &board);
     // Before a terminal has a live line that this would tear.
     if !quiet || listening.is_none() {
         complain(&says);
     }
-    (Box::new(Both(board, sink(quiet, verbose))), listening)
+    (Box::new(Both(board, shows())), listening)
 }
 
 /// Answers whoever asks where the session stands, and says where. Whoever asks is not worth the session: what fails is a warning.
@@ -272,7 +277,8 @@ mod tests {
             says.starts_with("warning: nobody is answered on http://") && says.ends_with("the session goes on"),
             "{says}"
         );
-        let (sink, listening) = audience(Some(Bound::that_cannot_be_polled()), about(), (true, false));
+        let (sink, listening) =
+            audience(Some(Bound::that_cannot_be_polled()), about(), true, || sink(true, false, None));
         sink.take(&Event::Note("a session"));
         assert!(listening.is_none());
     }

@@ -2,6 +2,7 @@
 
 mod board;
 mod exposition;
+mod json;
 mod listen;
 mod metrics;
 mod painted;
@@ -16,6 +17,8 @@ use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::Seconds;
 use crate::verdict::Verdict;
+
+pub(crate) use json::{JsonLines, message};
 
 pub use board::{About, Best, Board, LastProbe, Phase, Standing};
 pub use listen::{Bound, ListenError, Listening};

@@ -2,8 +2,8 @@
 
 use super::args_txt;
 use super::data::ReportData;
-use super::html::repeat_command;
-use super::summary::{changes, enough, headline, latencies, next, percent, rows, shown, source};
+use super::html::{next_step, repeat_command};
+use super::summary::{changes, defaults_win, enough, headline, latencies, percent, rows, shown, source};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 
@@ -24,12 +24,13 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     let changes = changes(outcome);
     if !changes.is_empty() {
         let rows = changes.into_iter().map(|(name, change)| (name.to_owned(), vec![change.replace("->", "→")]));
-        text += &table_of("parameter", &["defaults → answer".to_owned()], rows);
+        let head = if defaults_win(outcome) { "value" } else { "defaults → answer" };
+        text += &table_of("parameter", &[head.to_owned()], rows);
     }
     if let Some(best) = &outcome.best {
         text += &format!("\nArguments:\n\n{}", code(&args_txt(&best.arguments)));
     }
-    if let Some((what, command)) = next(outcome, data.folder) {
+    if let Some((what, command)) = next_step(data) {
         text += &format!("\nNext: {}\n\n{}", plain(what), code(&command));
     }
     text += "\n### Certifying probes\n";

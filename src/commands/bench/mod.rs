@@ -36,7 +36,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     }
     let access = access(args)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
-    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
+    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
     let (mut measured, mut finder) = (Vec::new(), None);
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {

@@ -1,11 +1,11 @@
 //! (a) The answer: both points side by side, how sure it is, and what to copy.
 
 use super::chart::{Axis, Chart};
-use super::{escaped, legend, missing, paragraph, table};
+use super::{escaped, legend, missing, next_step, paragraph, table};
 use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
-use crate::report::summary::{changes, columns, latencies, next, percent, rows, shown};
+use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -35,12 +35,14 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     if !changes.is_empty() {
         let rows: Vec<Vec<String>> =
             changes.into_iter().map(|(name, change)| vec![name.to_owned(), change.replace("->", "→")]).collect();
-        html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
+        let head = if defaults_win(outcome) { "value" } else { "defaults → answer" };
+        html += &table(&["parameter", head].map(str::to_owned), &rows);
     }
     html += "</div>";
-    if let Some((what, command)) = next(outcome, data.folder) {
+    if let Some((what, command)) = next_step(data) {
         html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
     }
+    html += &enough(outcome).map_or(String::new(), |says| paragraph(&says));
     html += "<div class=\"pair\">";
     html += &rates(&columns);
     let rows = rows(outcome, false);

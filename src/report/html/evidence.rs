@@ -2,7 +2,7 @@
 
 use super::{list, missing, paragraph, promise, table};
 use crate::report::data::{Probe, ReportData, Trial};
-use crate::report::summary::{enough, percent};
+use crate::report::summary::percent;
 use crate::verdict::paired::Judge;
 use crate::verdict::{LimitResult, Outcome};
 
@@ -32,7 +32,6 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         .collect();
     html += &titled("Starts and probes that failed", &failures, "None.");
     html += &titled("Left out", &data.outcome.left_out, "Nothing.");
-    html += &enough(&data.outcome).map_or(String::new(), |says| paragraph(&says));
     html += "<h3>Every probe at a rate</h3>";
     html += &every(data);
     html
