@@ -54,6 +54,25 @@ impl Colour {
             None => text.to_owned(),
         }
     }
+
+    /// A report whose lines begin with `warning`, or end with a verdict but for a remark behind `<-`.
+    pub(crate) fn report(self, text: &str) -> String {
+        let line = |line: &str| {
+            if line.starts_with("warning") {
+                return self.first(Tone::Warning, "warning", line);
+            }
+            let row = line.split(" <-").next().unwrap_or(line).trim_end();
+            let verdicts = [(" pass", Tone::Pass), (" fail", Tone::Fail), (" void", Tone::Warning)];
+            match verdicts.into_iter().find(|(word, _)| row.ends_with(*word)) {
+                Some((word, tone)) => {
+                    let (before, after) = (&row[..row.len() - word.len()], &line[row.len()..]);
+                    format!("{before}{}{after}", self.whole(tone, word))
+                }
+                None => line.to_owned(),
+            }
+        };
+        text.split_inclusive('\n').map(line).collect()
+    }
 }
 
 /// Where the words stand in a text that may be folded between them.
@@ -99,5 +118,15 @@ mod tests {
         assert_eq!(colour.first(Tone::Pass, "holds up", "holds, holds up"), "holds, \u{1b}[32mholds up\u{1b}[0m");
         assert_eq!(colour.first(Tone::Pass, "fails", "holds"), "holds");
         assert_eq!(Colour(false).first(Tone::Pass, "holds", "holds"), "holds");
+    }
+
+    #[test]
+    fn a_report_shows_its_warnings_and_the_verdicts_at_the_ends_of_its_lines() {
+        let text = "  5.00 pass <- highest\n   120 fail\nwarning  a p99 of few\nno verdict\n";
+        let said = Colour(true).report(text);
+        assert_eq!(console::strip_ansi_codes(&said), text);
+        let expected = "  5.00\u{1b}[32m pass\u{1b}[0m <- highest\n   120\u{1b}[31m fail\u{1b}[0m\n\u{1b}[33mwarning\u{1b}[0m  a p99 of few\nno verdict\n";
+        assert_eq!(said, expected);
+        assert_eq!(Colour(false).report(text), text);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         .filter(|(trial, _)| trial.purpose.certifies())
         .map(|(trial, probe)| {
             (
-                format!("{}, trial {}", trial.whose.name(), trial.number),
+                format!("{}, trial {}", trial.whose.words(), trial.number),
                 proof(probe.ask.rate.to_string(), probe.verdict),
             )
         })

@@ -144,7 +144,7 @@ pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
         .insert(0, format!("parts of this outcome, for want of room; {place} in the worker's pod has them"));
     // The answer itself - status, points, rates - is none of it.
     let cuts: [fn(&mut Outcome); 5] = [
-        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| a.seen = None),
+        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| (a.seen, a.expected) = (None, BTreeMap::new())),
         |o| o.left_out.truncate(1),
         |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
         |o| o.fixed_arguments.clear(),

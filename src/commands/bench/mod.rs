@@ -9,12 +9,13 @@ mod traffic;
 
 pub(super) use traffic::written;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use super::stop::Stop;
 use super::{Failed, complain, exit, print, runtime, sink};
 use crate::access::{Access, plain_address};
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, colour};
 use crate::engine::Endpoints;
 use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
@@ -81,7 +82,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         if let Some(folder) = folder.as_ref() {
             folder.write("find.json", json.as_bytes())?;
         }
-        print(&if args.json { json } else { found(&finding) })?;
+        print(&if args.json { json } else { coloured(&found(&finding)) })?;
         say_where(folder, args);
         return ended.map(|()| code_of_finding(&finding));
     }
@@ -94,11 +95,15 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     print(&match (args.json, measured.as_slice()) {
         (true, [(level, summary)]) => format!("{:#}\n", vllm_keys(level, summary)),
         (true, _) => json,
-        (false, [(_, summary)]) => block(&meta, summary),
-        (false, _) => table(&ladder),
+        (false, [(_, summary)]) => coloured(&block(&meta, summary)),
+        (false, _) => coloured(&table(&ladder)),
     })?;
     say_where(folder, args);
     ended.map(|()| code(&ladder))
+}
+
+fn coloured(report: &str) -> String {
+    colour(std::io::stdout().is_terminal()).report(report)
 }
 
 fn say_where(folder: Option<Folder>, args: &BenchArgs) {

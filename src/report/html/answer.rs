@@ -27,8 +27,10 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     if let Some(best) = &outcome.best {
         let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
         html += &format!(
-            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre></div>",
-            escaped(&args_txt(&best.arguments))
+            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre>\
+             <details><summary>As the args of a container</summary><pre>{}</pre></details></div>",
+            escaped(&args_txt(&best.arguments)),
+            escaped(&args_yaml(&best.arguments))
         );
     }
     let changes = changes(outcome);
@@ -58,6 +60,12 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     }
     html += "</div>";
     html
+}
+
+/// The same for a manifest; every JSON string is one of YAML.
+fn args_yaml(arguments: &[String]) -> String {
+    let quoted = |word: &String| serde_json::to_string(word).unwrap_or_default();
+    arguments.iter().fold("args:".to_owned(), |text, word| format!("{text}\n- {}", quoted(word)))
 }
 
 /// The rates and the gain in large digits.
