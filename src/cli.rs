@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibration::{Configuration, Source};
+use crate::colour::Colour;
 use crate::export::yaml::Path as YamlPath;
 use crate::rig::Address;
 use crate::settings::{Plan, Secrets, StrategyKind};
@@ -557,6 +558,9 @@ pub struct RunArgs {
     /// Say why: the fit of the twin, the estimate of each promise with its error, the limits behind the certified rates
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// How progress is written to standard error [default: a live line in a terminal, plain lines elsewhere]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log: Option<LogFormat>,
     /// The node of a cluster that this runs on, for the outcome
     #[arg(long, value_name = "NAME", env = "AUTOTUNE_NODE", hide = true)]
     pub node: Option<String>,
@@ -566,6 +570,15 @@ pub struct RunArgs {
     /// Write the outcome in at most 4,096 bytes to this file too: a container's termination log
     #[arg(long, value_name = "FILE", hide = true)]
     pub termination_log: Option<PathBuf>,
+}
+
+/// How progress is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line of words per event.
+    Plain,
+    /// One JSON object per line and event.
+    Json,
 }
 
 /// The token of a run in our own environment.
@@ -581,6 +594,11 @@ pub fn asked_diagnostics() -> Option<OsString> {
 /// Whether the terminal, by its name, can move its cursor.
 pub fn moves_its_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// Whether a stream gets colour, by whether it is a terminal and by the environment.
+pub(crate) fn colour(is_terminal: bool) -> Colour {
+    Colour::of(is_terminal, |name| std::env::var_os(name))
 }
 
 /// The secrets of our own environment: whatever we start inherits it.

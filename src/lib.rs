@@ -9,6 +9,7 @@ pub mod calibration;
 pub mod cli;
 pub mod clock;
 pub mod cluster;
+mod colour;
 pub mod commands;
 mod diagnostics;
 mod digest;

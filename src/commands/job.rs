@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
-use crate::cli::{JobArgs, JobRunArgs, TargetArgs};
+use crate::cli::{JobArgs, JobRunArgs, TargetArgs, colour};
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate;
@@ -295,7 +295,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
     keep_outcome(outcome, out)?;
-    if let Err(unprinted) = print(&summary(outcome, out, false)) {
+    if let Err(unprinted) = print(&summary(outcome, out, false, colour(std::io::stdout().is_terminal()))) {
         complain(&unprinted.message);
     }
     match arguments {

@@ -22,15 +22,17 @@ mod verify;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, moves_its_cursor};
+use crate::cli::{Cli, Command, Format, JobCommand, LogFormat, asked_diagnostics, colour, moves_its_cursor};
+use crate::colour::Tone;
 use crate::diagnostics;
 use crate::journal::Status;
 use crate::printable::printable;
-use crate::progress::{Plain, Silent, Sink, Terminal};
+use crate::progress::{JsonLines, Plain, Silent, Sink, Terminal, message};
 use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
 use crate::sim_engine::DEFAULT_PROFILE;
 use crate::twin::Profile;
@@ -55,6 +57,9 @@ pub mod exit {
     /// What was compared is not what `--require` asks for.
     pub const NOT_AS_REQUIRED: u8 = 7;
 }
+
+/// Whether standard error is a log of JSON, whose every line must be of it.
+static LOGS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// The exit code of an answer.
 fn code_of(status: Status) -> u8 {
@@ -93,6 +98,7 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, &words),
     };
+    LOGS_JSON.store(cli.run.log == Some(LogFormat::Json), Ordering::Relaxed);
     // Standard error of these is the log of an engine.
     let is_engine = matches!(cli.command, Some(Command::SimEngine(_) | Command::Engine(_) | Command::Guardian(_)));
     if let Some(asked) = asked_diagnostics().filter(|_| !is_engine)
@@ -155,7 +161,15 @@ fn print(text: &str) -> Result<(), Failed> {
 
 /// Says something to whoever runs us. Where nobody reads it, or it cannot be written, the work goes on: its files are the product.
 fn complain(text: &str) {
-    drop(written(std::io::stderr().lock(), &format!("{}\n", printable(text.trim_end()))));
+    let text = printable(text.trim_end());
+    let heads = [(Tone::Fail, "error"), (Tone::Warning, "warning")];
+    let head = heads.into_iter().find(|(_, head)| text.starts_with(head));
+    let text = match head {
+        _ if LOGS_JSON.load(Ordering::Relaxed) => message(head.map_or("info", |(_, head)| head), &text),
+        Some((tone, head)) => colour(std::io::stderr().is_terminal()).first(tone, head, &text),
+        None => text.into_owned(),
+    };
+    drop(written(std::io::stderr().lock(), &format!("{text}\n")));
 }
 
 fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
@@ -166,11 +180,16 @@ fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
 }
 
 /// Who shows progress: nobody, a live line in a terminal that can move its cursor, plain lines elsewhere and among diagnostics.
-fn sink(quiet: bool, verbose: bool) -> Box<dyn Sink> {
-    match (quiet, std::io::stderr().is_terminal() && moves_its_cursor() && !diagnostics::are_written()) {
-        (true, _) => Box::new(Silent),
-        (false, true) => Box::new(Terminal::new(verbose)),
-        (false, false) => Box::new(Plain::new(verbose)),
+fn sink(quiet: bool, verbose: bool, log: Option<LogFormat>) -> Box<dyn Sink> {
+    let is_terminal = std::io::stderr().is_terminal();
+    let colour = colour(is_terminal);
+    match log {
+        _ if quiet => Box::new(Silent),
+        Some(LogFormat::Json) => Box::new(JsonLines::new(verbose)),
+        None if is_terminal && moves_its_cursor() && !diagnostics::are_written() => {
+            Box::new(Terminal::new(verbose, colour))
+        }
+        None | Some(LogFormat::Plain) => Box::new(Plain::new(verbose).coloured(colour)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The main job: `autotune --space FILE`.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::stop::{PATIENCE, Stop};
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
-use crate::cli::{RunArgs, inherited_secrets};
+use crate::cli::{RunArgs, colour, inherited_secrets};
 use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RECORDS_FORMAT};
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
@@ -80,7 +81,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         seed,
         simulated: simulated.is_some(),
     };
-    let (sink, listening) = audience(bound, about, (args.quiet, args.verbose));
+    let (sink, listening) = audience(bound, about, args.quiet, || sink(args.quiet, args.verbose, args.log));
     // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
     nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     let here = RealRig::new(plan.clone(), workplace, seed, corpus.clone());
@@ -145,15 +146,20 @@ fn unopened(error: JournalError) -> Failed {
 }
 
 /// Whoever listens to the session: who shows progress, and where an address is given, whoever asks there.
-fn audience(bound: Option<Bound>, about: About, (quiet, verbose): (bool, bool)) -> (Box<dyn Sink>, Option<Listening>) {
-    let Some(bound) = bound else { return (sink(quiet, verbose), None) };
+fn audience(
+    bound: Option<Bound>,
+    about: About,
+    quiet: bool,
+    shows: impl FnOnce() -> Box<dyn Sink>,
+) -> (Box<dyn Sink>, Option<Listening>) {
+    let Some(bound) = bound else { return (shows(), None) };
     let board = Arc::new(Board::new(about));
     let (says, listening) = answering(bound, &board);
     // Before a terminal has a live line that this would tear.
     if !quiet || listening.is_none() {
         complain(&says);
     }
-    (Box::new(Both(board, sink(quiet, verbose))), listening)
+    (Box::new(Both(board, shows())), listening)
 }
 
 /// Answers whoever asks where the session stands, and says where. Whoever asks is not worth the session: what fails is a warning.
@@ -235,7 +241,10 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     // The files are the product: an answer that cannot be printed is an answer all the same.
     let says = match args.json {
         true => report::outcome_json(&outcome),
-        false => report::summary(&outcome, out, args.verbose) + &report::failed_start(journal, out),
+        false => {
+            report::summary(&outcome, out, args.verbose, colour(std::io::stdout().is_terminal()))
+                + &report::failed_start(journal, out)
+        }
     };
     if let Err(unprinted) = print(&says) {
         complain(&unprinted.message);
@@ -268,7 +277,8 @@ mod tests {
             says.starts_with("warning: nobody is answered on http://") && says.ends_with("the session goes on"),
             "{says}"
         );
-        let (sink, listening) = audience(Some(Bound::that_cannot_be_polled()), about(), (true, false));
+        let (sink, listening) =
+            audience(Some(Bound::that_cannot_be_polled()), about(), true, || sink(true, false, None));
         sink.take(&Event::Note("a session"));
         assert!(listening.is_none());
     }

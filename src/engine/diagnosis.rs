@@ -84,6 +84,34 @@ pub fn diagnose(log: &str, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
     }
 }
 
+/// An engine that serves and refuses a request with this status and these words. It refuses it at every point, but for a length that is tuned.
+pub fn request_refused(says: &str, tuned_flags: &[&str]) -> Diagnosis {
+    let lower = says.to_lowercase();
+    let too_long = lower.contains("context length") || lower.contains("max_model_len");
+    let about: &[&str] = if too_long { &["max-model-len"] } else { &[] };
+    let consequence = blame(&[], about, tuned_flags);
+    let remedy = match (&consequence, lower.get(..8)) {
+        (Consequence::ValueRefused { flag: Some(flag) }, _) => {
+            format!("leave out the values of {flag} that are too small")
+        }
+        _ if too_long => "shorten the requests in [workload], or raise --max-model-len in engine.args".to_owned(),
+        (_, Some("http 404")) => "correct --served-model-name in engine.args".to_owned(),
+        (_, Some("http 401" | "http 403")) => "give the engine's key with --api-key in engine.args".to_owned(),
+        _ if lower.contains("chat template") => {
+            "add --chat-template to engine.args, or set endpoint = \"completions\" in [workload]".to_owned()
+        }
+        _ => "correct [workload] or engine.args".to_owned(),
+    };
+    let alike = if consequence == Consequence::Abort { "Every point would refuse it: " } else { "" };
+    let says = says.trim_end_matches('.');
+    Diagnosis {
+        cause: Cause::Refused,
+        line: None,
+        says: format!("the engine serves and refuses a request ({says}). {alike}{remedy}."),
+        consequence,
+    }
+}
+
 /// An engine that hangs may do so over an error that it survived, so only errors that end a process count.
 fn unready(log: &str, reason: Option<Complaint>, tuned_flags: &[&str]) -> Diagnosis {
     let fatal = reason.as_ref().filter(|r| (r.engine && r.weight == Weight::Known) || r.weight == Weight::CommandLine);

@@ -25,6 +25,8 @@ pub enum Cause {
     ModelBroken,
     /// The machine lacks something: devices, NUMA nodes, file descriptors, room on a disk.
     Environment,
+    /// It serves, and refuses the requests of the workload.
+    Refused,
     /// It did not become ready in time.
     Timeout,
     /// It ended without a word.
@@ -43,6 +45,7 @@ impl fmt::Display for Cause {
             Self::ModelMissing => "model missing",
             Self::ModelBroken => "model broken",
             Self::Environment => "environment not fit",
+            Self::Refused => "requests refused",
             Self::Timeout => "not ready in time",
             Self::Silent => "ended without a word",
             Self::Crashed => "crashed",

@@ -325,6 +325,9 @@ pub struct Conclusion {
     /// The answer; the baseline itself where nothing beats it.
     pub best: Option<PointResult>,
     pub left_out: Vec<String>,
+    /// The engine time that is expected to be enough for what was left out for want of a budget.
+    #[serde(default)]
+    pub enough_budget: Option<Seconds>,
     /// How much the best point gains over the defaults, where both were certified and differ.
     #[serde(default)]
     pub gain: Option<Gain>,

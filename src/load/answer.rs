@@ -24,6 +24,13 @@ const MOST_EVENTS: (u64, u64) = (2, 1024);
 /// No vocabulary has a longer token, in bytes.
 const LONGEST_TOKEN: usize = 256;
 
+/// What a refusal says: the message of an OpenAI-compatible server's error, or else all of it.
+pub(super) fn words_of(refusal: &str) -> String {
+    let said = serde_json::from_str::<serde_json::Value>(refusal).unwrap_or_default();
+    let places = [&said["error"]["message"], &said["message"], &said["detail"], &said["error"]];
+    places.into_iter().find_map(|place| place.as_str()).unwrap_or(refusal).trim().to_owned()
+}
+
 /// One answer, with its times as readings of the clock.
 #[derive(Debug, Default)]
 pub(super) struct Answer {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 
-use super::answer::{Answer, LONGEST_WHY};
+use super::answer::{Answer, LONGEST_WHY, words_of};
 use super::connection::{Connection, Failed, Pool, Server};
 use super::health::Usage;
 use super::http1;
@@ -270,6 +270,13 @@ pub struct Unanswered {
     pub why: Option<String>,
 }
 
+impl Unanswered {
+    /// What the server refused the request with, where it did so for what was asked: it would refuse it again.
+    pub fn refusal(&self) -> Option<&str> {
+        self.why.as_deref().filter(|why| self.class == ErrorClass::Status && why.starts_with("HTTP 4"))
+    }
+}
+
 impl std::fmt::Display for Unanswered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.why {
@@ -381,8 +388,8 @@ async fn read_answer(connection: &mut Connection, answer: &mut Answer, mut arriv
             503 => ErrorClass::Unavailable,
             _ => ErrorClass::Status,
         };
-        let said = String::from_utf8_lossy(&refusal);
-        answer.fail(Failed::new(class, format!("HTTP {}: {}", head.status, said.trim())));
+        let said = words_of(&String::from_utf8_lossy(&refusal));
+        answer.fail(Failed::new(class, format!("HTTP {}: {said}", head.status)));
     }
     ended == Ok(true) && head.keep_alive
 }

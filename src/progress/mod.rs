@@ -2,8 +2,10 @@
 
 mod board;
 mod exposition;
+mod json;
 mod listen;
 mod metrics;
+mod painted;
 mod plain;
 mod terminal;
 
@@ -15,6 +17,8 @@ use crate::space::Point;
 use crate::twin::Fit;
 use crate::units::Seconds;
 use crate::verdict::Verdict;
+
+pub(crate) use json::{JsonLines, message};
 
 pub use board::{About, Board};
 pub use listen::{Bound, Listening};

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
+use super::painted::painted;
 use super::{Event, Sink};
+use crate::colour::Colour;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::Purpose;
 use crate::printable::printable;
@@ -17,21 +19,31 @@ use crate::verdict::{LimitResult, Outcome, Verdict};
 /// Another rate of the best point is said where it differs by this share.
 const ANOTHER_RATE: f64 = 0.02;
 
-pub struct Plain(Mutex<Lines>);
+pub struct Plain {
+    lines: Mutex<Lines>,
+    colour: Colour,
+}
 
 impl Plain {
     /// With the reasons of each decision where they are asked for.
     pub fn new(verbose: bool) -> Self {
-        Self(Mutex::new(Lines::new(verbose)))
+        Self { lines: Mutex::new(Lines::new(verbose)), colour: Colour::NONE }
+    }
+
+    /// The same in colour, where that is one.
+    #[must_use]
+    pub(crate) fn coloured(self, colour: Colour) -> Self {
+        Self { colour, ..self }
     }
 }
 
 impl Sink for Plain {
     fn take(&self, event: &Event<'_>) {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner).line(event);
+        let line = self.lines.lock().unwrap_or_else(PoisonError::into_inner).line(event);
         if let Some(line) = line {
             // Where nobody reads the log any more, the session goes on.
-            drop(writeln!(std::io::stderr().lock(), "{}", printable(&line)));
+            let line = painted(self.colour, event, &line, |line| printable(line).into_owned());
+            drop(writeln!(std::io::stderr().lock(), "{line}"));
         }
     }
 }
@@ -39,8 +51,10 @@ impl Sink for Plain {
 /// Makes a line of each event, and remembers what later ones refer to.
 pub(super) struct Lines {
     verbose: bool,
-    /// The point of the first launch, and the rate that it is estimated to keep.
+    /// The point of the first launch with all that its engine runs, and the rate that it is estimated to keep.
     defaults: Option<(Point, Option<Rate>)>,
+    /// Whether a probe at a rate said something of the defaults.
+    measured_defaults: bool,
     trials: BTreeMap<u32, Trial>,
     best: Option<(Point, Rate)>,
 }
@@ -53,7 +67,7 @@ struct Trial {
 
 impl Lines {
     pub(super) fn new(verbose: bool) -> Self {
-        Self { verbose, defaults: None, trials: BTreeMap::new(), best: None }
+        Self { verbose, defaults: None, measured_defaults: false, trials: BTreeMap::new(), best: None }
     }
 
     /// The event as a line; none for those that need not be shown.
@@ -78,6 +92,10 @@ impl Lines {
                 format!("trial {trial}, {}{again}: {how} {}", purpose.name(), self.beside_defaults(point))
             }
             Event::Ready { trial, ready, mismatches } => {
+                // What they leave to the engine differs from other points too.
+                if let Some((defaults, _)) = self.defaults.as_mut().filter(|_| self.trials.len() == 1) {
+                    *defaults = Point(ready.effective.values.clone()).holding(defaults);
+                }
                 let mut said = Vec::new();
                 if self.verbose {
                     let kv = ready.effective.kv_cache_tokens.map_or(String::new(), |t| format!(", {t} KV tokens"));
@@ -102,7 +120,11 @@ impl Lines {
             Event::Probing { trial, ask } if self.verbose => {
                 format!("trial {trial}: probing {} for {}", ask.rate, ask.window.to)
             }
-            Event::Probed { trial, ask, verdict } => format!("trial {trial}: {}", self.probed(*trial, ask, verdict)),
+            Event::Probed { trial, ask, verdict } => {
+                let is_baseline = self.trials.get(trial).is_some_and(|trial| trial.purpose == Purpose::Baseline);
+                self.measured_defaults |= is_baseline && !ask.is_burst() && verdict.outcome != Outcome::Void;
+                format!("trial {trial}: {}", self.probed(*trial, ask, verdict))
+            }
             Event::Fitted(fit) if self.verbose => {
                 let r = &fit.residuals;
                 format!(
@@ -115,8 +137,8 @@ impl Lines {
             }
             Event::Improved(incumbent) => {
                 let (point, rate) = (&incumbent.point, incumbent.rate);
-                if let Some((defaults, estimate)) = &mut self.defaults
-                    && point.holding(defaults) == *point
+                if self.is_defaults(point)
+                    && let Some((_, estimate)) = &mut self.defaults
                 {
                     *estimate = Some(rate);
                 }
@@ -150,10 +172,16 @@ impl Lines {
     pub(super) fn best_so_far(&self) -> Option<String> {
         let (point, rate) = self.best.as_ref()?;
         Some(match &self.defaults {
-            Some((defaults, _)) if point.holding(defaults) == *point => format!("best so far: about {rate}"),
+            _ if self.is_defaults(point) => format!("best so far: about {rate}"),
             Some((_, Some(defaults))) => format!("best so far: about {rate}, defaults {defaults},"),
-            _ => format!("best so far: about {rate}, no rate of the defaults,"),
+            _ if self.measured_defaults => format!("best so far: about {rate}, no rate of the defaults holds,"),
+            _ => format!("best so far: about {rate}, defaults not measured,"),
         })
+    }
+
+    /// The best rate alone.
+    pub(super) fn best_rate(&self) -> Option<Rate> {
+        self.best.as_ref().map(|(_, rate)| *rate)
     }
 
     /// What a point has other than the defaults; all of the first one, which is them.
@@ -162,9 +190,14 @@ impl Lines {
             self.defaults = Some((point.clone(), None));
             return point.to_string();
         };
-        let differs = point.0.iter().filter(|(name, value)| defaults.get(name).is_some_and(|before| before != *value));
+        let differs = point.0.iter().filter(|(name, value)| defaults.get(name) != Some(*value));
         let differs: BTreeMap<_, _> = differs.map(|(name, value)| (name.clone(), value.clone())).collect();
         if differs.is_empty() { "the defaults".to_owned() } else { Point(differs).to_string() }
+    }
+
+    fn is_defaults(&self, point: &Point) -> bool {
+        let defaults = self.defaults.as_ref().map(|(defaults, _)| defaults);
+        defaults.is_some_and(|defaults| point.0.iter().all(|(name, value)| defaults.get(name) == Some(value)))
     }
 
     fn failed(&self, number: u32, diagnosis: &Diagnosis, again: bool) -> String {

@@ -7,38 +7,92 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::painted::painted;
 use super::plain::{Lines, time};
 use super::{Event, Sink};
+use crate::colour::Colour;
 use crate::printable::{printable, wrapped};
+use crate::units::Seconds;
 
 /// The columns of a terminal that does not tell.
 const WIDTH: usize = 80;
+/// What stands before the words of the live line: spinner, bar, elapsed time and blanks.
+const BEFORE: usize = 22;
 
 pub struct Terminal {
     bar: ProgressBar,
+    colour: Colour,
     shown: Mutex<Shown>,
+}
+
+/// The same in full, and where the terminal is narrow.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    full: String,
+    short: String,
+}
+
+impl Said {
+    fn new(full: impl Into<String>, short: impl Into<String>) -> Self {
+        Self { full: full.into(), short: short.into() }
+    }
 }
 
 struct Shown {
     lines: Lines,
     /// What each trial does at this moment, by its number; several where several workers do something.
-    now: BTreeMap<u32, String>,
-    load: String,
-    left: String,
+    now: BTreeMap<u32, Said>,
+    load: Said,
+    left: Said,
 }
 
 impl Terminal {
     /// With the reasons of each decision where they are asked for.
-    pub fn new(verbose: bool) -> Self {
+    pub(crate) fn new(verbose: bool, colour: Colour) -> Self {
         let bar = ProgressBar::new(1000);
-        // The last part is cut where the terminal is narrow. With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} [{bar:12}] {elapsed:>3} {wide_msg}\r") {
-            bar.set_style(style.progress_chars("=> "));
-        }
         bar.enable_steady_tick(Duration::from_millis(120));
-        let lines = Lines::new(verbose);
-        Self { bar, shown: Mutex::new(Shown { lines, now: BTreeMap::new(), load: String::new(), left: String::new() }) }
+        let (load, left) = (Said::default(), Said::default());
+        Self { bar, colour, shown: Mutex::new(Shown { lines: Lines::new(verbose), now: BTreeMap::new(), load, left }) }
     }
+
+    fn draw(&self, shown: &Shown, columns: usize) {
+        let (width, message) = shown.message(columns);
+        // The last part is cut where even that is too long. With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
+        let template = format!("{{spinner}} [{{bar:{width}}}] {{elapsed:>3}} {{wide_msg}}\r");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            self.bar.set_style(style.progress_chars("=> "));
+        }
+        self.bar.set_message(printable(&message).into_owned());
+    }
+}
+
+impl Shown {
+    /// The columns of the bar, and the words behind it: each part in full where it fits, that of the best point first.
+    fn message(&self, columns: usize) -> (usize, String) {
+        let best = Said {
+            full: self.lines.best_so_far().unwrap_or_default().trim_end_matches(',').to_owned(),
+            short: self.lines.best_rate().map_or(String::new(), |rate| format!("best {rate}")),
+        };
+        let room = columns.saturating_sub(BEFORE + 1);
+        let parts: Vec<&Said> = self.now.values().chain([&self.load, &self.left, &best]).collect();
+        let mut texts: Vec<&str> = parts.iter().map(|said| said.short.as_str()).collect();
+        if joined(&texts).chars().count() > room {
+            // What is cut at the end is what matters least.
+            texts.reverse();
+            return (6, joined(&texts));
+        }
+        for (n, part) in parts.iter().enumerate().rev() {
+            let short = std::mem::replace(&mut texts[n], part.full.as_str());
+            if joined(&texts).chars().count() > room {
+                texts[n] = short;
+            }
+        }
+        (12, joined(&texts))
+    }
+}
+
+fn joined(parts: &[&str]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" | ")
 }
 
 impl Drop for Terminal {
@@ -50,38 +104,41 @@ impl Drop for Terminal {
 impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns));
         match event {
             Event::Standing { spent, left, budget } => {
                 self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
-                shown.left = time(*spent, *left, *budget);
+                shown.left = Said::new(time(*spent, *left, *budget), of(*spent, *budget));
             }
             Event::Loading { level, elapsed, length, answered, failed, open } => {
                 self.bar.set_position((1000.0 * (elapsed.0 / length.0.max(1e-9)).min(1.0)) as u64);
-                shown.load = format!("{level}: {answered} answered, {failed} failed, {open} in flight");
-                shown.left = format!("{elapsed} of {length}");
+                shown.load = Said::new(
+                    format!("{level}: {answered} answered, {failed} failed, {open} in flight"),
+                    format!("{answered} ok, {failed} failed"),
+                );
+                shown.left = Said::new(format!("{elapsed} of {length}"), of(*elapsed, *length));
             }
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {
                 if let Some(line) = shown.lines.line(event) {
-                    let columns =
-                        console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns));
+                    let line = painted(self.colour, event, &line, |line| folded(line, columns));
                     // The bar's own way to print fills lines with blanks, which wrap where the terminal becomes narrower.
-                    let line = folded(&line, columns);
                     self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{line}")));
                 }
                 match event {
                     Event::Launching { trial, alters, .. } => {
                         let waits = if *alters { "the engine takes new limits" } else { "the engine starts" };
-                        shown.now.insert(*trial, format!("trial {trial}: {waits}"));
+                        let short = waits.trim_start_matches("the ");
+                        shown.now.insert(*trial, Said::new(format!("trial {trial}: {waits}"), short));
                         self.bar.reset_elapsed();
                     }
                     Event::Probing { trial, ask } => {
-                        let what = if ask.is_burst() {
-                            "requests at once".to_owned()
+                        let (full, short) = if ask.is_burst() {
+                            ("requests at once".to_owned(), "burst".to_owned())
                         } else {
-                            format!("{} for {}", ask.rate, ask.window.to)
+                            (format!("{} for {}", ask.rate, ask.window.to), format!("at {}", ask.rate))
                         };
-                        shown.now.insert(*trial, format!("trial {trial}: {what}"));
+                        shown.now.insert(*trial, Said::new(format!("trial {trial}: {full}"), short));
                         self.bar.reset_elapsed();
                     }
                     Event::Ready { trial, .. } | Event::Probed { trial, .. } | Event::Failed { trial, .. } => {
@@ -91,34 +148,72 @@ impl Sink for Terminal {
                 }
             }
         }
-        let best = shown.lines.best_so_far().unwrap_or_default();
-        let parts =
-            shown.now.values().map(String::as_str).chain([&*shown.load, &*shown.left, best.trim_end_matches(',')]);
-        let message = parts.filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" | ");
-        self.bar.set_message(printable(&message).into_owned());
+        self.draw(&shown, columns);
     }
 }
 
-/// Text in so many columns: what a line is too short for stands below it, indented by two more. The last column stays free, where
+/// How much of a time has passed, with one unit where both have the same: `8 of 12 min`.
+fn of(spent: Seconds, whole: Seconds) -> String {
+    let (spent, whole) = (spent.to_string(), whole.to_string());
+    match (spent.split_once(' '), whole.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} of {whole}"),
+        _ => format!("{spent} of {whole}"),
+    }
+}
+
+/// A line in so many columns: what it is too short for stands below it, indented by two more. The last column stays free, where
 /// terminals differ in what a full line does to the cursor.
-fn folded(text: &str, columns: usize) -> String {
-    let line = |line: &str| {
-        let indent = line.len() - line.trim_start().len();
-        wrapped(&" ".repeat(indent), indent + 2, line, columns.saturating_sub(1))
-    };
-    text.lines().map(line).collect::<String>().trim_end().to_owned()
+fn folded(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start().len();
+    wrapped(&" ".repeat(indent), indent + 2, line, columns.saturating_sub(1)).trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::Incumbent;
+    use crate::space::{Point, Value};
+    use crate::units::Rate;
 
     #[test]
     fn words_are_whole_at_any_width() {
-        let text = "trial 1, baseline: starting with gpu-memory-utilization 0.85, max-num-seqs 128\n    log: trials/t001-1/engine.log";
-        let expected = "trial 1, baseline: starting with\n  gpu-memory-utilization 0.85,\n  max-num-seqs 128\n    log: trials/t001-1/engine.log";
+        let text = "trial 1, baseline: starting with gpu-memory-utilization 0.85, max-num-seqs 128";
+        let expected = "trial 1, baseline: starting with\n  gpu-memory-utilization 0.85,\n  max-num-seqs 128";
         assert_eq!(folded(text, 40), expected);
-        assert_eq!(folded(text, 80), text, "79 columns hold the first line");
+        assert_eq!(folded(text, 80), text, "79 columns hold the line");
+        assert_eq!(folded("    log: trials/t001-1/engine.log", 24), "    log:\n      trials/t001-1/engine.log");
         assert_eq!(folded("a\u{1b}[2J b", 80), "a\u{fffd}[2J b");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_a_shorter_line_that_has_the_best_rate_and_the_budget() {
+        let mut lines = Lines::new(false);
+        let defaults = Point::default().with("max-num-seqs", Value::Int(128));
+        let other = Point::default().with("max-num-seqs", Value::Int(16));
+        let of_defaults = Event::Launching {
+            trial: 1,
+            attempt: 1,
+            purpose: crate::journal::Purpose::Baseline,
+            point: &defaults,
+            alters: false,
+        };
+        lines.line(&of_defaults);
+        for (point, rate) in [(&defaults, 68.4), (&other, 89.5)] {
+            lines.line(&Event::Improved(&Incumbent { point: point.clone(), rate: Rate(rate) }));
+        }
+        let now = BTreeMap::from([(12, Said::new("trial 12: 89.5 req/s for 30.0 s", "at 89.5 req/s"))]);
+        let (spent, left, budget) = (Seconds(480.0), Seconds(180.0), Seconds(720.0));
+        let left = Said::new(time(spent, left, budget), super::of(spent, budget));
+        let shown = Shown { lines, now, load: Said::default(), left };
+        let best = "best so far: about 89.5 req/s, defaults 68.4 req/s";
+        let full = "trial 12: 89.5 req/s for 30.0 s | 8 min of 12 min, about 3 min to go | best so far: about 89.5 req/s, defaults 68.4 req/s";
+        let short = "at 89.5 req/s | 8 of 12 min | best 89.5 req/s";
+        assert_eq!(shown.message(160), (12, full.to_owned()));
+        assert_eq!(shown.message(120), (12, format!("at 89.5 req/s | 8 of 12 min | {best}")));
+        assert_eq!(shown.message(80), (12, short.to_owned()));
+        let (bar, narrow) = shown.message(60);
+        assert_eq!((bar, narrow.as_str()), (6, "best 89.5 req/s | 8 of 12 min | at 89.5 req/s"));
+        assert!("best 89.5 req/s | 8 of 12 min".len() < 60 - BEFORE, "neither is cut");
+        assert_eq!(super::of(Seconds(39.5), Seconds(720.0)), "39.5 s of 12 min");
     }
 }

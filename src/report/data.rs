@@ -34,7 +34,15 @@ pub(super) enum Whose {
 }
 
 impl Whose {
-    /// As a class of the style sheet, and as a word.
+    /// As people read it.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Other => "another candidate",
+            Self::Defaults | Self::Tuned => self.name(),
+        }
+    }
+
+    /// As a class of the style sheet.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Other => "other",

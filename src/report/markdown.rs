@@ -2,8 +2,8 @@
 
 use super::args_txt;
 use super::data::ReportData;
-use super::html::repeat_command;
-use super::summary::{changes, headline, next, percent, rows, shown, source};
+use super::html::{next_step, repeat_command};
+use super::summary::{changes, defaults_win, enough, headline, latencies, percent, rows, shown, source};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 
@@ -16,6 +16,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         let cells = |cells: &[Option<String>]| cells.iter().map(shown).collect::<Vec<_>>();
         let rows = rows.iter().map(|(label, row)| (label.trim().to_owned(), cells(row)));
         text += &table_of("", &cells(names), rows);
+        text += &latencies(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
     } else {
         let (trials, probes) = (data.trials.len(), data.at_rates().count());
         text += &format!("\nThere is no answer yet: {trials} trials and {probes} probes at a rate are recorded.\n");
@@ -23,12 +24,13 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     let changes = changes(outcome);
     if !changes.is_empty() {
         let rows = changes.into_iter().map(|(name, change)| (name.to_owned(), vec![change.replace("->", "→")]));
-        text += &table_of("parameter", &["defaults → answer".to_owned()], rows);
+        let head = if defaults_win(outcome) { "value" } else { "defaults → answer" };
+        text += &table_of("parameter", &[head.to_owned()], rows);
     }
     if let Some(best) = &outcome.best {
         text += &format!("\nArguments:\n\n{}", code(&args_txt(&best.arguments)));
     }
-    if let Some((what, command)) = next(outcome, data.folder) {
+    if let Some((what, command)) = next_step(data) {
         text += &format!("\nNext: {}\n\n{}", plain(what), code(&command));
     }
     text += "\n### Certifying probes\n";
@@ -37,7 +39,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         .filter(|(trial, _)| trial.purpose.certifies())
         .map(|(trial, probe)| {
             (
-                format!("{}, trial {}", trial.whose.name(), trial.number),
+                format!("{}, trial {}", trial.whose.words(), trial.number),
                 proof(probe.ask.rate.to_string(), probe.verdict),
             )
         })
@@ -52,6 +54,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     if !outcome.left_out.is_empty() {
         text += "\n### Left out\n\n";
         text += &outcome.left_out.iter().map(|what| format!("* {}\n", plain(what))).collect::<String>();
+        text += &enough(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
     }
     let cost = &outcome.cost;
     text += &format!(

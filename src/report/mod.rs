@@ -25,7 +25,8 @@ pub use compare::{Compared, compare};
 pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
 pub use standing::standing;
-pub use summary::{failed_start, summary};
+pub use summary::failed_start;
+pub(crate) use summary::summary;
 
 /// The JSON schema of `outcome.json`.
 pub const OUTCOME_SCHEMA: &str = include_str!("outcome.schema.json");

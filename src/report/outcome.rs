@@ -15,7 +15,7 @@ use super::arguments;
 use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
 use crate::printable::read_json;
 use crate::rig::Node;
-use crate::settings::EngineKind;
+use crate::settings::{EngineKind, Limit};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 
@@ -79,6 +79,9 @@ pub struct Outcome {
     pub elapsed: Option<Seconds>,
     /// What did not fit, and why.
     pub left_out: Vec<String>,
+    /// The engine time that is expected to be enough for what the budget left out; none where it left out nothing.
+    #[serde(default)]
+    pub enough_budget: Option<Seconds>,
 }
 
 /// A point as an answer.
@@ -106,6 +109,10 @@ pub struct Answer {
     /// What the certifying probe nearest to the certified rate measured in its window.
     #[serde(default)]
     pub seen: Option<MeasuredAtRate>,
+    /// The quantile of each promise that is expected at the certified rate, by its key, from all certifying probes; empty where none is certified, and
+    /// in files of earlier versions.
+    #[serde(default)]
+    pub expected: BTreeMap<String, Seconds>,
     /// How many probes drove it at a rate; none where a file of an earlier version does not tell.
     #[serde(default)]
     pub probes: Option<u32>,
@@ -137,7 +144,7 @@ pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
         .insert(0, format!("parts of this outcome, for want of room; {place} in the worker's pod has them"));
     // The answer itself - status, points, rates - is none of it.
     let cuts: [fn(&mut Outcome); 5] = [
-        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| a.seen = None),
+        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| (a.seen, a.expected) = (None, BTreeMap::new())),
         |o| o.left_out.truncate(1),
         |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
         |o| o.fixed_arguments.clear(),
@@ -216,6 +223,20 @@ fn probes(entries: &[Entry], point: &Point) -> u32 {
     count
 }
 
+/// The quantile of each promise at the certified rate, by straight lines between the logarithms that certification left.
+fn expected(placed: &PointResult, limits: &[Limit]) -> BTreeMap<String, Seconds> {
+    let Some(rate) = placed.certified_rate else { return BTreeMap::new() };
+    let at = |limit: &Limit| {
+        let key = limit.key();
+        let margins = &placed.expected.iter().find(|quantile| quantile.key == key)?.margins;
+        let after = margins.partition_point(|(other, ..)| other.0 < rate.0).max(1);
+        let ((a, at_a, _), (b, at_b, _)) = (margins.get(after - 1)?, margins.get(after)?);
+        let share = (rate.0 / a.0).ln() / (b.0 / a.0).ln();
+        Some((key, limit.at_most * (at_a + (at_b - at_a) * share).exp()))
+    };
+    limits.iter().filter_map(at).collect()
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();
@@ -237,6 +258,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         limit: placed.limit,
         limit_error: placed.limit_error,
         seen: placed.seen.clone(),
+        expected: header.map_or_else(BTreeMap::new, |h| expected(placed, &h.plan.slo)),
         probes: Some(probes(&journal.entries, &placed.point)),
     };
     let conclusion = journal.conclusion();
@@ -271,6 +293,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         workers: header.map(|h| h.workers),
         elapsed: elapsed(&journal.entries),
         left_out: conclusion.map_or(Vec::new(), |c| c.left_out.clone()),
+        enough_budget: conclusion.and_then(|c| c.enough_budget),
     }
 }
 

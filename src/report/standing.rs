@@ -32,7 +32,11 @@ pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: 
         let defaults = match kept(Some(Whose::Defaults)) {
             Some(_) if trial.whose == Whose::Defaults => ", by the defaults".to_owned(),
             Some((_, rate)) => format!(" with {}; the defaults held {rate}", trial.point),
-            None => format!(" with {}; no rate of the defaults held", trial.point),
+            None => {
+                let probed = brackets.iter().any(|(trial, _)| trial.whose == Whose::Defaults);
+                let defaults = if probed { "no rate of the defaults held" } else { "the defaults are not measured" };
+                format!(" with {}; {defaults}", trial.point)
+            }
         };
         rows.push(("best so far", format!("{rate} held{defaults}")));
     }

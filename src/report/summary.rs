@@ -6,6 +6,7 @@ use std::path::Path;
 use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
 use super::shell_quoted;
+use crate::colour::{Colour, Tone};
 use crate::journal::{Journal, Record, Status};
 use crate::printable::printable;
 use crate::space::Value;
@@ -19,9 +20,15 @@ const DRIFT: &str =
 const LAST_LINES: usize = 10;
 
 /// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
-pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
+pub(crate) fn summary(outcome: &Outcome, folder: &Path, verbose: bool, colour: Colour) -> String {
     let headline = headline(outcome);
-    let mut text = format!("\n{}\n{}", wrapped("", 0, &source(outcome)), wrapped("", 0, &headline));
+    let tone = match outcome.status {
+        Status::Certified => Tone::Pass,
+        Status::Uncertified | Status::Interrupted => Tone::Warning,
+        Status::NotReachable | Status::NeverStarted => Tone::Fail,
+    };
+    let source = colour.first(Tone::Warning, "Simulated engine", &wrapped("", 0, &source(outcome)));
+    let mut text = format!("\n{source}\n{}\n", colour.whole(tone, wrapped("", 0, &headline).trim_end()));
     for part in [aligned(&rows(outcome, verbose)), parameters(outcome)] {
         if !part.is_empty() {
             text += "\n";
@@ -30,14 +37,18 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
     }
     text += "\n";
     for what in outcome.left_out.iter().filter(|what| !headline.contains(what.as_str())) {
-        text += &wrapped("", 2, &format!("Left out: {what}"));
+        text += &colour.first(Tone::Warning, "Left out:", &wrapped("", 2, &format!("Left out: {what}")));
+    }
+    if let Some(says) = enough(outcome) {
+        text += &wrapped("", 2, &says);
     }
     if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
         let interval = interval(gain.from, gain.to);
         text += &wrapped("", 2, &format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0));
     }
-    if outcome.status == Status::Certified {
-        text += &wrapped("", 2, DRIFT);
+    for says in latencies(outcome).into_iter().chain((outcome.status == Status::Certified).then_some(DRIFT)) {
+        text += &colour.whole(Tone::Quiet, wrapped("", 2, says).trim_end());
+        text += "\n";
     }
     let cost = &outcome.cost;
     let together = match (outcome.workers, outcome.elapsed) {
@@ -55,7 +66,7 @@ pub fn summary(outcome: &Outcome, folder: &Path, verbose: bool) -> String {
         &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
     );
     if let Some((what, command)) = next(outcome, folder) {
-        text += &format!("Next: {what}\n  {command}\n");
+        text += &format!("{} {what}\n  {command}\n", colour.whole(Tone::Strong, "Next:"));
     }
     // Of a run in a cluster, only the outcome comes back.
     let files =
@@ -157,8 +168,8 @@ pub(super) fn percent(share: f64) -> String {
 /// A label, and a cell for each of [`columns`].
 pub(super) type Row = (String, Vec<Option<String>>);
 
-/// Rates, and beside each limit what the probe nearest to the certified rate measured; the first row names the columns. Empty where nothing is
-/// known.
+/// Rates, and beside each limit what is expected at the certified rate; where that is not known or with `verbose`, what the probe nearest to it
+/// measured. The first row names the columns. Empty where nothing is known.
 pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
     let columns = columns(outcome);
     let mut rows: Vec<Row> = Vec::new();
@@ -167,6 +178,9 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
     };
     row("certified rate", &|a| a.certified_rate.map(|rate| rate.to_string()));
     row("  confidence", &|a| a.certified_rate.and(a.confidence).map(percent));
+    for (key, limit) in &outcome.limits {
+        row(&format!("  {key}, limit {limit}"), &|a| a.expected.get(key).map(Seconds::to_string));
+    }
     // An estimate beside a certified rate would be another number for the same thing.
     let certified = columns.iter().all(|(_, answer)| answer.certified_rate.is_some());
     if verbose || !certified {
@@ -178,11 +192,13 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         row("limit in rate", &|a| Some(format!("{} +-{:.1} %", a.limit?, a.limit_error? * 100.0)));
     }
     row("breaks first", &|a| a.binding.clone());
-    row("measured at", &|a| a.seen.as_ref().map(|seen| seen.rate.to_string()));
-    row("  requests", &|a| a.seen.as_ref().map(|seen| seen.requests.to_string()));
+    let nearest = verbose || !expects(outcome);
+    let seen = |a: &Answer| a.seen.clone().filter(|_| nearest);
+    row("nearest probe at", &|a| seen(a).map(|seen| seen.rate.to_string()));
+    row("  its requests", &|a| seen(a).map(|seen| seen.requests.to_string()));
     for (key, limit) in &outcome.limits {
-        let there = |a: &Answer| a.seen.as_ref()?.measured.get(key).map(|measured| beyond(*measured, *limit));
-        row(&format!("  {key}, limit {limit}"), &there);
+        let there = |a: &Answer| seen(a)?.measured.get(key).map(|measured| beyond(*measured, *limit));
+        row(&format!("  its {key}, limit {limit}"), &there);
     }
     if verbose {
         row("  5-minute windows that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
@@ -192,6 +208,46 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         rows.insert(0, (String::new(), columns.iter().map(|(name, _)| Some((*name).to_owned())).collect()));
     }
     rows
+}
+
+/// Whether the latencies at a certified rate are known.
+fn expects(outcome: &Outcome) -> bool {
+    columns(outcome).iter().any(|(_, answer)| !answer.expected.is_empty())
+}
+
+/// Of what the latencies of [`rows`] are.
+pub(super) fn latencies(outcome: &Outcome) -> Option<&'static str> {
+    let columns = columns(outcome);
+    let some = |of: fn(&Answer) -> bool| columns.iter().any(|(_, answer)| of(answer));
+    if expects(outcome) {
+        // Only a twin tells how many windows hold.
+        let by_model = some(|answer| answer.windows_that_hold.is_some());
+        Some(if by_model {
+            "Latencies: expected at the certified rate, from all certifying probes and the model of the engine."
+        } else {
+            "Latencies: expected at the certified rate, from all certifying probes."
+        })
+    } else {
+        let elsewhere = |a: &Answer| a.seen.as_ref().is_some_and(|seen| Some(seen.rate) != a.certified_rate);
+        some(|answer| answer.seen.is_some()).then_some(if some(elsewhere) {
+            "Latencies: of the certifying probe nearest to the certified rate, not at that rate."
+        } else {
+            "Latencies: measured at the certified rate."
+        })
+    }
+}
+
+/// The budget that would have been enough, where one was not.
+pub(super) fn enough(outcome: &Outcome) -> Option<String> {
+    let flag = budget_flag(outcome)?;
+    Some(format!("{flag} is expected to be enough for what the budget left out."))
+}
+
+fn budget_flag(outcome: &Outcome) -> Option<String> {
+    let seconds = outcome.enough_budget?.0;
+    let time =
+        if seconds < 100.0 { format!("{:.0}s", seconds.ceil()) } else { format!("{:.0}m", (seconds / 60.0).ceil()) };
+    Some(format!("--budget {time}"))
 }
 
 /// Rows as text, their cells below each other.
@@ -255,16 +311,17 @@ pub(super) fn next(outcome: &Outcome, folder: &Path) -> Option<(&'static str, St
     let folder = shell_quoted(&folder.display().to_string());
     let export = format!("autotune export --outcome {folder} --manifest deployment.yaml --form diff");
     let again = format!("autotune --space {} --out {folder}", shell_quoted(&outcome.space_file));
+    let larger = format!("{again} --fresh {}", budget_flag(outcome).unwrap_or_else(|| "--budget TIME".to_owned()));
     Some(match outcome.status {
         Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
-            ("try what was left out, with a larger budget", format!("{again} --fresh --budget TIME"))
+            ("try what was left out, with a larger budget", larger)
         }
         Status::Certified if defaults_win(outcome) => return None,
         Status::Certified => ("put the arguments into your manifest", export),
         Status::Uncertified if outcome.best.is_some() => {
             ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
         }
-        Status::Uncertified => ("run it again with a larger budget", format!("{again} --fresh --budget TIME")),
+        Status::Uncertified => ("run it again with a larger budget", larger),
         Status::NotReachable => {
             ("raise the limits in [slo] or search other parameters, then", format!("{again} --fresh"))
         }
@@ -284,7 +341,7 @@ mod tests {
     }
 
     fn said(outcome: &Outcome) -> String {
-        let text = summary(outcome, Path::new("autotune-out/quickstart"), false);
+        let text = summary(outcome, Path::new("autotune-out/quickstart"), false, Colour::NONE);
         let long = text.lines().find(|line| line.chars().count() > WIDTH && !line.starts_with("  autotune "));
         assert_eq!(long, None);
         text
@@ -301,16 +358,16 @@ mod tests {
                                        defaults        tuned
           certified rate             65.9 req/s   80.7 req/s
             confidence                     95 %         95 %
+            tpot_p99, limit 7.0 ms       4.8 ms       6.7 ms
+            ttft_p99, limit 150 ms      81.2 ms      88.5 ms
           breaks first                 ttft_p99     tpot_p99
-          measured at                67.9 req/s   84.9 req/s
-            requests                        399          510
-            tpot_p99, limit 7.0 ms       4.9 ms       7.0 ms
-            ttft_p99, limit 150 ms      83.5 ms      90.1 ms
 
           gpu-memory-utilization   0.85 -> 0.94
           max-num-batched-tokens   2048 -> 256
           max-num-seqs             128 -> 16
 
+        Latencies: expected at the certified rate, from all certifying probes and the
+          model of the engine.
         Not covered: an engine that slows down after the proof. Drive the certified rate
           again after an hour to see it.
         Cost: 8 launches, 12 probes, 39.5 s of engine time
@@ -323,8 +380,11 @@ mod tests {
     fn the_defaults_that_win_are_printed_once() {
         let mut outcome = stored();
         outcome.best.clone_from(&outcome.baseline);
-        outcome.left_out =
-            vec!["12 of the candidates: the budget ended; --budget 20m is expected to be enough".to_owned()];
+        outcome.left_out = vec![
+            "a larger memory share: the budget ended".to_owned(),
+            "12 of the candidates: the budget ended".to_owned(),
+        ];
+        outcome.enough_budget = Some(Seconds(1_180.0));
         insta::assert_snapshot!(said(&outcome), @"
 
         Simulated engine: no number is a measurement.
@@ -334,24 +394,56 @@ mod tests {
                                        defaults
           certified rate             65.9 req/s
             confidence                     95 %
+            tpot_p99, limit 7.0 ms       4.8 ms
+            ttft_p99, limit 150 ms      81.2 ms
           breaks first                 ttft_p99
-          measured at                67.9 req/s
-            requests                        399
-            tpot_p99, limit 7.0 ms       4.9 ms
-            ttft_p99, limit 150 ms      83.5 ms
 
           gpu-memory-utilization   0.85
           max-num-batched-tokens   2048
           max-num-seqs             128
 
-        Left out: 12 of the candidates: the budget ended; --budget 20m is expected to be
-          enough
+        Left out: a larger memory share: the budget ended
+        Left out: 12 of the candidates: the budget ended
+        --budget 20m is expected to be enough for what the budget left out.
+        Latencies: expected at the certified rate, from all certifying probes and the
+          model of the engine.
         Not covered: an engine that slows down after the proof. Drive the certified rate
           again after an hour to see it.
         Cost: 8 launches, 12 probes, 39.5 s of engine time
         Next: try what was left out, with a larger budget
-          autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget TIME
+          autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 20m
         ");
+    }
+
+    #[test]
+    fn latencies_beside_a_certified_rate_keep_their_limits_or_are_said_to_be_of_another_rate() {
+        let mut outcome = stored();
+        let text = said(&outcome);
+        assert!(text.contains("Latencies: expected at the certified rate, from all certifying probes"), "{text}");
+        assert!(!text.contains("84.9 req/s"), "the rate of the nearest probe: {text}");
+        let text = summary(&outcome, Path::new("out"), true, Colour::NONE);
+        assert!(text.contains("nearest probe at") && text.contains("84.9 req/s"), "{text}");
+        for answer in outcome.best.iter_mut().chain(&mut outcome.baseline) {
+            answer.expected.clear();
+        }
+        let text = said(&outcome);
+        assert!(text.contains("nearest probe at") && text.contains("84.9 req/s"), "{text}");
+        assert!(text.contains("Latencies: of the certifying probe nearest to the certified rate, not at"), "{text}");
+    }
+
+    #[test]
+    fn colour_adds_codes_and_no_words() {
+        let colour = Colour::of(false, |name| (name == "CLICOLOR_FORCE").then(|| "1".into()));
+        for status in [Status::Certified, Status::Uncertified, Status::NotReachable] {
+            let outcome = Outcome { status, left_out: vec!["a point".to_owned()], ..stored() };
+            let of = |colour| summary(&outcome, Path::new("out"), false, colour);
+            let coloured = of(colour);
+            assert_eq!(console::strip_ansi_codes(&coloured), of(Colour::NONE));
+            assert!(
+                coloured.contains("\u{1b}[1mNext:\u{1b}[0m") && coloured.contains("\u{1b}[33mLeft out:"),
+                "{coloured}"
+            );
+        }
     }
 
     #[test]
@@ -415,6 +507,7 @@ mod tests {
             baseline: None,
             best: None,
             left_out: Vec::new(),
+            enough_budget: None,
             gain: None,
             forecast: None,
         };

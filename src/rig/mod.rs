@@ -37,7 +37,7 @@ pub(crate) use protocol::foreign;
 pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
-pub use server::{Server, Warmed};
+pub use server::{NoAnswer, Server, Warmed};
 pub use simulated::{Engine, ServeObserver, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};

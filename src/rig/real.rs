@@ -7,11 +7,11 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::live::LiveFile;
-use super::server::ASK_EVERY;
+use super::server::{ASK_EVERY, NoAnswer};
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
-use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
+use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
 use crate::engine::{CACHED_TOKENS_FLAG, Endpoints, api_key, command_line, environment, may_tell_cached_tokens};
@@ -135,8 +135,19 @@ impl RealRig {
 
     /// The diagnosis of an engine that failed.
     fn diagnosis(&self, running: &Running, exit: Exit) -> Diagnosis {
-        let tuned: Vec<&str> = self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
-        diagnose(&running.child.output().text(), exit, &tuned)
+        diagnose(&running.child.output().text(), exit, &self.tuned())
+    }
+
+    /// The diagnosis of an engine that serves and gives no answer.
+    fn unanswered(&self, why: NoAnswer) -> Diagnosis {
+        match why {
+            NoAnswer::Refused(says) => request_refused(&says, &self.tuned()),
+            NoAnswer::Failed(says) => hung(says),
+        }
+    }
+
+    fn tuned(&self) -> Vec<&str> {
+        self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect()
     }
 
     async fn become_ready(&mut self, trial: Trial, point: &Point) -> Result<Ready, Diagnosis> {
@@ -184,7 +195,7 @@ impl RealRig {
         };
         let (server, warmed) = match warmed {
             Ok(Ok(warmed)) => warmed,
-            Ok(Err(why)) => return Err(hung(why)),
+            Ok(Err(why)) => return Err(self.unanswered(why)),
             Err(_) => return Err(self.diagnosis(running, Exit::StillRunning)),
         };
         if !running.holds_its_limits() {
@@ -323,7 +334,7 @@ impl RealRig {
     async fn measure(&self, running: &Running, ask: &ProbeAsk) -> Result<Measured, Diagnosis> {
         let begun = clock::now();
         let Some(server) = running.server() else { return Err(hung("it never became ready".into())) };
-        let settled = server.settle(true).await.map_err(hung)?;
+        let settled = server.settle(true).await.map_err(|why| self.unanswered(why))?;
         let pace = Pace {
             demand: Demand::Open(ask.rate),
             horizon: ask.window.to,
@@ -346,7 +357,7 @@ impl RealRig {
         }
         if driven.cut == Some(Cut::Decided) {
             // An engine that hangs or dies also breaks promises, but that is a failure of the engine.
-            server.settle(true).await.map_err(hung)?;
+            server.settle(true).await.map_err(|why| self.unanswered(why))?;
         }
         if !running.holds_its_limits() {
             return Err(unmoved());

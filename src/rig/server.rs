@@ -9,7 +9,7 @@ use super::telemetry::Telemetry;
 use crate::clock;
 use crate::engine::Endpoints;
 use crate::engine::telemetry::EngineSample;
-use crate::load::{Client, Driven, RequestRecord, Schedule, Target, ToTheEnd, Watch, drive};
+use crate::load::{Client, Driven, RequestRecord, Schedule, Target, ToTheEnd, Unanswered, Watch, drive};
 use crate::quantiles::median;
 use crate::settings::{Endpoint, WorkloadPlan};
 use crate::units::{Rate, Seconds};
@@ -89,6 +89,26 @@ impl Source for Begun {
     }
 }
 
+/// Why a single request had no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// The server's status and words, which it would repeat.
+    #[error("the server refuses a request: {0}")]
+    Refused(String),
+    /// A sentence.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl NoAnswer {
+    fn of(unanswered: &Unanswered, otherwise: impl Fn(&Unanswered) -> String) -> Self {
+        match unanswered.refusal() {
+            Some(refusal) => Self::Refused(refusal.to_owned()),
+            None => Self::Failed(otherwise(unanswered)),
+        }
+    }
+}
+
 /// The state that a server was brought to.
 #[derive(Clone, Copy, Debug)]
 pub struct Settled {
@@ -142,8 +162,8 @@ impl Server {
     /// answers do, where an earlier launch `showed` how long answers take, or they are as long as was asked.
     ///
     /// # Errors
-    /// A sentence, where it does not answer the workload's requests.
-    pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, String> {
+    /// Where it does not answer the workload's requests.
+    pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, NoAnswer> {
         let is_short = showed.is_some() || self.workload.ignore_eos;
         let whole = |count| {
             let pace = Pace {
@@ -159,16 +179,18 @@ impl Server {
         let source = |count| {
             if is_short { Box::new(Begun(whole(count))) as Box<dyn Source> } else { whole(count) }
         };
-        let first = source(1).take().ok_or("the workload has no request")?;
+        let failed = |why: &str| NoAnswer::Failed(why.to_owned());
+        let first = source(1).take().ok_or_else(|| failed("the workload has no request"))?;
         tokio::time::timeout(patience.duration(), self.client.answers(&first.prompt, first.output_tokens))
             .await
-            .map_err(|_| format!("it gave no answer to its first request within {patience}"))?
-            .map_err(|e| format!("its first completion failed ({e}); is the workload longer than max-model-len?"))?;
+            .map_err(|_| NoAnswer::Failed(format!("it gave no answer to its first request within {patience}")))?
+            .map_err(|e| NoAnswer::of(&e, |e| format!("its first completion failed ({e})")))?;
         let schedule = Schedule { window_ends: Seconds(0.0), stall_timeout: patience, request_timeout: None };
         let driven = drive(&self.client, source(BURST), schedule, Box::new(ToTheEnd)).await;
         let mut whole = whole(BURST);
         let asked: Vec<u32> = std::iter::from_fn(|| Some(whole.take()?.output_tokens)).collect();
-        let warmed = Warmed::of(&driven.records, &asked).ok_or("none of its first completions was answered")?;
+        let warmed =
+            Warmed::of(&driven.records, &asked).ok_or_else(|| failed("none of its first completions was answered"))?;
         debug!(is_short, burst_rate = %warmed.burst_rate, answer_time = %warmed.answer_time, took = %driven.ended, "warmed up");
         Ok(showed.unwrap_or(warmed))
     }
@@ -176,8 +198,8 @@ impl Server {
     /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.
     ///
     /// # Errors
-    /// A sentence, where it does not answer any more.
-    pub async fn settle(&self, reset: bool) -> Result<Settled, String> {
+    /// Where it does not answer any more.
+    pub async fn settle(&self, reset: bool) -> Result<Settled, NoAnswer> {
         let mut waited = Duration::ZERO;
         let busy_with = loop {
             let sample = self.endpoints.sample().await.unwrap_or_default();
@@ -197,10 +219,12 @@ impl Server {
             // The health endpoint of a hung engine says 200: only an answer shows that it lives.
             match tokio::time::timeout(self.stall_timeout, self.client.answers(prompt, 1)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(unanswered)) => return Err(format!("it failed a single request ({unanswered})")),
+                Ok(Err(unanswered)) => {
+                    return Err(NoAnswer::of(&unanswered, |e| format!("it failed a single request ({e})")));
+                }
                 Err(_) => {
                     let stall = Seconds::from(self.stall_timeout);
-                    return Err(format!("it gave no answer to a single request within {stall}"));
+                    return Err(NoAnswer::Failed(format!("it gave no answer to a single request within {stall}")));
                 }
             }
         }
@@ -321,7 +345,8 @@ mod tests {
             stall_timeout: Duration::from_millis(100),
             most_in_flight: None,
         };
-        assert_eq!(server.settle(false).await.unwrap_err(), "it gave no answer to a single request within 100 ms");
+        let why = server.settle(false).await.unwrap_err().to_string();
+        assert_eq!(why, "it gave no answer to a single request within 100 ms");
         silent.abort();
     }
 }

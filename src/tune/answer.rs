@@ -1,12 +1,18 @@
 //! The conclusion: what a session found, in a sentence and in numbers.
 
 use super::context::Context;
-use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Gain, PointResult, Record, Status};
+use crate::engine::diagnosis::{Cause, Diagnosis};
+use crate::journal::{Conclusion, Entry, Gain, PointResult, Record, Status};
 use crate::rig::Rig;
 use crate::search::Expectation;
+use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{LimitResult, Verdict};
+
+/// A useful rate, as a share of what the burst of the warm-up was answered at.
+const USEFUL: f64 = 0.5;
+/// A limit that would hold lies so many times above what the twin expects.
+const ROOM: f64 = 1.1;
 
 /// The answer where a best point was found. It is the baseline where that has as high a certified rate, or as high a limit, by both proofs and
 /// by what the search has `seen`: proofs alone often swap points that are a few percent apart. `stated` is the gain where one twin saw both.
@@ -34,7 +40,16 @@ pub fn answer(
         }
         (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
     };
-    Conclusion { status, because, baseline: Some(baseline), best: Some(best), left_out, gain, forecast: None }
+    Conclusion {
+        status,
+        because,
+        baseline: Some(baseline),
+        best: Some(best),
+        left_out,
+        enough_budget: None,
+        gain,
+        forecast: None,
+    }
 }
 
 /// The certified rate of the defaults, and the gain over it by the two certified rates.
@@ -50,12 +65,15 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
 
 pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
     let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
-    let because = format!("the engine cannot start: {}{quote}", diagnosis.says);
+    let because = match diagnosis.cause {
+        Cause::Refused => diagnosis.says.clone(),
+        _ => format!("the engine cannot start: {}{quote}", diagnosis.says),
+    };
     without_answer(Status::NeverStarted, because, None, Vec::new())
 }
 
 fn without_answer(status: Status, because: String, baseline: Option<PointResult>, left_out: Vec<String>) -> Conclusion {
-    Conclusion { status, because, baseline, best: None, left_out, gain: None, forecast: None }
+    Conclusion { status, because, baseline, best: None, left_out, enough_budget: None, gain: None, forecast: None }
 }
 
 impl<R: Rig> Context<'_, R> {
@@ -64,8 +82,10 @@ impl<R: Rig> Context<'_, R> {
         let (status, because) = match (self.nearest.clone(), self.started) {
             (Some((rate, verdict)), _) => {
                 let moves = self.what_moves(&baseline, rate, &verdict);
+                let holds = self.what_would_hold(&baseline);
                 let near = infeasible_sentence(rate, &verdict);
-                (Status::NotReachable, format!("no point keeps the promises at any rate that was tried; {near}{moves}"))
+                let because = format!("no point keeps the promises at any rate that was tried; {near}{moves}{holds}");
+                (Status::NotReachable, because)
             }
             // Nothing was measured, so nothing is known of the promises.
             (None, true) => {
@@ -90,6 +110,27 @@ impl<R: Rig> Context<'_, R> {
             None => format!(": {}", why.says),
         });
         format!("no engine ever started{}", said.into_iter().next().unwrap_or_default())
+    }
+
+    /// What could be promised instead with the defaults at a useful rate, as the twin sees it.
+    fn what_would_hold(&mut self, baseline: &PointResult) -> String {
+        let ready = self.trial_runner.passed().iter().find_map(Entry::ready);
+        let Some(rate) = ready.map(|ready| (ready.warmed.burst_rate * USEFUL).rounded()) else { return String::new() };
+        let margins = self.predictor(0).margins(&baseline.point, rate);
+        let limit = |(limit, margin): (&Limit, &Option<f64>)| {
+            let needed = limit.at_most * (margin.as_ref()?.exp() * ROOM);
+            Some(format!("{} {}", limit.key(), Seconds(needed.0.max(limit.at_most.0))))
+        };
+        let limits: Option<Vec<String>> = self.plan.slo.iter().zip(&margins).map(limit).collect();
+        match limits.filter(|limits| !limits.is_empty()) {
+            Some(limits) => {
+                format!(
+                    "; limits of {} would hold at {rate} with the defaults, by the simulation",
+                    limits.join(" and ")
+                )
+            }
+            None => String::new(),
+        }
     }
 
     /// Which single parameter brings the binding promise nearest to its limit, as the twin sees it.

@@ -59,7 +59,8 @@ impl<R: Rig> Context<'_, R> {
             return None;
         }
         if !self.affords(self.prices().certify * 2.0, 0) {
-            self.left_out(format!("what {count} requests at once do to the engine: the budget ended"));
+            let ended = self.budget_ended(self.prices().certify * 2.0, 0);
+            self.left_out(format!("what {count} requests at once do to the engine: {ended}"));
             return None;
         }
         Some(self.at_once(count, Awaited::All))

@@ -1,6 +1,6 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
-use super::cost::{Before, Prices, search_window};
+use super::cost::{Before, Prices, expected_at, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, Step, TrialRunner};
 use super::seeds::SeedLabel;
@@ -22,6 +22,9 @@ pub struct Context<'a, R> {
     pub make_strategy: MakeStrategy,
     pub seed: u64,
     pub left_out: Vec<String>,
+    /// What was left out for want of a budget takes so long, and with it the session would have been at this time.
+    pub wanted: Seconds,
+    pub enough: Option<Seconds>,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last probe that says nothing of the engine says nothing.
@@ -41,6 +44,8 @@ impl<'a, R: Rig> Context<'a, R> {
             make_strategy: search::strategy,
             seed,
             left_out: Vec::new(),
+            wanted: Seconds(0.0),
+            enough: None,
             started: false,
             nearest: None,
             void: None,
@@ -147,13 +152,22 @@ impl<'a, R: Rig> Context<'a, R> {
         self.sink.take(&Event::Detail(text));
     }
 
-    /// That the budget ended, and which one would have held this price with `certifications` behind it; a tenth more for what nobody foresees.
-    pub fn budget_ended(&self, price: Seconds, certifications: u32) -> String {
+    /// That the budget ended before a step of this price with `certifications` behind it.
+    pub fn budget_ended(&mut self, price: Seconds, certifications: u32) -> String {
+        self.wanted += price;
         let reserve = self.prices().certification() * f64::from(certifications);
-        let enough = f64::max((self.trial_runner.spent() + price + reserve).0 * 1.1, self.budget().0);
-        let time =
-            if enough < 100.0 { format!("{:.0}s", enough.ceil()) } else { format!("{:.0}m", (enough / 60.0).ceil()) };
-        format!("the budget ended; --budget {time} is expected to be enough")
+        let enough = self.trial_runner.spent() + self.wanted + reserve;
+        self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
+        "the budget ended".to_owned()
+    }
+
+    /// The budget that would have held all that was left out for want of one, with as many probes as the two certifications may take and a tenth
+    /// more for what nobody foresees; none where nothing was.
+    pub fn enough_budget(&self) -> Option<Seconds> {
+        let prices = self.prices();
+        let whole = expected_at(self.plan, &prices).engine_seconds;
+        let enough = |wanted: Seconds| (Seconds(wanted.0.max(whole.0)) + prices.longest_proofs()) * 1.1;
+        self.enough.map(|wanted| Seconds(enough(wanted).0.max(self.budget().0)))
     }
 
     pub fn left_out(&mut self, what: String) {

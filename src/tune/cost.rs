@@ -1,5 +1,6 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
+use super::certify::TRIES;
 use crate::engine::MEMORY_KNOB;
 use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast};
@@ -99,6 +100,11 @@ impl Prices {
         self.launch + self.certify * CERTIFY
     }
 
+    /// What two certifications take at most, beside what is reserved for them.
+    pub fn longest_proofs(&self) -> Seconds {
+        (self.certify * (TRIES as f64 - CERTIFY) + self.stretched * TRIES as f64) * 2.0
+    }
+
     /// What `certifications` are expected to take, and `windows` beside them.
     pub fn proving(&self, certifications: u32, windows: usize) -> Seconds {
         let windows = CERTIFY * f64::from(certifications) + windows as f64;
@@ -156,7 +162,11 @@ pub fn least(plan: &Plan) -> Seconds {
 
 /// What a whole session is expected to cost if its budget allows it.
 pub fn expected(plan: &Plan) -> Forecast {
-    let prices = Prices::new(plan, &[]);
+    expected_at(plan, &Prices::new(plan, &[]))
+}
+
+/// The same at other prices than those of the plan.
+pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
     let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = habits(plan);
     // One engine serves them all where it alters its limits.

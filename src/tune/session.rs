@@ -63,7 +63,9 @@ impl<'a, R: Rig> Session<'a, R> {
     async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
         let forecast = forecast(self.context.plan);
         self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
-        let conclusion = Conclusion { forecast: Some(forecast), ..self.context.decide().await? };
+        let decided = self.context.decide().await?;
+        let conclusion =
+            Conclusion { forecast: Some(forecast), enough_budget: self.context.enough_budget(), ..decided };
         self.context.trial_runner.stop().await?;
         self.context.trial_runner.conclude(&conclusion)?;
         self.context.sink.take(&Event::Ended(&conclusion));
@@ -181,22 +183,15 @@ impl<R: Rig> Context<'_, R> {
             }
             if round.is_empty() {
                 if spent {
-                    self.left_out(match purpose {
-                        Purpose::Baseline => {
-                            format!(
-                                "the rest of the baseline's rate search: {}",
-                                self.budget_ended(price, certifications)
-                            )
-                        }
-                        _ => {
-                            let more = self.prices().candidates(strategy.points_expected().max(1));
-                            format!(
-                                "{} of the candidates: {}",
-                                strategy.points_left(),
-                                self.budget_ended(more, certifications)
-                            )
-                        }
-                    });
+                    let (what, price) = match purpose {
+                        Purpose::Baseline => ("the rest of the baseline's rate search".to_owned(), price),
+                        _ => (
+                            format!("{} of the candidates", strategy.points_left()),
+                            self.prices().candidates(strategy.points_expected().max(1)),
+                        ),
+                    };
+                    let ended = self.budget_ended(price, certifications);
+                    self.left_out(format!("{what}: {ended}"));
                 }
                 return Ok(());
             }

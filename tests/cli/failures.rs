@@ -73,9 +73,16 @@ fn an_engine_that_hangs_while_health_says_200_is_seen_by_its_silence() {
 #[test]
 fn requests_that_do_not_fit_the_engine_are_said_at_the_first() {
     let bench = Workbench::with_budget("args = [\"--max-model-len\", \"64\"]", "candidates = 1", "2s");
-    let said = said(&bench.run(&[]));
-    assert!(said.contains("its first completion failed (status: HTTP 400"), "{said}");
-    assert!(said.contains("; is the workload longer than max-model-len?"), "{said}");
+    let run = bench.run(&[]);
+    let said = said(&run).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(run.status.code(), Some(4), "{said}");
+    let words = "the engine serves and refuses a request (HTTP 400: This model's maximum context length is 64 tokens.";
+    assert!(said.contains(words) && !said.contains("hangs"), "{said}");
+    let remedy =
+        "Every point would refuse it: shorten the requests in [workload], or raise --max-model-len in engine.args.";
+    assert!(said.contains(remedy), "{said}");
+    let launched = bench.journal().entries.iter().filter(|e| matches!(e.record, Record::Launching { .. })).count();
+    assert_eq!(launched, 1, "{said}");
     bench.assert_nothing_left();
 }
 

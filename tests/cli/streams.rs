@@ -50,3 +50,37 @@ fn a_session_that_nobody_can_be_told_of_leaves_its_answer_and_its_exit_code() {
     bare.assert_nothing_left();
     bench.assert_nothing_left();
 }
+
+#[test]
+fn colour_is_for_those_who_force_it_and_never_for_those_who_refuse_it() {
+    let bench = Workbench::with_budget("", "candidates = 1", "4s");
+    let forced = bench.command(&[]).env("CLICOLOR_FORCE", "1").output().unwrap();
+    let (shown, progress) = (String::from_utf8_lossy(&forced.stdout), String::from_utf8_lossy(&forced.stderr));
+    assert!(
+        shown.contains("\u{1b}[1mNext:\u{1b}[0m") && progress.contains("\u{1b}[2mengine time: "),
+        "{progress}\n{shown}"
+    );
+    // What the first run found is shown again.
+    let refused = bench.command(&[]).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1").output().unwrap();
+    assert!(!said(&refused).contains('\u{1b}') && said(&refused).contains("Next:"), "{}", said(&refused));
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let bench = Workbench::with_budget("", "candidates = 1", "4s");
+    let run = bench.run(&["--log", "json", "-v"]);
+    let lines: Vec<serde_json::Value> = String::from_utf8(run.stderr)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
+    let events: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    assert_eq!(events.len(), lines.len(), "{lines:?}");
+    for event in ["message", "begun", "launching", "ready", "probing", "probed"] {
+        assert!(events.contains(&event), "{event} is missing in {events:?}");
+    }
+    let probed = lines.iter().find(|line| line["event"] == "probed" && !line["rate"].is_null()).unwrap();
+    assert!(probed["trial"].is_u64() && probed["outcome"].is_string() && probed["at"].is_string(), "{probed}");
+    bench.assert_nothing_left();
+}

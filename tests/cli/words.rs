@@ -9,6 +9,31 @@ fn run(arguments: &[&str]) -> std::process::Output {
     Command::new(BINARY).args(arguments).current_dir(project()).output().unwrap()
 }
 
+/// The help in a terminal of so many columns.
+fn help(arguments: &[&str], columns: usize) -> String {
+    let mut command = Command::new(BINARY);
+    let command = command.args(arguments).env("COLUMNS", columns.to_string()).current_dir(project());
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn help_wraps_at_the_width_of_the_terminal() {
+    let commands =
+        ["init", "check", "bench", "rehearse", "calibrate", "export", "report", "status", "restore", "completions"];
+    let of_commands = commands.map(|command| vec![command, "--help"]);
+    for arguments in of_commands.into_iter().chain([vec!["--help"], vec!["job", "run", "--help"]]) {
+        for columns in [60, 80] {
+            let help = help(&arguments, columns);
+            // A word alone, or a flag with its value, may be longer.
+            let long: Vec<&str> = help
+                .lines()
+                .filter(|line| line.chars().count() > columns && line.split_whitespace().count() > 3)
+                .collect();
+            assert!(help.lines().count() > 5 && long.is_empty(), "{arguments:?} at {columns}: {long:#?}");
+        }
+    }
+}
+
 #[test]
 fn the_help_is_as_people_know_it() {
     for (arguments, file) in [
@@ -19,7 +44,7 @@ fn the_help_is_as_people_know_it() {
         (&["export", "--help"], "help-export.txt"),
         (&["job", "run", "--help"], "help-job-run.txt"),
     ] {
-        let help = String::from_utf8(run(arguments).stdout).unwrap();
+        let help = help(arguments, 80);
         let path = project().join("tests/data").join(file);
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &help).unwrap();

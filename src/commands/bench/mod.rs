@@ -6,12 +6,13 @@ mod results;
 
 pub(super) use ladder::check_rates;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use super::load::{Levels, Ran, Traffic, access, interrupts, reach};
 use super::stop::Stop;
 use super::{Failed, complain, exit, print, runtime, sink};
-use crate::cli::{BenchArgs, Sought};
+use crate::cli::{BenchArgs, Sought, colour};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
 use find::Finder;
@@ -27,7 +28,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     }
     let access = access(&args.access)?;
     let mut folder = args.out.as_deref().map(Folder::open).transpose()?;
-    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
+    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
     let (mut measured, mut finder) = (Vec::new(), None);
     // What was measured before something went wrong is shown and kept all the same.
     let ended = runtime()?.block_on(async {
@@ -72,7 +73,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
         if let Some(folder) = folder.as_ref() {
             folder.write("find.json", json.as_bytes())?;
         }
-        print(&if args.json { json } else { found(&finding) })?;
+        print(&if args.json { json } else { coloured(&found(&finding)) })?;
         say_where(folder, args);
         return ended.map(|()| code_of_finding(&finding));
     }
@@ -85,11 +86,15 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     print(&match (args.json, measured.as_slice()) {
         (true, [(level, summary)]) => format!("{:#}\n", vllm_keys(level, summary)),
         (true, _) => json,
-        (false, [(_, summary)]) => block(&meta, summary),
-        (false, _) => table(&ladder),
+        (false, [(_, summary)]) => coloured(&block(&meta, summary)),
+        (false, _) => coloured(&table(&ladder)),
     })?;
     say_where(folder, args);
     ended.map(|()| code(&ladder))
+}
+
+fn coloured(report: &str) -> String {
+    colour(std::io::stdout().is_terminal()).report(report)
 }
 
 fn say_where(folder: Option<Folder>, args: &BenchArgs) {

@@ -67,7 +67,7 @@ pub(in crate::commands) fn sweeps(
         // As the parent of last resort we inherit what a dead guardian leaves, instead of losing sight of it.
         nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     }
-    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false));
+    let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
     let shared = Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink) };
     let begun = clock::now();
     let mut windows = Vec::new();

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::load::{Cut, Driven, Schedule};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Level, Meta, Offered};
-use crate::rig::{CacheUse, Server, Telemetry, Warmed};
+use crate::rig::{CacheUse, NoAnswer, Server, Telemetry, Warmed};
 use crate::settings::ArrivalProcess;
 use crate::units::Seconds;
 use crate::verdict::{Certainty, Counter, Course, Window, judge};
@@ -73,7 +73,7 @@ impl<'a> Levels<'a> {
     /// What the warm-up shows; none where it was interrupted.
     pub(in crate::commands) async fn warm(&mut self) -> Result<Option<Warmed>, Failed> {
         if self.warmed.is_none() {
-            let wrong = |why: String| unanswered(&self.server.target().base_url, &why);
+            let wrong = |why: NoAnswer| unanswered(&self.server.target().base_url, &why);
             let patience = self.args.timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT));
             let seed = workload::mix(self.args.seed, &[0, 0]);
             self.warmed = tokio::select! {

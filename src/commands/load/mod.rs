@@ -15,7 +15,7 @@ use crate::engine::Endpoints;
 use crate::load::{Client, Target};
 use crate::private::create_folder;
 use crate::progress::{Event, Sink};
-use crate::rig::Server;
+use crate::rig::{NoAnswer, Server};
 use crate::settings::Secrets;
 
 pub(super) use levels::{CERTAINTY, Levels, Load, Ran};
@@ -98,7 +98,7 @@ pub(super) fn no_model(base_url: &str, why: &str, of_key: &str) -> Failed {
 }
 
 /// What went wrong with the server itself.
-fn unanswered(url: &str, why: &str) -> Failed {
+fn unanswered(url: &str, why: &NoAnswer) -> Failed {
     Failed::own(format!("error: failed to load {url}: {why}"))
 }
 

@@ -252,6 +252,34 @@ fn a_diagnosis_can_be_kept_in_the_journal() {
     assert_eq!(found.cause.to_string(), "KV cache too small");
 }
 
+#[test]
+fn a_refused_request_is_no_hang_and_names_the_remedy_of_its_words() {
+    let long =
+        "HTTP 400: This model's maximum context length is 64 tokens. However, your prompt contains 250 input tokens.";
+    let found = request_refused(long, &["max-num-seqs"]);
+    assert_eq!((found.cause, &found.consequence), (Cause::Refused, &Consequence::Abort));
+    assert!(found.says.contains(long.trim_end_matches('.')), "{}", found.says);
+    let tuned = request_refused(long, &["max-model-len"]);
+    assert_eq!(tuned.consequence, Consequence::ValueRefused { flag: Some("max-model-len".to_owned()) });
+    assert!(tuned.says.ends_with("leave out the values of max-model-len that are too small."), "{}", tuned.says);
+    for (says, remedy) in [
+        (
+            long,
+            "Every point would refuse it: shorten the requests in [workload], or raise --max-model-len in engine.args.",
+        ),
+        ("HTTP 404: The model `m` does not exist.", "correct --served-model-name in engine.args."),
+        ("HTTP 401: Unauthorized", "give the engine's key with --api-key in engine.args."),
+        (
+            "HTTP 400: no chat template is defined",
+            "add --chat-template to engine.args, or set endpoint = \"completions\" in [workload].",
+        ),
+        ("HTTP 422: é", "correct [workload] or engine.args."),
+    ] {
+        let found = request_refused(says, &["max-num-seqs"]);
+        assert!(found.says.ends_with(remedy) && found.consequence == Consequence::Abort, "{}", found.says);
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_fall(

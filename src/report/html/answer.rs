@@ -1,11 +1,11 @@
 //! (a) The answer: both points side by side, how sure it is, and what to copy.
 
 use super::chart::{Axis, Chart};
-use super::{escaped, legend, missing, paragraph, table};
+use super::{escaped, legend, missing, next_step, paragraph, table};
 use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
-use crate::report::summary::{changes, columns, next, percent, rows, shown};
+use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -27,20 +27,24 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     if let Some(best) = &outcome.best {
         let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
         html += &format!(
-            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre></div>",
-            escaped(&args_txt(&best.arguments))
+            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre>\
+             <details><summary>As the args of a container</summary><pre>{}</pre></details></div>",
+            escaped(&args_txt(&best.arguments)),
+            escaped(&args_yaml(&best.arguments))
         );
     }
     let changes = changes(outcome);
     if !changes.is_empty() {
         let rows: Vec<Vec<String>> =
             changes.into_iter().map(|(name, change)| vec![name.to_owned(), change.replace("->", "→")]).collect();
-        html += &table(&["parameter", "defaults → answer"].map(str::to_owned), &rows);
+        let head = if defaults_win(outcome) { "value" } else { "defaults → answer" };
+        html += &table(&["parameter", head].map(str::to_owned), &rows);
     }
     html += "</div>";
-    if let Some((what, command)) = next(outcome, data.folder) {
+    if let Some((what, command)) = next_step(data) {
         html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
     }
+    html += &enough(outcome).map_or(String::new(), |says| paragraph(&says));
     html += "<div class=\"pair\">";
     html += &rates(&columns);
     let rows = rows(outcome, false);
@@ -49,10 +53,19 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
             std::iter::once(label.to_owned()).chain(cells.iter().map(shown)).collect()
         };
         let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
+        html += "<div class=\"table\">";
         html += &table(&with("", head), &rows);
+        html += &latencies(outcome).map_or(String::new(), |says| format!("<p class=\"says\">{}</p>", escaped(says)));
+        html += "</div>";
     }
     html += "</div>";
     html
+}
+
+/// The same for a manifest; every JSON string is one of YAML.
+fn args_yaml(arguments: &[String]) -> String {
+    let quoted = |word: &String| serde_json::to_string(word).unwrap_or_default();
+    arguments.iter().fold("args:".to_owned(), |text, word| format!("{text}\n- {}", quoted(word)))
 }
 
 /// The rates and the gain in large digits.
@@ -70,10 +83,8 @@ fn tiles(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
         let (number, says) = match (answer.certified_rate, answer.estimated_rate) {
             (Some(rate), _) => (rate.to_string(), format!("certified{confidence}")),
             (None, Some(rate)) => (format!("about {rate}"), "estimated, not certified".to_owned()),
-            (None, None) => (
-                "no rate".to_owned(),
-                if answer.probes == Some(0) { "not measured" } else { "none that was tried holds" }.to_owned(),
-            ),
+            (None, None) if answer.probes == Some(0) => ("not measured".to_owned(), "no probe at a rate".to_owned()),
+            (None, None) => ("no rate".to_owned(), "none that was tried holds".to_owned()),
         };
         tiles += &tile(name, name, &number, &says);
     }

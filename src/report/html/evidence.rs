@@ -19,7 +19,12 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     for (trial, probe) in &proofs {
         html += &format!(
             "<h3>{}</h3>{}",
-            super::escaped(&format!("{} at {}: {}", trial.whose.name(), probe.ask.rate, judged(probe.verdict.outcome))),
+            super::escaped(&format!(
+                "{} at {}: {}",
+                trial.whose.words(),
+                probe.ask.rate,
+                judged(probe.verdict.outcome)
+            )),
             list(&facts(trial, probe))
         );
     }

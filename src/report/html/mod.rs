@@ -9,7 +9,7 @@ mod promises;
 mod repeat;
 mod time;
 
-pub(super) use repeat::command as repeat_command;
+pub(super) use repeat::{command as repeat_command, next_step};
 
 use super::data::{ReportData, Whose};
 use super::outcome::Outcome;

@@ -40,6 +40,18 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     format!("{says}{key}<div class=\"figures\">{charts}</div>")
 }
 
+/// The part of a band between two rates, its ends by straight lines.
+fn within((from, to): (f64, f64), band: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
+    let cut = |end: f64| {
+        let pair = band.windows(2).find(|pair| pair[0].0 < end && end < pair[1].0)?;
+        let share = (end - pair[0].0) / (pair[1].0 - pair[0].0);
+        let between = |a: f64, b: f64| a + (b - a) * share;
+        Some((end, between(pair[0].1, pair[1].1), between(pair[0].2, pair[1].2)))
+    };
+    let inside = band.iter().filter(|(rate, ..)| *rate >= from && *rate <= to).copied();
+    cut(from).into_iter().chain(inside).chain(cut(to)).collect()
+}
+
 fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     let key = limit.key();
     let result = |verdict: &'_ Verdict| verdict.limits.iter().find(|l| l.key == key).cloned();
@@ -85,8 +97,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
             (rate.0, of(-1.645), of(1.645))
         };
         // What lies beyond the marks would only stretch the axis, and is cut there.
-        let within = |(rate, ..): &&(Rate, f64, f64)| rate.0 >= span.0 && rate.0 <= span.1;
-        let band: Vec<(f64, f64, f64)> = quantile.margins.iter().filter(within).map(at).collect();
+        let band = within(span, &quantile.margins.iter().map(at).collect::<Vec<_>>());
         if band.len() > 1 {
             chart.band(&band, name, &format!("{name}: expected, 90 %"));
         }

@@ -2,9 +2,11 @@
 
 use super::{escaped, missing, table};
 use crate::clock::Utc;
+use crate::journal::Status;
 use crate::report::data::ReportData;
 use crate::report::html::chart::number;
 use crate::report::shell_quoted;
+use crate::report::summary::next;
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(header) = data.header else { return missing("The journal has no header.") };
@@ -38,6 +40,14 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         table(&["", ""].map(str::to_owned), &rows),
         escaped(&plan)
     )
+}
+
+/// [`next`] of a run whose space file may not have said all; an interrupted one is continued with the same words.
+pub(in crate::report) fn next_step(data: &ReportData<'_>) -> Option<(&'static str, String)> {
+    let (what, said) = next(&data.outcome, data.folder)?;
+    let again = command(data).filter(|_| data.outcome.status == Status::Interrupted);
+    let folder = shell_quoted(&data.folder.display().to_string());
+    Some((what, again.map_or(said, |again| format!("{again} --out {folder} --resume"))))
 }
 
 /// The command, with what may have come from its line instead of the space file.

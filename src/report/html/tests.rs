@@ -54,6 +54,9 @@ fn a_finished_run_answers_first_and_shows_what_it_rests_on() {
         "<p class=\"number\">14.88 req/s</p><p>certified, 95 % sure</p>",
         "by estimate: defaults 15.78 req/s, standard error 3.1 %.",
         "--max-num-batched-tokens 8192 \\\n--max-num-seqs 1024",
+        "- &quot;--max-num-seqs&quot;\n- &quot;1024&quot;</pre>",
+        "nearest probe at",
+        "Latencies: of the certifying probe nearest to the certified rate, not at that rate.",
         "TTFT p99 against its limit",
         "defaults: 14.88 req/s certified",
         "Fewer than two points were probed at a rate",
@@ -230,7 +233,11 @@ fn what_certification_expects_is_a_band_and_the_cache_a_line() {
     }
     let page = made(&journal, &folder(name));
     assert_eq!(page.matches("<path class=\"band defaults\" d=\"M").count(), 2, "in the legend and in one chart");
-    for part in ["defaults, expected (90 %)", "Use of the KV cache"] {
+    // Between the rates on both sides of the certified one.
+    let latency = "<td>17.9 ms</td>";
+    let says = "Latencies: expected at the certified rate, from all certifying probes";
+    for part in ["defaults, expected (90 %)", "Use of the KV cache", latency, says] {
         assert!(page.contains(part), "{part}");
     }
+    assert!(!page.contains("nearest probe at"));
 }

@@ -7,7 +7,7 @@ mod shape;
 use super::server::{BEGUN, BURST};
 use super::telemetry::Telemetry;
 use super::{CacheUse, EngineProcess, Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Warmed};
-use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{may_start_plainly, serves, widest};
 use crate::load::{ClientHealth, RequestRecord, ToTheEnd, Watch};
@@ -277,8 +277,9 @@ impl Rig for SimulatedRig {
         let latencies = burst.records.iter().filter_map(|r| r.e2e()).map(|l| l.0);
         let answered = latencies.clone().count();
         let Some(answer_time) = median(latencies).map(Seconds) else {
-            let says = "none of its first completions was answered; is the workload longer than max-model-len?";
-            return Err(failed(diagnosis(Cause::Timeout, Consequence::Retry, says.to_owned()), starting));
+            let tuned: Vec<&str> = self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
+            let says = "none of the first requests fits its context length";
+            return Err(failed(request_refused(says, &tuned), starting));
         };
         let is_short = trial.warmed.is_some() || self.plan.workload.ignore_eos;
         let warm_up = if is_short { begun(&burst.records) } else { burst.ended };

@@ -27,7 +27,7 @@ const BEGIN: f64 = 0.985;
 /// Where the engine does not endure that, certification begins so many times above what it does: what the ceiling is uncertain by.
 const ABOVE: f64 = 1.03;
 /// So many probes at most.
-const TRIES: u64 = 5;
+pub(super) const TRIES: u64 = 5;
 /// Another probe must be expected to raise the certified rate for each second by this share of what the search wants of a launch and a probe.
 const WORTH: f64 = 0.5;
 /// By so many times that gain for defaults that lie below another point: nobody deploys their rate.

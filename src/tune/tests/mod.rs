@@ -15,6 +15,7 @@ use crate::progress::Silent;
 use crate::rig::Rig;
 use crate::settings::{Plan, StrategyKind, parse};
 use crate::twin::Profile;
+use crate::units::Seconds;
 use crate::workload::Material;
 
 fn plan(changes: &[(&str, &str)]) -> Plan {
@@ -94,10 +95,7 @@ async fn resumes_behind_every_record(
     (answer, entries, probes): (&Conclusion, &[Entry], u32),
 ) {
     // A resumed session launches once more, which the budget that would be enough holds.
-    let without_budget = |answer: &Conclusion| {
-        let up_to_it = |what: &String| what.split("--budget").next().unwrap_or_default().to_owned();
-        Conclusion { left_out: answer.left_out.iter().map(up_to_it).collect(), ..answer.clone() }
-    };
+    let without_budget = |answer: &Conclusion| Conclusion { enough_budget: None, ..answer.clone() };
     for cut in 0..entries.len() {
         let kept = entries[..cut].to_vec();
         let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
@@ -126,6 +124,19 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out() {
 }
 
 #[tokio::test]
+async fn the_budget_that_is_named_is_enough() {
+    for seconds in ["6s", "12s", "25s"] {
+        let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
+        let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+        let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
+        assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
+        plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
+        let (again, _, _) = run(&plan, 1, Vec::new()).await;
+        assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
+    }
+}
+
+#[tokio::test]
 async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
     let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
     assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
@@ -140,6 +151,15 @@ async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     let because = &answer.because;
     assert!(because.starts_with("no point keeps the promises at any rate that was tried; at "), "{because}");
     assert!(because.contains(", the lowest, ") && because.contains("tpot_p99 binds"), "{because}");
+    // What it says could be promised instead can be.
+    let instead = because.split("limits of tpot_p99 ").nth(1).or(because.split(" and tpot_p99 ").nth(1)).unwrap();
+    assert!(instead.contains(" with the defaults, by the simulation"), "{because}");
+    let value: f64 = instead.split(" ms").next().unwrap().parse().unwrap();
+    let mut other = plan.clone();
+    for limit in other.slo.iter_mut().filter(|limit| limit.key() == "tpot_p99") {
+        limit.at_most = Seconds(value / 1e3);
+    }
+    assert_eq!(run(&other, 1, Vec::new()).await.0.status, Status::Certified, "{because}");
 }
 
 #[tokio::test]
