@@ -162,7 +162,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let numbered = steps.into_iter().map(|Step { worker, launch, probe }| {
             (worker, (launch.map(|wanted| self.session_log.next_launch(wanted)), probe))
         });
-        let mut steps: BTreeMap<usize, (Option<Launch>, Option<(Asking, Certainty)>)> = numbered.collect();
+        let mut steps: BTreeMap<usize, _> = numbered.collect();
         let session_log = Mutex::new(&mut self.session_log);
         let each = self.workers.iter_mut().enumerate();
         let each = each.filter_map(|(at, worker)| steps.remove(&at).map(|(launch, probe)| (at, worker, launch, probe)));
