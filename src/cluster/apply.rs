@@ -134,7 +134,8 @@ fn written(
     visit: Visit<'_>,
 ) -> Result<Option<Change>, ClusterError> {
     let before = yaml(&of_owner(target), 0) + "\n";
-    let flags = Flags::of_vllm(settings.iter().map(|s| s.name.as_str()));
+    let flags =
+        Flags::of(crate::engine::dialect(crate::settings::EngineKind::Vllm), settings.iter().map(|s| s.name.as_str()));
     let containers = target.part.iter().cloned().chain(container.map(str::to_owned)).collect();
     let wanted = IntendedFlags { settings, annotations, containers, path: None };
     let name = target.title();

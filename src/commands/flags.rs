@@ -9,7 +9,7 @@ use super::{Failed, complain};
 use crate::cli::inherited_secrets;
 use crate::clock;
 use crate::engine::diagnosis::Exit;
-use crate::engine::{KnownFlags, Refusal, environment, program};
+use crate::engine::{KnownFlags, Refusal, dialect, environment, program};
 use crate::export::known::{basename, engine_in};
 use crate::printable::printable;
 use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
@@ -47,10 +47,12 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
         },
         Err(why) if plan.engine.kind == EngineKind::Simulated => Ok(format!("not compared with the engine's: {why}")),
         Err(why) => {
-            let found = problems(&KnownFlags::of_vllm(), "vLLM 0.32");
+            let dialect = dialect(plan.engine.kind);
+            let release = format!("{} {}", dialect.name(), dialect.release());
+            let found = problems(&KnownFlags::of(dialect), &release);
             found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
-            let all = if found.is_none() { "all are flags of vLLM 0.32" } else { "not all are flags of vLLM 0.32" };
-            Ok(format!("{all}; the engine was not asked: {why}"))
+            let all = if found.is_none() { "all are" } else { "not all are" };
+            Ok(format!("{all} flags of {release}; the engine was not asked: {why}"))
         }
     }
 }

@@ -1,26 +1,18 @@
-//! A point -> the engine's command line, and what the engine's flags mean to the search.
+//! A point -> the engine's command line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::dialects::dialect;
 use crate::settings::{EngineKind, EnginePlan};
 use crate::space::{Point, Value};
 
-/// The parameter whose highest working value is found by bisection before the search: more of it never serves worse.
-pub const MEMORY_KNOB: &str = "gpu-memory-utilization";
-/// Parameters that ask for more GPU memory the larger they are.
-pub const DEMANDING: [&str; 4] = [MEMORY_KNOB, "max-num-seqs", "max-num-batched-tokens", "max-model-len"];
-
-/// Every flag of `vllm serve` 0.32 without its dashes, one in each line.
-pub const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
-
-/// The flag with which vLLM tells the cached prompt tokens of each request in its usage.
-pub const CACHED_TOKENS_FLAG: &str = "enable-prompt-tokens-details";
-
-/// Whether the engine may be asked to tell cached tokens: it is a vLLM whose own arguments say nothing of that.
-pub fn may_tell_cached_tokens(plan: &EnginePlan) -> bool {
-    let names = |word: &String| word.replace('_', "-").contains(CACHED_TOKENS_FLAG);
-    plan.kind == EngineKind::Vllm && !plan.command.iter().chain(&plan.args).any(names)
+/// The switches that a launch gets so that the engine tells more of itself: those that its own arguments do not name. The simulated engine
+/// tells all that it knows.
+pub fn telling(plan: &EnginePlan) -> Vec<&'static str> {
+    let named = |flag: &&str| plan.command.iter().chain(&plan.args).any(|word| word.replace('_', "-").contains(*flag));
+    let switches = if plan.kind == EngineKind::Simulated { &[] } else { dialect(plan.kind).telling() };
+    switches.iter().filter(|flag| !named(flag)).copied().collect()
 }
 
 /// The flags of a point, as the engine's command line takes them.
@@ -53,12 +45,11 @@ pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Poi
     words
 }
 
-/// The environment of a launch. Developer mode opens `/reset_prefix_cache` and `/server_info` on the loopback address, which change
-/// nothing in how requests are served; the space file may say otherwise.
+/// The environment of a launch.
 pub fn environment(plan: &EnginePlan) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::from([("VLLM_SERVER_DEV_MODE".to_owned(), "1".to_owned())]);
-    env.extend(plan.env.clone());
-    env
+    let of_engine =
+        dialect(plan.kind).environment().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    of_engine.chain(plan.env.clone()).collect()
 }
 
 /// The key that the engine demands of its clients, if its arguments or environment name one.
@@ -69,7 +60,7 @@ pub fn api_key(plan: &EnginePlan) -> Option<String> {
         None if *word == "--api-key" || *word == "--api_key" => words.get(i + 1).copied(),
         _ => None,
     });
-    flag.map(str::to_owned).or_else(|| plan.env.get("VLLM_API_KEY").cloned())
+    flag.map(str::to_owned).or_else(|| plan.env.get(dialect(plan.kind).api_key_variable()?).cloned())
 }
 
 #[cfg(test)]

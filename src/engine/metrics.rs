@@ -190,8 +190,9 @@ mod tests {
         let valid = lines.chunks(20).map(|lines| lines.join("\n"));
         crate::fuzz::fuzz(15, valid, |input, _| {
             let page = Page::parse(&String::from_utf8_lossy(input));
-            let _ = super::super::effective::Effective::from_metrics(&page);
-            let _ = super::super::telemetry::EngineSample::from(&page);
+            for dialect in super::super::dialects::DIALECTS {
+                let _ = (dialect.of_metrics(&page), dialect.sample(&page));
+            }
         });
     }
 }

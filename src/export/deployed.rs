@@ -29,7 +29,7 @@ pub struct Deployed {
 /// Why there is none, or which there are, with the place and a remedy.
 pub fn deployed(name: &str, text: &str, container: Option<&str>, tuned: &[&str]) -> Result<Deployed, Problems> {
     let wanted = IntendedFlags { containers: container.map(str::to_owned).into_iter().collect(), ..Default::default() };
-    let flags = Flags::of_vllm(tuned.iter().copied());
+    let flags = Flags::of(crate::engine::dialect(crate::settings::EngineKind::Vllm), tuned.iter().copied());
     look(text, &wanted, &flags).map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::VLLM_FLAGS;
+use crate::engine::Dialect;
 use crate::space::Value;
 
 /// What to give the engine: a flag without its dashes, and its value; a switch is a truth value.
@@ -55,9 +55,9 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// vLLM's, with some to be set.
-    pub fn of_vllm<'n>(tuned: impl IntoIterator<Item = &'n str>) -> Self {
-        Self::new(VLLM_FLAGS.lines()).tuning(tuned)
+    /// Those of an engine, with some to be set.
+    pub fn of<'n>(dialect: &dyn Dialect, tuned: impl IntoIterator<Item = &'n str>) -> Self {
+        Self::new(dialect.flags().lines()).tuning(tuned)
     }
 
     /// Of these names, without dashes.

@@ -36,7 +36,7 @@ fn wanted(containers: &[&str]) -> IntendedFlags {
 
 fn flags() -> Flags {
     let settings = winner();
-    Flags::of_vllm(settings.iter().map(|s| s.name.as_str()))
+    Flags::of(crate::engine::dialect(crate::settings::EngineKind::Vllm), settings.iter().map(|s| s.name.as_str()))
 }
 
 fn exported(text: &str, wanted: &IntendedFlags) -> Result<Exported, String> {

@@ -1,4 +1,4 @@
-//! The file through which a running engine gets new limits and answers; `engine/live_scheduler.py` documents its words.
+//! The file through which a running engine gets new limits and answers; `engine/dialects/vllm/live_scheduler.py` documents its words.
 
 use std::fs::File;
 use std::io::{self, Write};

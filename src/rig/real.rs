@@ -14,7 +14,7 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
-use crate::engine::{CACHED_TOKENS_FLAG, Endpoints, api_key, command_line, environment, may_tell_cached_tokens};
+use crate::engine::{Endpoints, api_key, command_line, dialect, environment, telling};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets};
@@ -63,8 +63,8 @@ pub struct RealRig {
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
     live_unsupported_reason: Option<String>,
-    /// Whether engines are asked to tell the cached tokens of each request; not once one did not know how.
-    asks_cached: bool,
+    /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
+    telling: Vec<&'static str>,
     running: Option<Running>,
 }
 
@@ -102,7 +102,7 @@ impl RealRig {
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan).and(place.inherited.clone());
         let env = engine_environment(&plan, &place);
-        let asks_cached = may_tell_cached_tokens(&plan.engine);
+        let telling = telling(&plan.engine);
         let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
         Self {
             plan,
@@ -115,7 +115,7 @@ impl RealRig {
             gpu_names: Vec::new(),
             looked: false,
             live_unsupported_reason: None,
-            asks_cached,
+            telling,
             running: None,
         }
     }
@@ -131,7 +131,7 @@ impl RealRig {
     /// The diagnosis of an engine that failed.
     fn diagnosis(&self, running: &Running, exit: Exit) -> Diagnosis {
         let tuned: Vec<&str> = self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
-        diagnose(&running.child.output().text(), exit, &tuned)
+        diagnose(dialect(self.plan.engine.kind), &running.child.output().text(), exit, &tuned)
     }
 
     async fn become_ready(&mut self, trial: Trial, point: &Point) -> Result<Ready, Diagnosis> {
@@ -272,9 +272,7 @@ impl RealRig {
             }
             None => None,
         };
-        if self.asks_cached {
-            command.push(format!("--{CACHED_TOKENS_FLAG}"));
-        }
+        command.extend(self.telling.iter().map(|flag| format!("--{flag}")));
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
@@ -297,7 +295,7 @@ impl RealRig {
         };
         spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
         let access = self.access();
-        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
+        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access, dialect(self.plan.engine.kind))
             .map_err(|e| RigError::Machine(e.to_string()))?;
         self.running = Some(Running { child, endpoints, port, live, serving: None });
         match self.become_ready(trial, point).await {
@@ -306,8 +304,9 @@ impl RealRig {
                 let log = self.running.as_ref().map(|running| running.child.output().text()).unwrap_or_default();
                 debug!(trial = trial.number, cause = ?diagnosis.cause, says = diagnosis.says, "the launch failed");
                 self.stop().await?;
-                if self.asks_cached && names_unknown(&log, CACHED_TOKENS_FLAG) {
-                    self.asks_cached = false;
+                let asked = self.telling.len();
+                self.telling.retain(|flag| !names_unknown(&log, flag));
+                if self.telling.len() < asked {
                     return Box::pin(self.launch_one(trial, point, again, spawned)).await;
                 }
                 Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))

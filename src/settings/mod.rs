@@ -29,7 +29,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
-pub use domains::refuses;
+pub use domains::{Domain, refuses};
 pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
 pub use flags::{UsedFlag, faults};
 pub use plan::{

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::space::Space;
+use crate::engine::{Quantity, dialect};
+use crate::space::{Parameter, Space};
 use crate::units::{Rate, Seconds};
 
 /// The whole job of one space file.
@@ -32,7 +33,12 @@ pub struct Plan {
 impl Plan {
     /// Whether a twin is fitted to the probes.
     pub fn with_twin(&self) -> bool {
-        self.probe.twin
+        self.probe.twin && dialect(self.engine.kind).is_modelled()
+    }
+
+    /// The share of the memory, where it is among the parameters.
+    pub fn memory_share(&self) -> Option<&Parameter> {
+        self.space.parameter(dialect(self.engine.kind).flag(Quantity::MemoryShare)?)
     }
 }
 

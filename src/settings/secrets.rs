@@ -393,7 +393,7 @@ mod tests {
         {
             assert!(is_secret(name), "{name}");
         }
-        for flag in crate::engine::VLLM_FLAGS.lines() {
+        for flag in crate::engine::DIALECTS.iter().flat_map(|dialect| dialect.flags().lines()) {
             assert_eq!(is_secret(flag), matches!(flag, "api-key" | "hf-token"), "{flag}");
         }
         for name in ["PWD", "OLDPWD", "PATH", "HF_TOKEN_PATH", "SSH_AUTH_SOCK", "bos_token_id"] {

@@ -15,12 +15,12 @@ use super::stop::Stop;
 use super::{Failed, complain, exit, print, runtime, sink};
 use crate::access::{Access, plain_address};
 use crate::cli::BenchArgs;
-use crate::engine::Endpoints;
+use crate::engine::{Endpoints, dialect};
 use crate::load::{Client, Target};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
 use crate::rig::Server;
-use crate::settings::Secrets;
+use crate::settings::{EngineKind, Secrets};
 use find::Finder;
 use levels::{Levels, Ran};
 use results::Folder;
@@ -148,7 +148,7 @@ async fn reach(args: &BenchArgs, access: &Access, traffic: &Traffic, sink: &dyn 
     let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
     let base_url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     plain_address(&base_url).map_err(|e| usage(&e))?;
-    let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
+    let endpoints = Endpoints::new(base_url.clone(), access, dialect(EngineKind::Vllm)).map_err(|e| usage(&e))?;
     let model = match &args.model {
         Some(model) => model.clone(),
         None => {

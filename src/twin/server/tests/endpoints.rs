@@ -97,7 +97,7 @@ async fn latencies_are_observed_as_a_client_sees_them() {
 
 #[tokio::test]
 async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabulary() {
-    use crate::engine::Endpoints;
+    use crate::engine::{Endpoints, dialect};
     use crate::units::{Rate, Seconds};
     use crate::workload::{Demand, Material, Pace, Prompt, source};
 
@@ -106,7 +106,12 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
         input_tokens = { distribution = \"uniform\", min = 20, max = 60 }\noutput_tokens = 1\nshared_prefix_tokens = 30\n\
         [parameters]\nmax-num-seqs = { values = [8] }\n";
     let plan = crate::settings::parse("space.toml", space).unwrap().workload;
-    let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default()).unwrap();
+    let endpoints = Endpoints::new(
+        server.base.clone(),
+        &crate::access::Access::default(),
+        dialect(crate::settings::EngineKind::Simulated),
+    )
+    .unwrap();
     let vocabulary = endpoints.vocabulary("tiny").await.unwrap();
     assert_eq!(endpoints.tokens_and_characters("tiny", &["one two", "three"]).await, (3, 12));
     let pace = Pace {

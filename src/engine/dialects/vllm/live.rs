@@ -6,7 +6,7 @@
 //! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
 //! the sizes of CUDA graphs, which are those of the largest. What is certified is always launched plainly.
 
-use super::diagnosis::{Cause, Diagnosis};
+use super::super::super::diagnosis::{Cause, Diagnosis};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 
@@ -119,7 +119,8 @@ mod tests {
     use crate::settings::parse;
 
     fn plan(more: &str) -> Plan {
-        let text = include_str!("../../search-spaces/phase1.toml").replace("args = [", &format!("args = [{more}"));
+        let text =
+            include_str!("../../../../search-spaces/phase1.toml").replace("args = [", &format!("args = [{more}"));
         parse("phase1.toml", &text).unwrap()
     }
 
