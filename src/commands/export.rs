@@ -31,10 +31,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         containers: args.container.clone(),
         path: args.path.clone(),
     };
-    let flags = Flags::of(
-        crate::engine::dialect(crate::settings::EngineKind::Vllm),
-        wanted.settings.iter().map(|s| s.name.as_str()),
-    );
+    let flags = Flags::of(outcome.engine, wanted.settings.iter().map(|s| s.name.as_str()));
     let measured = Measured { outcome: &outcome };
     let visit = |document: crate::export::locate::Document<'_>, engine: &crate::export::locate::Located<'_>| {
         measured.contradictions(document, engine)

@@ -36,7 +36,10 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
     let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
     let problems = |known: &KnownFlags, engine: &str| {
-        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name), engine))
+        // What is switched off by leaving it out needs no flag for that.
+        let left_out =
+            |flag: &UsedFlag| flag.off.as_ref().is_some_and(|switch| dialect(plan.engine.kind).off(switch).is_none());
+        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !left_out(flag)), engine))
     };
     match asked(plan, patience).await {
         Ok((known, question)) => match problems(&known, "the engine") {

@@ -16,12 +16,12 @@ pub fn telling(plan: &EnginePlan) -> Vec<&'static str> {
 }
 
 /// The flags of a point, as the engine's command line takes them.
-pub fn flags(point: &Point) -> Vec<String> {
+pub fn flags(kind: EngineKind, point: &Point) -> Vec<String> {
     let mut words = Vec::new();
     for (name, value) in &point.0 {
         match value {
             Value::Bool(true) => words.push(format!("--{name}")),
-            Value::Bool(false) => words.push(format!("--no-{name}")),
+            Value::Bool(false) => words.extend(dialect(kind).off(name)),
             _ => words.extend([format!("--{name}"), value.to_string()]),
         }
     }
@@ -40,7 +40,7 @@ pub fn program(plan: &EnginePlan, own_binary: &Path) -> Vec<String> {
 pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Point) -> Vec<String> {
     let mut words = program(plan, own_binary);
     words.extend(plan.args.iter().cloned());
-    words.extend(flags(point));
+    words.extend(flags(plan.kind, point));
     words.extend(["--host".to_owned(), "127.0.0.1".to_owned(), "--port".to_owned(), port.to_string()]);
     words
 }
@@ -74,6 +74,8 @@ mod tests {
             .with("gpu-memory-utilization", Value::Real(0.93))
             .with("enable-prefix-caching", Value::Bool(false));
         let expected = ["--no-enable-prefix-caching", "--gpu-memory-utilization", "0.93", "--max-num-seqs", "16"];
-        assert_eq!(flags(&point), expected);
+        assert_eq!(flags(EngineKind::Vllm, &point), expected);
+        let point = Point::default().with("disable-radix-cache", Value::Bool(false));
+        assert!(flags(EngineKind::Sglang, &point).is_empty(), "it is off unless it is named");
     }
 }

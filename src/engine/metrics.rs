@@ -39,6 +39,12 @@ impl Page {
         self.fold(name, |a, b| a + b)
     }
 
+    /// The sum of a metric over those of its label sets in which a label that parts the whole is absent or empty.
+    pub fn total(&self, name: &str, parts: &str) -> Option<f64> {
+        let whole = |s: &&Sample| s.name == name && s.label(parts).unwrap_or_default().is_empty();
+        self.samples.iter().filter(whole).map(|s| s.value).reduce(|a, b| a + b)
+    }
+
     /// The largest value of a metric over its label sets: the right reading of a share, which must not be summed.
     pub fn largest(&self, name: &str) -> Option<f64> {
         self.fold(name, f64::max)

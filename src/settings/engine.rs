@@ -6,8 +6,10 @@ use toml::de::DeTable;
 
 use super::domains;
 use super::format::ENGINE;
+use super::parameters::Parameters;
 use super::plan::EnginePlan;
 use super::reader::{self, Fields, Place};
+use crate::engine::{Quantity, dialect};
 use crate::problems::Problem;
 use crate::space::Value;
 
@@ -54,7 +56,8 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
         stall_timeout: fields.time("stall_timeout")?,
         stop_timeout: fields.time("stop_timeout")?,
         start_estimate: fields.time("start_estimate")?,
-        live: fields.switch("live")?,
+        // Not every engine has it.
+        live: fields.switch("live").unwrap_or(false),
     })
 }
 
@@ -90,6 +93,36 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
                 problems.push(Problem::new(span, message, "set for every launch", hint));
             }
         }
+    }
+}
+
+/// Reports what this engine cannot be asked: flags that are another engine's, tuned switches that every launch has, a model that is none.
+pub fn check_dialect(fields: &Fields, tuned: &Parameters, probe: &Fields, problems: &mut Vec<Problem>) {
+    let Some(kind) = fields.word("kind") else { return };
+    let own = dialect(kind);
+    let tuned: Vec<(&String, &Range<usize>)> = tuned.names.iter().zip(&tuned.spans).collect();
+    let words = ["command", "args"].into_iter().filter_map(|key| fields.texts(key)).flatten();
+    let flags = words.filter_map(|(word, span)| Some((flag_name(word.strip_prefix("--")?.split('=').next()?), span)));
+    for (name, span) in flags.chain(tuned.iter().map(|(name, span)| ((*name).clone(), *span))) {
+        let Some(quantity) = Quantity::of(&name).filter(|quantity| own.flag(*quantity) != Some(&name)) else {
+            continue;
+        };
+        let message = format!("{} has no flag `--{name}`", own.name());
+        let hint = match own.flag(quantity) {
+            Some(flag) => {
+                format!("write `{flag}`, with values for {}: those of another engine do not carry over", own.name())
+            }
+            None => "remove it".to_owned(),
+        };
+        problems.push(Problem::new(span, message, "another engine's", hint));
+    }
+    for (name, span) in tuned.iter().filter(|(name, _)| own.telling().contains(&name.as_str())) {
+        let message = format!("`{name}` cannot be tuned: the tuner sets it for every launch");
+        problems.push(Problem::new(span, message, "not tunable", "remove it, or fix it in engine.args"));
+    }
+    if let Some(span) = probe.span("twin").filter(|_| !own.is_modelled() && probe.switch("twin") == Some(true)) {
+        let message = format!("there is no model of {}, which `probe.twin` needs", own.name());
+        problems.push(Problem::new(&span, message, "cannot be switched on", "remove it: violations are counted"));
     }
 }
 

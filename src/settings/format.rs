@@ -133,8 +133,8 @@ pub static SECTIONS: &[Section] = &[
 pub static ENGINE: Table = Table {
     variant: Variant::Word("kind"),
     keys: &[
-        Key::required("kind", Kind::Word(&["vllm", "simulated"]), "Which engine is tuned."),
-        Key::required("command", Kind::Texts { at_least: 1 }, "The program and its leading words.").of(&["vllm"]),
+        Key::required("kind", Kind::Word(&["vllm", "sglang", "simulated"]), "Which engine is tuned."),
+        Key::required("command", Kind::Texts { at_least: 1 }, "The program and its leading words.").of(&["vllm", "sglang"]),
         Key::default("command", Kind::Texts { at_least: 0 }, "[]", "The program; empty for the embedded engine.").of(&["simulated"]),
         Key::default("args", Kind::Texts { at_least: 0 }, "[]", "Arguments that are the same for every trial."),
         Key::default("env", Kind::TextTable, "{}", "Environment variables that are added to ours."),
@@ -142,7 +142,7 @@ pub static ENGINE: Table = Table {
         Key::default("start_timeout", POSITIVE_TIME, "\"10m\"", "How long a start may take."),
         Key::default("stall_timeout", POSITIVE_TIME, "\"20s\"", "How long no token may arrive while requests wait."),
         Key::default("stop_timeout", POSITIVE_TIME, "\"15s\"", "How long the engine may take to end before it is killed."),
-        Key::default("start_estimate", POSITIVE_TIME, "\"60s\"", "What a start is expected to take, until one was measured.").of(&["vllm"]),
+        Key::default("start_estimate", POSITIVE_TIME, "\"60s\"", "What a start is expected to take, until one was measured.").of(&["vllm", "sglang"]),
         Key::default("start_estimate", POSITIVE_TIME, "\"1s\"", "What a start is expected to take, until one was measured.").of(&["simulated"]),
         Key::default("live", Kind::Switch, "true", LIVE).of(&["vllm"]),
         Key::default("live", Kind::Switch, "false", LIVE).of(&["simulated"]),

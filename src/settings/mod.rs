@@ -152,6 +152,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
 
     if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
         engine::check_fixed_flags(fields, &parameters.names, problems);
+        engine::check_dialect(fields, parameters, &probe, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {

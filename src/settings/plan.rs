@@ -94,10 +94,12 @@ impl Metric {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
+    #[default]
     Vllm,
+    Sglang,
     /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
     Simulated,
 }

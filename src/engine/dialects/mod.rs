@@ -1,6 +1,7 @@
 //! What differs between engines, one file an engine: how it spells what is tuned, how it looks when it serves, what its counters are called,
 //! which lines of its log tell a failure. Nothing else in the program knows an engine by name.
 
+mod sglang;
 pub mod vllm;
 
 use serde_json::Value as Json;
@@ -61,6 +62,10 @@ pub trait Dialect: Sync {
     fn api_key_variable(&self) -> Option<&'static str>;
     /// Whether the twin models its scheduler.
     fn is_modelled(&self) -> bool;
+    /// How a switch is turned off; none where that is said by leaving it out.
+    fn off(&self, switch: &str) -> Option<String> {
+        Some(format!("--no-{switch}"))
+    }
     /// What answers 200 once it serves. A hung engine may do so, too: this is necessary, never enough.
     fn health(&self) -> &'static str;
     /// Where it tells its configuration, the newest place first.
@@ -99,11 +104,12 @@ pub trait Dialect: Sync {
 }
 
 /// Every engine that is known.
-pub const DIALECTS: [&dyn Dialect; 1] = [&vllm::Vllm];
+pub const DIALECTS: [&dyn Dialect; 2] = [&vllm::Vllm, &sglang::Sglang];
 
 /// What an engine speaks; the simulated one speaks as vLLM does.
 pub fn dialect(kind: EngineKind) -> &'static dyn Dialect {
     match kind {
         EngineKind::Vllm | EngineKind::Simulated => &vllm::Vllm,
+        EngineKind::Sglang => &sglang::Sglang,
     }
 }
