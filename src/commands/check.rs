@@ -121,6 +121,7 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     }
     let gpus = Gpus::named(plan.engine.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str));
     match gpus.memory().await {
+        None if plan.engine.kind.is_simulated() => {}
         None => lacking.push("nvidia-smi tells no GPU, which only an engine for a CPU can do without".to_owned()),
         Some(used) if used.0 > IDLE_GPU => {
             let names = gpus.names().await.join(", ");

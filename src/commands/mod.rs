@@ -25,6 +25,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, Format, JobCommand, asked_diagnostics, moves_its_cursor};
 use crate::diagnostics;
+use crate::engine::PART;
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{Plain, Silent, Sink, Terminal};
@@ -89,7 +90,10 @@ pub fn main() -> u8 {
         Err(error) => return refuse(&error, &words),
     };
     // Standard error of these is the log of an engine.
-    let is_engine = matches!(cli.command, Some(Command::SimEngine(_) | Command::Engine(_) | Command::Guardian(_)));
+    let is_engine = matches!(
+        cli.command,
+        Some(Command::SimEngine(_) | Command::Graph(_) | Command::Engine(_) | Command::Guardian(_))
+    );
     if let Some(asked) = asked_diagnostics().filter(|_| !is_engine)
         && let Err(why) = diagnostics::install(&asked)
     {
@@ -117,6 +121,13 @@ pub fn main() -> u8 {
             None => crate::supervise::guardian::become_engine(args.keeper, &args.command).map(|never| match never {}),
         }
         .map_err(|e| Failed::own(format!("engine: {e}"))),
+        Some(Command::Graph(args)) => {
+            let mut parts = args.commands.split(|word| word == PART).map(<[String]>::to_vec);
+            let (frontend, worker) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let (workers, port, change) = (args.workers, args.port, args.change);
+            let graph = crate::supervise::Graph { frontend, worker, workers, port, change };
+            graph.run().map_err(|e| Failed::own(format!("graph: {e}")))
+        }
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::dialects::dialect;
-use crate::settings::{EngineKind, EnginePlan};
+use super::dialects::{dialect, is_of_frontend};
+use crate::settings::{EngineKind, EnginePlan, GraphPlan};
 use crate::space::{Point, Value};
 
 /// The switches that a launch gets so that the engine tells more of itself: those that its own arguments do not name. The simulated engine
@@ -39,10 +39,36 @@ pub fn program(plan: &EnginePlan, own_binary: &Path) -> Vec<String> {
 /// The whole command line of a launch on a port of the loopback address.
 pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Point) -> Vec<String> {
     let mut words = program(plan, own_binary);
+    if let Some(graph) = &plan.graph {
+        let (_, of_worker) = parts(point);
+        let worker = ["-m".to_owned(), graph.module.clone()].into_iter().chain(plan.args.iter().cloned());
+        let command = [own_binary.display().to_string(), "graph".to_owned()];
+        let numbers = ["--port".to_owned(), port.to_string(), "--workers".to_owned(), graph.workers.to_string()];
+        let frontend = frontend(plan, graph, point);
+        let worker = words.into_iter().chain(worker).chain(flags(plan.kind, &of_worker));
+        let all = command.into_iter().chain(numbers).chain(["--".to_owned()]).chain(frontend);
+        return all.chain([PART.to_owned()]).chain(worker).collect();
+    }
     words.extend(plan.args.iter().cloned());
     words.extend(flags(plan.kind, point));
     words.extend(["--host".to_owned(), "127.0.0.1".to_owned(), "--port".to_owned(), port.to_string()]);
     words
+}
+
+/// The word between the commands of a graph's frontend and of its workers.
+pub const PART: &str = "---";
+
+/// The command of a graph's frontend at a point.
+pub fn frontend(plan: &EnginePlan, graph: &GraphPlan, point: &Point) -> Vec<String> {
+    let module = ["-m", "dynamo.frontend"].map(str::to_owned);
+    let fixed = plan.command.iter().chain(&module).chain(&graph.frontend_args).cloned();
+    fixed.chain(flags(plan.kind, &parts(point).0)).collect()
+}
+
+/// A point of a graph: the part of the frontend, and that of the workers.
+fn parts(point: &Point) -> (Point, Point) {
+    let (frontend, workers) = point.0.clone().into_iter().partition(|(name, _)| is_of_frontend(name));
+    (Point(frontend), Point(workers))
 }
 
 /// The environment of a launch.

@@ -116,7 +116,7 @@ fn weigh(line: &Line, dialect: &dyn Dialect) -> Option<Weight> {
     }
     let lower = text.to_lowercase();
     // vLLM warns of the descriptor limit in every log, and quotes an error that has not happened.
-    if lower.contains("found ulimit of") || lower.contains("warning: ") {
+    if lower.contains("found ulimit of") || (lower.contains("warning: ") && !is_exception(text)) {
         return None;
     }
     // Before the echoes: a log that was cut may hold the reason only as an echo quotes it.

@@ -62,6 +62,11 @@ fn process_prefix(text: &str) -> Option<(&str, &str)> {
 
 /// What follows `[2026-11-25 09:00:01 TP0] `.
 fn after_stamp(text: &str) -> Option<&str> {
+    // Rust's tracing, as of Dynamo.
+    if let Some((stamp, after)) = text.split_once("Z ").filter(|(stamp, _)| stamp.len() > 18 && !stamp.contains(' ')) {
+        let is_stamp = stamp.chars().all(|c| c.is_ascii_digit() || "-:.T".contains(c));
+        return is_stamp.then_some(after.trim_start());
+    }
     let (stamp, after) = text.strip_prefix('[')?.split_once(']')?;
     let mut words = stamp.split(' ');
     let mut is_part =

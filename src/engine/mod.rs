@@ -15,8 +15,8 @@ mod symptoms;
 pub mod telemetry;
 mod tokenize;
 
-pub use command_line::{api_key, command_line, environment, flags, program, telling};
+pub use command_line::{PART, api_key, command_line, environment, flags, frontend, program, telling};
 pub use dialects::vllm::{FLAGS as VLLM_FLAGS, live};
-pub use dialects::{DIALECTS, Dialect, Quantity, dialect};
+pub use dialects::{DIALECTS, Dialect, Quantity, dialect, is_of_frontend};
 pub use known_flags::{KnownFlags, Refusal, meant};
 pub use probe_http::Endpoints;

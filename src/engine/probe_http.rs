@@ -45,6 +45,10 @@ pub struct Endpoints {
     http: reqwest::Client,
     base_url: String,
     dialect: &'static dyn Dialect,
+    /// How many workers must serve.
+    workers: u32,
+    /// Pages of metrics beside the server's own.
+    pages: Vec<String>,
 }
 
 impl Endpoints {
@@ -54,7 +58,19 @@ impl Endpoints {
     /// Those of certificates and headers.
     pub fn new(base_url: String, access: &Access, dialect: &'static dyn Dialect) -> Result<Self, AccessError> {
         let http = access.builder(&base_url)?.timeout(ANSWER_WITHIN).build()?;
-        Ok(Self { http, base_url, dialect })
+        Ok(Self { http, base_url, dialect, workers: 1, pages: Vec::new() })
+    }
+
+    /// The same of so many workers.
+    #[must_use]
+    pub fn of_workers(self, workers: u32) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// The same with the pages of metrics that the log of the start names.
+    #[must_use]
+    pub fn told_by(self, log: &str) -> Self {
+        Self { pages: self.dialect.pages(log), ..self }
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {
@@ -73,7 +89,7 @@ impl Endpoints {
 
     /// Whether it says that it is healthy, which is necessary and never enough.
     pub async fn healthy(&self) -> bool {
-        self.get(self.dialect.health()).await.is_ok()
+        self.get(self.dialect.health()).await.is_ok_and(|says| self.dialect.serves(&says, self.workers))
     }
 
     /// The name of the first model that is served.
@@ -117,12 +133,17 @@ impl Endpoints {
 
     /// The engine's counters now, where it has a metrics page.
     pub async fn sample(&self) -> Option<EngineSample> {
-        Some(self.dialect.sample(&Page::parse(&self.get("/metrics").await.ok()?)))
+        let mut text = self.get("/metrics").await.ok()?;
+        for page in &self.pages {
+            text += &whole(self.http.get(page)).await.ok()?;
+        }
+        Some(self.dialect.sample(&Page::parse(&text)))
     }
 
     /// Empties the prefix cache; false where the engine does not offer it or is busy.
     pub async fn empty_prefix_cache(&self) -> bool {
-        let answer = self.http.post(format!("{}{}", self.base_url, self.dialect.empties_cache())).send().await;
+        let Some(path) = self.dialect.empties_cache() else { return false };
+        let answer = self.http.post(format!("{}{path}", self.base_url)).send().await;
         answer.is_ok_and(|a| a.status().is_success())
     }
 }

@@ -66,8 +66,10 @@ impl Flags {
     /// The engine that they are of, as manifests name it.
     pub fn engine(&self) -> Engine {
         match self.kind {
-            EngineKind::Vllm | EngineKind::Simulated => Engine::Vllm,
-            EngineKind::Sglang => Engine::Sglang,
+            EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
+            EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
+                Engine::Vllm
+            }
         }
     }
 

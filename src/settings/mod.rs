@@ -33,9 +33,9 @@ pub use domains::{Domain, refuses};
 pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
 pub use flags::{UsedFlag, faults};
 pub use plan::{
-    ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths,
-    Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind,
-    WorkloadPlan,
+    ArrivalProcess, Budget, ConversationsPlan, Endpoint, EngineKind, EnginePlan, GraphPlan, JsonlPlan, LengthShape,
+    Lengths, Limit, Metric, Plan, ProbePlan, RandomPlan, SearchPlan, SharegptPlan, StrategyKind, TracePlan,
+    WorkloadKind, WorkloadPlan,
 };
 pub use schema::schema;
 pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};

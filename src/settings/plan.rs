@@ -100,8 +100,22 @@ pub enum EngineKind {
     #[default]
     Vllm,
     Sglang,
+    /// Dynamo: a frontend, and workers with one of these engines.
+    #[serde(rename = "dynamo-mocker", alias = "dynamo")]
+    DynamoMocker,
+    #[serde(rename = "dynamo-vllm")]
+    DynamoVllm,
+    #[serde(rename = "dynamo-sglang")]
+    DynamoSglang,
     /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
     Simulated,
+}
+
+impl EngineKind {
+    /// Whether there is no model behind it: then no number is a measurement.
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Self::Simulated | Self::DynamoMocker)
+    }
 }
 
 /// How the engine is started and watched.
@@ -128,6 +142,19 @@ pub struct EnginePlan {
     /// Whether a running engine may take other limits instead of being launched for each point.
     #[serde(default)]
     pub live: bool,
+    /// The processes of a graph; none where the engine is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphPlan>,
+}
+
+/// A frontend and its workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphPlan {
+    pub workers: u32,
+    /// Arguments of the frontend fixed for every trial.
+    pub frontend_args: Vec<String>,
+    /// The Python module of a worker.
+    pub module: String,
 }
 
 /// What is asked of the engine.

@@ -1,6 +1,6 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
-use crate::engine::live::widest;
+use crate::engine::{is_of_frontend, live::widest};
 use crate::journal::{Entry, Forecast};
 use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, ProbePlan, StrategyKind};
@@ -163,7 +163,10 @@ pub fn expected(plan: &Plan) -> Forecast {
     let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = habits(plan);
     // One engine serves them all where it alters its limits.
-    let live = widest(plan, &plan.space.baseline()).is_some();
+    // A graph alone: only what its frontend is tuned in.
+    let mut tuned = plan.space.parameters.iter().filter(|p| p.values.len() > 1);
+    let live = widest(plan, &plan.space.baseline()).is_some()
+        && (plan.engine.graph.is_none() || tuned.all(|p| is_of_frontend(&p.name)));
     let of_points = if live { 0.0 } else { points };
     let launches = 1.0 + memory + of_points + 2.0;
     let searching = of_baseline + of_a_point * points;

@@ -1,9 +1,11 @@
 //! What differs between engines, one file an engine: how it spells what is tuned, how it looks when it serves, what its counters are called,
 //! which lines of its log tell a failure. Nothing else in the program knows an engine by name.
 
+mod dynamo;
 mod sglang;
 pub mod vllm;
 
+pub use dynamo::is_of_frontend;
 use serde_json::Value as Json;
 
 use super::effective::Effective;
@@ -71,7 +73,7 @@ pub trait Dialect: Sync {
     /// Where it tells its configuration, the newest place first.
     fn server_info(&self) -> &'static [&'static str];
     /// What empties its prefix cache when it is posted to.
-    fn empties_cache(&self) -> &'static str;
+    fn empties_cache(&self) -> Option<&'static str>;
     /// The configuration that the log of a start tells.
     fn of_log(&self, log: &str) -> Effective;
     /// The configuration that a page of metrics tells.
@@ -88,6 +90,21 @@ pub trait Dialect: Sync {
     fn programs(&self) -> &'static [&'static str];
     /// Whether a line says that a process of the engine was killed.
     fn tells_lost_process(&self, line: &str) -> bool;
+
+    /// Whether what its health endpoint answered says that so many workers serve.
+    fn serves(&self, _health: &str, _workers: u32) -> bool {
+        true
+    }
+
+    /// More pages of metrics, by the log of its start.
+    fn pages(&self, _log: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The part of it that ended, where it has several.
+    fn part(&self, _log: &str) -> Option<String> {
+        None
+    }
 
     /// The flag of a quantity.
     fn flag(&self, quantity: Quantity) -> Option<&'static str> {
@@ -111,5 +128,8 @@ pub fn dialect(kind: EngineKind) -> &'static dyn Dialect {
     match kind {
         EngineKind::Vllm | EngineKind::Simulated => &vllm::Vllm,
         EngineKind::Sglang => &sglang::Sglang,
+        EngineKind::DynamoMocker => &dynamo::MOCKER,
+        EngineKind::DynamoVllm => &dynamo::VLLM,
+        EngineKind::DynamoSglang => &dynamo::SGLANG,
     }
 }

@@ -15,6 +15,9 @@ use crate::space::Value;
 
 pub struct Sglang;
 
+/// Every flag of `python -m sglang.launch_server` without its dashes, one in each line.
+pub const FLAGS: &str = include_str!("flags-0.5.23.txt");
+
 impl Dialect for Sglang {
     fn name(&self) -> &'static str {
         "SGLang"
@@ -25,17 +28,12 @@ impl Dialect for Sglang {
     }
 
     fn flags(&self) -> &'static str {
-        include_str!("flags-0.5.23.txt")
+        FLAGS
     }
 
     /// The share is that of weights and KV cache together: what else the engine needs lies outside of it.
     fn quantities(&self) -> &'static [(Quantity, &'static str)] {
-        &[
-            (Quantity::MemoryShare, "mem-fraction-static"),
-            (Quantity::Sequences, "max-running-requests"),
-            (Quantity::Tokens, "chunked-prefill-size"),
-            (Quantity::Length, "context-length"),
-        ]
+        QUANTITIES
     }
 
     fn domains(&self) -> &'static [(&'static str, Domain)] {
@@ -73,8 +71,8 @@ impl Dialect for Sglang {
         &["/server_info", "/get_server_info"]
     }
 
-    fn empties_cache(&self) -> &'static str {
-        "/flush_cache"
+    fn empties_cache(&self) -> Option<&'static str> {
+        Some("/flush_cache")
     }
 
     fn of_log(&self, log: &str) -> Effective {
@@ -184,6 +182,13 @@ fn insert(found: &mut Effective, field: &str, value: Value) {
     }
     found.values.insert(flag(field), value);
 }
+
+pub const QUANTITIES: &[(Quantity, &str)] = &[
+    (Quantity::MemoryShare, "mem-fraction-static"),
+    (Quantity::Sequences, "max-running-requests"),
+    (Quantity::Tokens, "chunked-prefill-size"),
+    (Quantity::Length, "context-length"),
+];
 
 #[rustfmt::skip]
 const DOMAINS: &[(&str, Domain)] = &[

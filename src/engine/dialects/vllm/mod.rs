@@ -36,12 +36,7 @@ impl Dialect for Vllm {
     }
 
     fn quantities(&self) -> &'static [(Quantity, &'static str)] {
-        &[
-            (Quantity::MemoryShare, "gpu-memory-utilization"),
-            (Quantity::Sequences, "max-num-seqs"),
-            (Quantity::Tokens, "max-num-batched-tokens"),
-            (Quantity::Length, "max-model-len"),
-        ]
+        QUANTITIES
     }
 
     fn domains(&self) -> &'static [(&'static str, Domain)] {
@@ -74,8 +69,8 @@ impl Dialect for Vllm {
         &["/server_info?config_format=json"]
     }
 
-    fn empties_cache(&self) -> &'static str {
-        "/reset_prefix_cache"
+    fn empties_cache(&self) -> Option<&'static str> {
+        Some("/reset_prefix_cache")
     }
 
     /// Reads the log of a start. What the engine resolved counts for more than what it was given.
@@ -178,6 +173,13 @@ impl Dialect for Vllm {
         line.split_once("Failed core proc(s): ").is_some_and(|(_, processes)| processes.contains(": -9"))
     }
 }
+
+pub const QUANTITIES: &[(Quantity, &str)] = &[
+    (Quantity::MemoryShare, "gpu-memory-utilization"),
+    (Quantity::Sequences, "max-num-seqs"),
+    (Quantity::Tokens, "max-num-batched-tokens"),
+    (Quantity::Length, "max-model-len"),
+];
 
 #[rustfmt::skip]
 const DOMAINS: &[(&str, Domain)] = &[

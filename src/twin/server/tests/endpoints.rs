@@ -156,13 +156,13 @@ async fn sglang_has_its_own_endpoints_and_metrics() {
     use crate::settings::EngineKind;
 
     let server =
-        Server::of(args("--sim-dialect sglang --sim-metrics --max-num-seqs 7 --gpu-memory-utilization 0.8")).await;
+        Server::of(args("--sim-dialect sglang --sim-metrics --max-num-seqs 7 --gpu-memory-utilization 0.9")).await;
     let sglang = dialect(EngineKind::Sglang);
     let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default(), sglang).unwrap();
     assert!(endpoints.healthy().await);
     let effective = endpoints.effective("").await;
     assert_eq!(effective.values["max-running-requests"], crate::space::Value::Int(7));
-    assert_eq!(effective.values["mem-fraction-static"], crate::space::Value::Real(0.8));
+    assert_eq!(effective.values["mem-fraction-static"], crate::space::Value::Real(0.9));
     assert!(effective.kv_cache_tokens.is_some_and(|tokens| tokens > 0));
     let body = serde_json::json!({"model": "m", "prompt": prompt(64), "max_tokens": 4, "ignore_eos": true});
     for _ in 0..2 {
