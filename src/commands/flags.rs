@@ -9,7 +9,7 @@ use super::{Failed, complain};
 use crate::cli::inherited_secrets;
 use crate::clock;
 use crate::engine::diagnosis::Exit;
-use crate::engine::{KnownFlags, Refusal, dialect, environment, program};
+use crate::engine::{KnownFlags, Refusal, dialect, environment, is_of_frontend, program};
 use crate::export::known::{basename, engine_in};
 use crate::printable::printable;
 use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
@@ -36,10 +36,13 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
     let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
     let problems = |known: &KnownFlags, engine: &str| {
-        // What is switched off by leaving it out needs no flag for that.
-        let left_out =
-            |flag: &UsedFlag| flag.off.as_ref().is_some_and(|switch| dialect(plan.engine.kind).off(switch).is_none());
-        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !left_out(flag)), engine))
+        // What is switched off by leaving it out needs no flag for that, and the frontend of a graph has its own.
+        let of_frontend = |name: &str| plan.engine.graph.is_some() && is_of_frontend(name);
+        let other = |flag: &UsedFlag| match &flag.off {
+            Some(switch) => dialect(plan.engine.kind).off(switch).is_none() || of_frontend(switch),
+            None => of_frontend(&flag.name),
+        };
+        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !other(flag)), engine))
     };
     match asked(plan, patience).await {
         Ok((known, question)) => match problems(&known, "the engine") {
