@@ -62,7 +62,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("[engine]", "[engin]", "engin]", "unknown section `engin`", "did you mean `[engine]`?"),
     mistake("gpu_time = \"2h\"", "dollars = 3", "dollars", "unknown key `dollars` in `budget`", "`budget` takes `gpu_time`"),
     mistake("output_tokens = 256\n", "", "workload]", "`workload` lacks `output_tokens`", "add `output_tokens = 256`: tokens of an answer"),
-    mistake("kind = \"vllm\"\n", "", "engine]", "`engine` lacks `kind`", "\"vllm\" or \"sglang\" or \"simulated\""),
+    mistake("kind = \"vllm\"\n", "", "engine]", "`engine` lacks `kind`", "\"vllm\" or \"sglang\" or \"dynamo\" or \"simulated\""),
     mistake("command = [\"vllm\", \"serve\", \"/models/x\"]\n", "", "engine]", "`engine` lacks `command`", "add `command = [\"vllm\", \"serve\", \"MODEL\"]`"),
     mistake("shared_prefixes = 4", "turns = 4", "turns", "`turns` belongs to `kind = \"conversations\" or \"sharegpt\"`", "remove `turns`, or set `kind = \"conversations\" or \"sharegpt\"`"),
     // Types and words.
