@@ -38,7 +38,8 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fiel
 
 /// The kind of engine, with that of a graph's workers.
 fn kind(fields: &Fields) -> Option<EngineKind> {
-    match (fields.word("kind")?, fields.text("backend")) {
+    let backend = fields.word::<String>("backend");
+    match (fields.word("kind")?, backend.as_deref()) {
         (EngineKind::DynamoMocker, Some("vllm")) => Some(EngineKind::DynamoVllm),
         (EngineKind::DynamoMocker, Some("sglang")) => Some(EngineKind::DynamoSglang),
         (kind, _) => Some(kind),
@@ -67,7 +68,7 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
         start_estimate: fields.time("start_estimate")?,
         // Not every engine has it.
         live: fields.switch("live").unwrap_or(false),
-        graph: match fields.text("backend") {
+        graph: match fields.word::<String>("backend") {
             Some(backend) => Some(GraphPlan {
                 workers: fields.integer("workers")?,
                 frontend_args: words("frontend_args")?,

@@ -1,6 +1,6 @@
 //! Every mistake, with its place and its remedy.
 
-use super::super::parse;
+use super::super::{EngineKind, parse};
 use super::{FULL, SMALL};
 
 /// One mistake: the part of [`FULL`] that it replaces, the mistake, and what must be read about it.
@@ -347,4 +347,25 @@ fn an_engine_is_asked_for_nothing_of_another_one() {
         let says = parse("space.toml", &text).unwrap_err().render();
         assert!(words.iter().all(|word| says.contains(word)), "{words:?}: {says}");
     }
+}
+
+#[test]
+fn a_graph_has_the_engine_of_its_workers() {
+    let text = |backend: &str| {
+        format!(
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"dynamo\"\nbackend = \"{backend}\"\nworkers = 4\nargs = [\"--model-path\", \"m\"]\n\
+             frontend_args = [\"--router-temperature\", \"0.5\"]\n[workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n\
+             [parameters]\nrouter-mode = {{ values = [\"kv\", \"round-robin\"], default = \"kv\" }}\npage-size = {{ values = [16], default = 16 }}\n\
+             [budget]\ngpu_time = \"1h\"\n"
+        )
+    };
+    let plan = parse("space.toml", &text("sglang")).unwrap();
+    assert_eq!(plan.engine.kind, EngineKind::DynamoSglang);
+    let words = crate::engine::command_line(&plan.engine, std::path::Path::new("autotune"), 7, &plan.space.baseline());
+    let expected = "autotune graph --port 7 --workers 4 -- python3 -m dynamo.frontend --router-temperature 0.5 --router-mode kv --- \
+                    python3 -m dynamo.sglang --model-path m --page-size 16";
+    assert_eq!(words.join(" "), expected);
+    assert_eq!(parse("space.toml", &text("mocker")).unwrap().engine.kind, EngineKind::DynamoMocker);
+    let refused = parse("space.toml", &text("trtllm")).unwrap_err().render();
+    assert!(refused.contains("`engine.backend` cannot be \"trtllm\""), "{refused}");
 }

@@ -61,10 +61,11 @@ fn spelled(word: &str) -> Option<String> {
 
 /// The help with every flag that is accepted, where `sim-engine` is asked for it as vLLM is: `--help=all`.
 pub fn whole_help(words: &[OsString]) -> Option<String> {
-    if sglang::is_meant(words) && words.iter().any(|word| word == "--help") {
+    let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
+    if simulated && sglang::is_meant(words) && words.iter().any(|word| word == "--help") {
         return Some(sglang::help());
     }
-    let asked = words.get(1).is_some_and(|word| word == "sim-engine") && words.iter().any(|word| word == "--help=all");
+    let asked = simulated && words.iter().any(|word| word == "--help=all");
     let whole = || SimArgs::augment_args(Command::new("autotune sim-engine")).mut_args(|arg| arg.hide(false));
     (asked && !sglang::is_meant(words)).then(|| whole().render_long_help().to_string())
 }

@@ -55,7 +55,8 @@ pub(super) fn spelled(word: &str) -> Option<String> {
 /// Its help: the flags that are simulated.
 pub(super) fn help() -> String {
     let mut text = "usage: launch_server.py [-h] --model-path MODEL_PATH\n\noptions:\n".to_owned();
-    for (flag, _) in FLAGS {
+    let of_simulation = ["--sim-dialect", "--sim-profile", "--sim-speed"];
+    for flag in FLAGS.iter().map(|(flag, _)| *flag).chain(of_simulation) {
         let _ = writeln!(text, "  {flag}");
     }
     text
