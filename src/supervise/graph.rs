@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,11 +14,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::free_port;
 use crate::clock;
 
 /// How often its processes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Where the search for the ports of workers begins, at the earliest.
+const FIRST_PORT: u16 = 16_384;
 /// What a frontend may take to end before another one is started.
 const FRONTEND_GRACE: Duration = Duration::from_secs(3);
 
@@ -54,8 +56,10 @@ impl Graph {
         std::fs::create_dir_all(&files)?;
         let files = files.display().to_string();
         processes.push(start("Frontend", &self.frontend, &self.of_frontend(&files))?);
+        // Many start at a time: each begins to look somewhere else.
+        let mut port = FIRST_PORT + (std::process::id() % 8_192) as u16;
         for number in 1..=self.workers {
-            let port = free_port()?;
+            port = free_from(port + 1)?;
             say(&format!("worker {number} of {}: metrics at http://127.0.0.1:{port}/metrics", self.workers));
             let env = shared(&files).into_iter().chain([("DYN_SYSTEM_PORT".to_owned(), port.to_string())]).collect();
             processes.push(start(&format!("Worker{number}"), &self.worker, &env)?);
@@ -86,6 +90,14 @@ impl Graph {
         let address = [("DYN_HTTP_HOST", "127.0.0.1".to_owned()), ("DYN_HTTP_PORT", self.port.to_string())];
         shared(files).into_iter().chain(address.map(|(name, value)| (name.to_owned(), value))).collect()
     }
+}
+
+/// The first free port from that one on which Dynamo can read: it holds them in 16 bits with a sign.
+fn free_from(port: u16) -> io::Result<u16> {
+    let mut ports = port..i16::MAX as u16;
+    ports
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .ok_or_else(|| io::Error::other("no port is free"))
 }
 
 /// The variables of every process: they find each other by files, and listen on the loopback address.
