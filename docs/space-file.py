@@ -15,7 +15,7 @@ HEAD = """# The space file
 
 One TOML file is the whole job. `search-spaces/*.toml` teach it by example, and `autotune check --space FILE` shows mistakes with file, line, caret and a hint, all at once.
 It also asks the engine's program for its help, for at most `--help-timeout` (60 s), and refuses flags of `engine.args` and `[parameters]` that are not listed there.
-Where the engine cannot be asked, the flags of vLLM 0.32 decide, with warnings. Flags with one dash, such as `-tp`, are not compared.
+Where the engine cannot be asked, the flags of vLLM 0.32, SGLang 0.5.23 or Dynamo 1.6.1 decide, with warnings. Flags with one dash, such as `-tp`, are not compared.
 An editor that reads `search-spaces/space.schema.json` completes keys; put `#:schema ./space.schema.json` in the first line.
 
 | value | how it is written |

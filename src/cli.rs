@@ -75,6 +75,9 @@ pub enum Command {
     /// Hold an engine's processes for the tuner (internal)
     #[command(hide = true)]
     Guardian(GuardianArgs),
+    /// Be an engine of several processes: a frontend and its workers (internal)
+    #[command(hide = true)]
+    Graph(GraphArgs),
     /// Keep an engine for its guardian, or become one that ends with its keeper (internal)
     #[command(hide = true)]
     Engine(EngineArgs),
@@ -848,6 +851,22 @@ pub struct GuardianArgs {
     /// The engine's command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,
+}
+
+/// A graph's processes.
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    /// The frontend's port
+    #[arg(long)]
+    pub port: u16,
+    #[arg(long)]
+    pub workers: u32,
+    /// A file with another command for the frontend
+    #[arg(long)]
+    pub change: Option<PathBuf>,
+    /// The frontend's command, `---`, and that of each worker
+    #[arg(last = true, required = true)]
+    pub commands: Vec<String>,
 }
 
 /// The flags of the processes between a guardian and an engine.

@@ -1,4 +1,4 @@
-//! The words of the file by which a running engine takes other limits; what each means stands in `engine/live_scheduler.py`.
+//! The words of the file by which a running engine takes other limits; what each means stands in `engine/dialects/vllm/live_scheduler.py`.
 
 use std::fs::File;
 use std::io;

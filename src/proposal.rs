@@ -4,7 +4,6 @@
 
 use std::fmt::Write;
 
-use crate::engine::MEMORY_KNOB;
 use crate::engine::effective::Effective;
 use crate::export::flags::is_placeholder;
 use crate::export::known::{basename, engine_in};
@@ -13,6 +12,7 @@ use crate::settings::{OUR_FLAGS, flag_name, holds_secret, redact_words, refuses,
 use crate::space::Value;
 use crate::units::Seconds;
 
+const MEMORY_KNOB: &str = "gpu-memory-utilization";
 /// The parameters that are proposed, each with the values that it is searched over.
 pub const TUNED: [&str; 3] = [MEMORY_KNOB, "max-num-seqs", "max-num-batched-tokens"];
 const SEQUENCES: [i64; 7] = [16, 32, 64, 128, 256, 512, 1024];

@@ -55,10 +55,11 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
                 let process = launched.keys().next_back().copied().filter(|_| *altered).unwrap_or(*trial);
                 ran.insert(*trial, (configuration, process));
                 let version = ready.effective.version.as_deref().unwrap_or("of unknown version");
-                evidence.engine = Some(match evidence.plan.as_ref().map(|plan| plan.engine.kind) {
-                    Some(EngineKind::Simulated) => "a simulated engine".to_owned(),
-                    _ => format!("vLLM {version}"),
-                });
+                evidence.engine =
+                    Some(match evidence.plan.as_ref().map_or(EngineKind::Vllm, |plan| plan.engine.kind) {
+                        EngineKind::Simulated => "a simulated engine".to_owned(),
+                        kind => format!("{} {version}", crate::engine::dialect(kind).name()),
+                    });
             }
             Record::Stopped { trial, took } => {
                 if let Some(launched) = ran.get(trial).and_then(|(_, process)| launched.get_mut(process)) {

@@ -16,7 +16,7 @@ use crate::export::yaml::{Path, Step, meaning};
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
 use crate::rig::foreign;
-use crate::settings::{Plan, redact_variable, redact_words};
+use crate::settings::{EngineKind, Plan, redact_variable, redact_words};
 use crate::space::{Parameter, Space};
 
 /// What of an object's metadata is its owner's; the rest is the server's.
@@ -58,7 +58,9 @@ pub fn change(
     }
     let said = annotations(outcome, best, &format!("sha256:{}", sha256(outcome_json(outcome).as_bytes())));
     let measured = Measured { outcome };
-    written(target, container, (settings(best), said), &|document, engine| measured.contradictions(document, engine))
+    written(outcome.engine, target, container, (settings(best), said), &|document, engine| {
+        measured.contradictions(document, engine)
+    })
 }
 
 /// A change like the one to come, for the server to judge before anything is measured: each parameter with a value that it may get.
@@ -71,7 +73,7 @@ pub fn likely_change(target: &Target, container: Option<&str>, plan: &Plan) -> R
             Some(Setting { name: parameter.name.clone(), value: value(&parameter.values)?.clone() })
         };
         let settings = plan.space.parameters.iter().filter_map(setting).collect();
-        written(target, container, (settings, Vec::new()), &|_, _| Vec::new())
+        written(plan.engine.kind, target, container, (settings, Vec::new()), &|_, _| Vec::new())
     };
     // One of both differs from what is there.
     match all(<[_]>::last)? {
@@ -128,13 +130,14 @@ fn of_owner(target: &Target) -> Value {
 }
 
 fn written(
+    engine: EngineKind,
     target: &Target,
     container: Option<&str>,
     (settings, annotations): (Vec<Setting>, Vec<(String, String)>),
     visit: Visit<'_>,
 ) -> Result<Option<Change>, ClusterError> {
     let before = yaml(&of_owner(target), 0) + "\n";
-    let flags = Flags::of_vllm(settings.iter().map(|s| s.name.as_str()));
+    let flags = Flags::of(engine, settings.iter().map(|s| s.name.as_str()));
     let containers = target.part.iter().cloned().chain(container.map(str::to_owned)).collect();
     let wanted = IntendedFlags { settings, annotations, containers, path: None };
     let name = target.title();
@@ -233,7 +236,7 @@ mod tests {
         let target = Target::of(kind, object, part).unwrap();
         let settings = vec![Setting { name: "max-num-seqs".into(), value: Number::Int(256) }];
         let said = vec![("autotune/certified-rate".to_owned(), "2 req/s".to_owned())];
-        written(&target, None, (settings, said), &|_, _| Vec::new()).unwrap().unwrap()
+        written(EngineKind::Vllm, &target, None, (settings, said), &|_, _| Vec::new()).unwrap().unwrap()
     }
 
     #[test]
@@ -303,7 +306,13 @@ mod tests {
             });
             let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
             let settings = vec![Setting { name: "max-num-seqs".into(), value: Number::Int(256) }];
-            written(&Target::of(kind, object, None).unwrap(), None, (settings, Vec::new()), &|_, _| Vec::new())
+            written(
+                EngineKind::Vllm,
+                &Target::of(kind, object, None).unwrap(),
+                None,
+                (settings, Vec::new()),
+                &|_, _| Vec::new(),
+            )
         };
         let says = change("hush-hush").unwrap_err().to_string();
         assert!(says.contains("Secret") && !says.contains("hush"), "{says}");

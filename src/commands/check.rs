@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::flags::compared;
 use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_space, runtime, simulated_profile};
-use crate::engine::command_line;
+use crate::engine::{command_line, dialect};
 use crate::export::known::model_of;
 use crate::settings::{
     ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, WorkloadKind, WorkloadPlan, redact_plan,
@@ -60,7 +60,7 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     let (window, proof) = (Seconds::from(plan.probe.window), Seconds::from(plan.probe.certify_window));
     rows.push((
         "probes",
-        format!("of {window} behind a ramp of {}, proofs of {proof}", Seconds::from(plan.probe.ramp)),
+        format!("of {window} behind a ramp of {}, proofs of {proof}{}", Seconds::from(plan.probe.ramp), counted(&plan)),
     ));
     let whole = expected(&plan);
     let budget = Seconds::from(plan.budget.gpu_time);
@@ -75,6 +75,16 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     let text: String = rows.iter().map(|(label, says)| format!("  {label:12} {says}\n")).collect();
     print(&format!("{} is a valid space file\n{text}", path.display()))?;
     Ok(exit::FOUND)
+}
+
+/// That there is no twin, where that was not chosen.
+fn counted(plan: &Plan) -> String {
+    let engine = dialect(plan.engine.kind);
+    if engine.is_modelled() {
+        String::new()
+    } else {
+        format!("; violations are counted: there is no model of {}", engine.name())
+    }
 }
 
 /// What a budget is too small for, and which one is not.
@@ -97,7 +107,7 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     {
         lacking.push(format!("port {port} is taken: free it, or leave engine.port out"));
     }
-    if plan.engine.kind != EngineKind::Vllm {
+    if plan.engine.kind == EngineKind::Simulated {
         return lacking;
     }
     let program = plan.engine.command.first().map_or("", String::as_str);
@@ -111,7 +121,8 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     }
     let gpus = Gpus::named(plan.engine.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str));
     match gpus.memory().await {
-        None => lacking.push("nvidia-smi tells no GPU, which only vLLM for a CPU can do without".to_owned()),
+        None if plan.engine.kind.is_simulated() => {}
+        None => lacking.push("nvidia-smi tells no GPU, which only an engine for a CPU can do without".to_owned()),
         Some(used) if used.0 > IDLE_GPU => {
             let names = gpus.names().await.join(", ");
             lacking.push(format!("{names}: {} MiB of its memory are in use, and a run needs a free GPU", used.0));

@@ -10,7 +10,7 @@ use crate::export::contradictions::Measured;
 use crate::export::flags::Flags;
 use crate::export::forms;
 use crate::export::source::Source;
-use crate::export::winner::{annotations, settings, winner};
+use crate::export::winner::{annotations, of_frontend, settings, winner};
 use crate::export::write::{Exported, IntendedFlags, export as write};
 use crate::problems::Problems;
 use crate::report::{Outcome, replace};
@@ -31,12 +31,15 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         containers: args.container.clone(),
         path: args.path.clone(),
     };
-    let flags = Flags::of_vllm(wanted.settings.iter().map(|s| s.name.as_str()));
+    let flags = Flags::of(outcome.engine, wanted.settings.iter().map(|s| s.name.as_str()));
     let measured = Measured { outcome: &outcome };
     let visit = |document: crate::export::locate::Document<'_>, engine: &crate::export::locate::Located<'_>| {
         measured.contradictions(document, engine)
     };
     let done = write(&name, &before, &wanted, &flags, &visit).map_err(|problems| Failed::usage(problems.render()))?;
+    if let Some(says) = of_frontend(best) {
+        complain(&format!("warning: {says}"));
+    }
     if outcome.simulated {
         complain("warning: the outcome is of a simulated engine: these arguments were not measured on a real one");
     }

@@ -9,7 +9,7 @@ use super::{Failed, complain};
 use crate::cli::inherited_secrets;
 use crate::clock;
 use crate::engine::diagnosis::Exit;
-use crate::engine::{KnownFlags, Refusal, environment, program};
+use crate::engine::{KnownFlags, Refusal, dialect, environment, is_of_frontend, program};
 use crate::export::known::{basename, engine_in};
 use crate::printable::printable;
 use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
@@ -36,7 +36,13 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
     let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
     let problems = |known: &KnownFlags, engine: &str| {
-        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name), engine))
+        // What is switched off by leaving it out needs no flag for that, and the frontend of a graph has its own.
+        let of_frontend = |name: &str| plan.engine.graph.is_some() && is_of_frontend(name);
+        let other = |flag: &UsedFlag| match &flag.off {
+            Some(switch) => dialect(plan.engine.kind).off(switch).is_none() || of_frontend(switch),
+            None => of_frontend(&flag.name),
+        };
+        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !other(flag)), engine))
     };
     match asked(plan, patience).await {
         Ok((known, question)) => match problems(&known, "the engine") {
@@ -47,10 +53,12 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
         },
         Err(why) if plan.engine.kind == EngineKind::Simulated => Ok(format!("not compared with the engine's: {why}")),
         Err(why) => {
-            let found = problems(&KnownFlags::of_vllm(), "vLLM 0.32");
+            let dialect = dialect(plan.engine.kind);
+            let release = format!("{} {}", dialect.name(), dialect.release());
+            let found = problems(&KnownFlags::of(dialect), &release);
             found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
-            let all = if found.is_none() { "all are flags of vLLM 0.32" } else { "not all are flags of vLLM 0.32" };
-            Ok(format!("{all}; the engine was not asked: {why}"))
+            let all = if found.is_none() { "all are" } else { "not all are" };
+            Ok(format!("{all} flags of {release}; the engine was not asked: {why}"))
         }
     }
 }

@@ -7,12 +7,12 @@ use super::load::written;
 use super::{Failed, complain, exit, print, runtime};
 use crate::access::{Access, plain_address};
 use crate::cli::{InitArgs, TrafficArgs};
-use crate::engine::Endpoints;
+use crate::engine::{Endpoints, dialect};
 use crate::export::deployed::deployed;
 use crate::printable::printable;
 use crate::proposal::{Deployment, TUNED, Wishes, space_file};
 use crate::report::{replace, shell_quoted};
-use crate::settings::{self, Plan, WorkloadKind, holds_secret};
+use crate::settings::{self, EngineKind, Plan, WorkloadKind, holds_secret};
 use crate::space::Value;
 use crate::tune::expected;
 use crate::units::Seconds;
@@ -129,7 +129,8 @@ async fn of_server(url: &str, api_key: Option<String>, wishes: &mut Wishes) -> R
     let base_url = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     plain_address(&base_url).map_err(|e| usage(&e))?;
     let endpoints =
-        Endpoints::new(base_url.clone(), &Access { api_key, ..Access::default() }).map_err(|e| usage(&e))?;
+        Endpoints::new(base_url.clone(), &Access { api_key, ..Access::default() }, dialect(EngineKind::Vllm))
+            .map_err(|e| usage(&e))?;
     let served =
         endpoints.served().await.map_err(|why| super::load::no_model(&base_url, &why, "--api-key gives its key"))?;
     let mut effective = endpoints.effective("").await;

@@ -30,6 +30,7 @@ use clap::Parser;
 use crate::cli::{Cli, Command, Format, JobCommand, LogFormat, asked_diagnostics, colour, moves_its_cursor};
 use crate::colour::Tone;
 use crate::diagnostics;
+use crate::engine::PART;
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{JsonLines, Plain, Silent, Sink, Terminal, message};
@@ -100,7 +101,10 @@ pub fn main() -> u8 {
     };
     LOGS_JSON.store(cli.run.log == Some(LogFormat::Json), Ordering::Relaxed);
     // Standard error of these is the log of an engine.
-    let is_engine = matches!(cli.command, Some(Command::SimEngine(_) | Command::Engine(_) | Command::Guardian(_)));
+    let is_engine = matches!(
+        cli.command,
+        Some(Command::SimEngine(_) | Command::Graph(_) | Command::Engine(_) | Command::Guardian(_))
+    );
     if let Some(asked) = asked_diagnostics().filter(|_| !is_engine)
         && let Err(why) = diagnostics::install(&asked)
     {
@@ -130,6 +134,13 @@ pub fn main() -> u8 {
             None => crate::supervise::guardian::become_engine(args.keeper, &args.command).map(|never| match never {}),
         }
         .map_err(|e| Failed::own(format!("engine: {e}"))),
+        Some(Command::Graph(args)) => {
+            let mut parts = args.commands.split(|word| word == PART).map(<[String]>::to_vec);
+            let (frontend, worker) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let (workers, port, change) = (args.workers, args.port, args.change);
+            let graph = crate::supervise::Graph { frontend, worker, workers, port, change };
+            graph.run().map_err(|e| Failed::own(format!("graph: {e}")))
+        }
         Some(Command::Guardian(args)) => {
             crate::supervise::guardian::run(&args.command, &args.scratch, Duration::from_millis(args.grace_ms))
                 .map(|()| exit::FOUND)

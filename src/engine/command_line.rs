@@ -1,35 +1,27 @@
-//! A point -> the engine's command line, and what the engine's flags mean to the search.
+//! A point -> the engine's command line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::settings::{EngineKind, EnginePlan};
+use super::dialects::{dialect, is_of_frontend};
+use crate::settings::{EngineKind, EnginePlan, GraphPlan};
 use crate::space::{Point, Value};
 
-/// The parameter whose highest working value is found by bisection before the search: more of it never serves worse.
-pub const MEMORY_KNOB: &str = "gpu-memory-utilization";
-/// Parameters that ask for more GPU memory the larger they are.
-pub const DEMANDING: [&str; 4] = [MEMORY_KNOB, "max-num-seqs", "max-num-batched-tokens", "max-model-len"];
-
-/// Every flag of `vllm serve` 0.32 without its dashes, one in each line.
-pub const VLLM_FLAGS: &str = include_str!("vllm-0.32-flags.txt");
-
-/// The flag with which vLLM tells the cached prompt tokens of each request in its usage.
-pub const CACHED_TOKENS_FLAG: &str = "enable-prompt-tokens-details";
-
-/// Whether the engine may be asked to tell cached tokens: it is a vLLM whose own arguments say nothing of that.
-pub fn may_tell_cached_tokens(plan: &EnginePlan) -> bool {
-    let names = |word: &String| word.replace('_', "-").contains(CACHED_TOKENS_FLAG);
-    plan.kind == EngineKind::Vllm && !plan.command.iter().chain(&plan.args).any(names)
+/// The switches that a launch gets so that the engine tells more of itself: those that its own arguments do not name. The simulated engine
+/// tells all that it knows.
+pub fn telling(plan: &EnginePlan) -> Vec<&'static str> {
+    let named = |flag: &&str| plan.command.iter().chain(&plan.args).any(|word| word.replace('_', "-").contains(*flag));
+    let switches = if plan.kind == EngineKind::Simulated { &[] } else { dialect(plan.kind).telling() };
+    switches.iter().filter(|flag| !named(flag)).copied().collect()
 }
 
 /// The flags of a point, as the engine's command line takes them.
-pub fn flags(point: &Point) -> Vec<String> {
+pub fn flags(kind: EngineKind, point: &Point) -> Vec<String> {
     let mut words = Vec::new();
     for (name, value) in &point.0 {
         match value {
             Value::Bool(true) => words.push(format!("--{name}")),
-            Value::Bool(false) => words.push(format!("--no-{name}")),
+            Value::Bool(false) => words.extend(dialect(kind).off(name)),
             _ => words.extend([format!("--{name}"), value.to_string()]),
         }
     }
@@ -47,18 +39,43 @@ pub fn program(plan: &EnginePlan, own_binary: &Path) -> Vec<String> {
 /// The whole command line of a launch on a port of the loopback address.
 pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Point) -> Vec<String> {
     let mut words = program(plan, own_binary);
+    if let Some(graph) = &plan.graph {
+        let (_, of_worker) = parts(point);
+        let worker = ["-m".to_owned(), graph.module.clone()].into_iter().chain(plan.args.iter().cloned());
+        let command = [own_binary.display().to_string(), "graph".to_owned()];
+        let numbers = ["--port".to_owned(), port.to_string(), "--workers".to_owned(), graph.workers.to_string()];
+        let frontend = frontend(plan, graph, point);
+        let worker = words.into_iter().chain(worker).chain(flags(plan.kind, &of_worker));
+        let all = command.into_iter().chain(numbers).chain(["--".to_owned()]).chain(frontend);
+        return all.chain([PART.to_owned()]).chain(worker).collect();
+    }
     words.extend(plan.args.iter().cloned());
-    words.extend(flags(point));
+    words.extend(flags(plan.kind, point));
     words.extend(["--host".to_owned(), "127.0.0.1".to_owned(), "--port".to_owned(), port.to_string()]);
     words
 }
 
-/// The environment of a launch. Developer mode opens `/reset_prefix_cache` and `/server_info` on the loopback address, which change
-/// nothing in how requests are served; the space file may say otherwise.
+/// The word between the commands of a graph's frontend and of its workers.
+pub const PART: &str = "---";
+
+/// The command of a graph's frontend at a point.
+pub fn frontend(plan: &EnginePlan, graph: &GraphPlan, point: &Point) -> Vec<String> {
+    let module = ["-m", "dynamo.frontend"].map(str::to_owned);
+    let fixed = plan.command.iter().chain(&module).chain(&graph.frontend_args).cloned();
+    fixed.chain(flags(plan.kind, &parts(point).0)).collect()
+}
+
+/// A point of a graph: the part of the frontend, and that of the workers.
+fn parts(point: &Point) -> (Point, Point) {
+    let (frontend, workers) = point.0.clone().into_iter().partition(|(name, _)| is_of_frontend(name));
+    (Point(frontend), Point(workers))
+}
+
+/// The environment of a launch.
 pub fn environment(plan: &EnginePlan) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::from([("VLLM_SERVER_DEV_MODE".to_owned(), "1".to_owned())]);
-    env.extend(plan.env.clone());
-    env
+    let of_engine =
+        dialect(plan.kind).environment().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    of_engine.chain(plan.env.clone()).collect()
 }
 
 /// The key that the engine demands of its clients, if its arguments or environment name one.
@@ -69,7 +86,7 @@ pub fn api_key(plan: &EnginePlan) -> Option<String> {
         None if *word == "--api-key" || *word == "--api_key" => words.get(i + 1).copied(),
         _ => None,
     });
-    flag.map(str::to_owned).or_else(|| plan.env.get("VLLM_API_KEY").cloned())
+    flag.map(str::to_owned).or_else(|| plan.env.get(dialect(plan.kind).api_key_variable()?).cloned())
 }
 
 #[cfg(test)]
@@ -83,6 +100,8 @@ mod tests {
             .with("gpu-memory-utilization", Value::Real(0.93))
             .with("enable-prefix-caching", Value::Bool(false));
         let expected = ["--no-enable-prefix-caching", "--gpu-memory-utilization", "0.93", "--max-num-seqs", "16"];
-        assert_eq!(flags(&point), expected);
+        assert_eq!(flags(EngineKind::Vllm, &point), expected);
+        let point = Point::default().with("disable-radix-cache", Value::Bool(false));
+        assert!(flags(EngineKind::Sglang, &point).is_empty(), "it is off unless it is named");
     }
 }

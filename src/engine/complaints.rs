@@ -1,5 +1,6 @@
 //! Picks the lines of a log that may say why an engine failed, and leaves out what only looks so.
 
+use super::dialects::Dialect;
 use super::log_lines::{Level, Line, lines};
 use super::symptoms::Symptom;
 
@@ -30,10 +31,6 @@ pub(super) struct Complaint {
 
 /// Errors that repeat the failure of another process, or follow a shutdown. They are never the reason.
 const ECHOES: &[&str] = &[
-    "engine core initialization failed",
-    "workerproc initialization failed",
-    "enginedeaderror",
-    "enginecore encountered a",
     "failed to start",
     "hit an exception",
     "died unexpectedly",
@@ -42,8 +39,6 @@ const ECHOES: &[&str] = &[
     "traceback (most recent call last)",
     "during handling of the above exception",
     "the above exception was the direct cause",
-    "dumping input data",
-    "dumping scheduler output",
 ];
 
 /// Words with which a process without Python's help says that it crashed.
@@ -60,24 +55,24 @@ const CRASHES: &[&str] = &[
 ///
 /// Errors of an engine core or a worker come before those of the API server, which also logs errors that it survives (such as a hub that it
 /// cannot reach). Within a process the first error is the reason, and the others are its echoes.
-pub(super) fn reason(log: &str) -> Option<Complaint> {
-    let all = collect(log);
+pub(super) fn reason(log: &str, dialect: &dyn Dialect) -> Option<Complaint> {
+    let all = collect(log, dialect);
     let best = |engine: bool| all.iter().filter(|c| !engine || c.engine).min_by_key(|c| c.weight);
     let refused = best(false).filter(|c| c.weight == Weight::CommandLine);
     let exception = best(true).filter(|c| c.weight <= Weight::Exception);
     refused.or(exception).or_else(|| best(false)).cloned()
 }
 
-fn collect(log: &str) -> Vec<Complaint> {
+fn collect(log: &str, dialect: &dyn Dialect) -> Vec<Complaint> {
     let mut found = Vec::new();
     let mut rest = lines(log).peekable();
     while let Some(line) = rest.next() {
         if line.text.to_lowercase().contains(" validation error") && line.text.contains(" for ") {
             let details = validation_details(&mut rest);
             let text = if details.is_empty() { line.text.trim().to_owned() } else { details.join("; ") };
-            let weight = if Symptom::of(&text).is_some() { Weight::Known } else { Weight::Configuration };
+            let weight = if Symptom::of(&text, dialect).is_some() { Weight::Known } else { Weight::Configuration };
             found.push(Complaint { engine: line.engine, weight, text });
-        } else if let Some(weight) = weigh(&line) {
+        } else if let Some(weight) = weigh(&line, dialect) {
             found.push(Complaint { engine: line.engine, weight, text: line.text });
         }
     }
@@ -110,25 +105,25 @@ fn without_dump(text: &str) -> &str {
     text.split_once(" [type=").map_or(text, |(message, _)| message)
 }
 
-fn weigh(line: &Line) -> Option<Weight> {
+fn weigh(line: &Line, dialect: &dyn Dialect) -> Option<Weight> {
     let text = line.text.as_str();
     // Indented lines are the code of a traceback, where a message may stand as source text that never ran.
     if line.level == Level::Calm || text.is_empty() || text.starts_with([' ', '\t']) {
         return None;
     }
-    if command_line_error(text).is_some() {
+    if command_line_error(text, dialect).is_some() {
         return Some(Weight::CommandLine);
     }
     let lower = text.to_lowercase();
     // vLLM warns of the descriptor limit in every log, and quotes an error that has not happened.
-    if lower.contains("found ulimit of") || lower.contains("warning: ") {
+    if lower.contains("found ulimit of") || (lower.contains("warning: ") && !is_exception(text)) {
         return None;
     }
     // Before the echoes: a log that was cut may hold the reason only as an echo quotes it.
-    if Symptom::of(text).is_some() {
+    if Symptom::of(text, dialect).is_some() {
         return Some(Weight::Known);
     }
-    if ECHOES.iter().any(|echo| lower.contains(echo)) {
+    if ECHOES.iter().chain(dialect.echoes()).any(|echo| lower.contains(echo)) {
         return None;
     }
     if is_exception(text) || CRASHES.iter().any(|crash| lower.contains(crash)) {
@@ -138,11 +133,11 @@ fn weigh(line: &Line) -> Option<Weight> {
 }
 
 /// `vllm serve: error: argument --x: invalid int value: 'y'` gives what follows `error: `.
-pub(super) fn command_line_error(text: &str) -> Option<&str> {
+pub(super) fn command_line_error<'t>(text: &'t str, dialect: &dyn Dialect) -> Option<&'t str> {
     let (program, message) = text.split_once(": error: ")?;
     let name = program.split_whitespace().next()?;
     let plain = program.split_whitespace().count() <= 3 && !program.contains(':');
-    (plain && (name == "vllm" || name.ends_with(".py"))).then_some(message)
+    (plain && (dialect.programs().contains(&name) || name.ends_with(".py"))).then_some(message)
 }
 
 /// `some.module.NameError: text`, or the name alone.

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::complaints::{self, Complaint, Weight};
+use super::dialects::Dialect;
 pub use super::symptoms::Cause;
 use super::symptoms::{Effect, Symptom};
 
@@ -67,20 +68,20 @@ const ARGUMENT_ERROR: i32 = 2;
 ///
 /// `tuned_flags` are the names of the parameters that the search varies. An error in one of them costs a value or a
 /// point; an error in any other argument is the same at every point, and ends the search.
-pub fn diagnose(log: &str, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
+pub fn diagnose(dialect: &dyn Dialect, log: &str, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
     let exit = match exit {
         Exit::Code(code) if (SHELL_SIGNAL_BASE + 1..SHELL_SIGNAL_BASE + 65).contains(&code) => {
             Exit::Signal(code - SHELL_SIGNAL_BASE)
         }
         other => other,
     };
-    let reason = complaints::reason(log);
+    let reason = complaints::reason(log, dialect);
     if exit == Exit::StillRunning {
-        return unready(log, reason, tuned_flags);
+        return unready(dialect, log, reason, tuned_flags);
     }
     match reason {
-        Some(reason) => explained(&reason, exit, tuned_flags),
-        None => unexplained(log, exit),
+        Some(reason) => explained(dialect, &reason, exit, tuned_flags),
+        None => unexplained(dialect, log, exit),
     }
 }
 
@@ -113,10 +114,10 @@ pub fn request_refused(says: &str, tuned_flags: &[&str]) -> Diagnosis {
 }
 
 /// An engine that hangs may do so over an error that it survived, so only errors that end a process count.
-fn unready(log: &str, reason: Option<Complaint>, tuned_flags: &[&str]) -> Diagnosis {
+fn unready(dialect: &dyn Dialect, log: &str, reason: Option<Complaint>, tuned_flags: &[&str]) -> Diagnosis {
     let fatal = reason.as_ref().filter(|r| (r.engine && r.weight == Weight::Known) || r.weight == Weight::CommandLine);
     if let Some(reason) = fatal {
-        return explained(reason, Exit::StillRunning, tuned_flags);
+        return explained(dialect, reason, Exit::StillRunning, tuned_flags);
     }
     Diagnosis {
         cause: Cause::Timeout,
@@ -128,15 +129,15 @@ fn unready(log: &str, reason: Option<Complaint>, tuned_flags: &[&str]) -> Diagno
 }
 
 /// The log gives a reason.
-fn explained(reason: &Complaint, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
+fn explained(dialect: &dyn Dialect, reason: &Complaint, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
     let text = reason.text.as_str();
     let line = Some(quote(text));
-    if let Some(message) = complaints::command_line_error(text) {
+    if let Some(message) = complaints::command_line_error(text, dialect) {
         let consequence = blame(&flags_of_command_line(message), &[], tuned_flags);
         let says = refusal("The engine's command line has an argument that it does not take", &consequence);
         return Diagnosis { cause: Cause::BadArgument, line, says, consequence };
     }
-    if let Some(symptom) = Symptom::of(text) {
+    if let Some(symptom) = Symptom::of(text, dialect) {
         let consequence = match symptom.effect {
             Effect::MemoryBound => Consequence::MemoryBound,
             Effect::NeedsMoreMemory => Consequence::NeedsMoreMemory,
@@ -144,7 +145,7 @@ fn explained(reason: &Complaint, exit: Exit, tuned_flags: &[&str]) -> Diagnosis 
             Effect::Abort => Consequence::Abort,
             Effect::Blames(flags) => blame(&words(text), flags, tuned_flags),
         };
-        return Diagnosis { cause: symptom.cause, line, says: symptom.says.to_owned(), consequence };
+        return Diagnosis { cause: symptom.cause, line, says: dialect.worded(symptom.says), consequence };
     }
     if reason.weight == Weight::Configuration || exit == Exit::Code(ARGUMENT_ERROR) {
         let consequence = blame(&words(text), &[], tuned_flags);
@@ -161,7 +162,7 @@ fn explained(reason: &Complaint, exit: Exit, tuned_flags: &[&str]) -> Diagnosis 
 }
 
 /// The log gives no reason, so the way it ended must.
-fn unexplained(log: &str, exit: Exit) -> Diagnosis {
+fn unexplained(dialect: &dyn Dialect, log: &str, exit: Exit) -> Diagnosis {
     let (cause, consequence, says) = match exit {
         Exit::Code(ARGUMENT_ERROR) => (
             Cause::BadArgument,
@@ -175,7 +176,7 @@ fn unexplained(log: &str, exit: Exit) -> Diagnosis {
              host's memory and the pod's memory limit."
                 .to_owned(),
         ),
-        _ if child_was_killed(log) => (
+        _ if child_was_killed(dialect, log) => (
             Cause::Silent,
             Consequence::Retry,
             "A process of the engine was killed without a word: most likely by the kernel's out-of-memory killer, so see \
@@ -209,12 +210,8 @@ fn unexplained(log: &str, exit: Exit) -> Diagnosis {
     Diagnosis { cause, line: last_words(log), says, consequence }
 }
 
-/// vLLM names the processes that it lost: `Failed core proc(s): {'EngineCore_DP0': -9}`, `... died unexpectedly`.
-fn child_was_killed(log: &str) -> bool {
-    log.lines().any(|l| {
-        l.contains("died unexpectedly")
-            || l.split_once("Failed core proc(s): ").is_some_and(|(_, p)| p.contains(": -9"))
-    })
+fn child_was_killed(dialect: &dyn Dialect, log: &str) -> bool {
+    log.lines().any(|line| line.contains("died unexpectedly") || dialect.tells_lost_process(line))
 }
 
 /// The last line of a log that says anything. It explains nothing, but shows how far the engine came.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::VLLM_FLAGS;
+use super::dialects::Dialect;
 use crate::settings::{OUR_FLAGS, closest};
 
 /// Descriptions stand further to the right: they may begin with a flag, too.
@@ -40,9 +40,9 @@ impl KnownFlags {
         OUR_FLAGS.iter().all(|flag| known.contains(*flag)).then_some(Self(known))
     }
 
-    /// Those of vLLM 0.32.
-    pub fn of_vllm() -> Self {
-        Self(VLLM_FLAGS.lines().map(str::to_owned).collect())
+    /// Those of the release whose flags are listed here.
+    pub fn of(dialect: &dyn Dialect) -> Self {
+        Self(dialect.flags().lines().map(str::to_owned).collect())
     }
 
     /// Why a flag without its dashes is not taken; none where it is.
@@ -67,6 +67,7 @@ pub fn meant<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use super::super::dialects::vllm::{FLAGS, Vllm};
     use super::*;
 
     /// Two sections of `vllm serve --help=all` of vLLM 0.32.0, and its last lines.
@@ -87,7 +88,7 @@ mod tests {
         assert!(several.contains(&"--max-num-seqs".to_owned()), "{several:?}");
         // The description of --grpc begins a line with --port, and that of --help has an example.
         for flag in &known.0 {
-            let listed = VLLM_FLAGS.lines().any(|line| line == flag);
+            let listed = FLAGS.lines().any(|line| line == flag);
             assert!(listed || ["help", "json-arg"].contains(&flag.as_str()), "{flag}");
         }
     }
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_list_of_vllm_0_32_knows_switches_turned_off() {
-        let known = KnownFlags::of_vllm();
+        let known = KnownFlags::of(&Vllm);
         assert_eq!(known.refuses("no-enable-prefix-caching"), None);
         assert_eq!(known.refuses("speculative-config.num_speculative_tokens"), None);
         assert!(matches!(known.refuses("num-scheduler-steps"), Some(Refusal::Unknown(_))));

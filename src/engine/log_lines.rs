@@ -27,7 +27,8 @@ pub(super) fn lines(log: &str) -> impl Iterator<Item = Line> {
     log.split(['\n', '\r']).map(line)
 }
 
-/// Reads `(Process pid=N) LEVEL MM-DD HH:MM:SS [file.py:line] text`, where every part but the text may be missing.
+/// Reads `(Process pid=N) LEVEL MM-DD HH:MM:SS [file.py:line] text` as of vLLM, where every part but the text may be missing, or
+/// `[YYYY-MM-DD HH:MM:SS TP0] text` as of SGLang, whose lines tell no level: what ended it follows in a traceback without a stamp.
 fn line(raw: &str) -> Line {
     let plain = without_colours(raw);
     let mut rest = plain.as_str();
@@ -36,7 +37,13 @@ fn line(raw: &str) -> Line {
         engine |= process.starts_with("EngineCore") || process.starts_with("Worker") || process.starts_with("rank");
         rest = after;
     }
-    let (level, rest) = level_prefix(rest);
+    let (level, rest) = match after_stamp(rest) {
+        Some(said) => match level_prefix(said) {
+            (Level::Unsaid, said) => (Level::Calm, said),
+            levelled => levelled,
+        },
+        None => level_prefix(rest),
+    };
     Line { engine, level, text: printable(rest.trim_end()).into_owned() }
 }
 
@@ -51,6 +58,20 @@ fn process_prefix(text: &str) -> Option<(&str, &str)> {
     let (process, after) = text.strip_prefix('[')?.split_once("]:")?;
     let known = process.strip_prefix("rank").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     known.then(|| (process, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// What follows `[2026-11-25 09:00:01 TP0] `.
+fn after_stamp(text: &str) -> Option<&str> {
+    // Rust's tracing, as of Dynamo.
+    if let Some((stamp, after)) = text.split_once("Z ").filter(|(stamp, _)| stamp.len() > 18 && !stamp.contains(' ')) {
+        let is_stamp = stamp.chars().all(|c| c.is_ascii_digit() || "-:.T".contains(c));
+        return is_stamp.then_some(after.trim_start());
+    }
+    let (stamp, after) = text.strip_prefix('[')?.split_once(']')?;
+    let mut words = stamp.split(' ');
+    let mut is_part =
+        |parts: &[char]| words.next().is_some_and(|w| w.contains(parts) && w.starts_with(|c: char| c.is_ascii_digit()));
+    (is_part(&['-']) && is_part(&[':'])).then(|| after.strip_prefix(' ').unwrap_or(after))
 }
 
 /// The level, and what follows the level, the time and the place in the source.

@@ -41,6 +41,12 @@ impl Page {
         self.samples.iter().filter(has).map(|s| s.value).reduce(|a, b| a + b)
     }
 
+    /// The sum of a metric over those of its label sets in which a label that parts the whole is absent or empty.
+    pub fn total(&self, name: &str, parts: &str) -> Option<f64> {
+        let whole = |s: &&Sample| s.name == name && s.label(parts).unwrap_or_default().is_empty();
+        self.samples.iter().filter(whole).map(|s| s.value).reduce(|a, b| a + b)
+    }
+
     /// The largest value of a metric over its label sets: the right reading of a share, which must not be summed.
     pub fn largest(&self, name: &str) -> Option<f64> {
         self.fold(name, f64::max)
@@ -185,8 +191,9 @@ mod tests {
         let valid = lines.chunks(20).map(|lines| lines.join("\n"));
         autotune_fuzz::fuzz(15, valid, |input, _| {
             let page = Page::parse(&String::from_utf8_lossy(input));
-            let _ = super::super::effective::Effective::from_metrics(&page);
-            let _ = super::super::telemetry::EngineSample::from(&page);
+            for dialect in super::super::dialects::DIALECTS {
+                let _ = (dialect.of_metrics(&page), dialect.sample(&page));
+            }
         });
     }
 }

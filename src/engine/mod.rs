@@ -5,9 +5,9 @@
 mod command_line;
 mod complaints;
 pub mod diagnosis;
+mod dialects;
 pub mod effective;
 mod known_flags;
-pub mod live;
 mod log_lines;
 pub mod metrics;
 mod probe_http;
@@ -15,9 +15,8 @@ mod symptoms;
 pub mod telemetry;
 mod tokenize;
 
-pub use command_line::{
-    CACHED_TOKENS_FLAG, DEMANDING, MEMORY_KNOB, VLLM_FLAGS, api_key, command_line, environment, flags,
-    may_tell_cached_tokens, program,
-};
+pub use command_line::{PART, api_key, command_line, environment, flags, frontend, program, telling};
+pub use dialects::vllm::{FLAGS as VLLM_FLAGS, live};
+pub use dialects::{DIALECTS, Dialect, Quantity, dialect, is_of_frontend};
 pub use known_flags::{KnownFlags, Refusal, meant};
 pub use probe_http::Endpoints;

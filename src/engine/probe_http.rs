@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use super::dialects::Dialect;
 use super::effective::Effective;
 use super::metrics::Page;
 use super::telemetry::EngineSample;
@@ -43,13 +44,30 @@ pub struct Served {
 pub struct Endpoints {
     http: reqwest::Client,
     base_url: String,
+    dialect: &'static dyn Dialect,
+    /// How many workers must serve.
+    workers: u32,
+    /// Pages of metrics beside the server's own.
+    pages: Vec<String>,
 }
 
 impl Endpoints {
     /// Of the server at that address.
-    pub fn new(base_url: String, access: &Access) -> Result<Self, AccessError> {
+    pub fn new(base_url: String, access: &Access, dialect: &'static dyn Dialect) -> Result<Self, AccessError> {
         let http = access.builder(&base_url)?.timeout(ANSWER_WITHIN).build()?;
-        Ok(Self { http, base_url })
+        Ok(Self { http, base_url, dialect, workers: 1, pages: Vec::new() })
+    }
+
+    /// The same of so many workers.
+    #[must_use]
+    pub fn of_workers(self, workers: u32) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// The same with the pages of metrics that the log of the start names.
+    #[must_use]
+    pub fn told_by(self, log: &str) -> Self {
+        Self { pages: self.dialect.pages(log), ..self }
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {
@@ -66,9 +84,9 @@ impl Endpoints {
         serde_json::from_str(&answer.ok()?).ok()
     }
 
-    /// Whether `/health` answers 200. A hung engine does so too: this is necessary, never enough.
+    /// Whether it says that it is healthy, which is necessary and never enough.
     pub async fn healthy(&self) -> bool {
-        self.get("/health").await.is_ok()
+        self.get(self.dialect.health()).await.is_ok_and(|says| self.dialect.serves(&says, self.workers))
     }
 
     /// The name of the first model that is served.
@@ -87,12 +105,15 @@ impl Endpoints {
 
     /// The configuration that the engine says it runs: its own log below its metrics below its server information.
     pub async fn effective(&self, log: &str) -> Effective {
-        let mut effective = Effective::from_log(log);
+        let mut effective = self.dialect.of_log(log);
         if let Ok(page) = self.get("/metrics").await {
-            effective = effective.merge(Effective::from_metrics(&Page::parse(&printable(&page))));
+            effective = effective.merge(self.dialect.of_metrics(&Page::parse(&printable(&page))));
         }
-        if let Some(info) = self.json("/server_info?config_format=json").await {
-            effective = effective.merge(Effective::from_server_info(&info));
+        for place in self.dialect.server_info() {
+            if let Some(info) = self.json(place).await {
+                effective = effective.merge(self.dialect.of_server_info(&info));
+                break;
+            }
         }
         let version = self.json("/version").await;
         if let Some(version) = version.and_then(|v| Some(v["version"].as_str()?.to_owned())) {
@@ -103,12 +124,17 @@ impl Endpoints {
 
     /// The engine's counters now, where it has a metrics page.
     pub async fn sample(&self) -> Option<EngineSample> {
-        Some(EngineSample::from(&Page::parse(&self.get("/metrics").await.ok()?)))
+        let mut text = self.get("/metrics").await.ok()?;
+        for page in &self.pages {
+            text += &whole(self.http.get(page)).await.ok()?;
+        }
+        Some(self.dialect.sample(&Page::parse(&text)))
     }
 
     /// Empties the prefix cache; false where the engine does not offer it or is busy.
-    pub async fn reset_prefix_cache(&self) -> bool {
-        let answer = self.http.post(format!("{}/reset_prefix_cache", self.base_url)).send().await;
+    pub async fn empty_prefix_cache(&self) -> bool {
+        let Some(path) = self.dialect.empties_cache() else { return false };
+        let answer = self.http.post(format!("{}{path}", self.base_url)).send().await;
         answer.is_ok_and(|a| a.status().is_success())
     }
 }

@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::dialects::Dialect;
+
 /// What made an engine fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -55,7 +57,7 @@ impl fmt::Display for Cause {
 
 /// What a known message means for the search, before anybody knows which parameters are tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub enum Effect {
     /// Asking for less memory helps.
     MemoryBound,
     /// More memory for the KV cache helps.
@@ -68,34 +70,30 @@ pub(super) enum Effect {
 }
 
 /// One row: a message, its meaning and what to tell a person.
-pub(super) struct Symptom {
+pub struct Symptom {
     /// Every one of these must be in the line; lower case.
     pub(super) words: &'static [&'static str],
     pub(super) cause: Cause,
     pub(super) effect: Effect,
-    /// What happened and the remedy.
+    /// What happened and the remedy, with places for the engine's flags.
     pub(super) says: &'static str,
 }
 
 impl Symptom {
-    /// The first row that knows the line.
-    pub(super) fn of(line: &str) -> Option<&'static Self> {
+    /// The first row that knows the line: of the engine's own, then of all engines'.
+    pub(super) fn of(line: &str, dialect: &dyn Dialect) -> Option<&'static Self> {
         let line = line.to_lowercase();
-        SYMPTOMS.iter().find(|symptom| symptom.words.iter().all(|word| line.contains(word)))
+        let known = dialect.symptoms().iter().chain(COMMON);
+        known.into_iter().find(|symptom| symptom.words.iter().all(|word| line.contains(word)))
     }
 }
 
-const fn row(words: &'static [&'static str], cause: Cause, effect: Effect, says: &'static str) -> Symptom {
+pub(super) const fn row(words: &'static [&'static str], cause: Cause, effect: Effect, says: &'static str) -> Symptom {
     Symptom { words, cause, effect, says }
 }
 
 const HOST_MEMORY: &str = "The host ran out of memory: give the pod a higher memory limit, or the engine less to hold.";
-const DEVICE_MEMORY: &str =
-    "The device ran out of memory: lower gpu-memory-utilization, max-num-seqs or max-num-batched-tokens.";
-const DEVICE_SHARE: &str = "Less memory is free than the engine was told to take: lower gpu-memory-utilization, or end \
-                            whatever else holds memory there.";
-const KV_SMALL: &str =
-    "The KV cache is too small for one request of full length: give it more memory or lower max-model-len.";
+const DEVICE_MEMORY: &str = "The device ran out of memory: lower {memory}, {sequences} or {tokens}.";
 const PORT: &str =
     "Another process listens on the port, and may answer in this engine's place: end it or take another port.";
 const MODEL_MISSING: &str =
@@ -103,18 +101,20 @@ const MODEL_MISSING: &str =
 const WEIGHTS: &str = "The model's weights cannot be read: fetch the model again.";
 const TOKENIZER: &str = "The model has no tokenizer that the engine can load: add the tokenizer's files to the model.";
 const ARCHITECTURE: &str = "The engine does not know the model's architecture: use a newer engine or another model.";
-const QUANTIZATION: &str = "The quantization is not supported by this engine on this device: choose another one.";
+pub(super) const QUANTIZATION: &str =
+    "The quantization is not supported by this engine on this device: choose another one.";
 const MORE_DEVICES: &str =
     "The parallel sizes ask for more devices than there are: lower them, tensor-parallel-size first.";
 const NO_DEVICE: &str = "The engine found no usable accelerator: check the driver and the devices given to it.";
 const BROKEN_DEVICE: &str = "The accelerator reported a hardware fault: have the node checked.";
-const PARALLEL: &[&str] = &["tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"];
-const FORMATS: &[&str] = &["quantization", "kv-cache-dtype"];
+pub(super) const PARALLEL: &[&str] = &["tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"];
+pub(super) const FORMATS: &[&str] = &["quantization", "kv-cache-dtype"];
 
-use Cause::{BadArgument, Environment, KvCacheTooSmall, ModelBroken, ModelMissing, OutOfMemory, PortTaken};
-use Effect::{Abort, Blames, MemoryBound, NeedsMoreMemory, Retry};
+use Cause::{Environment, ModelBroken, ModelMissing, OutOfMemory, PortTaken};
+use Effect::{Abort, Blames, MemoryBound, Retry};
 
-const SYMPTOMS: &[Symptom] = &[
+/// What comes from the device, the host, the model and the libraries that engines share.
+const COMMON: &[Symptom] = &[
     // The kernel's words on host memory hold the device's "out of memory", and "outofmemoryerror" holds "memoryerror".
     row(&["out of memory: killed process"], OutOfMemory, MemoryBound, HOST_MEMORY),
     row(&["memory cgroup out of memory"], OutOfMemory, MemoryBound, HOST_MEMORY),
@@ -129,19 +129,6 @@ const SYMPTOMS: &[Symptom] = &[
     row(&["cannot allocate memory"], OutOfMemory, MemoryBound, HOST_MEMORY),
     row(&["std::bad_alloc"], OutOfMemory, MemoryBound, HOST_MEMORY),
     row(&["memoryerror"], OutOfMemory, MemoryBound, HOST_MEMORY),
-    row(&["is less than desired", "memory utilization"], OutOfMemory, MemoryBound, DEVICE_SHARE),
-    // A negative request means that the engine itself already fills its share, so nothing is left for the cache.
-    row(&["less than requested memory for kv (-"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
-    row(
-        &["less than requested memory for kv ("],
-        OutOfMemory,
-        MemoryBound,
-        "The host has less free memory than the KV cache asks for: ask for less.",
-    ),
-    row(&["no available memory for the cache blocks"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
-    row(&["to serve at least one request"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
-    row(&["larger than the available kv cache memory"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
-    row(&["number of tokens that can be stored in kv cache"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
     row(&["address already in use"], PortTaken, Retry, PORT),
     row(&["eaddrinuse"], PortTaken, Retry, PORT),
     row(&["error while attempting to bind on address"], PortTaken, Retry, PORT),
@@ -166,50 +153,6 @@ const SYMPTOMS: &[Symptom] = &[
     row(&["model architectures", "not supported"], ModelBroken, Abort, ARCHITECTURE),
     row(&["unknown quantization method"], ModelBroken, Blames(FORMATS), QUANTIZATION),
     row(&["quantization method", "not supported"], ModelBroken, Blames(FORMATS), QUANTIZATION),
-    // A kernel that this build declares but does not have; quantized formats are the ones with kernels of their own.
-    row(&["_c::", "quant", "expected at most"], ModelBroken, Blames(FORMATS), QUANTIZATION),
-    row(
-        &["no common block size for"],
-        BadArgument,
-        Blames(&["block-size"]),
-        "No attention backend supports this block size: choose a multiple of what the message names.",
-    ),
-    row(
-        &["max_num_batched_tokens", "is smaller than max_model_len"],
-        BadArgument,
-        Blames(&["enable-chunked-prefill"]),
-        "Without chunked prefill the token budget must hold a request of full length: raise max-num-batched-tokens.",
-    ),
-    row(
-        &["max_num_batched_tokens", "must be greater than or equal to max_num_seqs"],
-        BadArgument,
-        Blames(&[]),
-        "The token budget must be at least the number of sequences: add the constraint max-num-batched-tokens >= max-num-seqs.",
-    ),
-    row(
-        &["user-specified max_model_len"],
-        BadArgument,
-        Blames(&["max-model-len"]),
-        "The model was not made for requests of this length: lower max-model-len.",
-    ),
-    row(
-        &["must be divisible by tensor parallel size"],
-        BadArgument,
-        Blames(&["tensor-parallel-size"]),
-        "The model's heads cannot be shared equally among so many devices: choose another tensor-parallel-size.",
-    ),
-    row(
-        &["attention backend", "is not valid for this configuration"],
-        BadArgument,
-        Blames(&["attention-backend", "kv-cache-dtype", "block-size"]),
-        "The attention backend does not support this configuration: choose another one.",
-    ),
-    row(
-        &["not enough allowed numa nodes"],
-        Environment,
-        Blames(PARALLEL),
-        "The host has fewer NUMA nodes than workers: lower tensor-parallel-size.",
-    ),
     row(&["world size", "larger than the number of available gpus"], Environment, Blames(PARALLEL), MORE_DEVICES),
     row(&["invalid device ordinal"], Environment, Blames(PARALLEL), MORE_DEVICES),
     row(&["failed to infer device type"], Environment, Abort, NO_DEVICE),
@@ -221,12 +164,6 @@ const SYMPTOMS: &[Symptom] = &[
     row(&["no kernel image is available"], Environment, Abort, NO_DEVICE),
     row(&["uncorrectable ecc error"], Environment, Abort, BROKEN_DEVICE),
     row(&["fallen off the bus"], Environment, Abort, BROKEN_DEVICE),
-    row(
-        &["error in memory profiling"],
-        Environment,
-        Retry,
-        "Another process gave memory back while the engine measured it: leave the device to the engine alone.",
-    ),
     row(
         &["too many open files"],
         Environment,

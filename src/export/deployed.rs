@@ -29,7 +29,7 @@ pub struct Deployed {
 /// Why there is none, or which there are, with the place and a remedy.
 pub fn deployed(name: &str, text: &str, container: Option<&str>, tuned: &[&str]) -> Result<Deployed, Problems> {
     let wanted = IntendedFlags { containers: container.map(str::to_owned).into_iter().collect(), ..Default::default() };
-    let flags = Flags::of_vllm(tuned.iter().copied());
+    let flags = Flags::of(crate::settings::EngineKind::Vllm, tuned.iter().copied());
     look(text, &wanted, &flags).map_err(|problem| Problems::new(name, text, vec![problem]))
 }
 
@@ -48,7 +48,7 @@ fn look(text: &str, wanted: &IntendedFlags, flags: &Flags) -> Result<Deployed, P
         let hint = "give the command instead of the manifest: autotune init -- vllm serve MODEL ...".to_owned();
         return Err(Problem { hint, ..nothing_found(&documents, &[]) });
     }
-    let engines = choose(&documents, engines, wanted)?;
+    let engines = choose(&documents, engines, wanted, flags)?;
     // Leader and workers of a group run one engine.
     let Some(engine) = engines.first() else { return Err(nothing_found(&documents, &[])) };
     if engine.engine != Engine::Vllm {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::VLLM_FLAGS;
+use super::shapes::Engine;
+use crate::engine::dialect;
+use crate::settings::EngineKind;
 use crate::space::Value;
 
 /// What to give the engine: a flag without its dashes, and its value; a switch is a truth value.
@@ -52,17 +54,33 @@ enum Says<'w> {
 pub struct Flags {
     known: BTreeSet<String>,
     tuned: BTreeSet<String>,
+    kind: EngineKind,
 }
 
 impl Flags {
-    /// vLLM's, with some to be set.
-    pub fn of_vllm<'n>(tuned: impl IntoIterator<Item = &'n str>) -> Self {
-        Self::new(VLLM_FLAGS.lines()).tuning(tuned)
+    /// Those of an engine, with some to be set.
+    pub fn of<'n>(kind: EngineKind, tuned: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { kind, ..Self::new(dialect(kind).flags().lines()).tuning(tuned) }
+    }
+
+    /// The engine that they are of, as manifests name it.
+    pub fn engine(&self) -> Engine {
+        match self.kind {
+            EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
+            EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
+                Engine::Vllm
+            }
+        }
+    }
+
+    /// Whether what is to be set is said by leaving the flag out.
+    fn leave_out(&self, setting: &Setting) -> bool {
+        setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
     }
 
     /// Of these names, without dashes.
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        Self { known: names.into_iter().map(str::to_owned).collect(), tuned: BTreeSet::new() }
+        Self { known: names.into_iter().map(str::to_owned).collect(), ..Self::default() }
     }
 
     /// With those that shall be set.
@@ -179,6 +197,9 @@ fn joined(word: &str, setting: &Setting, flags: &Flags) -> bool {
 /// Where the value is a placeholder or missing.
 pub fn changes(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Result<Vec<Change>, Refused> {
     let found = occurrences(words, setting, flags)?;
+    if flags.leave_out(setting) {
+        return Ok(found.into_iter().map(Change::Remove).collect());
+    }
     let Some((last, doubles)) = found.split_last() else {
         return Ok(vec![Change::Append(setting.words(glued(words)))]);
     };

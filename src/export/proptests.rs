@@ -286,7 +286,10 @@ fn settings(values: (u32, u32, u32)) -> Vec<Setting> {
 fn exported(text: &str, settings: &[Setting]) -> String {
     let wanted =
         IntendedFlags { settings: settings.to_vec(), containers: vec!["engine".into()], ..IntendedFlags::default() };
-    export("m", text, &wanted, &Flags::of_vllm(TUNED), &|_, _| Vec::new()).map_err(|e| e.render()).unwrap().text
+    export("m", text, &wanted, &Flags::of(crate::settings::EngineKind::Vllm, TUNED), &|_, _| Vec::new())
+        .map_err(|e| e.render())
+        .unwrap()
+        .text
 }
 
 proptest! {

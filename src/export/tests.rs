@@ -36,7 +36,7 @@ fn wanted(containers: &[&str]) -> IntendedFlags {
 
 fn flags() -> Flags {
     let settings = winner();
-    Flags::of_vllm(settings.iter().map(|s| s.name.as_str()))
+    Flags::of(crate::settings::EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()))
 }
 
 fn exported(text: &str, wanted: &IntendedFlags) -> Result<Exported, String> {
@@ -1125,4 +1125,32 @@ fn fuzz_manifests() {
         let before = String::from_utf8_lossy(input);
         drop(exported(&before, &wanted(&[])));
     });
+}
+
+/// The limits of SGLang go into manifests of SGLang, and into no other; a switch that is off is left out.
+#[test]
+fn each_engine_gets_its_own_limits() {
+    let sglang = include_str!("../../tests/data/manifests/refused/sglang.yaml");
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    let settings = vec![
+        setting("max-running-requests", Value::Int(96)),
+        setting("mem-fraction-static", Value::Real(0.9)),
+        setting("disable-radix-cache", Value::Bool(false)),
+    ];
+    let flags = Flags::of(crate::settings::EngineKind::Sglang, settings.iter().map(|s| s.name.as_str()));
+    let wanted = IntendedFlags { settings, ..IntendedFlags::default() };
+    let export = |text: &str| {
+        let done = export("m.yaml", text, &wanted, &flags, &|_, _| Vec::new());
+        done.map(|done| done.text).map_err(|problems| problems.render())
+    };
+    let args = |text: &str| text.lines().find(|line| line.contains("args:")).unwrap().trim().to_owned();
+    let expected = r#"args: [--model-path, Qwen/Qwen3-8B, --max-running-requests, "96", --mem-fraction-static, "0.9"]"#;
+    assert_eq!(args(&export(sglang).unwrap()), expected);
+    let off = sglang.replace("Qwen/Qwen3-8B,", "Qwen/Qwen3-8B, --disable-radix-cache,");
+    assert_eq!(args(&export(&off).unwrap()), expected, "it was on");
+    let graph = sglang.replace("sglang.launch_server", "dynamo.sglang");
+    assert_eq!(args(&export(&graph).unwrap()), expected, "a worker of Dynamo passes the flags on");
+    let vllm = sglang.replace("sglang.launch_server", "vllm.entrypoints.openai.api_server");
+    let refused = export(&vllm).unwrap_err();
+    assert!(refused.contains("chat runs vLLM, and these limits were measured on SGLang"), "{refused}");
 }

@@ -3,6 +3,7 @@
 use super::flags::Setting;
 use super::provenance::PREFIX;
 use crate::clock::Utc;
+use crate::engine::is_of_frontend;
 use crate::journal::Status;
 use crate::report::{Answer, Outcome};
 
@@ -28,9 +29,21 @@ pub fn winner(outcome: &Outcome, uncertified: bool) -> Result<&Answer, NoWinner>
     if certified || uncertified { Ok(best) } else { Err(NoWinner::NotCertified(outcome.because.clone())) }
 }
 
-/// The arguments that were tuned.
+/// The arguments that were tuned, without those of a frontend.
 pub fn settings(best: &Answer) -> Vec<Setting> {
-    best.parameters.0.iter().map(|(name, value)| Setting { name: name.clone(), value: value.clone() }).collect()
+    of(best, |name| !is_of_frontend(name))
+}
+
+/// What a person should do about arguments of a frontend, which is another component than the engine.
+pub fn of_frontend(best: &Answer) -> Option<String> {
+    let words: Vec<String> = of(best, is_of_frontend).iter().flat_map(|setting| setting.words(false)).collect();
+    let words = words.join(" ");
+    (!words.is_empty()).then(|| format!("the frontend was measured with {words}: give it these arguments, too"))
+}
+
+fn of(best: &Answer, meant: impl Fn(&str) -> bool) -> Vec<Setting> {
+    let parameters = best.parameters.0.iter().filter(|(name, _)| meant(name));
+    parameters.map(|(name, value)| Setting { name: name.clone(), value: value.clone() }).collect()
 }
 
 /// What the annotations say of an answer; `digest` is that of the outcome's file.

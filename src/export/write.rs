@@ -8,7 +8,7 @@ use super::locate::{Document, Located, locate, point_to};
 use super::provenance;
 use super::render::{Entry, insert_at};
 use super::shapes::texts::texts;
-use super::shapes::{Engine, Kind, shape};
+use super::shapes::{Kind, shape};
 use super::source::{Format, Source};
 use super::text::{Edit, splice};
 use super::yaml::{Meaning, Node, Path, Style, meaning};
@@ -106,7 +106,7 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
     } else {
         let engines = match &wanted.path {
             Some(path) => vec![pointed(&documents, path, flags)?],
-            None => choose(&documents, engines, wanted)?,
+            None => choose(&documents, engines, wanted, flags)?,
         };
         for engine in &engines {
             let document = documents[engine.document];
@@ -301,6 +301,7 @@ pub(super) fn choose<'m>(
     documents: &[Document<'m>],
     engines: Vec<Located<'m>>,
     wanted: &IntendedFlags,
+    flags: &Flags,
 ) -> Result<Vec<Located<'m>>, Problem> {
     let object = |e: &Located<'_>| {
         let root = documents[e.document].root();
@@ -331,7 +332,7 @@ pub(super) fn choose<'m>(
         return Ok(engines.into_iter().filter(|e| chosen(e)).collect());
     }
     // What another engine runs was not measured.
-    let ours = |e: &Located<'_>| (e.sure, e.engine == Engine::Vllm);
+    let ours = |e: &Located<'_>| (e.sure, e.engine == flags.engine());
     let best = engines.iter().map(ours).max();
     let mut meant: Vec<Located<'m>> = engines.into_iter().filter(|e| Some(ours(e)) == best).collect();
     if let [one] = &meant[..]
@@ -411,11 +412,18 @@ fn settle(
         let says = format!("{} has no place for arguments", engine.location.name);
         Problem::new(&(0..0), says, "", "give it a list `args` or an environment variable for them")
     };
-    if engine.engine != Engine::Vllm {
+    if engine.engine != flags.engine() {
         let place = engine.arguments.first().map_or(0..0, |place| place.span(0));
         let other = engine.engine.name();
-        let says = format!("{} runs {other}, and these limits were measured on vLLM", engine.location.name);
-        let hint = format!("the same number means something else in {other}: tune it by hand, or deploy vLLM");
+        let says = format!(
+            "{} runs {other}, and these limits were measured on {}",
+            engine.location.name,
+            flags.engine().name()
+        );
+        let hint = format!(
+            "the same number means something else in {other}: tune it by hand, or deploy {}",
+            flags.engine().name()
+        );
         return Err(Problem::new(&place, says, "this engine", hint));
     }
     let document = documents[engine.document];

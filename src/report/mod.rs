@@ -94,8 +94,8 @@ pub fn shell_quoted(word: &str) -> String {
 
 /// The full list of arguments of a point: those fixed in the space file, then the point's.
 fn arguments(journal: &Journal, point: &crate::space::Point) -> Vec<String> {
-    let fixed = journal.header().map_or(Vec::new(), |h| h.plan.engine.args.clone());
-    fixed.into_iter().chain(flags(point)).collect()
+    let Some(engine) = journal.header().map(|header| &header.plan.engine) else { return Vec::new() };
+    engine.args.iter().cloned().chain(flags(engine.kind, point)).collect()
 }
 
 /// Replaces a file as a whole: nobody ever reads half of it.

@@ -30,6 +30,9 @@ pub struct Outcome {
     pub because: String,
     /// Whether the engine was the simulated one: then nothing here is a measurement of a real engine.
     pub simulated: bool,
+    /// Which engine the arguments are for.
+    #[serde(default)]
+    pub engine: EngineKind,
     /// The model that was served.
     pub model: Option<String>,
     pub engine_version: Option<String>,
@@ -269,7 +272,8 @@ pub fn outcome(journal: &Journal) -> Outcome {
         version: VERSION,
         status: conclusion.map_or(Status::Interrupted, |c| c.status),
         because: conclusion.map_or("stopped before its end; --resume continues it".into(), |c| c.because.clone()),
-        simulated: header.is_some_and(|h| h.plan.engine.kind == EngineKind::Simulated),
+        simulated: header.is_some_and(|h| h.plan.engine.kind.is_simulated()),
+        engine: header.map_or(EngineKind::Vllm, |h| h.plan.engine.kind),
         model: ready.map(|r| r.model.clone()),
         engine_version: ready.and_then(|r| r.effective.version.clone()),
         gpus: ready.map_or(Vec::new(), |r| r.gpus.clone()),

@@ -1,4 +1,5 @@
-//! The file through which a running engine gets new limits and answers; `engine/live_scheduler.py` documents its words.
+//! The files through which a running engine gets other values and answers: limits, whose words `engine/dialects/vllm/live_scheduler.py`
+//! documents, and another command for the frontend of a graph.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -56,6 +57,49 @@ impl LiveFile {
         let within = |seen: i64, limit: Option<i64>| limit.is_none_or(|limit| seen <= limit);
         let kept = within(ran, self.asked.sequences) && within(scheduled, self.asked.tokens);
         Ok(self.words.read(ANSWER)? == self.change && self.words.read(ANSWER + 3)? > 0 && kept)
+    }
+}
+
+/// How a running engine is given other values.
+pub(super) enum Change {
+    Limits(LiveFile),
+    Frontend(FrontendFile),
+}
+
+impl Change {
+    /// Whether what was asked last is in force.
+    pub(super) fn holds(&self) -> bool {
+        match self {
+            Self::Limits(file) => file.holds().unwrap_or(false),
+            Self::Frontend(file) => file.holds(),
+        }
+    }
+}
+
+/// The file with the command of a graph's frontend; `supervise/graph.rs` reads it.
+pub(super) struct FrontendFile {
+    path: PathBuf,
+    change: u32,
+}
+
+impl FrontendFile {
+    pub(super) fn of(path: PathBuf) -> Self {
+        Self { path, change: 0 }
+    }
+
+    /// Asks for a frontend with another command. The file appears whole.
+    pub(super) fn ask(&mut self, words: &[String]) -> io::Result<()> {
+        self.change += 1;
+        let new = self.path.with_extension("new");
+        drop(std::fs::remove_file(&new));
+        create_file(&new)?.write_all(format!("{}\n{}\n\n", self.change, words.join("\n")).as_bytes())?;
+        std::fs::rename(new, &self.path)
+    }
+
+    /// Whether the frontend that was asked for last was started.
+    pub(super) fn holds(&self) -> bool {
+        let done = std::fs::read_to_string(self.path.with_extension("done"));
+        self.change == 0 || done.is_ok_and(|done| done == self.change.to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::live::LiveFile;
+use super::live::{Change, FrontendFile, LiveFile};
 use super::server::{ASK_EVERY, NoAnswer};
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
-use crate::engine::{CACHED_TOKENS_FLAG, Endpoints, api_key, command_line, environment, may_tell_cached_tokens};
+use crate::engine::{Endpoints, api_key, command_line, dialect, environment, frontend, telling};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets};
@@ -63,8 +63,8 @@ pub struct RealRig {
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
     live_unsupported_reason: Option<String>,
-    /// Whether engines are asked to tell the cached tokens of each request; not once one did not know how.
-    asks_cached: bool,
+    /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
+    telling: Vec<&'static str>,
     running: Option<Running>,
 }
 
@@ -83,7 +83,7 @@ struct Live {
     on: u32,
     /// The values that it was launched with.
     widest: Point,
-    file: LiveFile,
+    change: Change,
 }
 
 impl Running {
@@ -93,7 +93,7 @@ impl Running {
 
     /// Whether the last limits, if any, are in force.
     fn holds_its_limits(&self) -> bool {
-        self.live.as_ref().is_none_or(|live| live.file.holds().unwrap_or(false))
+        self.live.as_ref().is_none_or(|live| live.change.holds())
     }
 }
 
@@ -102,7 +102,7 @@ impl RealRig {
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan).and(place.inherited.clone());
         let env = engine_environment(&plan, &place);
-        let asks_cached = may_tell_cached_tokens(&plan.engine);
+        let telling = telling(&plan.engine);
         let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
         Self {
             plan,
@@ -115,7 +115,7 @@ impl RealRig {
             gpu_names: Vec::new(),
             looked: false,
             live_unsupported_reason: None,
-            asks_cached,
+            telling,
             running: None,
         }
     }
@@ -135,7 +135,12 @@ impl RealRig {
 
     /// The diagnosis of an engine that failed.
     fn diagnosis(&self, running: &Running, exit: Exit) -> Diagnosis {
-        diagnose(&running.child.output().text(), exit, &self.tuned())
+        let (dialect, log) = (dialect(self.plan.engine.kind), running.child.output().text());
+        let diagnosis = diagnose(dialect, &log, exit, &self.tuned());
+        match dialect.part(&log) {
+            Some(part) => Diagnosis { says: format!("{part}: {}", diagnosis.says), ..diagnosis },
+            None => diagnosis,
+        }
     }
 
     /// The diagnosis of an engine that serves and gives no answer.
@@ -177,7 +182,7 @@ impl RealRig {
         debug!(trial = trial.number, model, took = ?served, "the engine serves");
         let prepared = async {
             let server = Server::learn(
-                running.endpoints.clone(),
+                running.endpoints.clone().told_by(&running.child.output().text()),
                 client,
                 self.plan.workload.clone(),
                 self.material.corpus.clone(),
@@ -233,7 +238,9 @@ impl RealRig {
 
     /// Lets the engine that runs take the limits of a point, where it can and may; none where it has to be launched.
     async fn alter(&mut self, trial: Trial, point: &Point) -> Option<Ready> {
-        let Running { child, live: Some(live), serving: Some((server, launched)), .. } = self.running.as_mut()? else {
+        let Running { child, live: Some(live), serving: Some((server, launched)), endpoints, .. } =
+            self.running.as_mut()?
+        else {
             return None;
         };
         if trial.on != Some(live.on) || !serves(&live.widest, point) {
@@ -242,9 +249,22 @@ impl RealRig {
         let altered = async {
             // Running requests end under the old limits. Then a request makes the engine read the new ones.
             server.settle(false).await.ok()?;
-            live.file.ask(LiveLimits::of(point)).ok()?;
+            match &mut live.change {
+                Change::Limits(file) => file.ask(LiveLimits::of(point)).ok()?,
+                Change::Frontend(file) => {
+                    let graph = self.plan.engine.graph.as_ref()?;
+                    file.ask(&frontend(&self.plan.engine, graph, point)).ok()?;
+                    let started = async {
+                        while !file.holds() {
+                            tokio::time::sleep(ASK_EVERY).await;
+                        }
+                        model_served(endpoints).await;
+                    };
+                    tokio::time::timeout(self.plan.engine.start_timeout, started).await.ok()?;
+                }
+            }
             server.settle(false).await.ok()?;
-            live.file.holds().ok()?.then_some(())
+            live.change.holds().then_some(())
         };
         tokio::select! {
             altered = altered => altered?,
@@ -277,6 +297,12 @@ impl RealRig {
         let mut command = command_line(&self.plan.engine, &self.place.binary, port, point);
         let mut env = engine_environment(&self.plan, &self.place);
         let live = match live {
+            Some((on, widest)) if self.plan.engine.graph.is_some() => {
+                let path = folder.canonicalize().map_err(failed)?.join("frontend");
+                let at = command.iter().position(|word| word == "--").unwrap_or(command.len());
+                command.splice(at..at, ["--change".to_owned(), path.display().to_string()]);
+                Some(Live { on, widest, change: Change::Frontend(FrontendFile::of(path)) })
+            }
             Some((on, widest)) => {
                 let mut file = LiveFile::create(&folder.join("live")).map_err(failed)?;
                 file.ask(LiveLimits::of(point)).map_err(failed)?;
@@ -284,13 +310,11 @@ impl RealRig {
                 command.extend(file.arguments());
                 let python_path = env.get("PYTHONPATH").or(self.place.python_path.as_ref()).cloned();
                 env.extend(file.environment(python_path.as_deref()));
-                Some(Live { on, widest, file })
+                Some(Live { on, widest, change: Change::Limits(file) })
             }
             None => None,
         };
-        if self.asks_cached {
-            command.push(format!("--{CACHED_TOKENS_FLAG}"));
-        }
+        command.extend(self.telling.iter().map(|flag| format!("--{flag}")));
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
@@ -313,8 +337,9 @@ impl RealRig {
         };
         spawned(&Spawned { group: child.group.clone(), scratch: child.scratch.clone() });
         let access = self.access();
-        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access)
-            .map_err(|e| RigError::Machine(e.to_string()))?;
+        let endpoints = Endpoints::new(format!("http://127.0.0.1:{port}"), &access, dialect(self.plan.engine.kind))
+            .map_err(|e| RigError::Machine(e.to_string()))?
+            .of_workers(self.plan.engine.graph.as_ref().map_or(1, |graph| graph.workers));
         self.running = Some(Running { child, endpoints, port, live, serving: None });
         match self.become_ready(trial, point).await {
             Ok(ready) => Ok(ready),
@@ -322,8 +347,9 @@ impl RealRig {
                 let log = self.running.as_ref().map(|running| running.child.output().text()).unwrap_or_default();
                 debug!(trial = trial.number, cause = ?diagnosis.cause, says = diagnosis.says, "the launch failed");
                 self.stop().await?;
-                if self.asks_cached && names_unknown(&log, CACHED_TOKENS_FLAG) {
-                    self.asks_cached = false;
+                let asked = self.telling.len();
+                self.telling.retain(|flag| !names_unknown(&log, flag));
+                if self.telling.len() < asked {
                     return Box::pin(self.launch_one(trial, point, again, spawned)).await;
                 }
                 Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })))
@@ -448,7 +474,9 @@ impl Rig for RealRig {
             .and_then(|on| Some((on, widest(&self.plan, point)?)));
         if let Some((on, widest)) = live {
             match self.launch_one(trial, point, Some((on, widest.clone())), spawned).await {
-                Err(RigError::Engine(failure)) if may_start_plainly(&failure.diagnosis, &widest, point) => {
+                Err(RigError::Engine(failure))
+                    if self.plan.engine.graph.is_none() && may_start_plainly(&failure.diagnosis, &widest, point) =>
+                {
                     let Diagnosis { says, line, .. } = failure.diagnosis;
                     self.live_unsupported_reason = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));
                     let log = self.folder(trial).join("engine.log");

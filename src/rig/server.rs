@@ -210,7 +210,7 @@ impl Server {
             tokio::time::sleep(ASK_EVERY).await;
             waited += ASK_EVERY;
         };
-        let reset = reset && self.endpoints.reset_prefix_cache().await;
+        let reset = reset && self.endpoints.empty_prefix_cache().await;
         let mut prompts = workload::shared_prompts(&self.workload, &self.material, self.shared_seed);
         if prompts.is_empty() {
             prompts.push(sign_of_life(self.workload.endpoint));
@@ -337,7 +337,7 @@ mod tests {
             extra_body: serde_json::Map::new(),
         };
         let server = Server {
-            endpoints: Endpoints::new(base_url, &access).unwrap(),
+            endpoints: Endpoints::new(base_url, &access, crate::engine::dialect(plan.engine.kind)).unwrap(),
             client: Client::new(target).unwrap(),
             workload: plan.workload,
             material: Material::default(),

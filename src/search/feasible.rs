@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::engine::Quantity;
 use crate::engine::diagnosis::Consequence;
-use crate::engine::{DEMANDING, MEMORY_KNOB};
 use crate::space::Point;
 
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ impl Infeasible {
 fn asks_for_at_least(point: &Point, other: &Point) -> bool {
     other.0.iter().all(|(name, theirs)| {
         let order = point.get(name).and_then(|ours| ours.compare(theirs));
-        if DEMANDING.contains(&name.as_str()) {
+        if Quantity::of(name).is_some() {
             matches!(order, Some(Ordering::Equal | Ordering::Greater))
         } else {
             order == Some(Ordering::Equal)
@@ -56,10 +56,10 @@ fn asks_for_at_least(point: &Point, other: &Point) -> bool {
 /// Whether `point` leaves no more memory to the KV cache than `failed`: no more in all, and at least as much for everything else.
 fn leaves_no_more_cache(point: &Point, failed: &Point) -> bool {
     let compare = |name: &str| point.get(name).zip(failed.get(name)).and_then(|(ours, theirs)| ours.compare(theirs));
-    failed.0.keys().all(|name| match (name.as_str(), compare(name)) {
-        (MEMORY_KNOB, order) => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-        (name, order) if DEMANDING.contains(&name) => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
-        (_, order) => order == Some(Ordering::Equal),
+    failed.0.keys().all(|name| match (Quantity::of(name), compare(name)) {
+        (Some(Quantity::MemoryShare), order) => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        (Some(_), order) => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        (None, order) => order == Some(Ordering::Equal),
     })
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use crate::space::Value;
 
     fn point(memory: f64, seqs: i64) -> Point {
-        Point::default().with(MEMORY_KNOB, Value::Real(memory)).with("max-num-seqs", Value::Int(seqs))
+        Point::default().with("gpu-memory-utilization", Value::Real(memory)).with("max-num-seqs", Value::Int(seqs))
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The domains of known engine flags. A value outside is refused before an engine is started or simulated.
+//! The domains of known engine flags, which its dialect lists. A value outside is refused before an engine is started or simulated.
 
+use crate::engine::DIALECTS;
 use crate::space::Value;
 
 /// The values that a flag takes. Words are left to the engine: some flags take `auto` or `8k` as well.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Domain {
+pub enum Domain {
     /// Integers from this one on.
     Count(i64),
     /// Numbers above 0, up to 1.
@@ -15,27 +16,6 @@ enum Domain {
 
 /// No flag takes a larger integer: vLLM hands them to C as `int`.
 const LARGEST: i64 = i32::MAX as i64;
-
-#[rustfmt::skip]
-const DOMAINS: &[(&str, Domain)] = &[
-    ("api-server-count", Domain::Count(0)),
-    ("block-size", Domain::Count(1)),
-    ("cpu-offload-gb", Domain::Amount),
-    ("data-parallel-size", Domain::Count(1)),
-    ("decode-context-parallel-size", Domain::Count(1)),
-    ("gpu-memory-utilization", Domain::Share),
-    ("long-prefill-token-threshold", Domain::Count(0)),
-    // -1 is the longest that fits.
-    ("max-model-len", Domain::Count(-1)),
-    ("max-num-batched-tokens", Domain::Count(1)),
-    ("max-num-seqs", Domain::Count(1)),
-    ("num-gpu-blocks-override", Domain::Count(1)),
-    ("pipeline-parallel-size", Domain::Count(1)),
-    ("speculative-config.num_speculative_tokens", Domain::Count(1)),
-    ("stream-interval", Domain::Count(1)),
-    ("swap-space", Domain::Amount),
-    ("tensor-parallel-size", Domain::Count(1)),
-];
 
 impl Domain {
     fn holds(self, value: &Value) -> bool {
@@ -59,7 +39,8 @@ impl Domain {
 
 /// What the flag accepts, if it does not accept that value; none if it does, or if the flag is unknown.
 pub fn refuses(flag: &str, value: &Value) -> Option<String> {
-    let (_, domain) = DOMAINS.iter().find(|(name, _)| *name == flag)?;
+    let mut all = DIALECTS.iter().flat_map(|dialect| dialect.domains());
+    let (_, domain) = all.find(|(name, _)| *name == flag)?;
     (!domain.holds(value)).then(|| domain.says())
 }
 
@@ -69,9 +50,11 @@ mod tests {
 
     #[test]
     fn the_table_names_flags_of_the_engine() {
-        for (name, _) in DOMAINS {
-            let flag = name.split('.').next().unwrap();
-            assert!(crate::engine::VLLM_FLAGS.lines().any(|line| line == flag) || *name == "swap-space", "{name}");
+        for dialect in DIALECTS {
+            for (name, _) in dialect.domains() {
+                let flag = name.split('.').next().unwrap();
+                assert!(dialect.flags().lines().any(|line| line == flag) || *name == "swap-space", "{name}");
+            }
         }
     }
 

@@ -6,8 +6,10 @@ use toml::de::DeTable;
 
 use super::domains;
 use super::format::ENGINE;
-use super::plan::EnginePlan;
+use super::parameters::Parameters;
+use super::plan::{EngineKind, EnginePlan, GraphPlan};
 use super::reader::{self, Fields, Place};
+use crate::engine::{Quantity, dialect};
 use crate::problems::Problem;
 use crate::space::Value;
 
@@ -28,10 +30,20 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fiel
     let words: Vec<_> = words.iter().flat_map(|(word, span)| word.split_whitespace().map(move |w| (w, span))).collect();
     if let Some([_, (module, span)]) = words.windows(2).find(|pair| pair[0].0 == "-m" && serves_for_others(pair[1].0)) {
         let message = format!("`{module}` takes no --host and --port, which every launch sets");
-        let hint = "write \"vllm\", \"serve\", MODEL and its flags; `autotune export` writes the answer into the manifest of such a worker";
+        let hint = "write \"vllm\", \"serve\", MODEL and its flags; `autotune export` writes the answer into the manifest of such a worker; kind = \"dynamo\" launches a graph of them";
         problems.push(Problem::new(span, message, "cannot be launched", hint));
     }
     fields
+}
+
+/// The kind of engine, with that of a graph's workers.
+fn kind(fields: &Fields) -> Option<EngineKind> {
+    let backend = fields.word::<String>("backend");
+    match (fields.word("kind")?, backend.as_deref()) {
+        (EngineKind::DynamoMocker, Some("vllm")) => Some(EngineKind::DynamoVllm),
+        (EngineKind::DynamoMocker, Some("sglang")) => Some(EngineKind::DynamoSglang),
+        (kind, _) => Some(kind),
+    }
 }
 
 /// Whether a Python module starts vLLM behind the server of another program: a worker of Dynamo, KServe's server.
@@ -45,7 +57,7 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
         fields.texts(name).map(|texts: &[(String, Range<usize>)]| texts.iter().map(|(t, _)| t.clone()).collect())
     };
     Some(EnginePlan {
-        kind: fields.word("kind")?,
+        kind: kind(fields)?,
         command: words("command")?,
         args: words("args")?,
         env: fields.text_table("env")?,
@@ -54,13 +66,22 @@ pub fn plan(fields: &Fields) -> Option<EnginePlan> {
         stall_timeout: fields.time("stall_timeout")?,
         stop_timeout: fields.time("stop_timeout")?,
         start_estimate: fields.time("start_estimate")?,
-        live: fields.switch("live")?,
+        // Not every engine has it.
+        live: fields.switch("live").unwrap_or(false),
+        graph: match fields.word::<String>("backend") {
+            Some(backend) => Some(GraphPlan {
+                workers: fields.integer("workers")?,
+                frontend_args: words("frontend_args")?,
+                module: format!("dynamo.{backend}"),
+            }),
+            None => None,
+        },
     })
 }
 
 /// Reports fixed arguments that set a tuned parameter, or a flag that is the tuner's own.
 pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<Problem>) {
-    for key in ["command", "args"] {
+    for key in ["command", "args", "frontend_args"] {
         let words = fields.texts(key).unwrap_or_default();
         for (place, (word, span)) in words.iter().enumerate() {
             let Some(flag) = word.strip_prefix("--") else { continue };
@@ -90,6 +111,38 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
                 problems.push(Problem::new(span, message, "set for every launch", hint));
             }
         }
+    }
+}
+
+/// Reports what this engine cannot be asked: flags that are another engine's, tuned switches that every launch has, a model that is none.
+pub fn check_dialect(fields: &Fields, tuned: &Parameters, probe: &Fields, problems: &mut Vec<Problem>) {
+    let Some(kind) = kind(fields) else { return };
+    let own = dialect(kind);
+    let tuned: Vec<(&String, &Range<usize>)> = tuned.names.iter().zip(&tuned.spans).collect();
+    let words = ["command", "args"].into_iter().filter_map(|key| fields.texts(key)).flatten();
+    let knows = |name: &str| own.flags().lines().any(|flag| flag == name);
+    let flags = words.filter_map(|(word, span)| Some((flag_name(word.strip_prefix("--")?.split('=').next()?), span)));
+    for (name, span) in flags.chain(tuned.iter().map(|(name, span)| ((*name).clone(), *span))) {
+        let Some(quantity) = Quantity::of(&name).filter(|quantity| own.flag(*quantity) != Some(&name) && !knows(&name))
+        else {
+            continue;
+        };
+        let message = format!("{} has no flag `--{name}`", own.name());
+        let hint = match own.flag(quantity) {
+            Some(flag) => {
+                format!("write `{flag}`, with values for {}: those of another engine do not carry over", own.name())
+            }
+            None => "remove it".to_owned(),
+        };
+        problems.push(Problem::new(span, message, "another engine's", hint));
+    }
+    for (name, span) in tuned.iter().filter(|(name, _)| own.telling().contains(&name.as_str())) {
+        let message = format!("`{name}` cannot be tuned: the tuner sets it for every launch");
+        problems.push(Problem::new(span, message, "not tunable", "remove it, or fix it in engine.args"));
+    }
+    if let Some(span) = probe.span("twin").filter(|_| !own.is_modelled() && probe.switch("twin") == Some(true)) {
+        let message = format!("there is no model of {}, which `probe.twin` needs", own.name());
+        problems.push(Problem::new(&span, message, "cannot be switched on", "remove it: violations are counted"));
     }
 }
 

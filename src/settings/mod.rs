@@ -29,12 +29,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
-pub use domains::refuses;
+pub use domains::{Domain, refuses};
 pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
 pub use flags::{UsedFlag, faults};
 pub use plan::{
-    ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, JsonlPlan, LengthShape, Lengths, Limit,
-    Metric, Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan,
+    ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths,
+    Limit, Metric, Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan,
 };
 pub use schema::schema;
 pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};
@@ -148,6 +148,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
 
     if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
         engine::check_fixed_flags(fields, &parameters.names, problems);
+        engine::check_dialect(fields, parameters, &probe, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {

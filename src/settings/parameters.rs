@@ -27,6 +27,8 @@ pub struct Parameters {
     pub sound: Vec<Parameter>,
     /// The names of all whose name could be read.
     pub names: Vec<String>,
+    /// Where these stand.
+    pub spans: Vec<Range<usize>>,
     /// Whether some name could not be read.
     pub nameless: bool,
 }
@@ -51,6 +53,7 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
         }
         let read = parameter(&name, &span, value, problems);
         parameters.names.push(name);
+        parameters.spans.push(span);
         if let Some(parameter) = read.filter(|_| problems.len() == before) {
             parameters.sound.push(parameter);
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::space::Space;
+use crate::engine::{Quantity, dialect};
+use crate::space::{Parameter, Space};
 use crate::units::{Rate, Seconds};
 
 /// The whole job of one space file.
@@ -32,7 +33,12 @@ pub struct Plan {
 impl Plan {
     /// Whether a twin is fitted to the probes.
     pub fn with_twin(&self) -> bool {
-        self.probe.twin
+        self.probe.twin && dialect(self.engine.kind).is_modelled()
+    }
+
+    /// The share of the memory, where it is among the parameters.
+    pub fn memory_share(&self) -> Option<&Parameter> {
+        self.space.parameter(dialect(self.engine.kind).flag(Quantity::MemoryShare)?)
     }
 }
 
@@ -88,12 +94,28 @@ impl Metric {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
+    #[default]
     Vllm,
+    Sglang,
+    /// Dynamo: a frontend, and workers with one of these engines.
+    #[serde(rename = "dynamo-mocker", alias = "dynamo")]
+    DynamoMocker,
+    #[serde(rename = "dynamo-vllm")]
+    DynamoVllm,
+    #[serde(rename = "dynamo-sglang")]
+    DynamoSglang,
     /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
     Simulated,
+}
+
+impl EngineKind {
+    /// Whether there is no model behind it: then no number is a measurement.
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Self::Simulated | Self::DynamoMocker)
+    }
 }
 
 /// How the engine is started and watched.
@@ -120,6 +142,19 @@ pub struct EnginePlan {
     /// Whether a running engine may take other limits instead of being launched for each point.
     #[serde(default)]
     pub live: bool,
+    /// The processes of a graph; none where the engine is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphPlan>,
+}
+
+/// A frontend and its workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphPlan {
+    pub workers: u32,
+    /// Arguments of the frontend fixed for every trial.
+    pub frontend_args: Vec<String>,
+    /// The Python module of a worker.
+    pub module: String,
 }
 
 /// What is asked of the engine.

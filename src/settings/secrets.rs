@@ -13,7 +13,13 @@ const NAMES: [&str; 9] =
 /// A name of several words that ends with one of these is a secret's.
 const ENDS: [&str; 4] = ["pat", "auth", "pwd", "pass"];
 /// Parts of names that are no secrets although they contain one of [`NAMES`].
-const INNOCENT: [&str; 11] = [
+const INNOCENT: [&str; 17] = [
+    "token-latency",
+    "first-token",
+    "per-token",
+    "token-usage",
+    "token-map",
+    "token-distribution",
     "tokens",
     "tokenizer",
     "token-threshold",
@@ -387,13 +393,14 @@ mod tests {
 
     #[test]
     fn names_tell_secrets_from_counts() {
+        const SECRET: [&str; 4] = ["api-key", "hf-token", "admin-api-key", "ssl-keyfile-password"];
         for name in
             ["HF_TOKEN", "api-key", "AWS_SECRET_ACCESS_KEY", "GITHUB_PAT", "NGC_AUTH", "DB_PWD", "ssl-keyfile-password"]
         {
             assert!(is_secret(name), "{name}");
         }
-        for flag in crate::engine::VLLM_FLAGS.lines() {
-            assert_eq!(is_secret(flag), matches!(flag, "api-key" | "hf-token"), "{flag}");
+        for flag in crate::engine::DIALECTS.iter().flat_map(|dialect| dialect.flags().lines()) {
+            assert_eq!(is_secret(flag), SECRET.contains(&flag), "{flag}");
         }
         for name in ["PWD", "OLDPWD", "PATH", "HF_TOKEN_PATH", "SSH_AUTH_SOCK", "bos_token_id"] {
             assert!(!is_secret(name), "{name}");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::faults::Fault;
 use super::ignored::Ignored;
@@ -11,6 +11,14 @@ use crate::twin::{EngineFlags, Profile, bytes};
 
 /// The profile where `--sim-profile` is not given.
 pub const DEFAULT_PROFILE: &str = "quickstart";
+
+/// Whose words it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Spoken {
+    Vllm,
+    /// Its flags, endpoints, metrics and log lines; faults speak as vLLM.
+    Sglang,
+}
 
 /// `autotune sim-engine`: vLLM's main flags on a simulated accelerator.
 #[derive(Args, Clone, Debug)]
@@ -78,6 +86,18 @@ pub struct SimArgs {
     /// The accelerator and model to simulate: quickstart, h200-llama8b, h200-llama70b, vllm-cpu-small, or a .toml file
     #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_PROFILE, value_parser = Profile::find)]
     pub sim_profile: Profile,
+    /// Whose flags, endpoints, metrics and log lines it has
+    #[arg(long, hide = true, value_enum, default_value = "vllm")]
+    pub sim_dialect: Spoken,
+    /// Also offer `/metrics` as SGLang
+    #[arg(long, hide = true)]
+    pub sim_metrics: bool,
+    /// What changes nothing in a simulation
+    #[arg(long, hide = true, action = ArgAction::Append)]
+    pub sim_ignored: Vec<String>,
+    /// What SGLang does not take
+    #[arg(long, hide = true, value_parser = unrecognized)]
+    pub sim_unknown: Option<String>,
     /// How many times faster than the profile says; 4 makes every step last a quarter
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     pub sim_speed: f64,
@@ -113,6 +133,10 @@ pub struct SimArgs {
 /// A number as vLLM's parser reads it, and its words for what is none.
 fn int<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("invalid int value: '{text}'"))
+}
+
+fn unrecognized(text: &str) -> Result<String, String> {
+    Err(format!("unrecognized arguments: {text}"))
 }
 
 fn float(text: &str) -> Result<f64, String> {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command};
 
-use super::SimArgs;
+use super::{SimArgs, sglang};
 use crate::engine::{VLLM_FLAGS, meant};
 
 /// Short spellings.
@@ -33,6 +33,7 @@ const SHORT: [(&str, &str); 15] = [
 pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
     if words.get(1).is_some_and(|word| word == "sim-engine") {
+        let spelled = if sglang::is_meant(&words) { sglang::spelled } else { spelled };
         for word in words.iter_mut().skip(2) {
             if let Some(text) = word.to_str().and_then(spelled) {
                 *word = text.into();
@@ -60,9 +61,13 @@ fn spelled(word: &str) -> Option<String> {
 
 /// The help with every flag that is accepted, where `sim-engine` is asked for it as vLLM is: `--help=all`.
 pub fn whole_help(words: &[OsString]) -> Option<String> {
-    let asked = words.get(1).is_some_and(|word| word == "sim-engine") && words.iter().any(|word| word == "--help=all");
+    let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
+    if simulated && sglang::is_meant(words) && words.iter().any(|word| word == "--help") {
+        return Some(sglang::help());
+    }
+    let asked = simulated && words.iter().any(|word| word == "--help=all");
     let whole = || SimArgs::augment_args(Command::new("autotune sim-engine")).mut_args(|arg| arg.hide(false));
-    asked.then(|| whole().render_long_help().to_string())
+    (asked && !sglang::is_meant(words)).then(|| whole().render_long_help().to_string())
 }
 
 /// What vLLM says to a mistake of its command line; None for what is no mistake, such as a wish for help.
@@ -75,7 +80,7 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let flag = text(ContextKind::InvalidArg).map(|shown| shown.split([' ', '=']).next().unwrap_or(shown));
     let problem = match (error.kind(), flag) {
         (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => return None,
-        (ErrorKind::UnknownArgument, Some(flag)) => return Some(unknown(flag, words)),
+        (ErrorKind::UnknownArgument, Some(flag)) if !sglang::is_meant(words) => return Some(unknown(flag, words)),
         (ErrorKind::InvalidValue, _) if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
             "expected one argument".to_owned()
         }
@@ -89,6 +94,9 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
             (None, None) => error.kind().to_string(),
         },
     };
+    if sglang::is_meant(words) {
+        return Some(sglang::complaint(flag, &problem));
+    }
     let of = flag.map_or_else(String::new, |flag| format!("argument {flag}: "));
     Some(format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: {of}{problem}"))
 }
@@ -179,6 +187,29 @@ mod tests {
             let error = parse(line).map(|_| ()).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn sglang_has_its_own_flags_and_words() {
+        let line = "--sim-dialect sglang --model-path m --max-running-requests 8 --chunked-prefill-size=512 --enable-metrics \
+                    --mem-fraction-static 0.7 --disable-radix-cache --schedule-conservativeness 1.2 --port 8001";
+        let args = parse(line).unwrap();
+        assert_eq!((args.max_num_seqs, args.max_num_batched_tokens, args.port), (Some(8), Some(512), 8001));
+        assert_eq!((args.gpu_memory_utilization, args.prefix_caching(), args.model()), (Some(0.7), false, "m"));
+        for (more, says) in [
+            ("--max-num-seqs 8", "launch_server.py: error: unrecognized arguments: --max-num-seqs"),
+            (
+                "--max-running-requests x",
+                "launch_server.py: error: argument --max-running-requests: invalid int value: 'x'",
+            ),
+        ] {
+            let error = parse(&format!("--sim-dialect sglang {more}")).map(|_| ()).unwrap_err();
+            assert!(error.contains(says), "{more}: {error}");
+        }
+        let words: Vec<OsString> =
+            "autotune sim-engine --sim-dialect sglang --help".split(' ').map(OsString::from).collect();
+        let known = crate::engine::KnownFlags::of_help(&whole_help(&words).unwrap()).unwrap();
+        assert!(known.refuses("mem-fraction-static").is_none() && known.refuses("max-num-seqs").is_some());
     }
 
     #[test]

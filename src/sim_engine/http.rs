@@ -19,8 +19,10 @@ use super::info::{self, Config};
 use super::metrics;
 use super::refusal::Refusal;
 use super::request::{self, Asked, Kind, Rules};
+use super::sglang;
 use super::tokenize;
 use super::wire::Wire;
+use super::{SimArgs, Spoken};
 use crate::{clock, serving};
 
 #[derive(Debug)]
@@ -46,9 +48,15 @@ type Shared = State<Arc<App>>;
 /// Paths that need a key where keys were given; the others are open to anybody, as in vLLM.
 const GUARDED: [&str; 4] = ["/v1", "/v2", "/inference", "/cohere"];
 
-/// All endpoints; some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
-pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
-    let router = if dev_mode {
+/// All endpoints; of vLLM some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
+pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
+    let router = if args.sim_dialect == Spoken::Sglang {
+        let router = Router::new()
+            .route("/health_generate", get(health))
+            .route("/server_info", get(async |State(app): Shared| reply(200, sglang::server_info(&app.config))))
+            .route("/flush_cache", get(flush_cache).post(flush_cache));
+        if args.sim_metrics { router.route("/metrics", get(sglang_metrics)) } else { router }
+    } else if args.sim_dev_mode {
         Router::new()
             .route("/server_info", get(server_info))
             .route("/reset_prefix_cache", post(reset_prefix_cache))
@@ -59,15 +67,19 @@ pub(super) fn router(app: Arc<App>, dev_mode: bool) -> Router {
     } else {
         Router::new()
     };
+    let router = match args.sim_dialect {
+        Spoken::Sglang => router,
+        Spoken::Vllm => router
+            .route("/ping", get(health).post(health))
+            .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
+            // vLLM too says nothing else unless it is told to track its load.
+            .route("/load", get(async || reply(200, json!({"server_load": 0}))))
+            .route("/kv_event_sources", get(async || reply(200, json!({}))))
+            .route("/metrics", get(metrics)),
+    };
     router
         .route("/health", get(health))
-        .route("/ping", get(health).post(health))
-        .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
-        // vLLM too says nothing else unless it is told to track its load.
-        .route("/load", get(async || reply(200, json!({"server_load": 0}))))
-        .route("/kv_event_sources", get(async || reply(200, json!({}))))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
-        .route("/metrics", get(metrics))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/completions", post(completions))
@@ -103,6 +115,23 @@ async fn metrics(State(app): Shared) -> Response {
         }
         None => refuse(&Refusal::engine_dead()),
     }
+}
+
+async fn sglang_metrics(State(app): Shared) -> Response {
+    match app.engine.observe().await {
+        Some(snapshot) => {
+            let page = sglang::metrics(&app.config, &snapshot);
+            respond(200, Some("text/plain; version=0.0.4; charset=utf-8"), Body::from(page))
+        }
+        None => refuse(&Refusal::engine_dead()),
+    }
+}
+
+/// As SGLang does, it answers 400 while requests run.
+async fn flush_cache(State(app): Shared) -> Response {
+    let (status, says) =
+        if app.engine.reset_prefix_cache().await { (200, "Cache flushed.\n") } else { (400, "Flush cache failed.\n") };
+    respond(status, Some("text/plain; charset=utf-8"), Body::from(says))
 }
 
 async fn server_info(State(app): Shared, RawQuery(query): RawQuery) -> Response {

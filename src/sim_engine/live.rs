@@ -1,4 +1,4 @@
-//! The limits of a running simulated engine, asked and told by the file that vLLM's live scheduler reads; see `engine/live_scheduler.py`.
+//! The limits of a running simulated engine, asked and told by the file that vLLM's live scheduler reads; see `engine/dialects/vllm/live_scheduler.py`.
 
 use std::fs::File;
 use std::io;

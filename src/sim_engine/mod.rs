@@ -21,6 +21,7 @@ mod pacer;
 mod prompt;
 mod refusal;
 mod request;
+mod sglang;
 mod speculative;
 mod start;
 mod statistics;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use args::{DEFAULT_PROFILE, SimArgs};
+pub use args::{DEFAULT_PROFILE, SimArgs, Spoken};
 pub use command_line::{complaint, spelled_out, whole_help};
 pub use faults::Fault;
 pub use ignored::Ignored;
@@ -101,9 +102,14 @@ async fn serve(
 ) -> u8 {
     let (engine, death) = Engine::start(config.limits, args);
     let app = Arc::new(app(config, args, engine));
-    let serving = Serving::start(listener, http::router(Arc::clone(&app), args.sim_dev_mode), Limits::OWN);
+    let serving = Serving::start(listener, http::router(Arc::clone(&app), args), Limits::OWN);
     if app.healthy.load(Ordering::Relaxed) {
-        log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
+        match args.sim_dialect {
+            Spoken::Vllm => {
+                log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
+            }
+            Spoken::Sglang => sglang::is_ready(),
+        }
     }
     let mut stop = pin!(stop);
     let died = tokio::select! {

@@ -11,7 +11,7 @@ use super::faults::Fault;
 use super::info::Config;
 use super::live::LiveLimits;
 use super::log::{self, Source};
-use super::{seconds, speculative::Speculative};
+use super::{Spoken, seconds, sglang, speculative::Speculative};
 use crate::clock;
 use crate::engine::live::LIVE_SCHEDULER;
 use crate::twin::{EngineFlags, Limits, MemoryFailure};
@@ -32,19 +32,24 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
         return Err(1);
     }
     let profile = &args.sim_profile;
-    log::info(Source::Api, "api_utils.py:339", "version 0.32.0 (simulated engine, no model behind it)");
-    let simulates = format!("simulates {}: {}; nothing it answers is a measurement", profile.name, profile.source);
-    log::info(Source::Api, "api_utils.py:340", &simulates);
-    log::info(Source::Api, "api_utils.py:273", &format!("non-default args: {}", args.non_default()));
+    let vllm = args.sim_dialect == Spoken::Vllm;
+    if vllm {
+        announce(args);
+    } else {
+        sglang::announce(args);
+    }
     let flags = args.flags();
     check(args, &flags)?;
     if args.sim_fault == Fault::ModelMissing {
         log::model_missing(args.model());
         return Err(1);
     }
-    log::info(Source::Api, "model.py:1725", &format!("Using max model len {}", flags.max_model_len));
-    let chunked = format!("Chunked prefill is enabled with max_num_batched_tokens={}.", flags.max_num_batched_tokens);
-    log::info(Source::Api, "scheduler.py:252", &chunked);
+    if vllm {
+        log::info(Source::Api, "model.py:1725", &format!("Using max model len {}", flags.max_model_len));
+        let chunked =
+            format!("Chunked prefill is enabled with max_num_batched_tokens={}.", flags.max_num_batched_tokens);
+        log::info(Source::Api, "scheduler.py:252", &chunked);
+    }
     // Bound now, listening only when ready: until then connections are refused, as with vLLM.
     let socket = bind(args).map_err(port_failure)?;
     let core = CoreProcess::start(args.sim_fault).map_err(|error| {
@@ -60,7 +65,11 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     let limits = match profile.limits_under(&flags) {
         Ok(limits) => limits,
         Err(failure) => {
-            log::memory_failure(failure, profile.memory.per_kv_token);
+            if vllm {
+                log::memory_failure(failure, profile.memory.per_kv_token);
+            } else {
+                sglang::memory_failure(failure, flags.gpu_memory_utilization);
+            }
             core.stop();
             return Err(1);
         }
@@ -75,7 +84,11 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
         core.stop();
         return Err(0);
     }
-    log_memory(&config, profile.memory.per_kv_token, args.sim_start_seconds);
+    if vllm {
+        log_memory(&config, profile.memory.per_kv_token, args.sim_start_seconds);
+    } else {
+        sglang::resolved(&config);
+    }
     if args.sim_fault == Fault::OomAtStart {
         // Graphs are captured, and weights may be unpacked, after the cache was taken.
         let available = profile.memory.total;
@@ -86,8 +99,22 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     }
     let listener = socket.listen(BACKLOG).map_err(port_failure)?;
     let port = listener.local_addr().map_or(args.port, |address| address.port());
-    log::info(Source::Api, "api_server.py:581", &format!("Starting vLLM server on http://{}:{port}", args.host));
+    let address = format!("http://{}:{port}", args.host);
+    if vllm {
+        log::info(Source::Api, "api_server.py:581", &format!("Starting vLLM server on {address}"));
+    } else {
+        sglang::listens(&address);
+    }
     Ok(Started { listener, config, core })
+}
+
+/// What vLLM says first.
+fn announce(args: &SimArgs) {
+    let profile = &args.sim_profile;
+    log::info(Source::Api, "api_utils.py:339", "version 0.32.0 (simulated engine, no model behind it)");
+    let simulates = format!("simulates {}: {}; nothing it answers is a measurement", profile.name, profile.source);
+    log::info(Source::Api, "api_utils.py:340", &simulates);
+    log::info(Source::Api, "api_utils.py:273", &format!("non-default args: {}", args.non_default()));
 }
 
 /// Says what is wrong with the flags; the error is the exit code.
@@ -106,7 +133,9 @@ fn check(args: &SimArgs, flags: &EngineFlags) -> Result<(), u8> {
         return Err(1);
     }
     let speculation = || args.speculative_config.as_ref().and_then(Speculative::problem);
-    let problem = invalid(flags).or_else(|| Some(("SpeculativeConfig", speculation()?)));
+    // vLLM alone wants a budget of at least the cap.
+    let own = invalid(flags).filter(|_| args.sim_dialect == Spoken::Vllm);
+    let problem = own.or_else(|| Some(("SpeculativeConfig", speculation()?)));
     problem.map_or(Ok(()), |(config, problem)| {
         log::validation_error(config, &problem);
         Err(1)

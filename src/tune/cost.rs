@@ -1,7 +1,6 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use super::certify::TRIES;
-use crate::engine::MEMORY_KNOB;
 use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast};
 use crate::search::USUAL_LAUNCHES;
@@ -167,7 +166,7 @@ pub fn expected(plan: &Plan) -> Forecast {
 
 /// The same at other prices than those of the plan.
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
-    let memory = plan.space.parameter(MEMORY_KNOB).map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
+    let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = habits(plan);
     // One engine serves them all where it alters its limits.
     let live = widest(plan, &plan.space.baseline()).is_some();
@@ -185,7 +184,7 @@ pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
 
 /// The memory knob is held during the search, so that it multiplies nothing.
 fn memory_values(plan: &Plan) -> f64 {
-    plan.space.parameter(MEMORY_KNOB).map_or(1.0, |p| p.values.len() as f64)
+    plan.memory_share().map_or(1.0, |p| p.values.len() as f64)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::engine::{DEMANDING, MEMORY_KNOB};
+use crate::engine::{Quantity, dialect};
 use crate::journal::{Entry, Purpose};
 use crate::rig::Rig;
 use crate::search::HighestThatStarts;
@@ -22,8 +22,9 @@ impl<'a, R: Rig> Context<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
     pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
-        let default = baseline.get(MEMORY_KNOB).cloned();
-        let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(MEMORY_KNOB, v));
+        let name = knob.name.as_str();
+        let default = baseline.get(name).cloned();
+        let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(name, v));
         let calm = |fullest: &f64| *fullest < NEVER_FULL && default.is_some();
         if let Some(fullest) = self.fullest().filter(calm) {
             let share = (fullest * 100.0).ceil();
@@ -44,7 +45,7 @@ impl<'a, R: Rig> Context<'a, R> {
                 self.left_out(format!("a larger memory share: {ended}"));
                 break;
             }
-            let points = values.iter().map(|value| corner.with(MEMORY_KNOB, value.clone()));
+            let points = values.iter().map(|value| corner.with(name, value.clone()));
             let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
             let started = self.trial_runner.launch_each(launches).await?;
             let soak =
@@ -77,14 +78,14 @@ impl<'a, R: Rig> Context<'a, R> {
             (None, _) => default,
         };
         if let Some(best) = &best {
-            self.note(&format!("memory: {MEMORY_KNOB} {best} is kept in all further trials"));
+            self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
         Ok(hold(best))
     }
 
     /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.
     fn hungriest(&self, baseline: &Point) -> Point {
-        let largest = self.plan.space.parameters.iter().filter(|p| DEMANDING.contains(&p.name.as_str()));
+        let largest = self.plan.space.parameters.iter().filter(|p| Quantity::of(&p.name).is_some());
         let corner = largest.fold(baseline.clone(), |point, p| match p.values.last() {
             Some(value) => point.with(&p.name, value.clone()),
             None => point,
@@ -94,12 +95,13 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The share of the memory, where it is among what is tuned.
     pub fn tuned_memory(&self) -> Option<&'a Parameter> {
-        self.plan.space.parameter(MEMORY_KNOB).filter(|p| p.values.len() > 1)
+        self.plan.memory_share().filter(|p| p.values.len() > 1)
     }
 
     /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
     pub fn soak(&self, point: &Point) -> Asking {
-        let places = point.get("max-num-seqs").and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
+        let flag = dialect(self.plan.engine.kind).flag(Quantity::Sequences);
+        let places = flag.and_then(|flag| point.get(flag)).and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
         let burst = self.trial_runner.passed().iter().rev().find_map(Entry::ready).map(|r| r.warmed.burst_rate.0);
         let (time, at_least) = SOAKED;
         let in_time = (burst.unwrap_or(0.0) * time.0) as u32;

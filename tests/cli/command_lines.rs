@@ -539,7 +539,10 @@ fn the_engine_is_started_with_the_intended_flags_once() {
         let settings = TUNED.iter().zip(setpoints).map(|(name, value)| Setting { name: (*name).to_owned(), value });
         let intended = IntendedFlags { settings: settings.collect(), ..IntendedFlags::default() };
         let before = render(shape, &args);
-        let after = export("m", &before, &intended, &Flags::of_vllm(TUNED), &|_, _| Vec::new());
+        let after =
+            export("m", &before, &intended, &Flags::of(autotune::settings::EngineKind::Vllm, TUNED), &|_, _| {
+                Vec::new()
+            });
         let after = after.map_err(|problems| TestCaseError::fail(format!("{shape:?}\n{}", problems.render())))?.text;
         let tuned = |(name, _): &(String, Option<String>)| TUNED.contains(&name.as_str());
         let (old, new) = (started(folder.path(), shape, &before), started(folder.path(), shape, &after));

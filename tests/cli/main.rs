@@ -15,6 +15,7 @@ mod diagnostics;
 mod export;
 mod failures;
 mod flags;
+mod graph;
 mod init;
 mod kills;
 mod lab;

@@ -122,3 +122,38 @@ fn a_terminal_that_goes_away_ends_a_session_unless_nohup_keeps_it() {
         bench.assert_nothing_left();
     }
 }
+
+/// The same of an engine that is no vLLM: other flags, endpoints, metrics and log lines, and no model of it.
+#[test]
+fn a_session_on_sglang_ends_with_its_own_arguments() {
+    let bench = Workbench::certifying("");
+    let command = format!(
+        "kind = \"sglang\"\ncommand = [\"{BINARY}\", \"sim-engine\", \"--sim-dialect\", \"sglang\", \"--model-path\", \"m\"]"
+    );
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let space = space.replace("kind = \"simulated\"", &command).replace("max-num-seqs", "max-running-requests");
+    std::fs::write(
+        bench.path("space.toml"),
+        space.replace("[search]", "disable-radix-cache = { values = [false] }\n[search]"),
+    )
+    .unwrap();
+    let check = Command::new(BINARY).arg("check").arg(bench.path("space.toml")).output().unwrap();
+    let says = said(&check);
+    assert_eq!(check.status.code(), Some(0), "{says}");
+    assert!(says.contains("--sim-dialect sglang --model-path m --help` lists every flag"), "{says}");
+    assert!(says.contains("violations are counted: there is no model of SGLang"), "{says}");
+    let run = bench.run(&["--seed", "1"]);
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let outcome = bench.outcome();
+    let best = outcome.best.unwrap();
+    assert_eq!((outcome.status, outcome.engine_version.as_deref()), (Status::Certified, Some("0.5.23+sim")));
+    assert_eq!(best.arguments.first().map(String::as_str), Some("--max-running-requests"));
+    assert_eq!(best.arguments.len(), 2, "what is off is left out");
+    for entry in &bench.journal().entries {
+        if let Record::Probed { telemetry, cache, .. } = &entry.record {
+            assert!(telemetry.peak_running.is_some() && telemetry.peak_kv_usage.is_some(), "its counters were read");
+            assert!(cache.reset, "its cache was emptied");
+        }
+    }
+    bench.assert_nothing_left();
+}

@@ -53,7 +53,7 @@ fn a_session_that_nobody_can_be_told_of_leaves_its_answer_and_its_exit_code() {
 
 #[test]
 fn colour_is_for_those_who_force_it_and_never_for_those_who_refuse_it() {
-    let bench = Workbench::with_budget("", "candidates = 1", "4s");
+    let bench = Workbench::new("", "candidates = 1");
     let forced = bench.command(&[]).env("CLICOLOR_FORCE", "1").output().unwrap();
     let (shown, progress) = (String::from_utf8_lossy(&forced.stdout), String::from_utf8_lossy(&forced.stderr));
     assert!(
@@ -68,7 +68,7 @@ fn colour_is_for_those_who_force_it_and_never_for_those_who_refuse_it() {
 
 #[test]
 fn every_line_of_a_json_log_is_an_object() {
-    let bench = Workbench::with_budget("", "candidates = 1", "4s");
+    let bench = Workbench::new("", "candidates = 1");
     let run = bench.run(&["--log", "json", "-v"]);
     let lines: Vec<serde_json::Value> = String::from_utf8(run.stderr)
         .unwrap()

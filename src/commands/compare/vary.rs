@@ -145,7 +145,8 @@ mod tests {
         let (varied, point, what) = caching.applied(&plan, 1);
         assert_eq!(varied.engine.args, ["--max-num-seqs=4", "--seed", "7"]);
         assert!(
-            flags(&point).contains(&"--no-enable-prefix-caching".to_owned()) && what == "--enable-prefix-caching false"
+            flags(plan.engine.kind, &point).contains(&"--no-enable-prefix-caching".to_owned())
+                && what == "--enable-prefix-caching false"
         );
         let seqs = vary("args.max_num_seqs=8,").unwrap();
         let (with, point, _) = seqs.applied(&plan, 0);

@@ -11,12 +11,12 @@ use std::path::Path;
 use super::Failed;
 use crate::access::{Access, plain_address};
 use crate::cli::{AccessArgs, LoadArgs};
-use crate::engine::Endpoints;
+use crate::engine::{Endpoints, dialect};
 use crate::load::{Client, Target};
 use crate::private::create_folder;
 use crate::progress::{Event, Sink};
 use crate::rig::{NoAnswer, Server};
-use crate::settings::Secrets;
+use crate::settings::{EngineKind, Secrets};
 
 pub(super) use levels::{CERTAINTY, Levels, Load, Ran};
 pub(super) use seen::seen;
@@ -47,7 +47,7 @@ pub(super) async fn reach(
     let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
     let base_url = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     plain_address(&base_url).map_err(|e| usage(&e))?;
-    let endpoints = Endpoints::new(base_url.clone(), access).map_err(|e| usage(&e))?;
+    let endpoints = Endpoints::new(base_url.clone(), access, dialect(EngineKind::Vllm)).map_err(|e| usage(&e))?;
     let model = match &args.model {
         Some(model) => model.clone(),
         None => {

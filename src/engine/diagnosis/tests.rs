@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::dialects::vllm::Vllm;
 use super::*;
 
 const CASES: &str = include_str!("../../../tests/data/vllm/failure_modes.txt");
@@ -82,7 +83,7 @@ fn every_recorded_failure_is_told_apart() {
     let names: Vec<&str> = cases.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, table.iter().map(|row| row.0).collect::<Vec<_>>(), "the table names every failed case, in order");
     for (case, (name, cause, consequence, quoted)) in cases.iter().zip(table) {
-        let found = diagnose(&case.log, Exit::Code(case.exit), TUNED);
+        let found = diagnose(&Vllm, &case.log, Exit::Code(case.exit), TUNED);
         assert_eq!((found.cause, &found.consequence), (*cause, consequence), "{name}: {found:?}");
         let line = found.line.unwrap();
         assert!(line.contains(quoted), "{name}: {line}");
@@ -93,10 +94,10 @@ fn every_recorded_failure_is_told_apart() {
 
 #[test]
 fn a_failure_is_said_with_its_remedy() {
-    let says = |log: &str| diagnose(log, Exit::Code(1), TUNED).says;
+    let says = |log: &str| diagnose(&Vllm, log, Exit::Code(1), TUNED).says;
     let of = |name: &str| {
         let case = cases().into_iter().find(|c| c.name == name).unwrap();
-        diagnose(&case.log, Exit::Code(case.exit), TUNED).says
+        diagnose(&Vllm, &case.log, Exit::Code(case.exit), TUNED).says
     };
     for (said, expected) in [
         (
@@ -140,7 +141,7 @@ fn a_failure_is_said_with_its_remedy() {
             "A disk or /dev/shm is full: make room, or give the pod a larger one.",
         ),
         (
-            diagnose("", Exit::Signal(9), TUNED).says,
+            diagnose(&Vllm, "", Exit::Signal(9), TUNED).says,
             "The engine was killed by signal 9 without a word: most likely the kernel's out-of-memory killer, so see the host's memory and the pod's memory limit.",
         ),
     ] {
@@ -152,7 +153,7 @@ fn a_failure_is_said_with_its_remedy() {
 fn a_fixed_argument_aborts_and_a_tuned_one_is_refused() {
     let of = |name: &str, tuned: &[&str]| {
         let case = cases().into_iter().find(|c| c.name == name).unwrap();
-        diagnose(&case.log, Exit::Code(case.exit), tuned).consequence
+        diagnose(&Vllm, &case.log, Exit::Code(case.exit), tuned).consequence
     };
     assert_eq!(of("bad_block_size", &["block-size"]), refused("block-size"));
     assert_eq!(of("tp2", &["tensor-parallel-size"]), refused("tensor-parallel-size"));
@@ -169,13 +170,13 @@ fn a_fixed_argument_aborts_and_a_tuned_one_is_refused() {
         "the switch is not named, but takes part"
     );
     let log = "vllm serve: error: argument --enable-x/--no-enable-x: invalid choice: 'max-num-seqs'";
-    assert_eq!(diagnose(log, Exit::Code(2), &["enable-x", "max-num-seqs"]).consequence, refused("enable-x"));
+    assert_eq!(diagnose(&Vllm, log, Exit::Code(2), &["enable-x", "max-num-seqs"]).consequence, refused("enable-x"));
 }
 
 #[test]
 fn cuda_out_of_memory_is_found_behind_a_long_traceback() {
     for exit in [Exit::Code(1), Exit::Code(0), Exit::Signal(9), Exit::StillRunning] {
-        let found = diagnose(CUDA, exit, TUNED);
+        let found = diagnose(&Vllm, CUDA, exit, TUNED);
         assert_eq!((found.cause, found.consequence), (Cause::OutOfMemory, Consequence::MemoryBound));
         assert!(
             found.line.unwrap().starts_with("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB")
@@ -184,7 +185,7 @@ fn cuda_out_of_memory_is_found_behind_a_long_traceback() {
     }
     let busy = "(Worker pid=3) ValueError: Free memory on device cuda:0 (21.3/139.8 GiB) on startup is less than desired \
                 GPU memory utilization (0.9, 125.8 GiB). Decrease GPU memory utilization or reduce GPU memory used.";
-    assert_eq!(diagnose(busy, Exit::Code(1), TUNED).consequence, Consequence::MemoryBound);
+    assert_eq!(diagnose(&Vllm, busy, Exit::Code(1), TUNED).consequence, Consequence::MemoryBound);
 }
 
 #[test]
@@ -199,25 +200,25 @@ fn an_engine_that_says_nothing_is_tried_again() {
     ] {
         let noise =
             "a.py:3: UserWarning: resource_tracker: There appear\n  warnings.warn('resource_tracker: There appear'\n";
-        let found = diagnose(&format!("{STARTED}{noise}"), exit, TUNED);
+        let found = diagnose(&Vllm, &format!("{STARTED}{noise}"), exit, TUNED);
         assert_eq!((found.cause, found.consequence), (cause, Consequence::Retry), "{exit:?}");
         assert!(found.says.contains(word), "{}", found.says);
         assert_eq!(found.line.as_deref(), Some("Application startup complete."));
-        assert_eq!(diagnose("", exit, TUNED).line, None);
+        assert_eq!(diagnose(&Vllm, "", exit, TUNED).line, None);
     }
-    assert_eq!(diagnose("", Exit::Signal(11), TUNED).consequence, Consequence::PointOnly);
-    assert_eq!(diagnose("", Exit::Code(2), TUNED).consequence, Consequence::Abort);
+    assert_eq!(diagnose(&Vllm, "", Exit::Signal(11), TUNED).consequence, Consequence::PointOnly);
+    assert_eq!(diagnose(&Vllm, "", Exit::Code(2), TUNED).consequence, Consequence::Abort);
 }
 
 #[test]
 fn the_kernels_killer_is_host_memory_only_where_the_log_says_so() {
     let hint = "INFO 11-21 06:53:34 [a.py:1] up\nMemory cgroup out of memory: Killed process 77 (VLLM::EngineCor)\n";
-    let found = diagnose(hint, Exit::Signal(9), TUNED);
+    let found = diagnose(&Vllm, hint, Exit::Signal(9), TUNED);
     assert_eq!((found.cause, found.consequence), (Cause::OutOfMemory, Consequence::MemoryBound));
     assert!(found.says.contains("memory limit"));
     let lost = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. \
                 Failed core proc(s): {'EngineCore_DP0': -9}";
-    let found = diagnose(lost, Exit::Code(1), TUNED);
+    let found = diagnose(&Vllm, lost, Exit::Code(1), TUNED);
     assert_eq!((found.cause, found.consequence), (Cause::Silent, Consequence::Retry));
     assert!(found.says.contains("memory limit"));
 }
@@ -229,10 +230,14 @@ fn the_engine_is_believed_before_the_server_in_front_of_it() {
                (Worker_TP0 pid=2) ERROR 11-21 06:53:35 [w.py:1]     raise ValueError(\"No available memory for the cache blocks\")\n\
                (Worker_TP0 pid=2) ERROR 11-21 06:53:35 [w.py:1] \u{1b}[31mtriton.CompilationError\u{1b}[0m: at 3:4\n\
                (APIServer pid=1) RuntimeError: Engine core initialization failed.\n";
-    let found = diagnose(log, Exit::Code(1), TUNED);
+    let found = diagnose(&Vllm, log, Exit::Code(1), TUNED);
     assert_eq!((found.cause, found.consequence), (Cause::Crashed, Consequence::PointOnly));
     assert_eq!(found.line.as_deref(), Some("triton.CompilationError: at 3:4"));
-    assert_eq!(diagnose(log, Exit::StillRunning, TUNED).cause, Cause::Timeout, "it may have survived that error");
+    assert_eq!(
+        diagnose(&Vllm, log, Exit::StillRunning, TUNED).cause,
+        Cause::Timeout,
+        "it may have survived that error"
+    );
 }
 
 #[test]
@@ -294,10 +299,10 @@ proptest! {
     ) {
         let log = texts.join("\n");
         for exit in [Exit::Code(code), Exit::Signal(code), Exit::StillRunning] {
-            let found = diagnose(&log, exit, &["max-num-seqs", "", "-", "no-"]);
+            let found = diagnose(&Vllm, &log, exit, &["max-num-seqs", "", "-", "no-"]);
             prop_assert!(!found.says.is_empty());
             prop_assert!(found.line.is_none_or(|l| l.chars().count() <= LINE_LIMIT));
         }
-        let _ = diagnose(&String::from_utf8_lossy(&CUDA.as_bytes()[cut..]), Exit::Code(1), TUNED);
+        let _ = diagnose(&Vllm, &String::from_utf8_lossy(&CUDA.as_bytes()[cut..]), Exit::Code(1), TUNED);
     }
 }

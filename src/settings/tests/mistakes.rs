@@ -1,6 +1,6 @@
 //! Every mistake, with its place and its remedy.
 
-use super::super::parse;
+use super::super::{EngineKind, parse};
 use super::{FULL, SMALL};
 
 /// One mistake: the part of [`FULL`] that it replaces, the mistake, and what must be read about it.
@@ -62,7 +62,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("[engine]", "[engin]", "engin]", "unknown section `engin`", "did you mean `[engine]`?"),
     mistake("gpu_time = \"2h\"", "dollars = 3", "dollars", "unknown key `dollars` in `budget`", "`budget` takes `gpu_time`"),
     mistake("output_tokens = 256\n", "", "workload]", "`workload` lacks `output_tokens`", "add `output_tokens = 256`: tokens of an answer"),
-    mistake("kind = \"vllm\"\n", "", "engine]", "`engine` lacks `kind`", "\"vllm\" or \"simulated\""),
+    mistake("kind = \"vllm\"\n", "", "engine]", "`engine` lacks `kind`", "\"vllm\" or \"sglang\" or \"dynamo\" or \"simulated\""),
     mistake("command = [\"vllm\", \"serve\", \"/models/x\"]\n", "", "engine]", "`engine` lacks `command`", "add `command = [\"vllm\", \"serve\", \"MODEL\"]`"),
     mistake("shared_prefixes = 4", "turns = 4", "turns", "`turns` belongs to `kind = \"conversations\" or \"sharegpt\"`", "remove `turns`, or set `kind = \"conversations\" or \"sharegpt\"`"),
     // Types and words.
@@ -316,4 +316,56 @@ constraints = ["block-size > max-num-seq"]
        |
        = hint: did you mean `max-num-seqs`?
     "#);
+}
+
+#[test]
+fn an_engine_is_asked_for_nothing_of_another_one() {
+    let text = |more: &str, parameter: &str, probe: &str| {
+        format!(
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"sglang\"\ncommand = [\"python3\", \"-m\", \"sglang.launch_server\"]\n{more}\n\
+             [workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n[parameters]\n{parameter}\n[probe]\n{probe}\n\
+             [budget]\ngpu_time = \"1h\"\n"
+        )
+    };
+    let own = "max-running-requests = { values = [8, 16] }\nmem-fraction-static = { values = [0.8, 0.9] }";
+    let plan = parse("space.toml", &text("args = [\"--model-path\", \"m\"]", own, "")).unwrap();
+    assert_eq!(plan.memory_share().map(|share| share.name.as_str()), Some("mem-fraction-static"));
+    assert!(!plan.with_twin() && !plan.engine.live, "there is no model of it, and its limits stay");
+    let share = "gpu-memory-utilization = { values = [0.8, 0.9] }";
+    let other = "write `mem-fraction-static`, with values for SGLang: those of another engine do not carry over";
+    for (text, words) in [
+        (text("", share, ""), ["SGLang has no flag `--gpu-memory-utilization`", other]),
+        (text("args = [\"--max_model_len=512\"]", own, ""), ["no flag `--max-model-len`", "write `context-length`"]),
+        (text("", "enable-metrics = { values = [true, false] }", ""), ["sets it for every launch", "remove it"]),
+        (text("", own, "twin = true"), ["there is no model of SGLang", "violations are counted"]),
+        (text("live = true", own, ""), ["`live` belongs to", "remove `live`"]),
+        (
+            text("", "chunked-prefill-size = { values = [0.5] }", ""),
+            ["cannot take `chunked-prefill-size` 0.5", "at least -1"],
+        ),
+    ] {
+        let says = parse("space.toml", &text).unwrap_err().render();
+        assert!(words.iter().all(|word| says.contains(word)), "{words:?}: {says}");
+    }
+}
+
+#[test]
+fn a_graph_has_the_engine_of_its_workers() {
+    let text = |backend: &str| {
+        format!(
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"dynamo\"\nbackend = \"{backend}\"\nworkers = 4\nargs = [\"--model-path\", \"m\"]\n\
+             frontend_args = [\"--router-temperature\", \"0.5\"]\n[workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n\
+             [parameters]\nrouter-mode = {{ values = [\"kv\", \"round-robin\"], default = \"kv\" }}\npage-size = {{ values = [16], default = 16 }}\n\
+             [budget]\ngpu_time = \"1h\"\n"
+        )
+    };
+    let plan = parse("space.toml", &text("sglang")).unwrap();
+    assert_eq!(plan.engine.kind, EngineKind::DynamoSglang);
+    let words = crate::engine::command_line(&plan.engine, std::path::Path::new("autotune"), 7, &plan.space.baseline());
+    let expected = "autotune graph --port 7 --workers 4 -- python3 -m dynamo.frontend --router-temperature 0.5 --router-mode kv --- \
+                    python3 -m dynamo.sglang --model-path m --page-size 16";
+    assert_eq!(words.join(" "), expected);
+    assert_eq!(parse("space.toml", &text("mocker")).unwrap().engine.kind, EngineKind::DynamoMocker);
+    let refused = parse("space.toml", &text("trtllm")).unwrap_err().render();
+    assert!(refused.contains("`engine.backend` cannot be \"trtllm\""), "{refused}");
 }

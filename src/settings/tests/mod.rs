@@ -149,6 +149,7 @@ fn a_full_file_is_a_plan() {
             stop_timeout: Duration::from_secs(25),
             start_estimate: Duration::from_secs(80),
             live: false,
+            graph: None,
         },
         workload: WorkloadPlan {
             endpoint: Endpoint::Chat,

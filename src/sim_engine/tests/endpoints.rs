@@ -97,7 +97,7 @@ async fn latencies_are_observed_as_a_client_sees_them() {
 
 #[tokio::test]
 async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabulary() {
-    use crate::engine::Endpoints;
+    use crate::engine::{Endpoints, dialect};
     use crate::units::{Rate, Seconds};
     use crate::workload::{Demand, Material, Pace, Prompt, source};
 
@@ -106,7 +106,12 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
         input_tokens = { distribution = \"uniform\", min = 20, max = 60 }\noutput_tokens = 1\nshared_prefix_tokens = 30\n\
         [parameters]\nmax-num-seqs = { values = [8] }\n";
     let plan = crate::settings::parse("space.toml", space).unwrap().workload;
-    let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default()).unwrap();
+    let endpoints = Endpoints::new(
+        server.base.clone(),
+        &crate::access::Access::default(),
+        dialect(crate::settings::EngineKind::Simulated),
+    )
+    .unwrap();
     let vocabulary = endpoints.vocabulary("tiny").await.unwrap();
     assert_eq!(endpoints.tokens_and_characters("tiny", &["one two", "three"]).await, (3, 12));
     let pace = Pace {
@@ -142,4 +147,38 @@ async fn a_time_factor_makes_the_same_engine_faster() {
     }
     // A hundred steps of about 2 ms; a shared machine adds to both.
     assert!(took[0] > 0.19 && took[1] < took[0] / 2.0, "{took:?}");
+}
+
+/// The simulated SGLang, as the program's own client of SGLang sees it.
+#[tokio::test]
+async fn sglang_has_its_own_endpoints_and_metrics() {
+    use crate::engine::{Endpoints, dialect};
+    use crate::settings::EngineKind;
+
+    let server =
+        Server::of(args("--sim-dialect sglang --sim-metrics --max-num-seqs 7 --gpu-memory-utilization 0.9")).await;
+    let sglang = dialect(EngineKind::Sglang);
+    let endpoints = Endpoints::new(server.base.clone(), &crate::access::Access::default(), sglang).unwrap();
+    assert!(endpoints.healthy().await);
+    let effective = endpoints.effective("").await;
+    assert_eq!(effective.values["max-running-requests"], crate::space::Value::Int(7));
+    assert_eq!(effective.values["mem-fraction-static"], crate::space::Value::Real(0.9));
+    assert!(effective.kv_cache_tokens.is_some_and(|tokens| tokens > 0));
+    let body = serde_json::json!({"model": "m", "prompt": prompt(64), "max_tokens": 4, "ignore_eos": true});
+    for _ in 0..2 {
+        assert_eq!(server.post("/v1/completions", body.clone()).await.0, 200);
+    }
+    let sample = endpoints.sample().await.unwrap();
+    assert_eq!((sample.running, sample.waiting, sample.generation_tokens), (Some(0.0), Some(0.0), Some(8.0)));
+    assert!(sample.prefix_hits.unwrap() > 0.0 && sample.prefix_hits < sample.prefix_queries, "{sample:?}");
+    assert!(endpoints.empty_prefix_cache().await);
+    let (before, answer) = (sample.prefix_hits, server.post("/v1/completions", body).await);
+    assert_eq!((answer.0, endpoints.sample().await.unwrap().prefix_hits), (200, before), "the cache was emptied");
+    for path in ["/version", "/reset_prefix_cache", "/ping"] {
+        assert_eq!(server.get(path).await.0, 404, "{path} is vLLM's");
+    }
+    server.stop().await;
+    let silent = Server::of(args("--sim-dialect sglang")).await;
+    assert_eq!(silent.get("/metrics").await.0, 404, "SGLang counts where it is asked to");
+    silent.stop().await;
 }

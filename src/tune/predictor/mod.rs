@@ -14,7 +14,7 @@ use super::cost::{Before, Prices, search_window};
 use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
 use super::trial::{Current, TrialRequest};
 use crate::bisection::narrowed;
-use crate::engine::MEMORY_KNOB;
+use crate::engine::Quantity;
 use crate::journal::Purpose;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan};
@@ -104,7 +104,7 @@ impl PredictionCache {
         let differs = |other: &Point| {
             let same = |name: &String, value: &Value| other.get(name).is_some_and(|theirs| theirs.same(value));
             // Nothing changes the cache as much as the share of the memory.
-            let weight = |name: &String| if name == MEMORY_KNOB { 100 } else { 1 };
+            let weight = |name: &String| if Quantity::of(name) == Some(Quantity::MemoryShare) { 100 } else { 1 };
             point.0.iter().filter(|(name, value)| !same(name, value)).map(|(name, _)| weight(name)).sum::<u32>()
         };
         self.launched.iter().rev().min_by_key(|(other, _)| differs(other)).map(|(_, engine)| engine.at(point))

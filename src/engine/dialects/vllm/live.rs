@@ -6,7 +6,8 @@
 //! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
 //! the sizes of CUDA graphs, which are those of the largest. What is certified is always launched plainly.
 
-use super::diagnosis::{Cause, Diagnosis};
+use super::super::super::diagnosis::{Cause, Diagnosis};
+use super::super::is_of_frontend;
 use crate::settings::Plan;
 use crate::space::{Point, Value};
 
@@ -63,6 +64,11 @@ impl LiveLimits {
 /// it stands where a limit is left to the engine, which then tells its own. None where no limit is tuned, or the engine's arguments make it
 /// another one.
 pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
+    if plan.engine.graph.is_some() {
+        // A frontend is started anew for any arguments of its own, beside workers that stay.
+        let mut tuned = plan.space.parameters.iter().filter(|p| p.values.len() > 1);
+        return tuned.all(|p| is_of_frontend(&p.name)).then(|| point.clone());
+    }
     let stays =
         |word: &String| STAY.iter().any(|stay| word.trim_start_matches('-').replace('_', "-").starts_with(stay));
     let words = || plan.engine.command.iter().chain(&plan.engine.args);
@@ -91,6 +97,7 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
 pub fn serves(widest: &Point, point: &Point) -> bool {
     let fits = |(name, value): (&String, &Value)| match (widest.get(name), value) {
         (Some(Value::Int(most)), Value::Int(limit)) if is_limit(name) => limit <= most,
+        (Some(_), _) if is_of_frontend(name) => true,
         (Some(same), value) => same.same(value),
         (None, _) => false,
     };
@@ -119,7 +126,8 @@ mod tests {
     use crate::settings::parse;
 
     fn plan(more: &str) -> Plan {
-        let text = include_str!("../../search-spaces/phase1.toml").replace("args = [", &format!("args = [{more}"));
+        let text =
+            include_str!("../../../../search-spaces/phase1.toml").replace("args = [", &format!("args = [{more}"));
         parse("phase1.toml", &text).unwrap()
     }
 

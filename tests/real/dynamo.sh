@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The main job on a real Dynamo with its own mocked workers: dynamo.sh PYTHON MODEL-FOLDER [WORKERS]
+# PYTHON has ai-dynamo 1.6.1; MODEL-FOLDER has config.json and a tokenizer, no weights. Both router modes are searched: where nothing else
+# differs, the frontend alone is started anew. It ends with the answer, and with how often that was so.
+set -euo pipefail
+python=${1:?a Python with ai-dynamo} model=${2:?a folder with config.json and a tokenizer} workers=${3:-1}
+autotune=${AUTOTUNE:-$(cd "$(dirname "$0")/../.." && pwd)/target/release/autotune}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cat >"$folder/space.toml" <<SPACE
+[slo]
+ttft_p99 = "1s"
+tpot_p99 = "40ms"
+[engine]
+kind = "dynamo"
+backend = "mocker"
+workers = $workers
+command = ["$python"]
+args = ["--model-path", "$model", "--model-name", "mock", "--block-size", "16", "--num-gpu-blocks-override", "2048"]
+env = { HF_HUB_OFFLINE = "1", TRANSFORMERS_OFFLINE = "1", PYTHONWARNINGS = "ignore" }
+start_estimate = "3s"
+[workload]
+kind = "random"
+input_tokens = { distribution = "uniform", min = 300, max = 700 }
+output_tokens = { distribution = "uniform", min = 40, max = 80 }
+shared_prefix_tokens = 256
+shared_prefixes = 8
+[parameters]
+max-num-seqs = { values = [4, 16, 64], default = 64 }
+router-mode = { values = ["round-robin", "kv"], default = "round-robin" }
+[search]
+precision = "10%"
+candidates = 3
+[probe]
+ramp = "2s"
+window = "6s"
+certify_window = "15s"
+[budget]
+gpu_time = "${BUDGET:-4m}"
+SPACE
+"$autotune" check "$folder/space.toml"
+"$autotune" --space "$folder/space.toml" --out "$folder/out" --seed 1 || echo "exit code $?"
+"$autotune" status "$folder/out"
+grep -o '"altered":true' "$folder/out/journal.jsonl" | wc -l | sed 's/$/ trials on a frontend that was started anew/'
