@@ -40,6 +40,7 @@ impl Entry {
 /// A step of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "a journal has some hundred records, and probes are what most of it is")]
 pub enum Record {
     /// The first line: the job that the journal belongs to.
     Header(Box<Header>),

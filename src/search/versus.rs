@@ -117,7 +117,7 @@ mod tests {
             ([26.0, 26.0], 3, 0.0, 0.12),
             ([30.0, 24.0], 8, 0.15, 0.02),
         ] {
-            let truth = (limits[1] / limits[0] as f64).ln();
+            let truth = f64::ln(limits[1] / limits[0]);
             let (mut held, mut width) = (0, 0.0);
             for seed in 0..300 {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -67,12 +67,14 @@ impl Graph {
         let mut seen = String::new();
         loop {
             for number in 0..processes.len() {
-                let Some(status) = processes[number].try_wait()? else { continue };
+                if processes[number].try_wait()?.is_none() {
+                    continue;
+                }
+                let status = processes.remove(number).wait()?;
                 let who = match number {
                     0 => "the frontend".to_owned(),
                     number => format!("worker {number} of {}", self.workers),
                 };
-                processes.remove(number);
                 say(&format!("{who} of the graph ended: {}", how(status)));
                 return Ok(code(status));
             }

@@ -67,10 +67,10 @@ fn differs(comparison: &Comparison) -> String {
 }
 
 type OfCell = Box<dyn Fn(&Cell) -> String>;
+type OfSpread = fn(&Spread) -> Seconds;
 
 fn grid(levels: &[LevelCompared]) -> String {
-    const QUANTILES: [(&str, fn(&Spread) -> Seconds); 3] =
-        [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
+    const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
     let mut columns: Vec<([&str; 2], usize, OfCell)> = Vec::new();
     for (name, value) in QUANTILES {
         columns.push((["ttft", name], 7, Box::new(move |c| millis(c.ttft.as_ref().map(value)))));
