@@ -21,7 +21,7 @@ use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
 use super::session_twin::{Hindsight, SessionTwin};
-use super::trial::{Asking, Launch, ProbeResult, TrialRequest};
+use super::trial::{Asking, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
