@@ -750,7 +750,8 @@ pub struct BenchArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 compared (with --equal-within: B is the same or better), 1 failed, 2 usage, 3 neither side keeps the \
-limits (with --equal-within: B is worse), 4 an engine never started, 5 interrupted, 6 the difference is not known, 7 a --require is not met"
+limits (with --equal-within: B is worse), 4 an engine never started, 5 interrupted, 6 the difference is not known, 7 a --require is not met",
+    group(clap::ArgGroup::new("levels").args(["users", "rates"]).required(true))
 )]
 pub struct CompareArgs {
     /// A and B: the addresses of two servers, two space files, or two folders of runs; one space file with --vary
@@ -761,17 +762,10 @@ pub struct CompareArgs {
     pub vary: Option<String>,
 
     /// Levels of users of a closed loop, such as 20,30,40
-    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", group = "levels", required = true, conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub users: Vec<u32>,
     /// Levels of requests per second, open loop, such as 1,2,3
-    #[arg(
-        long,
-        value_name = "R,R",
-        value_delimiter = ',',
-        help_heading = "Load",
-        group = "levels",
-        conflicts_with = "think"
-    )]
+    #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", conflicts_with = "think")]
     pub rates: Vec<f64>,
     /// Say whether B is the same as A within this share of the limit, such as 3%, or worse; the exit code says so too
     #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, help_heading = "Answer")]
