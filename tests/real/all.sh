@@ -40,6 +40,13 @@ step "bench --find beside an exhaustive ladder"
 tests/real/find_beside_ladder.py
 step "compare where the difference is known"
 tests/real/compare_same.py
+step "a real Dynamo with mocked workers: a session, and router modes compared"
+if [ -n "${DYNAMO_PYTHON:-}" ] && [ -n "${DYNAMO_MODEL:-}" ]; then
+  tests/real/dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL" 4
+  tests/real/compare_dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL" 4
+else
+  echo "skipped: DYNAMO_PYTHON names a Python with ai-dynamo 1.6.1, DYNAMO_MODEL a folder with config.json and a tokenizer"
+fi
 step "a hundred kills"
 KILLS=100 cargo test --locked --release --test cli -- --ignored --nocapture
 step "ten million damaged inputs for each reader"

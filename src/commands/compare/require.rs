@@ -37,12 +37,15 @@ pub(in crate::commands) struct Requirement {
     number: f64,
 }
 
-/// Those of the flags, and that drafts are accepted on a side which `--vary` lets speculate.
+/// Those of the flags, and what a side must show of the value that `--vary` gives it, unless a flag asks for the same quantity.
 pub(super) fn all(args: &CompareArgs, sides: &[Side; 2]) -> Result<Vec<Requirement>, Failed> {
     let mut all: Vec<Requirement> = args.require.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
     for (name, side) in ["A", "B"].into_iter().zip(sides) {
-        if side.speculates() && !all.iter().any(|r| r.quantity == Quantity::AcceptanceLength) {
-            all.push(parse(&format!("{name}:acceptance_length>1"))?);
+        if let Some(condition) = side.requires() {
+            let own = parse(&format!("{name}:{condition}"))?;
+            if !all.iter().any(|r| r.quantity == own.quantity) {
+                all.push(own);
+            }
         }
     }
     Ok(all)

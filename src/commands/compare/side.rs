@@ -23,7 +23,8 @@ pub(in crate::commands) struct Engine {
     /// The space file, whose traffic is sent unless the flags say another.
     space: PathBuf,
     pub(super) what: String,
-    speculates: bool,
+    /// What it must show if it is what `--vary` says.
+    requires: Option<&'static str>,
 }
 
 impl Side {
@@ -31,8 +32,8 @@ impl Side {
         matches!(self, Self::Engine(_))
     }
 
-    pub(super) fn speculates(&self) -> bool {
-        matches!(self, Self::Engine(engine) if engine.speculates)
+    pub(super) fn requires(&self) -> Option<&'static str> {
+        if let Self::Engine(engine) = self { engine.requires } else { None }
     }
 }
 
@@ -52,8 +53,8 @@ pub(super) fn both(args: &CompareArgs) -> Result<[Side; 2], Failed> {
             let side = |side: usize| {
                 let (plan, point, words) = vary.applied(&plan, side);
                 let what = format!("{only} with {words}").replace("with without", "without");
-                let speculates = vary.speculates(side);
-                Side::Engine(Box::new(Engine { plan, point, space: space.clone(), what, speculates }))
+                let requires = vary.requires(side);
+                Side::Engine(Box::new(Engine { plan, point, space: space.clone(), what, requires }))
             };
             Ok([side(0), side(1)])
         }
@@ -77,7 +78,7 @@ fn one(word: &str) -> Result<Side, Failed> {
     } else {
         let plan = read_plan(path)?;
         let point = plan.space.baseline();
-        Engine { plan, point, space: path.to_owned(), what: word.to_owned(), speculates: false }
+        Engine { plan, point, space: path.to_owned(), what: word.to_owned(), requires: None }
     };
     Ok(Side::Engine(Box::new(engine)))
 }
@@ -93,7 +94,7 @@ pub(in crate::commands) fn of_run(folder: &Path) -> Result<Engine, Failed> {
     let secret = serde_json::to_string(&header.plan).is_ok_and(|plan| plan.contains(REDACTED));
     let plan = if secret { read_plan(&space)? } else { header.plan.clone() };
     let what = format!("{} ({point})", folder.display());
-    Ok(Engine { plan, point, space, what, speculates: false })
+    Ok(Engine { plan, point, space, what, requires: None })
 }
 
 /// How load is driven: the traffic is that of the first space file, where the flags give none.

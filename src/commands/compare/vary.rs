@@ -55,6 +55,9 @@ impl Vary {
             What::Flag(flag) => {
                 plan.engine.args = without(&plan.engine.args, flag);
                 plan.engine.command = without(&plan.engine.command, flag);
+                if let Some(graph) = &mut plan.engine.graph {
+                    graph.frontend_args = without(&graph.frontend_args, flag);
+                }
                 point.0.remove(flag);
                 if !value.is_empty() {
                     point = point.with(flag, scalar(value));
@@ -71,10 +74,14 @@ impl Vary {
         }
     }
 
-    /// Whether the side speculates because of it.
-    pub(super) fn speculates(&self, side: usize) -> bool {
-        let off = ["", "None", "none"].contains(&self.values[side].as_str());
-        self.what == What::Flag("speculative-config".to_owned()) && !off
+    /// What a side must show if its value is on: without it, nothing was compared.
+    pub(super) fn requires(&self, side: usize) -> Option<&'static str> {
+        let value = self.values[side].as_str();
+        match self.name() {
+            "speculative-config" if !["", "None", "none"].contains(&value) => Some("acceptance_length>1"),
+            "router-mode" | "DYN_ROUTER_MODE" if value == "kv" => Some("kv_events>0"),
+            _ => None,
+        }
     }
 }
 
@@ -156,7 +163,9 @@ mod tests {
         assert_eq!((point.get("max-num-seqs"), what.as_str()), (None, "without max-num-seqs"));
         let drafts = vary(r#"args.speculative-config=,{"method":"ngram","num_speculative_tokens":4}"#).unwrap();
         assert_eq!(drafts.values[1], r#"{"method":"ngram","num_speculative_tokens":4}"#);
-        assert!(drafts.speculates(1) && !drafts.speculates(0) && !seqs.speculates(0));
+        assert_eq!([drafts.requires(0), drafts.requires(1)], [None, Some("acceptance_length>1")]);
+        let routed = vary("env.DYN_ROUTER_MODE=round-robin,kv").unwrap();
+        assert_eq!([routed.requires(0), routed.requires(1), seqs.requires(0)], [None, Some("kv_events>0"), None]);
     }
 
     #[test]
