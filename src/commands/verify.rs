@@ -1,9 +1,10 @@
 //! `autotune verify`: one engine against its own earlier outcome.
 
+use std::path::Path;
+
 use super::bench::check_rates;
-use super::compare::{Measured, Side, load_of, of_run, sweeps, write};
+use super::compare::{Measured, Side, of_run, sweeps, traffic_of, write};
 use super::export::read_outcome;
-use super::load::Traffic;
 use super::{Failed, complain, exit, print};
 use crate::cli::VerifyArgs;
 use crate::report::bench::Offered;
@@ -17,8 +18,11 @@ const UNKNOWN_ERROR: f64 = 0.05;
 
 pub(super) fn verify(args: &VerifyArgs) -> Result<u8, Failed> {
     let (outcome, _) = read_outcome(&args.against)?;
-    let folder =
-        if args.against.is_dir() { args.against.as_path() } else { args.against.parent().unwrap_or(&args.against) };
+    let folder = match args.against.parent() {
+        _ if args.against.is_dir() => args.against.as_path(),
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
     let limit = outcome.best.as_ref().and_then(|best| Some((best.limit.or(best.certified_rate)?, best.limit_error)));
     let Some((limit, error)) = limit else {
         return Err(Failed::usage(format!(
@@ -27,19 +31,21 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<u8, Failed> {
         )));
     };
     let mut load = args.sweeps.load.clone();
+    if load.think.is_some() {
+        return Err(Failed::usage("error: --think is of users who wait for answers, and verify sends rates"));
+    }
     if load.traffic.slo.is_empty() {
         load.traffic.slo = outcome.limits.iter().map(|(key, at_most)| format!("{key}={}s", at_most.0)).collect();
     }
     // The traffic is the run's own, whoever serves it.
-    let launched = (args.url.is_none() || load.workload.is_none()).then(|| of_run(folder)).transpose()?;
+    let launched = (args.url.is_none() || load.workload.is_none()).then(|| of_run(folder, outcome)).transpose()?;
     let launched = launched.map(|engine| Side::Engine(Box::new(engine)));
-    let load = load_of(&load, launched.as_slice());
+    let traffic = traffic_of(&mut load, launched.as_slice(), false)?;
     let side = match (&args.url, launched) {
         (Some(url), _) => Side::Url(url.clone()),
         (None, Some(side)) => side,
         (None, None) => return Err(Failed::usage("error: there is nothing to verify")),
     };
-    let traffic = Traffic::of(&load, false, false)?;
     check_rates(&args.rates)?;
     let mut rates = args.rates.clone();
     if rates.is_empty() {
@@ -48,12 +54,13 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<u8, Failed> {
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     let levels: Vec<Offered> = rates.into_iter().map(|rate| Offered::Rate(Rate(rate))).collect();
-    let Measured { seconds, mut sides, windows, ended } =
+    let Measured { seconds, mut sides, windows, ended, warning } =
         sweeps(&args.sweeps, &load, &traffic, &levels, &[side], &[], "verify.json")?;
     let Some(side) = sides.pop() else { return ended.map(|()| exit::FAILED) };
     let earlier = Earlier { limit, error: error.unwrap_or(UNKNOWN_ERROR) };
     let about = (traffic.described.clone(), load.seed, seconds);
-    let verified = Verified::of(about, traffic.limits(), (side, &windows), earlier, args.equal_within);
+    let mut verified = Verified::of(about, traffic.limits(), (side, &windows), earlier, args.equal_within);
+    verified.warnings.extend(warning);
     let json = verified.json().map_err(Failed::own)?;
     if let Some(out) = &args.sweeps.out {
         write(out, "verify.json", &json)?;

@@ -77,6 +77,12 @@ struct Running {
     serving: Option<(Server, Ready)>,
 }
 
+impl Running {
+    fn endpoints(&self) -> Endpoints {
+        self.endpoints.clone().told_by(&self.child.output().text())
+    }
+}
+
 /// An engine that takes other limits while it runs.
 struct Live {
     /// The trial that it was started for.
@@ -123,6 +129,11 @@ impl RealRig {
     /// The address of the engine that runs.
     pub fn base_url(&self) -> Option<String> {
         self.running.as_ref().map(|running| format!("http://127.0.0.1:{}", running.port))
+    }
+
+    /// Its endpoints, by what its log says so far.
+    pub fn endpoints(&self) -> Option<Endpoints> {
+        self.running.as_ref().map(Running::endpoints)
     }
 
     fn access(&self) -> Access {
@@ -182,7 +193,7 @@ impl RealRig {
         debug!(trial = trial.number, model, took = ?served, "the engine serves");
         let prepared = async {
             let server = Server::learn(
-                running.endpoints.clone().told_by(&running.child.output().text()),
+                running.endpoints(),
                 client,
                 self.plan.workload.clone(),
                 self.material.corpus.clone(),

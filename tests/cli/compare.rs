@@ -138,14 +138,16 @@ fn an_engine_is_verified_against_its_own_outcome() {
     let bench = Workbench::new("", "");
     let run = bench.run(&["--quiet"]);
     assert!(bench.has_answered(run.status), "{}", said(&run));
-    let verify = |flags: &str| {
+    let verify = |folder: &str, against: &str, flags: &str| {
         let mut command = Command::new(BINARY);
-        command.args(["verify", "--against", "out"]).args(flags.split_whitespace()).current_dir(bench.path(""));
+        command.args(["verify", "--against", against]).args(flags.split_whitespace()).current_dir(bench.path(folder));
         command.env_remove("CUDA_VISIBLE_DEVICES").env_remove("RUST_LOG").stdin(Stdio::null()).output().unwrap()
     };
-    let short = "--sweeps 2 --duration 600ms --cool-down 1ms --quiet";
+    let short = "--sweeps 3 --duration 600ms --cool-down 1ms --quiet";
+    // What was sent then is in the journal, whatever became of the space file.
+    std::fs::remove_file(bench.path("space.toml")).unwrap();
     // It stays the same engine, and windows this short tell no more than that.
-    let run = verify(&format!("{short} --equal-within 50% --out verified"));
+    let run = verify("", "out", &format!("{short} --equal-within 50% --out verified"));
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
     assert!(text.contains("earlier   limit ") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -153,7 +155,9 @@ fn an_engine_is_verified_against_its_own_outcome() {
     assert_eq!(found["levels"].as_array().unwrap().len(), 5, "{found}");
     // A far slower one is worse.
     let slow = Engine::start(&["--max-num-seqs", "1"]);
-    let run = verify(&format!("{short} --url {} --equal-within 5%", slow.url()));
+    let run = verify("out", "outcome.json", &format!("{short} --url {} --equal-within 5%", slow.url()));
     assert_eq!(run.status.code(), Some(3), "{}", said(&run));
     assert!(String::from_utf8_lossy(&run.stdout).contains("worse: "), "{}", said(&run));
+    let run = verify("", "out", "--think 5s");
+    assert!(run.status.code() == Some(2) && said(&run).contains("verify sends rates"), "{}", said(&run));
 }

@@ -34,7 +34,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     let ended = runtime()?.block_on(async {
         let mut stop = Stop::listen().map_err(|e| Failed::own(format!("error: failed to listen for signals: {e}")))?;
         let server = tokio::select! {
-            server = reach(&args.url, &args.access, &access, &args.load, &traffic, &*sink) => server?,
+            server = reach(&args.url, &args.access, &access, &args.load, &traffic, None, &*sink) => server?,
             () = stop.told() => return Err(interrupts::before_anything()),
         };
         let mut levels = Levels::new(&args.load, &traffic, server, args.label.clone(), sink.clone(), stop);

@@ -10,7 +10,6 @@ mod vary;
 use std::path::Path;
 
 use super::bench::check_rates;
-use super::load::Traffic;
 use super::{Failed, complain, exit, print};
 use crate::cli::CompareArgs;
 use crate::report::bench::{Offered, Status};
@@ -18,7 +17,7 @@ use crate::report::comparison::{Comparison, Equality, Seen, compared, tsv};
 use crate::report::replace;
 use crate::units::Rate;
 
-pub(super) use side::{Side, load_of, of_run};
+pub(super) use side::{Side, of_run, traffic_of};
 pub(super) use sweeps::{Measured, sweeps};
 
 /// Measures every level on both sides, shows and keeps what came of them, and returns the exit code.
@@ -26,15 +25,15 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
     let sides = side::both(args)?;
     let requirements = require::all(args, &sides)?;
     let levels = levels(args)?;
-    let load = load_of(&args.sweeps.load, &sides);
-    let traffic = Traffic::of(&load, !args.users.is_empty(), false)?;
+    let mut load = args.sweeps.load.clone();
+    let traffic = traffic_of(&mut load, &sides, !args.users.is_empty())?;
     if traffic.limits().is_empty() {
         return Err(Failed::usage("error: compare needs limits, such as --slo ttft_p95=400ms"));
     }
-    let Measured { seconds, sides, windows, ended } =
+    let Measured { seconds, sides, windows, ended, warning } =
         sweeps(&args.sweeps, &load, &traffic, &levels, &sides, &requirements, "compare.json")?;
     let Ok(sides) = <[_; 2]>::try_from(sides) else { return ended.map(|()| exit::FAILED) };
-    let comparison = Comparison::of(Seen {
+    let mut comparison = Comparison::of(Seen {
         workload: traffic.described.clone(),
         seed: load.seed,
         seconds,
@@ -44,6 +43,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
         windows,
         equal_within: args.equal_within,
     });
+    comparison.warnings.extend(warning);
     let json = comparison.json().map_err(Failed::own)?;
     if let Some(out) = &args.sweeps.out {
         write(out, "compare.json", &json)?;

@@ -40,10 +40,10 @@ pub(in crate::commands) struct Requirement {
 /// Those of the flags, and what a side must show of the value that `--vary` gives it, unless a flag asks for the same quantity.
 pub(super) fn all(args: &CompareArgs, sides: &[Side; 2]) -> Result<Vec<Requirement>, Failed> {
     let mut all: Vec<Requirement> = args.require.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
-    for (name, side) in ["A", "B"].into_iter().zip(sides) {
+    for (place, (name, side)) in ["A", "B"].into_iter().zip(sides).enumerate() {
         if let Some(condition) = side.requires() {
             let own = parse(&format!("{name}:{condition}"))?;
-            if !all.iter().any(|r| r.quantity == own.quantity) {
+            if !all.iter().any(|r| r.quantity == own.quantity && r.is_of(place)) {
                 all.push(own);
             }
         }

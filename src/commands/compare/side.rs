@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use super::vary::Vary;
 use crate::cli::{CompareArgs, LoadArgs};
 use crate::commands::export::read_outcome;
+use crate::commands::load::Traffic;
 use crate::commands::report::read_journal;
 use crate::commands::{Failed, read_plan};
-use crate::settings::{Plan, REDACTED};
+use crate::journal::Header;
+use crate::report::Outcome;
+use crate::settings::{EnginePlan, Plan, REDACTED};
 use crate::space::Point;
 
 pub(in crate::commands) enum Side {
@@ -20,11 +23,17 @@ pub(in crate::commands) enum Side {
 pub(in crate::commands) struct Engine {
     pub(super) plan: Plan,
     pub(super) point: Point,
-    /// The space file, whose traffic is sent unless the flags say another.
-    space: PathBuf,
+    /// Whose traffic is sent unless the flags say another.
+    origin: Origin,
     pub(super) what: String,
     /// What it must show if it is what `--vary` says.
     requires: Option<&'static str>,
+}
+
+/// Where an engine's traffic stands.
+enum Origin {
+    Space(PathBuf),
+    Run(Box<Header>, PathBuf),
 }
 
 impl Side {
@@ -54,7 +63,7 @@ pub(super) fn both(args: &CompareArgs) -> Result<[Side; 2], Failed> {
                 let (plan, point, words) = vary.applied(&plan, side);
                 let what = format!("{only} with {words}").replace("with without", "without");
                 let requires = vary.requires(side);
-                Side::Engine(Box::new(Engine { plan, point, space: space.clone(), what, requires }))
+                Side::Engine(Box::new(Engine { plan, point, origin: Origin::Space(space.clone()), what, requires }))
             };
             Ok([side(0), side(1)])
         }
@@ -74,44 +83,49 @@ fn one(word: &str) -> Result<Side, Failed> {
     }
     let path = Path::new(word);
     let engine = if path.is_dir() {
-        of_run(path)?
+        of_run(path, read_outcome(path)?.0)?
     } else {
         let plan = read_plan(path)?;
         let point = plan.space.baseline();
-        Engine { plan, point, space: path.to_owned(), what: word.to_owned(), requires: None }
+        Engine { plan, point, origin: Origin::Space(path.to_owned()), what: word.to_owned(), requires: None }
     };
     Ok(Side::Engine(Box::new(engine)))
 }
 
 /// The best point of a run, launched as it was. What is secret in its plan is only in its space file.
-pub(in crate::commands) fn of_run(folder: &Path) -> Result<Engine, Failed> {
-    let (outcome, _) = read_outcome(folder)?;
+pub(in crate::commands) fn of_run(folder: &Path, outcome: Outcome) -> Result<Engine, Failed> {
     let journal = read_journal(folder)?;
     let no_best = || Failed::usage(format!("error: the run in {} found no point to launch", folder.display()));
     let point = outcome.best.ok_or_else(no_best)?.parameters;
     let header = journal.header().ok_or_else(no_best)?;
-    let space = PathBuf::from(&header.space_file);
-    let secret = serde_json::to_string(&header.plan).is_ok_and(|plan| plan.contains(REDACTED));
-    let plan = if secret { read_plan(&space)? } else { header.plan.clone() };
+    let mut plan = header.plan.clone();
+    if serde_json::to_string(&plan).is_ok_and(|plan| plan.contains(REDACTED)) {
+        let EnginePlan { command, args, env, .. } = read_plan(Path::new(&header.space_file))?.engine;
+        plan.engine = EnginePlan { command, args, env, ..plan.engine };
+    }
     let what = format!("{} ({point})", folder.display());
-    Ok(Engine { plan, point, space, what, requires: None })
+    let origin = Origin::Run(Box::new(header.clone()), folder.to_owned());
+    Ok(Engine { plan, point, origin, what, requires: None })
 }
 
-/// How load is driven: the traffic is that of the first space file, where the flags give none.
-pub(in crate::commands) fn load_of(args: &LoadArgs, sides: &[Side]) -> LoadArgs {
-    let mut load = args.clone();
+/// The traffic that is sent: that of the flags, and else that of the first engine's space file, or of its run.
+pub(in crate::commands) fn traffic_of(load: &mut LoadArgs, sides: &[Side], closed: bool) -> Result<Traffic, Failed> {
     let traffic = &load.traffic;
     let given = traffic.dataset.is_some()
         || traffic.input_tokens.is_some()
         || traffic.output_tokens.is_some()
         || traffic.chat
         || !traffic.with.is_empty();
-    let spaces = sides.iter().filter_map(|side| match side {
-        Side::Engine(engine) => Some(engine.space.clone()),
-        Side::Url(_) => None,
-    });
     if load.workload.is_none() && !given {
-        load.workload = spaces.into_iter().next();
+        let mut origins = sides.iter().filter_map(|side| match side {
+            Side::Engine(engine) => Some(&engine.origin),
+            Side::Url(_) => None,
+        });
+        match origins.next() {
+            Some(Origin::Run(header, folder)) => return Traffic::of_run(load, header, folder),
+            Some(Origin::Space(space)) => load.workload = Some(space.clone()),
+            None => {}
+        }
     }
-    load
+    Traffic::of(load, closed, false)
 }

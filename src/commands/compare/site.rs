@@ -89,9 +89,10 @@ impl<'a> Site<'a> {
                 (url, access, Some(rig), effective)
             }
         };
+        let endpoints = rig.as_ref().and_then(RealRig::endpoints);
         let Shared { args, load, traffic, sink, .. } = self.shared;
         let reached = tokio::select! {
-            server = reach(&url, &args.access, &access, load, traffic, &**sink) => Some(server),
+            server = reach(&url, &args.access, &access, load, traffic, endpoints, &**sink) => Some(server),
             () = self.stop.told() => None,
         };
         let server = match reached {

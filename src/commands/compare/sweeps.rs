@@ -42,6 +42,8 @@ pub(in crate::commands) struct Measured {
     pub(in crate::commands) sides: Vec<SideSeen>,
     /// Those of whole sweeps.
     pub(in crate::commands) windows: Vec<WindowSeen>,
+    /// What a reader must know of measurements that ended early.
+    pub(in crate::commands) warning: Option<String>,
     /// Whether it was measured to its end.
     pub(in crate::commands) ended: Result<(), Failed>,
 }
@@ -93,7 +95,8 @@ pub(in crate::commands) fn sweeps(
     if whole == 0 {
         seen.clear();
     }
-    Ok(Measured { seconds: begun.elapsed().into(), sides: seen, windows, ended })
+    let warning = ended.is_err().then(|| format!("ended early: {whole} of {} sweeps were measured", args.sweeps));
+    Ok(Measured { warning, seconds: begun.elapsed().into(), sides: seen, windows, ended })
 }
 
 /// First what is required, then every sweep. Whatever it ends with, `windows` holds what was measured.

@@ -1,7 +1,7 @@
 //! `--vary`: one space file under two values of a flag or a variable.
 
 use crate::commands::Failed;
-use crate::settings::{Plan, flag_name, redact_variable, redact_words};
+use crate::settings::{Plan, flag_name, holds_secret, redact_variable, redact_words};
 use crate::space::{Point, Value};
 
 /// What is varied, with the value of A and that of B.
@@ -20,7 +20,9 @@ enum What {
 
 impl Vary {
     pub(super) fn parse(text: &str) -> Result<Self, Failed> {
-        let wrong = |why: &str| Failed::usage(format!("error: --vary {text}: {why}"));
+        // Values may be secrets.
+        let named = text.split('=').next().unwrap_or_default();
+        let wrong = |why: &str| Failed::usage(format!("error: --vary {named}: {why}"));
         let (name, values) = text.split_once('=').ok_or_else(|| wrong("write args.FLAG=A,B or env.NAME=A,B"))?;
         let what = match name.trim().split_once('.') {
             Some(("args", flag)) if !flag.is_empty() => What::Flag(flag_name(flag.trim_start_matches('-'))),
@@ -32,7 +34,22 @@ impl Vary {
             }
         };
         match <[String; 2]>::try_from(split(values)) {
-            Ok(values) if values[0] != values[1] => Ok(Self { what, values }),
+            Ok(values) if values[0] != values[1] => {
+                let is_secret = |value: &String| match &what {
+                    What::Flag(flag) => holds_secret(flag, value),
+                    What::Variable(_) => false,
+                };
+                if values.iter().any(is_secret) {
+                    return Err(wrong(
+                        "a flag that holds a secret cannot be varied; give it to both in the space file",
+                    ));
+                }
+                let inherited = matches!(&what, What::Variable(name) if std::env::var_os(name).is_some());
+                if inherited && values.iter().any(String::is_empty) {
+                    return Err(wrong("engines inherit this variable from autotune's own environment; unset it first"));
+                }
+                Ok(Self { what, values })
+            }
             Ok(_) => Err(wrong("its two values are the same")),
             Err(_) => Err(wrong(
                 "give two values with a comma between them; commas within {}, [] and quotes belong to a value",
@@ -58,7 +75,7 @@ impl Vary {
                 if let Some(graph) = &mut plan.engine.graph {
                     graph.frontend_args = without(&graph.frontend_args, flag);
                 }
-                point.0.remove(flag);
+                point.0.retain(|name, _| !is_of(name, flag));
                 if !value.is_empty() {
                     point = point.with(flag, scalar(value));
                 }
@@ -103,15 +120,20 @@ fn split(text: &str) -> Vec<String> {
     values.iter().map(|value| value.trim().to_owned()).collect()
 }
 
-/// The words without a flag, its value, and its opposite.
+/// Whether a name is that flag, or a key of its value, such as `speculative-config.method`.
+fn is_of(name: &str, flag: &str) -> bool {
+    name.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The words without a flag, its value, its keys, and its opposite.
 fn without(words: &[String], flag: &str) -> Vec<String> {
     let mut left = Vec::new();
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let (name, glued) = word.split_once('=').map_or((word.as_str(), false), |(name, _)| (name, true));
         let named = name.strip_prefix("--").map(flag_name).unwrap_or_default();
-        if named == flag {
-            if !glued && words.peek().is_some_and(|next| !next.starts_with("--")) {
+        if is_of(&named, flag) {
+            if !glued && words.peek().is_some_and(|next| !next.starts_with('-') || next.parse::<f64>().is_ok()) {
                 words.next();
             }
         } else if named.strip_prefix("no-") != Some(flag) {
@@ -164,6 +186,10 @@ mod tests {
         let drafts = vary(r#"args.speculative-config=,{"method":"ngram","num_speculative_tokens":4}"#).unwrap();
         assert_eq!(drafts.values[1], r#"{"method":"ngram","num_speculative_tokens":4}"#);
         assert_eq!([drafts.requires(0), drafts.requires(1)], [None, Some("acceptance_length>1")]);
+        plan.engine.args =
+            ["--enable-prefix-caching", "-tp=4", "--speculative-config.method=ngram"].map(str::to_owned).to_vec();
+        assert_eq!(caching.applied(&plan, 1).0.engine.args, ["-tp=4", "--speculative-config.method=ngram"]);
+        assert_eq!(drafts.applied(&plan, 0).0.engine.args, ["--enable-prefix-caching", "-tp=4"]);
         let routed = vary("env.DYN_ROUTER_MODE=round-robin,kv").unwrap();
         assert_eq!([routed.requires(0), routed.requires(1), seqs.requires(0)], [None, Some("kv_events>0"), None]);
     }
@@ -189,6 +215,8 @@ mod tests {
             ("args.x=1,2,3", "give two values"),
             ("args.x=1,1", "its two values are the same"),
             ("args.x", "write args.FLAG=A,B or env.NAME=A,B"),
+            ("args.api-key=one,two", "--vary args.api-key: a flag that holds a secret cannot be varied"),
+            ("env.PATH=,/bin", "unset it first"),
         ] {
             let says = vary(text).unwrap_err();
             assert!(says.contains(part), "{text}: {says}");

@@ -35,19 +35,22 @@ pub(super) fn access(args: &AccessArgs) -> Result<Access, Failed> {
     Ok(Access { api_key, headers, ca_file, insecure: args.insecure, hidden: Secrets::of_variables(body) })
 }
 
-/// Finds the model, learns the server's words and warms it up.
+/// Finds the model, learns the server's words and warms it up. An engine that was `launched` is asked as its own kind is.
 pub(super) async fn reach(
     url: &str,
     args: &AccessArgs,
     access: &Access,
     load: &LoadArgs,
     traffic: &Traffic,
+    launched: Option<Endpoints>,
     sink: &dyn Sink,
 ) -> Result<Server, Failed> {
     let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
     let base_url = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     plain_address(&base_url).map_err(|e| usage(&e))?;
-    let endpoints = Endpoints::new(base_url.clone(), access, dialect(EngineKind::Vllm)).map_err(|e| usage(&e))?;
+    // A server that runs is asked in the words of vLLM, which the others understand in part.
+    let asked = || Endpoints::new(base_url.clone(), access, dialect(EngineKind::Vllm)).map_err(|e| usage(&e));
+    let endpoints = launched.map_or_else(asked, Ok)?;
     let model = match &args.model {
         Some(model) => model.clone(),
         None => {

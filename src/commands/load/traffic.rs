@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::super::Failed;
 use crate::cli::{LoadArgs, TrafficArgs};
+use crate::journal::Header;
 use crate::settings::{self, Limit, WorkloadPlan};
 use crate::workload::Corpus;
 
@@ -51,6 +52,26 @@ impl Traffic {
             None => text.lines().skip(1).collect::<Vec<_>>().join(", "),
         };
         Ok(Self { workload, targets, corpus, described })
+    }
+
+    /// That of a run, as its journal has it: the space file may have changed since. Files of prompts must still be what they were.
+    pub(in crate::commands) fn of_run(args: &LoadArgs, header: &Header, folder: &Path) -> Result<Self, Failed> {
+        let usage = |e: &dyn std::fmt::Display| Failed::usage(format!("error: {e}"));
+        let limits = match args.traffic.promises() {
+            Some(slo) => settings::limits(&slo).map_err(|e| usage(&format!("--slo: {e}")))?,
+            None => header.plan.slo.clone(),
+        };
+        let workload = header.plan.workload.clone();
+        let base = Path::new(&header.space_file).parent().unwrap_or(Path::new(""));
+        let corpus = Corpus::read(&workload, base).map_err(|e| usage(&e))?;
+        if corpus.digest() != header.workload_digest {
+            return Err(usage(&format!(
+                "the file of prompts is another one than in the run of {}; --workload or --dataset names the one to send",
+                folder.display()
+            )));
+        }
+        let described = format!("that of the run in {}", folder.display());
+        Ok(Self { workload, targets: vec![limits], corpus, described })
     }
 
     /// The promises that levels are judged by: the loosest, where there are several sets.

@@ -42,6 +42,10 @@ pub(super) fn because(
 pub(super) fn word(share: f64, equality: Equality, is_known: bool) -> String {
     let within = format!("{:.*} %", usize::from(share * 100.0 % 1.0 != 0.0), share * 100.0);
     match equality {
+        Equality::SameOrBetter if !is_known => {
+            "same or better: every rate that was measured keeps the limits".to_owned()
+        }
+        Equality::Worse if !is_known => "worse: no rate that was measured keeps the limits".to_owned(),
         Equality::Same => format!("same: the whole interval lies within {within}"),
         Equality::SameOrBetter => format!("same or better: the whole interval lies above -{within}"),
         Equality::Worse => format!("worse: the whole interval lies below -{within}"),

@@ -43,6 +43,11 @@ pub struct Verified {
     pub warnings: Vec<String>,
 }
 
+/// An end of the rates says something from so many windows on.
+const SURE_WINDOWS: usize = 3;
+/// 90 % of a normal distribution lie within so many standard errors.
+const Z_95: f64 = 1.645;
+
 impl Verified {
     pub fn of(
         (workload, seed, seconds): (String, u64, Seconds),
@@ -67,14 +72,16 @@ impl Verified {
         shown.sort_by(|a, b| a.offered.size().unwrap_or(0.0).total_cmp(&b.offered.size().unwrap_or(0.0)));
         let known = known(range, &all);
         let now = Answer::of(Offered::Rate(Rate(0.0)), limits, &known, &shown, &MEASURED);
-        // An end of the rates that lies surely on one side answers too.
+        // Without a limit between the rates, an end of them answers where it lies clear of the earlier limit and several windows say so.
+        let sure = |at: f64| sizes.contains(&at) && windows.iter().filter(|w| w.size() == at).count() >= SURE_WINDOWS;
+        let lowest_earlier = earlier.limit.0 * (-Z_95 * earlier.error).exp();
         let equality = match (&known, difference.as_ref()) {
-            (Known::NothingKept(at), _) if *at <= earlier.limit.0 * (1.0 - equal_within) => Equality::Worse,
-            (Known::AllKept(at), _) if *at >= earlier.limit.0 => Equality::SameOrBetter,
+            (Known::NothingKept(at), _) if sure(*at) && *at <= lowest_earlier * (1.0 - equal_within) => Equality::Worse,
+            (Known::AllKept(at), _) if sure(*at) && *at >= earlier.limit.0 => Equality::SameOrBetter,
             (_, difference) => equality(difference, equal_within),
         };
         let said = difference.as_ref().map_or_else(String::new, |d| {
-            format!("the limit is {} of {} ({}); ", signed(d.ratio), earlier.limit, interval(d))
+            format!("the limit differs by {} from {} ({}); ", signed(d.ratio), earlier.limit, interval(d))
         });
         let because = said + &word(equal_within, equality, difference.is_some());
         let cell = |rate: f64| {
