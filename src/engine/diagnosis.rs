@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::complaints::{self, Complaint, Weight};
-use super::dialects::Dialect;
+use super::dialects::{Dialect, Quantity};
 pub use super::symptoms::Cause;
 use super::symptoms::{Effect, Symptom};
 
@@ -86,16 +86,20 @@ pub fn diagnose(dialect: &dyn Dialect, log: &str, exit: Exit, tuned_flags: &[&st
 }
 
 /// An engine that serves and refuses a request with this status and these words. It refuses it at every point, but for a length that is tuned.
-pub fn request_refused(says: &str, tuned_flags: &[&str]) -> Diagnosis {
+pub fn request_refused(dialect: &dyn Dialect, says: &str, tuned_flags: &[&str]) -> Diagnosis {
     let lower = says.to_lowercase();
     let too_long = lower.contains("context length") || lower.contains("max_model_len");
-    let about: &[&str] = if too_long { &["max-model-len"] } else { &[] };
-    let consequence = blame(&[], about, tuned_flags);
+    let length = dialect.flag(Quantity::Length).filter(|_| too_long);
+    let about: Vec<&str> = length.into_iter().collect();
+    let consequence = blame(&[], &about, tuned_flags);
     let remedy = match (&consequence, lower.get(..8)) {
         (Consequence::ValueRefused { flag: Some(flag) }, _) => {
             format!("leave out the values of {flag} that are too small")
         }
-        _ if too_long => "shorten the requests in [workload], or raise --max-model-len in engine.args".to_owned(),
+        _ if too_long => {
+            let raise = length.map_or(String::new(), |flag| format!(", or raise --{flag} in engine.args"));
+            format!("shorten the requests in [workload]{raise}")
+        }
         (_, Some("http 404")) => "correct --served-model-name in engine.args".to_owned(),
         (_, Some("http 401" | "http 403")) => "give the engine's key with --api-key in engine.args".to_owned(),
         _ if lower.contains("chat template") => {

@@ -89,11 +89,22 @@ impl Lines {
                 self.trials.insert(*trial, Trial { purpose: *purpose, log });
                 let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
                 let how = if *alters { "altering the running engine to" } else { "starting with" };
-                format!("trial {trial}, {}{again}: {how} {}", purpose.name(), self.beside_defaults(point))
+                let point = match (&self.defaults, purpose) {
+                    (None, Purpose::Baseline) => {
+                        self.defaults = Some((Point::clone(point), None));
+                        point.to_string()
+                    }
+                    _ => self.beside_defaults(point),
+                };
+                format!("trial {trial}, {}{again}: {how} {point}", purpose.name())
             }
             Event::Ready { trial, ready, mismatches } => {
                 // What they leave to the engine differs from other points too.
-                if let Some((defaults, _)) = self.defaults.as_mut().filter(|_| self.trials.len() == 1) {
+                if let Some((defaults, _)) = self
+                    .defaults
+                    .as_mut()
+                    .filter(|_| self.trials.get(trial).is_some_and(|t| t.purpose == Purpose::Baseline))
+                {
                     *defaults = Point(ready.effective.values.clone()).holding(defaults);
                 }
                 let mut said = Vec::new();
@@ -173,6 +184,8 @@ impl Lines {
         let (point, rate) = self.best.as_ref()?;
         Some(match &self.defaults {
             _ if self.is_defaults(point) => format!("best so far: about {rate}"),
+            // The journal of a resumed session has them.
+            None => format!("best so far: about {rate},"),
             Some((_, Some(defaults))) => format!("best so far: about {rate}, defaults {defaults},"),
             _ if self.measured_defaults => format!("best so far: about {rate}, no rate of the defaults holds,"),
             _ => format!("best so far: about {rate}, defaults not measured,"),
@@ -184,12 +197,9 @@ impl Lines {
         self.best.as_ref().map(|(_, rate)| *rate)
     }
 
-    /// What a point has other than the defaults; all of the first one, which is them.
-    fn beside_defaults(&mut self, point: &Point) -> String {
-        let Some((defaults, _)) = &self.defaults else {
-            self.defaults = Some((point.clone(), None));
-            return point.to_string();
-        };
+    /// What a point has other than the defaults; all of it where a resumed session did not launch them.
+    fn beside_defaults(&self, point: &Point) -> String {
+        let Some((defaults, _)) = &self.defaults else { return point.to_string() };
         let differs = point.0.iter().filter(|(name, value)| defaults.get(name) != Some(*value));
         let differs: BTreeMap<_, _> = differs.map(|(name, value)| (name.clone(), value.clone())).collect();
         if differs.is_empty() { "the defaults".to_owned() } else { Point(differs).to_string() }

@@ -157,7 +157,7 @@ impl RealRig {
     /// The diagnosis of an engine that serves and gives no answer.
     fn unanswered(&self, why: NoAnswer) -> Diagnosis {
         match why {
-            NoAnswer::Refused(says) => request_refused(&says, &self.tuned()),
+            NoAnswer::Refused(says) => request_refused(dialect(self.plan.engine.kind), &says, &self.tuned()),
             NoAnswer::Failed(says) => hung(says),
         }
     }

@@ -100,9 +100,12 @@ pub enum NoAnswer {
     Failed(String),
 }
 
+/// Refusals that pass: too slow, too early, too many.
+const PASSING: [&str; 3] = ["HTTP 408", "HTTP 425", "HTTP 429"];
+
 impl NoAnswer {
     fn of(unanswered: &Unanswered, otherwise: impl Fn(&Unanswered) -> String) -> Self {
-        match unanswered.refusal() {
+        match unanswered.refusal().filter(|refusal| !PASSING.iter().any(|status| refusal.starts_with(status))) {
             Some(refusal) => Self::Refused(refusal.to_owned()),
             None => Self::Failed(otherwise(unanswered)),
         }

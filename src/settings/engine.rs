@@ -15,6 +15,18 @@ use crate::space::Value;
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
+/// Flags of Dynamo that would undo what a graph is started with: its addresses, how its processes find each other, what its counters are called,
+/// and the engine that is simulated.
+const FLAGS_OF_GRAPHS: [&str; 8] = [
+    "http-port",
+    "http-host",
+    "namespace",
+    "discovery-backend",
+    "request-plane",
+    "event-plane",
+    "metrics-prefix",
+    "engine-type",
+];
 
 /// Reads the section's values; [`plan`] makes the plan of them.
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fields {
@@ -109,6 +121,29 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
                 };
                 let message = format!("`engine.{key}` sets --{name}, which the tuner sets itself");
                 problems.push(Problem::new(span, message, "set for every launch", hint));
+            }
+        }
+    }
+}
+
+/// Reports what a graph of Dynamo cannot be launched with.
+pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
+    let Some(backend) = fields.word::<String>("backend") else { return };
+    if let Some(span) =
+        fields.span("workers").filter(|_| backend != "mocker" && fields.integer::<u32>("workers") > Some(1))
+    {
+        let message = format!("several workers with `backend = \"{backend}\"` would share one GPU");
+        let hint = "write workers = 1: GPUs are not shared out among workers yet";
+        problems.push(Problem::new(&span, message, "cannot be launched", hint));
+    }
+    for key in ["args", "frontend_args"] {
+        for (word, span) in fields.texts(key).unwrap_or_default() {
+            let Some(flag) = word.strip_prefix("--").map(|flag| flag.split('=').next().unwrap_or_default()) else {
+                continue;
+            };
+            if FLAGS_OF_GRAPHS.contains(&flag_name(flag).as_str()) {
+                let message = format!("`engine.{key}` sets --{flag}, and a graph is launched with another value");
+                problems.push(Problem::new(span, message, "cannot be set", "remove it"));
             }
         }
     }

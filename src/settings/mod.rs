@@ -149,6 +149,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
     if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
         engine::check_fixed_flags(fields, &parameters.names, problems);
         engine::check_dialect(fields, parameters, &probe, problems);
+        engine::check_graph(fields, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -16,6 +17,8 @@ use nix::unistd::Pid;
 
 use crate::clock;
 
+/// How long the last lines of a process that ended are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often its processes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Where the search for the ports of workers begins, at the earliest.
@@ -35,6 +38,22 @@ pub struct Graph {
     pub change: Option<PathBuf>,
 }
 
+/// A process of it, with the threads that read what it says.
+struct Part {
+    child: Child,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Part {
+    /// Waits until what an ended process said is passed on: its last lines tell why. A child of it may hold the pipe open for longer.
+    fn hear_out(&self) {
+        let begun = clock::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LAST_WORDS {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
 impl Graph {
     /// Runs it until one of its processes ends, and gives the exit code of that one.
     ///
@@ -44,14 +63,14 @@ impl Graph {
         // The frontend, and then the workers.
         let mut processes = Vec::new();
         let ended = self.watch(&mut processes);
-        for process in &processes {
+        for Part { child: process, .. } in &processes {
             // It may have ended meanwhile, and is not reaped yet: the number is still its own.
             let _ = kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM);
         }
         ended
     }
 
-    fn watch(&self, processes: &mut Vec<Child>) -> io::Result<u8> {
+    fn watch(&self, processes: &mut Vec<Part>) -> io::Result<u8> {
         let files = std::env::temp_dir().join("discovery");
         std::fs::create_dir_all(&files)?;
         let files = files.display().to_string();
@@ -67,10 +86,12 @@ impl Graph {
         let mut seen = String::new();
         loop {
             for number in 0..processes.len() {
-                if processes[number].try_wait()?.is_none() {
+                if processes[number].child.try_wait()?.is_none() {
                     continue;
                 }
-                let status = processes.remove(number).wait()?;
+                let mut ended = processes.remove(number);
+                ended.hear_out();
+                let status = ended.child.wait()?;
                 let who = match number {
                     0 => "the frontend".to_owned(),
                     number => format!("worker {number} of {}", self.workers),
@@ -79,8 +100,9 @@ impl Graph {
                 return Ok(code(status));
             }
             if let Some((file, change, words)) = self.change.as_ref().and_then(|file| asked(file, &seen)) {
-                end(&mut processes[0])?;
-                processes[0] = start("Frontend", &words, &self.of_frontend(&files))?;
+                // Its number is another's once it has ended.
+                end(&mut processes.remove(0).child)?;
+                processes.insert(0, start("Frontend", &words, &self.of_frontend(&files))?);
                 std::fs::write(file.with_extension("done"), &change)?;
                 seen = change;
             }
@@ -102,7 +124,8 @@ fn free_from(port: u16) -> io::Result<u16> {
         .ok_or_else(|| io::Error::other("no port is free"))
 }
 
-/// The variables of every process: they find each other by files, and listen on the loopback address.
+/// The variables of every process: they find each other by files, and requests go over the loopback address. Dynamo 1.6.1 opens four ports of a
+/// worker's events on every address all the same.
 fn shared(files: &str) -> BTreeMap<String, String> {
     const HERE: &str = "127.0.0.1";
     [
@@ -128,7 +151,7 @@ fn asked<'f>(file: &'f Path, seen: &str) -> Option<(&'f Path, String, Vec<String
     Some((file, change, lines.collect()))
 }
 
-fn start(name: &str, words: &[String], env: &BTreeMap<String, String>) -> io::Result<Child> {
+fn start(name: &str, words: &[String], env: &BTreeMap<String, String>) -> io::Result<Part> {
     let program = words.first().ok_or_else(|| io::Error::other("no command"))?;
     #[expect(clippy::disallowed_methods, reason = "an engine of several processes starts them, under its guardian")]
     let mut child = Command::new(program)
@@ -142,7 +165,7 @@ fn start(name: &str, words: &[String], env: &BTreeMap<String, String>) -> io::Re
     let prefix = format!("({name} pid={})", child.id());
     let outputs: [Option<Box<dyn Read + Send>>; 2] =
         [child.stdout.take().map(|out| Box::new(out) as _), child.stderr.take().map(|out| Box::new(out) as _)];
-    for output in outputs.into_iter().flatten() {
+    let readers = outputs.into_iter().flatten().map(|output| {
         let prefix = prefix.clone();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(output);
@@ -151,9 +174,9 @@ fn start(name: &str, words: &[String], env: &BTreeMap<String, String>) -> io::Re
                 say(&format!("{prefix} {}", String::from_utf8_lossy(&line).trim_end()));
                 line.clear();
             }
-        });
-    }
-    Ok(child)
+        })
+    });
+    Ok(Part { readers: readers.collect(), child })
 }
 
 fn end(frontend: &mut Child) -> io::Result<()> {

@@ -114,6 +114,9 @@ impl<R: Rig> Context<'_, R> {
 
     /// What could be promised instead with the defaults at a useful rate, as the twin sees it.
     fn what_would_hold(&mut self, baseline: &PointResult) -> String {
+        if self.defaults.is_none() {
+            return String::new();
+        }
         let ready = self.trial_runner.passed().iter().find_map(Entry::ready);
         let Some(rate) = ready.map(|ready| (ready.warmed.burst_rate * USEFUL).rounded()) else { return String::new() };
         let margins = self.predictor(0).margins(&baseline.point, rate);
@@ -125,7 +128,7 @@ impl<R: Rig> Context<'_, R> {
         match limits.filter(|limits| !limits.is_empty()) {
             Some(limits) => {
                 format!(
-                    "; limits of {} would hold at {rate} with the defaults, by the simulation",
+                    "; limits of {} are expected to hold at {rate} with the defaults, by the simulation",
                     limits.join(" and ")
                 )
             }

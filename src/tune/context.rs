@@ -15,6 +15,8 @@ use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
+const BUDGET_ENDED: &str = "the budget ended";
+
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
     pub plan: &'a Plan,
@@ -158,7 +160,7 @@ impl<'a, R: Rig> Context<'a, R> {
         let reserve = self.prices().certification() * f64::from(certifications);
         let enough = self.trial_runner.spent() + self.wanted + reserve;
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
-        "the budget ended".to_owned()
+        BUDGET_ENDED.to_owned()
     }
 
     /// The budget that would have held all that was left out for want of one, with as many probes as the two certifications may take and a tenth
@@ -167,7 +169,9 @@ impl<'a, R: Rig> Context<'a, R> {
         let prices = self.prices();
         let whole = expected_at(self.plan, &prices).engine_seconds;
         let enough = |wanted: Seconds| (Seconds(wanted.0.max(whole.0)) + prices.longest_proofs()) * 1.1;
-        self.enough.map(|wanted| Seconds(enough(wanted).0.max(self.budget().0)))
+        // A proof that was precise enough all the same leaves nothing out.
+        let wanted = self.enough.filter(|_| self.left_out.iter().any(|what| what.contains(BUDGET_ENDED)));
+        wanted.map(|wanted| Seconds(enough(wanted).0.max(self.budget().0)))
     }
 
     pub fn left_out(&mut self, what: String) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job on a real Dynamo with its own mocked workers: dynamo.sh PYTHON MODEL-FOLDER [WORKERS]
-# PYTHON has ai-dynamo 1.6.1; MODEL-FOLDER has config.json and a tokenizer, no weights. Both router modes are searched: where nothing else
-# differs, the frontend alone is started anew. It ends with the answer, and with how often that was so.
+# PYTHON has ai-dynamo 1.6.1; MODEL-FOLDER has config.json and a tokenizer, no weights. Both router modes are searched. The frontend alone
+# is started anew where nothing else is tuned (TUNED=router). It ends with the answer, and with how often that was so.
 set -euo pipefail
 python=${1:?a Python with ai-dynamo} model=${2:?a folder with config.json and a tokenizer} workers=${3:-1}
 autotune=${AUTOTUNE:-$(cd "$(dirname "$0")/../.." && pwd)/target/release/autotune}
@@ -26,7 +26,7 @@ output_tokens = { distribution = "uniform", min = 40, max = 80 }
 shared_prefix_tokens = 256
 shared_prefixes = 8
 [parameters]
-max-num-seqs = { values = [4, 16, 64], default = 64 }
+$([ "${TUNED:-}" = router ] || echo 'max-num-seqs = { values = [4, 16, 64], default = 64 }')
 router-mode = { values = ["round-robin", "kv"], default = "round-robin" }
 [search]
 precision = "10%"

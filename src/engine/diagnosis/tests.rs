@@ -261,10 +261,10 @@ fn a_diagnosis_can_be_kept_in_the_journal() {
 fn a_refused_request_is_no_hang_and_names_the_remedy_of_its_words() {
     let long =
         "HTTP 400: This model's maximum context length is 64 tokens. However, your prompt contains 250 input tokens.";
-    let found = request_refused(long, &["max-num-seqs"]);
+    let found = request_refused(&Vllm, long, &["max-num-seqs"]);
     assert_eq!((found.cause, &found.consequence), (Cause::Refused, &Consequence::Abort));
     assert!(found.says.contains(long.trim_end_matches('.')), "{}", found.says);
-    let tuned = request_refused(long, &["max-model-len"]);
+    let tuned = request_refused(&Vllm, long, &["max-model-len"]);
     assert_eq!(tuned.consequence, Consequence::ValueRefused { flag: Some("max-model-len".to_owned()) });
     assert!(tuned.says.ends_with("leave out the values of max-model-len that are too small."), "{}", tuned.says);
     for (says, remedy) in [
@@ -280,7 +280,7 @@ fn a_refused_request_is_no_hang_and_names_the_remedy_of_its_words() {
         ),
         ("HTTP 422: é", "correct [workload] or engine.args."),
     ] {
-        let found = request_refused(says, &["max-num-seqs"]);
+        let found = request_refused(&Vllm, says, &["max-num-seqs"]);
         assert!(found.says.ends_with(remedy) && found.consequence == Consequence::Abort, "{}", found.says);
     }
 }

@@ -279,7 +279,7 @@ impl Rig for SimulatedRig {
         let Some(answer_time) = median(latencies).map(Seconds) else {
             let tuned: Vec<&str> = self.plan.space.parameters.iter().map(|p| p.name.as_str()).collect();
             let says = "none of the first requests fits its context length";
-            return Err(failed(request_refused(says, &tuned), starting));
+            return Err(failed(request_refused(crate::engine::dialect(self.plan.engine.kind), says, &tuned), starting));
         };
         let is_short = trial.warmed.is_some() || self.plan.workload.ignore_eos;
         let warm_up = if is_short { begun(&burst.records) } else { burst.ended };

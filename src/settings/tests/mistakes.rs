@@ -341,7 +341,7 @@ fn an_engine_is_asked_for_nothing_of_another_one() {
         (text("live = true", own, ""), ["`live` belongs to", "remove `live`"]),
         (
             text("", "chunked-prefill-size = { values = [0.5] }", ""),
-            ["cannot take `chunked-prefill-size` 0.5", "at least -1"],
+            ["cannot take `chunked-prefill-size` 0.5", "at least 1"],
         ),
     ] {
         let says = parse("space.toml", &text).unwrap_err().render();
@@ -351,21 +351,28 @@ fn an_engine_is_asked_for_nothing_of_another_one() {
 
 #[test]
 fn a_graph_has_the_engine_of_its_workers() {
-    let text = |backend: &str| {
+    let text = |backend: &str, workers: u32| {
         format!(
-            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"dynamo\"\nbackend = \"{backend}\"\nworkers = 4\nargs = [\"--model-path\", \"m\"]\n\
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"dynamo\"\nbackend = \"{backend}\"\nworkers = {workers}\nargs = [\"--model-path\", \"m\"]\n\
              frontend_args = [\"--router-temperature\", \"0.5\"]\n[workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n\
              [parameters]\nrouter-mode = {{ values = [\"kv\", \"round-robin\"], default = \"kv\" }}\npage-size = {{ values = [16], default = 16 }}\n\
              [budget]\ngpu_time = \"1h\"\n"
         )
     };
-    let plan = parse("space.toml", &text("sglang")).unwrap();
+    let plan = parse("space.toml", &text("sglang", 1)).unwrap();
     assert_eq!(plan.engine.kind, EngineKind::DynamoSglang);
     let words = crate::engine::command_line(&plan.engine, std::path::Path::new("autotune"), 7, &plan.space.baseline());
-    let expected = "autotune graph --port 7 --workers 4 -- python3 -m dynamo.frontend --router-temperature 0.5 --router-mode kv --- \
+    let expected = "autotune graph --port 7 --workers 1 -- python3 -m dynamo.frontend --router-temperature 0.5 --router-mode kv --- \
                     python3 -m dynamo.sglang --model-path m --page-size 16";
     assert_eq!(words.join(" "), expected);
-    assert_eq!(parse("space.toml", &text("mocker")).unwrap().engine.kind, EngineKind::DynamoMocker);
-    let refused = parse("space.toml", &text("trtllm")).unwrap_err().render();
-    assert!(refused.contains("`engine.backend` cannot be \"trtllm\""), "{refused}");
+    assert_eq!(parse("space.toml", &text("mocker", 4)).unwrap().engine.kind, EngineKind::DynamoMocker);
+    let addressed = text("mocker", 4).replace("--router-temperature", "--http-port");
+    for (text, words) in [
+        (text("trtllm", 1), "`engine.backend` cannot be \"trtllm\""),
+        (text("vllm", 2), "several workers with `backend = \"vllm\"` would share one GPU"),
+        (addressed, "`engine.frontend_args` sets --http-port"),
+    ] {
+        let refused = parse("space.toml", &text).unwrap_err().render();
+        assert!(refused.contains(words), "{refused}");
+    }
 }

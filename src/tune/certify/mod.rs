@@ -6,7 +6,7 @@
 
 mod proof;
 
-use self::proof::{Certifier, Curve, Proof, imprecise, unproved};
+use self::proof::{CLEAR, Certifier, Curve, Proof, imprecise, unproved};
 use super::context::Context;
 use super::cost::{Prices, certifying};
 use super::memory::survived;
@@ -24,7 +24,7 @@ use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
-/// Where the engine does not endure that, certification begins so many times above what it does: what the ceiling is uncertain by.
+/// Where the engine does not endure that, certification begins so many times above what it does: where the limit is expected.
 const ABOVE: f64 = 1.03;
 /// So many probes at most.
 pub(super) const TRIES: u64 = 5;
@@ -309,8 +309,8 @@ impl<R: Rig> Context<'_, R> {
         certifier.launched(launches);
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
-        // A window at a rate that cannot be certified would be wasted.
-        let highest = Rate(proof.rate.0.max(certifier.next(*rate).0));
+        // A ceiling matters as far as it lowers the certified rate, or the next one.
+        let highest = Rate((proof.rate.0 * CLEAR).max(certifier.next(*rate).0));
         let ceiling = self.ceiling(point, &costs, highest);
         certifier.bound(ceiling);
         if let Some(says) = ceiling.says(highest) {

@@ -26,8 +26,12 @@ const BELOW_FAILURE: f64 = 0.93;
 /// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
 const CEILING_SD: f64 = 0.04;
 /// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
-/// from 3.6 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
+/// from 3.5 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
 const CLEARANCE: f64 = 0.03;
+/// A ceiling from so many times a rate on leaves that rate 95 % sure.
+pub const CLEAR: f64 = 1.037;
+/// A certified rate lies at most this far below its limit where a ceiling binds both, with some for roundness: no probe brings it nearer.
+const BELOW_CEILING: f64 = 0.075;
 /// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
 const AS_NEAR: f64 = 2.0;
 /// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo bench --bench search` lay at
@@ -63,7 +67,7 @@ pub struct Certifier {
     /// Log rates that were driven to their end, and those that surely failed: cut, or with a queue that grew.
     driven: Vec<f64>,
     failed: Vec<f64>,
-    /// The log rate above which the engine does not endure, where that is near.
+    /// The log rate that stress replays endure at most, where that is near.
     ceiling: Option<f64>,
     launches: Launches,
 }
@@ -223,7 +227,12 @@ impl Certifier {
 
     /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
     pub fn precise(&self, precision: f64) -> bool {
-        self.is_within(AS_NEAR * precision)
+        self.is_within(self.as_near(AS_NEAR, precision))
+    }
+
+    /// So many times the precision as a share, or what a ceiling allows where that is more.
+    fn as_near(&self, times: f64, precision: f64) -> f64 {
+        f64::max(times * precision, if self.is_bound() { BELOW_CEILING } else { 0.0 })
     }
 
     /// Whether the certified rate lies no further below the limit than that share.
@@ -235,7 +244,7 @@ impl Certifier {
     /// certified rate by less than the share `worth`. Where a margin is flat in the rate, or launches are the larger doubt, no number of
     /// probes comes to the precision, and each of them takes minutes.
     pub fn done(&self, precision: f64, worth: f64) -> bool {
-        self.is_within(NEARER * precision) || self.gain_of_another().is_some_and(|gain| gain < worth)
+        self.is_within(self.as_near(NEARER, precision)) || self.gain_of_another().is_some_and(|gain| gain < worth)
     }
 
     /// By which share another probe that shows what is expected, as surely as those before, raises the certified rate; none before there is one.
@@ -425,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_certain_the_next_rate_is_lower_and_none_is_above_a_ceiling() {
+    fn where_nothing_is_certain_the_next_rate_is_lower_and_a_ceiling_lowers_it_too() {
         // As likely as not, and nobody knows: the same again would say the same.
         let mut certifier = Certifier::default();
         certifier.hear(Rate(10.0), &verdict(Some(0.0), 1.9), steep());
@@ -452,7 +461,10 @@ mod tests {
         assert_eq!(proof.rate, Rate(8.69));
         assert!((0.95..0.96).contains(&proof.confidence), "{proof:?}");
         assert!(((proof.limit.0 / 9.01).ln() - CLEARANCE).abs() < 0.001, "{proof:?}");
-        assert!((proof.error - CEILING_SD).abs() < 0.001 && certifier.done(0.04, 0.01), "{proof:?}");
+        assert!((proof.error - CEILING_SD).abs() < 0.001, "{proof:?}");
+        assert!(certifier.precise(0.01) && certifier.done(0.01, 0.0), "no probe moves a ceiling");
+        let log_clear = CEILING_SD * 1.645 - CLEARANCE;
+        assert!((0.0..0.001).contains(&(CLEAR.ln() - log_clear)), "{log_clear}");
         certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
         let says = "the best point: no rate down to 9.00 req/s held on fresh traffic (3 probes)";

@@ -21,6 +21,7 @@ pub struct Dynamo {
     /// The flags of a worker and of the frontend.
     flags: &'static str,
     quantities: &'static [(Quantity, &'static str)],
+    telling: &'static [&'static str],
 }
 
 /// The flags of the frontend, one in each line.
@@ -36,18 +37,22 @@ pub const MOCKER: Dynamo = Dynamo {
         (Quantity::Tokens, "max-num-batched-tokens"),
         (Quantity::Length, "max-model-len"),
     ],
+    telling: &[],
 };
 pub const VLLM: Dynamo = Dynamo {
     name: "vLLM behind Dynamo",
     worker: &super::vllm::Vllm,
     flags: super::vllm::FLAGS,
     quantities: super::vllm::QUANTITIES,
+    telling: &[],
 };
 pub const SGLANG: Dynamo = Dynamo {
     name: "SGLang behind Dynamo",
     worker: &super::sglang::Sglang,
     flags: super::sglang::FLAGS,
     quantities: super::sglang::QUANTITIES,
+    // A worker has no counters of its engine without it.
+    telling: &["enable-metrics"],
 };
 
 /// Whether a flag is the router's, which the frontend alone has.
@@ -78,7 +83,7 @@ impl Dialect for Dynamo {
     }
 
     fn telling(&self) -> &'static [&'static str] {
-        &[]
+        self.telling
     }
 
     /// A line for each request would cost more than the request.
@@ -155,6 +160,7 @@ impl Dialect for Dynamo {
             prefix_hits: page.value("dynamo_frontend_cached_tokens_sum"),
             prompt_tokens: prompts,
             generation_tokens: page.value("dynamo_frontend_output_tokens_total"),
+            kv_events: page.value_with("dynamo_component_kv_cache_events_applied", ("status", "ok")),
             ..workers
         }
     }

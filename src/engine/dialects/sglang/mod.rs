@@ -194,7 +194,7 @@ pub const QUANTITIES: &[(Quantity, &str)] = &[
 #[rustfmt::skip]
 const DOMAINS: &[(&str, Domain)] = &[
     // -1 is no chunks.
-    ("chunked-prefill-size", Domain::Count(-1)),
+    ("chunked-prefill-size", Domain::Count(1)),
     ("context-length", Domain::Count(1)),
     ("max-prefill-tokens", Domain::Count(1)),
     ("max-running-requests", Domain::Count(1)),
