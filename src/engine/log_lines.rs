@@ -27,8 +27,10 @@ pub(super) fn lines(log: &str) -> impl Iterator<Item = Line> {
     log.split(['\n', '\r']).map(line)
 }
 
-/// Reads `(Process pid=N) LEVEL MM-DD HH:MM:SS [file.py:line] text` as of vLLM, where every part but the text may be missing, or
-/// `[YYYY-MM-DD HH:MM:SS TP0] text` as of SGLang, whose lines tell no level: what ended it follows in a traceback without a stamp.
+/// Reads a line of vLLM or of SGLang.
+///
+/// vLLM writes `(Process pid=N) LEVEL MM-DD HH:MM:SS [file.py:line] text`, and every part but the text may be missing. SGLang writes
+/// `[YYYY-MM-DD HH:MM:SS TP0] text`, which tells no level. What ended it follows in a traceback without a stamp.
 fn line(raw: &str) -> Line {
     let plain = without_colours(raw);
     let mut rest = plain.as_str();

@@ -163,8 +163,8 @@ impl<'a, R: Rig> Context<'a, R> {
         BUDGET_ENDED.to_owned()
     }
 
-    /// The budget that would have held all that was left out for want of one, with as many probes as the two certifications may take and a tenth
-    /// more for what nobody foresees; none where nothing was.
+    /// The budget that would have held all that the budget left out; none where it left out nothing. It counts as many probes as the two
+    /// certifications may take, and a tenth more for what nobody foresees.
     pub fn enough_budget(&self) -> Option<Seconds> {
         let prices = self.prices();
         let whole = expected_at(self.plan, &prices).engine_seconds;
