@@ -111,6 +111,8 @@ fn main() -> ExitCode {
     verdicts(&run, &mut table);
     println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
+    println!("\nThe same shape, by the session of results/h200-70b\n");
+    proof(&RecordedRun::read(&root.join("results/h200-70b")).unwrap(), &mut table);
     println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
     small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
     println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
@@ -252,6 +254,17 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
     let (least, most) = limits.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), l| (a.min(*l), b.max(*l)));
     let said = limits.iter().map(|l| format!("{l:.2}")).collect::<Vec<_>>().join(", ");
     table.row("limit at 0.97 by 2, 4 and 6 probes, req/s", said, "within 10 %", most / least <= 1.1);
+}
+
+/// A certifying probe on a launch of its own, by what the session knew before it.
+fn proof(run: &RecordedRun, table: &mut Table) {
+    table.computed(run, &["t001-p02", "t002-p02"]);
+    let fit = run.fit(&["t001-p01", "t001-p02", "t001-p03"], Effort::SESSION).unwrap();
+    likeness(run, &["t001-p02", "t002-p02"], &fit, table);
+    let replayed = run.replay("t002-p02", &fit.costs, true).unwrap();
+    table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
+    let correlation = Replayed::correlation(&replayed.ttft);
+    table.row("t002-p02: TTFT, correlation", format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
 }
 
 /// Conversations on an engine whose cache is small: fitted to one probe of each rate, asked about the third.

@@ -157,19 +157,21 @@ pub enum Purpose {
     Memory,
     /// A candidate of the search.
     Search,
-    /// The winner, cold, on fresh traffic.
+    /// The winner, freshly launched, on fresh traffic.
     Certify,
-    /// The baseline, cold, on the same fresh traffic.
+    /// The baseline beside it, on the same fresh traffic.
     CertifyBaseline,
+    /// The baseline on fresh traffic where nothing is better, by a process that runs already.
+    CertifyDefaults,
 }
 
 impl Purpose {
     /// Whether it certifies, on traffic that no fit has seen.
     pub fn certifies(self) -> bool {
-        matches!(self, Self::Certify | Self::CertifyBaseline)
+        matches!(self, Self::Certify | Self::CertifyBaseline | Self::CertifyDefaults)
     }
 
-    /// Whether its engine must be launched with exactly the arguments that will be deployed.
+    /// Whether its engine must be launched with exactly the arguments that will be deployed, since nobody has seen them start.
     pub fn launches_plainly(self) -> bool {
         self == Self::Certify
     }
@@ -182,6 +184,7 @@ impl Purpose {
             Self::Search => "search",
             Self::Certify => "certify",
             Self::CertifyBaseline => "certify baseline",
+            Self::CertifyDefaults => "certify defaults",
         }
     }
 }
@@ -207,7 +210,7 @@ pub struct PointResult {
     pub point: Point,
     /// The search's estimate: the highest rate that was kept and closed from above.
     pub estimated_rate: Option<Rate>,
-    /// The rate at which fresh traffic on a cold engine kept every promise.
+    /// The rate at which fresh traffic kept every promise, with an empty prefix cache at its start.
     pub certified_rate: Option<Rate>,
     /// One-sided confidence in that, by the spread of blocks of time.
     pub confidence: Option<f64>,

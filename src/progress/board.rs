@@ -73,7 +73,7 @@ impl From<Purpose> for Phase {
             Purpose::Memory => Self::Memory,
             Purpose::Search => Self::Search,
             Purpose::Certify => Self::Certify,
-            Purpose::CertifyBaseline => Self::CertifyBaseline,
+            Purpose::CertifyBaseline | Purpose::CertifyDefaults => Self::CertifyBaseline,
         }
     }
 }

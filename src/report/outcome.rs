@@ -95,7 +95,7 @@ pub struct Answer {
     pub arguments: Vec<String>,
     /// Requests per second that the search saw kept.
     pub estimated_rate: Option<Rate>,
-    /// Requests per second that held on fresh traffic and a cold engine.
+    /// Requests per second that held on fresh traffic with an empty prefix cache.
     pub certified_rate: Option<Rate>,
     /// One-sided confidence in the certified rate.
     pub confidence: Option<f64>,

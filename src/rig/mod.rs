@@ -177,6 +177,12 @@ impl ProbeAsk {
         self.slack == Slack::Unbounded
     }
 
+    /// How many requests come all at once, where every answer is awaited to its end.
+    pub fn whole_burst(&self) -> Option<u32> {
+        let whole = self.is_burst() && self.awaited == Awaited::All;
+        whole.then(|| (self.window.length().0 * self.rate.0).round() as u32)
+    }
+
     /// For tests: a second at that rate.
     #[cfg(test)]
     pub(crate) fn at(rate: Rate) -> Self {

@@ -6,6 +6,7 @@ use super::runner::RunnerError;
 use super::session_twin::AS_MEASURED;
 use super::trial::Asking;
 use crate::bisection::narrowed;
+use crate::journal::Record;
 use crate::rig::Rig;
 use crate::search::Strategy;
 use crate::space::Point;
@@ -55,7 +56,9 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight()?;
         let reach = self.predictor(worker).reach(point, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = reach.running.min(MOST_AT_ONCE);
-        if f64::from(count) <= f64::from(self.trial_runner.largest_batch()) * AS_MEASURED {
+        let measured = f64::from(self.trial_runner.largest_batch()) * AS_MEASURED;
+        // As many requests at once as before come to the same batches.
+        if f64::from(count) <= measured.max(f64::from(self.largest_burst())) {
             return None;
         }
         if !self.affords(self.prices().certify * 2.0, 0) {
@@ -64,6 +67,15 @@ impl<R: Rig> Context<'_, R> {
             return None;
         }
         Some(self.at_once(count, Awaited::All))
+    }
+
+    /// The most requests that came all at once so far.
+    fn largest_burst(&self) -> u32 {
+        let bursts = self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
+            Record::Probed { ask, .. } => ask.whole_burst(),
+            _ => None,
+        });
+        bursts.max().unwrap_or(0)
     }
 
     /// The highest rate, of those up to this one, that stays clear of what the engine does not endure.

@@ -91,12 +91,14 @@ impl<R: Rig> Context<'_, R> {
         self.follow(&mut *strategy, Purpose::Search).await?;
         let baseline = PointResult { estimated_rate: strategy.estimate(&point), binding, ..PointResult::new(point) };
         let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
-        // 4. Proof on traffic that the search never used, on a cold engine; the baseline on the same arrivals, at the same time where there
+        // 4. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
         //    is another worker.
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
         let (best, baseline) = if !beside {
-            let best = self.certify(Purpose::Certify, best, 0).await?;
+            let runs = best.point == baseline.point && self.serves_defaults();
+            let purpose = if runs { Purpose::CertifyDefaults } else { Purpose::Certify };
+            let best = self.certify(purpose, best, 0).await?;
             let baseline = if best.point == baseline.point { best.clone() } else { baseline };
             (best, baseline)
         } else if self.trial_runner.workers() > 1 {

@@ -1,5 +1,6 @@
-//! The proof: a cold engine, arrivals that the search never used, and the rate moved until its limit is known closely enough. The defaults,
-//! which nobody is going to deploy by it, are proved on an engine that runs already, where one can take their limits.
+//! The proof: arrivals that the search never used, an empty prefix cache, and the rate moved until its limit is known closely enough. New
+//! arguments are proved on a fresh launch with exactly these. The defaults start, as everyone has seen: they are proved on an engine that runs
+//! already, where one can take their limits. Its KV cache may be a little smaller than theirs, never larger.
 //!
 //! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`stress`), and
 //! launches that are slower than this one (`launches`).
@@ -8,7 +9,7 @@ mod proof;
 
 use self::proof::{CLEAR, Certifier, Curve, Proof, imprecise, unproved};
 use super::context::Context;
-use super::cost::{Prices, certifying};
+use super::cost::{Before, Prices, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
 use super::runner::{RunnerError, Step};
@@ -42,6 +43,8 @@ struct Proving {
     worker: usize,
     purpose: Purpose,
     point: Point,
+    /// Whether the process that runs proves it, and no other is launched for it.
+    runs: bool,
     /// What the search thinks it keeps.
     estimate: Rate,
     certifier: Certifier,
@@ -59,6 +62,7 @@ impl Proving {
             worker,
             purpose: *purpose,
             point: placed.point.clone(),
+            runs: false,
             estimate,
             certifier,
             heard,
@@ -69,7 +73,7 @@ impl Proving {
 
     /// Whether it is the point that is going to be deployed.
     fn is_best(&self) -> bool {
-        self.purpose == Purpose::Certify
+        self.purpose != Purpose::CertifyBaseline
     }
 
     fn what(&self) -> &'static str {
@@ -137,9 +141,10 @@ impl<R: Rig> Context<'_, R> {
     ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
-        proving.retain(|one| {
-            let wanted = TrialRequest::of(one.purpose, one.point.clone());
-            let price = prices.certify + prices.preparing(self.trial_runner.before(one.worker, &wanted));
+        proving.retain_mut(|one| {
+            let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
+            one.runs = before != Before::Launching;
+            let price = prices.certify + prices.preparing(before);
             let affords = self.affords(committed + price, certifications);
             if affords {
                 committed += price;
@@ -158,8 +163,8 @@ impl<R: Rig> Context<'_, R> {
         let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
         if self.tuned_memory().is_some() {
-            // Not the defaults: they are launched to be compared with, not to be deployed.
-            let soak = |one: &Proving| (one.worker, one.is_best().then(|| self.soak(&one.point)));
+            // Not the defaults that nobody deploys, and not a process that was under load for the whole search.
+            let soak = |one: &Proving| (one.worker, (one.is_best() && !one.runs).then(|| self.soak(&one.point)));
             let soaks = proving.iter().map(soak).collect();
             let answers = self.show(soaks).await?;
             let dies = "the engine runs out of memory when every place of its batch is taken";

@@ -1,4 +1,4 @@
-//! What fresh probes of one cold engine prove together: the limit in rate, and the rate that is safely below it.
+//! What fresh probes of one engine prove together: the limit in rate, and the rate that is safely below it.
 //!
 //! Pure. Each probe tells a margin with its error at its own rate; along the curve of the margin in the rate, as the twin has it, they speak of
 //! every rate near by. A rate is certified where all of them together are sure, below every rate that surely failed, and never above

@@ -64,3 +64,21 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     let [(Purpose::CertifyBaseline, defaults), (Purpose::Certify, best)] = proofs[..] else { panic!("{proofs:?}") };
     assert!(defaults.altered && *best == EngineProcess::default(), "{proofs:?}");
 }
+
+#[tokio::test]
+async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them() {
+    let mut plan = alive(small());
+    plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
+    // Nothing is fifty times as good.
+    plan.search.min_gain = 50.0;
+    let memory = Memory::default();
+    let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    assert!(answer.because.ends_with("the defaults are the best point found"), "{}", answer.because);
+    let starts = starts(&entries);
+    let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
+    let [(Purpose::CertifyDefaults, process)] = proofs[..] else { panic!("{proofs:?}") };
+    assert!(process.altered, "{process:?}");
+    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
+}
