@@ -14,41 +14,31 @@ use super::wire::{self, Usage, Wire};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) include_usage: bool,
-    pub(super) continuous_usage: bool,
     /// Tokens of a chunk behind the first, at least.
     pub(super) interval: u32,
     /// Tokens after which the connection is cut, by a fault.
     pub(super) cut_after: Option<u32>,
 }
 
-/// One answer of a request.
-#[derive(Clone, Copy, Debug, Default)]
-struct Choice {
-    received: u32,
-    sent: u32,
-}
-
-/// A request whose answers are being streamed.
+/// An answer that is being streamed.
 pub(super) struct Stream {
     ticket: Ticket,
     wire: Wire,
     manner: Manner,
-    /// Prompt tokens of each prompt.
-    prompts: Vec<u32>,
+    prompt: u32,
     cached: u32,
-    choices: Vec<Choice>,
+    received: u32,
+    sent: u32,
     /// Chunks that are due now: a token may bring more than its own.
     ready: VecDeque<Bytes>,
-    opened: bool,
     over: bool,
 }
 
 impl Stream {
-    pub(super) fn new(ticket: Ticket, wire: Wire, manner: Manner, prompts: Vec<u32>) -> Self {
-        let choices = vec![Choice::default(); wire.choices() as usize];
+    pub(super) fn new(ticket: Ticket, wire: Wire, manner: Manner, prompt: u32) -> Self {
         let ready = VecDeque::with_capacity(4);
         let wire = wire.with_usage(manner.include_usage);
-        Self { ticket, wire, manner, prompts, cached: 0, choices, ready, opened: false, over: false }
+        Self { ticket, wire, manner, prompt, cached: 0, received: 0, sent: 0, ready, over: false }
     }
 
     /// The stream as the body of a response.
@@ -62,8 +52,7 @@ impl Stream {
     /// The next chunk; an error cuts the connection.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         while self.ready.is_empty() && !self.over {
-            let received: u32 = self.choices.iter().map(|choice| choice.received).sum();
-            if self.manner.cut_after.is_some_and(|most| received >= most) {
+            if self.manner.cut_after.is_some_and(|most| self.received >= most) {
                 self.over = true;
                 return Some(Err(io::ErrorKind::ConnectionReset.into()));
             }
@@ -79,50 +68,32 @@ impl Stream {
             self.ready.extend([wire::ENGINE_DEAD, wire::DONE]);
             return;
         };
-        if !self.opened {
-            (self.opened, self.cached) = (true, tokens.cached);
-            for choice in 0..self.wire.choices() {
-                let usage = self.usage_of(choice);
-                self.ready.extend(self.wire.opening(choice, usage));
-            }
+        if self.received == 0 {
+            self.cached = tokens.cached;
+            self.ready.extend(self.wire.opening());
         }
-        let Some(choice) = self.choices.get_mut(tokens.choice as usize) else { return };
-        choice.received += tokens.count;
-        let Choice { received, sent } = *choice;
-        if sent == 0 || received - sent >= self.manner.interval || tokens.last {
-            choice.sent = received;
-            let usage = self.usage_of(tokens.choice);
-            self.ready.push_back(self.wire.tokens(tokens.choice, sent..received, tokens.last, usage));
+        self.received += tokens.count;
+        if self.sent == 0 || self.received - self.sent >= self.manner.interval || tokens.last {
+            self.ready.push_back(self.wire.tokens(self.sent..self.received, tokens.last));
+            self.sent = self.received;
         }
-        if self.ticket.complete() {
+        if tokens.last {
             self.over = true;
-            let completion = self.choices.iter().map(|choice| choice.received).sum();
-            let usage = Usage { prompt: self.prompts.iter().sum(), completion, cached: self.cached };
+            let usage = Usage { prompt: self.prompt, completion: self.received, cached: self.cached };
             self.ready.extend(self.manner.include_usage.then(|| self.wire.usage(usage)));
             self.ready.push_back(wire::DONE);
         }
     }
-
-    /// The usage of an answer so far, if its chunks tell it.
-    fn usage_of(&self, choice: u32) -> Option<Usage> {
-        let copies = self.choices.len() / self.prompts.len().max(1);
-        let prompt = self.prompts.get(choice as usize / copies.max(1)).copied().unwrap_or_default();
-        let completion = self.choices.get(choice as usize).map_or(0, |choice| choice.received);
-        self.manner.continuous_usage.then_some(Usage { prompt, completion, cached: self.cached })
-    }
 }
 
-/// Waits for the last token of every answer and puts them into one body.
+/// Waits for the last token and puts the answer into one body.
 pub(super) async fn whole(mut ticket: Ticket, wire: &Wire, prompt: u32) -> Result<String, Refusal> {
-    let mut counts = vec![0; wire.choices() as usize];
-    let mut cached = 0;
+    let (mut completion, mut cached) = (0, 0);
     while let Some(tokens) = ticket.next().await {
         cached = cached.max(tokens.cached);
-        if let Some(count) = counts.get_mut(tokens.choice as usize) {
-            *count += tokens.count;
-        }
-        if ticket.complete() {
-            return Ok(wire.whole(&counts, Usage { prompt, completion: counts.iter().sum(), cached }));
+        completion += tokens.count;
+        if tokens.last {
+            return Ok(wire.whole(Usage { prompt, completion, cached }));
         }
     }
     Err(Refusal::engine_dead())

@@ -1,6 +1,7 @@
 //! The flags of the simulated engine: vLLM's names, and hidden ones for tests.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -12,7 +13,7 @@ use crate::twin::{EngineFlags, Profile, bytes};
 /// The profile where `--sim-profile` is not given.
 pub const DEFAULT_PROFILE: &str = "quickstart";
 
-/// Whose words it speaks.
+/// Which engine it simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Spoken {
     Vllm,
@@ -59,7 +60,7 @@ pub struct SimArgs {
     /// Compute every prompt in full
     #[arg(long, overrides_with = "enable_prefix_caching")]
     pub no_enable_prefix_caching: bool,
-    /// Tokens of a block of the KV cache; the profile's are the only ones it knows
+    /// Tokens of a block of the KV cache; only the profile's value is known
     #[arg(long, hide = true, value_parser = int::<u32>)]
     pub block_size: Option<u32>,
     /// Tokens of a streamed chunk; the first token is sent at once
@@ -101,7 +102,7 @@ pub struct SimArgs {
     /// How many times faster than the profile says; 4 makes every step last a quarter
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed)]
     pub sim_speed: f64,
-    /// A scheduler of somebody else's; the one with live limits alone is known
+    /// A scheduler class; only the one with live limits is known
     #[arg(long, hide = true, value_name = "CLASS")]
     pub scheduler_cls: Option<String>,
     /// The file of the live limits
@@ -128,6 +129,11 @@ pub struct SimArgs {
     /// Flags of vLLM that change nothing here
     #[command(flatten)]
     pub ignored: Ignored,
+}
+
+/// Seconds of a flag, within what a person can wait.
+pub(super) fn seconds(asked: f64) -> Duration {
+    Duration::from_secs_f64(asked.clamp(0.0, 3_600.0))
 }
 
 /// A number as vLLM's parser reads it, and its words for what is none.

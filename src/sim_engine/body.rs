@@ -52,16 +52,6 @@ impl Body {
         })
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Refusal> {
-        self.typed(name, |value| match value {
-            Value::String(text) => text
-                .trim()
-                .parse()
-                .map_err(|_| ("float_parsing", "Input should be a valid number, unable to parse string as a number")),
-            other => other.as_f64().ok_or(("float_type", "Input should be a valid number")),
-        })
-    }
-
     /// False where it is absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         let flag = self.typed(name, |value| {
@@ -92,10 +82,10 @@ mod tests {
 
     #[test]
     fn values_are_read_leniently() {
-        let body = Body::parse(br#"{"a":5.0,"b":"5","c":"yes","d":"0.5","e":null,"f":1}"#).unwrap();
+        let body = Body::parse(br#"{"a":5.0,"b":"5","c":"yes","e":null,"f":1}"#).unwrap();
         assert_eq!((body.integer("a").unwrap(), body.integer("b").unwrap()), (Some(5), Some(5)));
         assert!(body.flag("c").unwrap() && body.flag("f").unwrap() && !body.flag("e").unwrap());
-        assert_eq!((body.number("d").unwrap(), body.integer("e").unwrap()), (Some(0.5), None));
+        assert_eq!(body.integer("e").unwrap(), None);
         assert!(body.get("e").is_none());
     }
 
@@ -115,7 +105,7 @@ mod tests {
         assert!(
             body.integer("b").unwrap_err().message.contains("got a number with a fractional part', 'input': '2.5'}")
         );
-        assert!(body.number("c").unwrap_err().message.contains("'input': '<list of 2 items>'}"));
+        assert!(body.integer("c").unwrap_err().message.contains("'input': '<list of 2 items>'}"));
         assert!(body.flag("d").unwrap_err().message.contains("bool_parsing"));
         assert!(body.required("x").unwrap_err().message.contains("'Field required', 'input': '<dict of 4 items>'"));
         assert!(Body::parse(b"[1]").is_err_and(|r| r.message.contains("model_attributes_type")));

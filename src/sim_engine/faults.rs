@@ -2,7 +2,18 @@
 
 use clap::ValueEnum;
 
-use super::engine::Death;
+/// How the engine ended on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    Abrupt,
+    /// Out of memory: streams end with an error, then the server shuts itself down.
+    OutOfMemory,
+    /// Somebody, or its own fault, ended the core process.
+    CoreGone {
+        /// With a word in the log, as after a violation of memory.
+        segfault: bool,
+    },
+}
 
 /// A way to fail.
 ///

@@ -14,13 +14,6 @@ impl Histogram {
         Self { bounds: bounds.to_vec(), counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// One of vLLM's for counts of tokens or requests: 1, 2, 5, 10, 20, 50 and so on, up to the largest count there can be.
-    pub(super) fn of_counts(largest: u32) -> Self {
-        let largest = f64::from(largest);
-        let decades = (0..10).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)));
-        Self::new(&decades.take_while(|bound| *bound <= largest).collect::<Vec<f64>>())
-    }
-
     pub(super) fn observe(&mut self, value: f64) {
         let place = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get_mut(place) {
@@ -57,12 +50,5 @@ mod tests {
         [0.5, 1.0, 2.0, 9.0].into_iter().for_each(|value| histogram.observe(value));
         assert_eq!(histogram.cumulative().collect::<Vec<_>>(), [(1.0, 2), (2.5, 3), (f64::INFINITY, 4)]);
         assert_eq!((histogram.count(), histogram.sum()), (4, 12.5));
-    }
-
-    #[test]
-    fn bounds_of_counts_end_at_the_largest_count() {
-        let bounds: Vec<f64> = Histogram::of_counts(20).cumulative().map(|(bound, _)| bound).collect();
-        assert_eq!(bounds, [1.0, 2.0, 5.0, 10.0, 20.0, f64::INFINITY]);
-        assert_eq!(Histogram::of_counts(8192).cumulative().count(), 13);
     }
 }

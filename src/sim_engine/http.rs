@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
@@ -58,30 +58,21 @@ pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
         if args.sim_metrics { router.route("/metrics", get(sglang_metrics)) } else { router }
     } else if args.sim_dev_mode {
         Router::new()
-            .route("/server_info", get(server_info))
+            .route("/server_info", get(async |State(app): Shared| reply(200, info::server_info(&app.config))))
             .route("/reset_prefix_cache", post(reset_prefix_cache))
-            .route("/reset_mm_cache", post(async || respond(200, None, Body::empty())))
-            .route("/reset_encoder_cache", post(async || respond(200, None, Body::empty())))
-            .route("/is_sleeping", get(async || reply(200, json!({"is_sleeping": false}))))
-            .route("/is_paused", get(async || reply(200, json!({"is_paused": false}))))
     } else {
         Router::new()
     };
     let router = match args.sim_dialect {
         Spoken::Sglang => router,
         Spoken::Vllm => router
-            .route("/ping", get(health).post(health))
             .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
-            // vLLM too says nothing else unless it is told to track its load.
-            .route("/load", get(async || reply(200, json!({"server_load": 0}))))
-            .route("/kv_event_sources", get(async || reply(200, json!({}))))
             .route("/metrics", get(metrics)),
     };
     router
         .route("/health", get(health))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
         .route("/tokenize", post(tokenize))
-        .route("/detokenize", post(detokenize))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
         .fallback(async || reply(404, json!({"detail": "Not Found"})))
@@ -134,11 +125,6 @@ async fn flush_cache(State(app): Shared) -> Response {
     respond(status, Some("text/plain; charset=utf-8"), Body::from(says))
 }
 
-async fn server_info(State(app): Shared, RawQuery(query): RawQuery) -> Response {
-    let as_json = query.is_some_and(|q| q.split('&').any(|pair| pair == "config_format=json"));
-    reply(200, if as_json { info::server_info(&app.config) } else { info::server_info_text(&app.config) })
-}
-
 async fn reset_prefix_cache(State(app): Shared) -> Response {
     let success = app.engine.reset_prefix_cache().await;
     reply(200, json!({"success": success}))
@@ -146,10 +132,6 @@ async fn reset_prefix_cache(State(app): Shared) -> Response {
 
 async fn tokenize(State(app): Shared, body: Bytes) -> Response {
     tokenize::tokenize(&body, &app.rules).map_or_else(|refusal| refuse(&refusal), |answer| reply(200, answer))
-}
-
-async fn detokenize(State(app): Shared, body: Bytes) -> Response {
-    tokenize::detokenize(&body, &app.rules).map_or_else(|refusal| refuse(&refusal), |answer| reply(200, answer))
 }
 
 async fn completions(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
@@ -176,21 +158,20 @@ async fn answer(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Resp
         return refuse(&Refusal::engine_dead());
     }
     let created = clock::unix_seconds() as u64;
-    let wire = Wire::new(kind, &app.config.served_name, created, app.seed.wrapping_add(number), asked.answer_seeds);
-    let Asked { order, stream, include_usage, continuous_usage, stream_interval, .. } = asked;
-    let prompts: Vec<u32> = order.prompts.iter().map(|prompt| prompt.tokens).collect();
+    let wire = Wire::new(kind, &app.config.served_name, created, app.seed.wrapping_add(number), asked.answer_seed);
+    let Asked { order, stream, include_usage, stream_interval, .. } = asked;
+    let prompt = order.prompt.tokens;
     let manner = Manner {
         include_usage,
-        continuous_usage,
         interval: stream_interval.max(app.config.stream_interval),
         cut_after: (struck && app.fault == Fault::CutStreams).then_some(order.output_tokens.div_ceil(2)),
     };
     let ticket = app.engine.submit(order);
     if stream {
-        let body = Stream::new(ticket, wire, manner, prompts).body();
+        let body = Stream::new(ticket, wire, manner, prompt).body();
         return respond(200, Some("text/event-stream; charset=utf-8"), body);
     }
-    match answer::whole(ticket, &wire, prompts.iter().sum()).await {
+    match answer::whole(ticket, &wire, prompt).await {
         Ok(body) => respond(200, Some("application/json"), Body::from(body)),
         Err(refusal) => refuse(&refusal),
     }

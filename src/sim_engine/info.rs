@@ -55,20 +55,6 @@ pub(super) fn server_info(config: &Config) -> Value {
     }, "vllm_env": {}, "system_env": {}})
 }
 
-/// The answer of `/server_info` without a format: one long string, as vLLM's.
-pub(super) fn server_info_text(config: &Config) -> Value {
-    let text = format!(
-        "model='{}', speculative_config={}, max_seq_len={}, enable_prefix_caching={}, max_num_seqs={}, max_num_batched_tokens={}",
-        config.model,
-        config.speculative.as_ref().map_or_else(|| "None".to_owned(), Value::to_string),
-        config.max_model_len,
-        if config.prefix_caching { "True" } else { "False" },
-        config.limits.max_num_seqs,
-        config.limits.max_num_batched_tokens
-    );
-    json!({"vllm_config": text, "vllm_env": {}, "system_env": {}})
-}
-
 /// The answer of `/v1/models`.
 pub(super) fn models(config: &Config) -> Value {
     let permission = json!({

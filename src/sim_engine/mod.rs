@@ -24,7 +24,6 @@ mod request;
 mod sglang;
 mod speculative;
 mod start;
-mod statistics;
 mod tokenize;
 mod wire;
 
@@ -42,8 +41,10 @@ pub use faults::Fault;
 pub use ignored::Ignored;
 pub use speculative::Speculative;
 
+use self::args::seconds;
 use self::core::CoreProcess;
-use self::engine::{Death, Engine};
+use self::engine::Engine;
+use self::faults::Death;
 use self::http::App;
 use self::info::Config;
 use self::request::Rules;
@@ -87,11 +88,6 @@ pub async fn run(args: SimArgs) -> u8 {
     }
 }
 
-/// Seconds of a flag, within what a person can wait.
-fn seconds(asked: f64) -> Duration {
-    Duration::from_secs_f64(asked.clamp(0.0, 3_600.0))
-}
-
 /// Serves until `stop` or the engine's death; returns the exit code.
 async fn serve(
     listener: TcpListener,
@@ -100,7 +96,7 @@ async fn serve(
     mut core: Option<&mut CoreProcess>,
     stop: impl Future<Output = ()>,
 ) -> u8 {
-    let (engine, death) = Engine::start(config.limits, args);
+    let (engine, death) = pacer::start(config.limits, args);
     let app = Arc::new(app(config, args, engine));
     let serving = Serving::start(listener, http::router(Arc::clone(&app), args), Limits::OWN);
     if app.healthy.load(Ordering::Relaxed) {

@@ -5,18 +5,17 @@
 //! up to whole milliseconds, and HTTP work cannot delay it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::args::SimArgs;
-use super::engine::{Command, Death, Order, Snapshot, Tokens};
-use super::faults::Fault;
+use super::engine::{Command, Engine, Order, Snapshot, Tokens};
+use super::faults::{Death, Fault};
 use super::live::LiveLimits;
 use super::observations::{Life, Observations};
 use super::prompt::mix;
-use super::statistics::Statistics;
 use crate::clock;
 use crate::twin::{Launch, Limits, PromptShape, Scheduler, Speculation, Step, Unsteady};
 
@@ -31,18 +30,28 @@ struct Arriving {
 /// An answer in the engine, and who waits for it.
 struct Answer {
     stream: mpsc::UnboundedSender<Tokens>,
-    choice: u32,
     life: Life,
 }
 
+/// Starts the engine's thread; the receiver tells when it dies on its own.
+pub(super) fn start(limits: Limits, args: &SimArgs) -> (Engine, oneshot::Receiver<Death>) {
+    let (commands, received) = channel();
+    let (died, death) = oneshot::channel();
+    let pacer = Pacer::new(limits, args, received);
+    std::thread::spawn(move || {
+        if let Some(how) = pacer.run() {
+            let _ = died.send(how);
+        }
+    });
+    (Engine::new(commands), death)
+}
+
 /// The scheduler, its clock and the answers it works on.
-pub(super) struct Pacer {
+struct Pacer {
     scheduler: Scheduler,
     commands: Receiver<Command>,
     arriving: VecDeque<Arriving>,
     answers: HashMap<u64, Answer>,
-    /// Those in the waiting queue that no step has computed yet, in the order of admission.
-    unscheduled: VecDeque<u64>,
     /// The end of the step before: simulated time, at or a little before the wall clock's.
     clock: Instant,
     completed: u64,
@@ -57,13 +66,12 @@ pub(super) struct Pacer {
     fault: Fault,
     /// Completed requests after which the faults of the load strike.
     fault_after: u64,
-    statistics: Statistics,
     /// Its limits, where they can be altered while it runs.
     live: Option<LiveLimits>,
 }
 
 impl Pacer {
-    pub(super) fn new(limits: Limits, args: &SimArgs, commands: Receiver<Command>) -> Self {
+    fn new(limits: Limits, args: &SimArgs, commands: Receiver<Command>) -> Self {
         let profile = &args.sim_profile;
         let flags = args.flags();
         // No two launches of a real engine are alike: the process has its own noise beside the seed.
@@ -76,10 +84,9 @@ impl Pacer {
             commands,
             arriving: VecDeque::new(),
             answers: HashMap::new(),
-            unscheduled: VecDeque::new(),
             clock: clock::now(),
             completed: 0,
-            observed: Observations::new(flags.max_model_len),
+            observed: Observations::new(),
             unsteady: Unsteady::new(profile.noise, launch, mix(noise_seed)),
             launched: clock::now(),
             speed: args.sim_speed,
@@ -87,14 +94,13 @@ impl Pacer {
             max_seqs_before_oom: profile.max_seqs_before_oom(&flags),
             fault: args.sim_fault,
             fault_after: args.sim_fault_after,
-            statistics: Statistics::new(clock::now()),
             // The start has seen that it can be opened.
             live: LiveLimits::of(args, limits).ok().flatten(),
         }
     }
 
     /// Runs until it is stopped (None) or dies of its fault.
-    pub(super) fn run(mut self) -> Option<Death> {
+    fn run(mut self) -> Option<Death> {
         loop {
             if !self.wait_until(self.clock) {
                 return None;
@@ -107,9 +113,7 @@ impl Pacer {
                 continue;
             }
             self.admit();
-            let begun = self.clock;
             if let Some(step) = self.step() {
-                self.note_scheduled(begun);
                 let age = self.clock.duration_since(self.launched).as_secs_f64() * self.speed;
                 self.clock += Duration::from_secs_f64(self.unsteady.seconds(step.seconds, age) / self.speed);
                 if !self.wait_until(self.clock) {
@@ -122,7 +126,6 @@ impl Pacer {
                     }
                     return Some(death);
                 }
-                self.statistics.log(self.clock, self.scheduler.counters(), self.scheduler.drafted());
             } else if let Some(next) = self.arriving.front() {
                 self.clock = next.ready_at.max(self.clock);
             } else {
@@ -146,24 +149,9 @@ impl Pacer {
 
     fn admit(&mut self) {
         while let Some(next) = self.arriving.pop_front_if(|next| next.ready_at <= self.clock) {
-            if self.scheduler.admit(next.id, next.prompt, next.output_tokens) {
-                self.unscheduled.push_back(next.id);
-            } else {
+            if !self.scheduler.admit(next.id, next.prompt, next.output_tokens) {
                 self.answers.remove(&next.id);
             }
-        }
-    }
-
-    /// Notes for which requests this is the first step. They are served in the order of admission.
-    fn note_scheduled(&mut self, begun: Instant) {
-        while let Some(id) = self.unscheduled.front() {
-            if let Some(answer) = self.answers.get_mut(id) {
-                if self.scheduler.cached_tokens(*id).is_none() {
-                    break;
-                }
-                answer.life.scheduled = Some(begun.max(answer.life.queued));
-            }
-            self.unscheduled.pop_front();
         }
     }
 
@@ -189,13 +177,11 @@ impl Pacer {
 
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Submit { first, arrived, order, tokens } => self.take_in(first, arrived, order, &tokens),
-            Command::Abort(ids) => {
-                self.arriving.retain(|next| !ids.contains(&next.id));
-                for id in ids {
-                    self.answers.remove(&id);
-                    self.scheduler.abort(id);
-                }
+            Command::Submit { id, arrived, order, tokens } => self.take_in(id, arrived, order, tokens),
+            Command::Abort(id) => {
+                self.arriving.retain(|next| next.id != id);
+                self.answers.remove(&id);
+                self.scheduler.abort(id);
             }
             Command::Reset(reply) => drop(reply.send(self.scheduler.reset_prefix_cache())),
             Command::Observe(reply) => {
@@ -210,34 +196,18 @@ impl Pacer {
         true
     }
 
-    /// A request arrived; its answers reach the waiting queue after the profile's overhead.
-    fn take_in(&mut self, first: u64, arrived: Instant, order: Order, stream: &mpsc::UnboundedSender<Tokens>) {
-        let (copies, asked) = (order.copies, order.output_tokens);
-        let queued = arrived + self.overhead;
-        let prompts = order.prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, copies as usize));
-        for (choice, prompt) in (0..).zip(prompts) {
-            let id = first + u64::from(choice);
-            let life = Life {
-                arrived,
-                queued,
-                scheduled: None,
-                first: None,
-                last: queued,
-                prompt: prompt.tokens,
-                generated: 0,
-                asked,
-                copies,
-            };
-            self.answers.insert(id, Answer { stream: stream.clone(), choice, life });
-            self.arriving.push_back(Arriving { id, ready_at: queued, prompt, output_tokens: asked });
-        }
+    /// A request arrived; it reaches the waiting queue after the profile's overhead.
+    fn take_in(&mut self, id: u64, arrived: Instant, order: Order, stream: mpsc::UnboundedSender<Tokens>) {
+        let Order { prompt, output_tokens } = order;
+        let life = Life { arrived, tokens: None, generated: 0 };
+        self.answers.insert(id, Answer { stream, life });
+        self.arriving.push_back(Arriving { id, ready_at: arrived + self.overhead, prompt, output_tokens });
     }
 
     /// Sends the tokens of a step on their way.
     fn deliver(&mut self, step: &Step) -> Option<Death> {
         let now = clock::now();
         let mut finished = step.finished.iter().peekable();
-        let mut prompt_tokens = 0;
         // Several tokens of one answer stand side by side.
         for same in step.emitted.chunk_by(|a, b| a == b) {
             let (id, count) = (same[0], same.len() as u32);
@@ -245,18 +215,14 @@ impl Pacer {
             self.completed += u64::from(last);
             let cached = self.scheduler.cached_tokens(id).unwrap_or(0);
             let Some(answer) = self.answers.get_mut(&id) else { continue };
-            if answer.life.first.is_none() {
-                prompt_tokens += u64::from(answer.life.prompt);
-            }
             self.observed.tokens(&mut answer.life, count, self.clock, now);
             // A client that left is aborted by its ticket; nothing to do about a closed stream here.
-            let _ = answer.stream.send(Tokens { choice: answer.choice, count, cached, last });
+            let _ = answer.stream.send(Tokens { count, cached, last });
             if last {
-                self.observed.end(&answer.life, cached, self.scheduler.preemptions(id), now);
+                self.observed.end(&answer.life, now);
                 self.answers.remove(&id);
             }
         }
-        self.observed.step(prompt_tokens, step.emitted.len() as u64);
         if self.scheduler.counters().running > self.max_seqs_before_oom {
             return Some(Death::OutOfMemory);
         }

@@ -5,39 +5,24 @@ use serde_json::Value;
 use super::refusal::Refusal;
 use crate::twin::PromptShape;
 
-/// A string, an array of token ids, or an array of these, as a completion takes them.
-pub(super) fn of_completion(prompt: Option<&Value>, block_size: u32) -> Result<Vec<Tokens>, Refusal> {
+/// A string or an array of token ids, as a completion takes them.
+pub(super) fn of_completion(prompt: Option<&Value>, block_size: u32) -> Result<Tokens, Refusal> {
     let missing = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
     let prompt = prompt.filter(|prompt| **prompt != "").ok_or_else(|| Refusal::of("prompt", missing))?;
-    let prompts = match prompt {
-        Value::Array(items) if items.iter().all(|item| item.is_string() || item.is_array()) => {
-            items.iter().map(|item| one(item, block_size)).collect::<Option<Vec<Tokens>>>()
-        }
-        prompt => one(prompt, block_size).map(|tokens| vec![tokens]),
-    };
-    let no_prompt = || Refusal::invalid("string_type", "body.prompt", "Input should be a valid string", prompt);
-    let prompts = prompts.ok_or_else(no_prompt)?;
-    if prompts.is_empty() {
-        return Err(Refusal::bad("You must pass at least one prompt"));
-    }
-    if prompts.iter().any(|tokens| tokens.count == 0) {
-        return Err(Refusal::bad("The decoder prompt cannot be empty"));
-    }
-    Ok(prompts)
-}
-
-fn one(prompt: &Value, block_size: u32) -> Option<Tokens> {
     let mut tokens = Tokens::new(block_size);
+    let ids = |ids: &Vec<Value>| ids.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
     match prompt {
         Value::String(text) => tokens.words(text),
-        Value::Array(ids) => {
-            for id in ids {
-                tokens.push(mix(id.as_u64()?));
-            }
+        Value::Array(items) if items.iter().any(|item| item.is_string() || item.is_array()) => {
+            return Err(Refusal::of("prompt", "the simulated engine takes one prompt. (parameter=prompt)"));
         }
-        _ => return None,
+        prompt => {
+            let no_prompt = || Refusal::invalid("string_type", "body.prompt", "Input should be a valid string", prompt);
+            let ids = prompt.as_array().and_then(ids).ok_or_else(no_prompt)?;
+            ids.into_iter().for_each(|id| tokens.push(mix(id)));
+        }
     }
-    Some(tokens)
+    if tokens.count == 0 { Err(Refusal::bad("The decoder prompt cannot be empty")) } else { Ok(tokens) }
 }
 
 /// The words of each message, and four tokens around it for the template.
@@ -120,25 +105,22 @@ mod tests {
 
     use super::*;
 
-    fn counts(prompt: Value) -> Option<Vec<u32>> {
-        of_completion(Some(&prompt), 4).ok().map(|prompts| prompts.iter().map(|tokens| tokens.count).collect())
-    }
-
     #[test]
-    fn prompts_come_as_text_as_ids_and_as_lists_of_these() {
-        assert_eq!(counts(json!("a b  c\nd e")), Some(vec![5]));
-        assert_eq!(counts(json!([1, 2, 3])), Some(vec![3]));
-        assert_eq!(counts(json!(["a b", "c"])), Some(vec![2, 1]));
-        assert_eq!(counts(json!([[1, 2], [3]])), Some(vec![2, 1]));
-        for wrong in [json!(null), json!(7), json!(""), json!([]), json!(["a", ""]), json!([1, "a"]), json!([[-1]])] {
-            assert_eq!(counts(wrong.clone()), None, "{wrong}");
+    fn prompts_come_as_text_and_as_ids() {
+        let count = |prompt: Value| of_completion(Some(&prompt), 4).ok().map(|tokens| tokens.count);
+        assert_eq!(count(json!("a b  c\nd e")), Some(5));
+        assert_eq!(count(json!([1, 2, 3])), Some(3));
+        for wrong in
+            [json!(null), json!(7), json!(""), json!([]), json!(["a", "b"]), json!([1, "a"]), json!([[1]]), json!([-1])]
+        {
+            assert_eq!(count(wrong.clone()), None, "{wrong}");
         }
     }
 
     #[test]
     fn prompts_share_the_blocks_of_their_common_prefix() {
-        let blocks = |ids: Value| of_completion(Some(&ids), 4).unwrap().remove(0).shape(true).blocks;
-        let (one, other) = (blocks(json!([1, 2, 3, 4, 5, 6, 7, 8])), blocks(json!([[1, 2, 3, 4, 5, 6, 7, 9]])));
+        let blocks = |ids: Value| of_completion(Some(&ids), 4).unwrap().shape(true).blocks;
+        let (one, other) = (blocks(json!([1, 2, 3, 4, 5, 6, 7, 8])), blocks(json!([1, 2, 3, 4, 5, 6, 7, 9])));
         assert_eq!((one.len(), one[0]), (2, other[0]));
         assert_ne!(one[1], other[1]);
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::body::Body;
 use super::engine::Order;
-use super::prompt::{self, Tokens, mix};
+use super::prompt::{self, mix};
 use super::refusal::Refusal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,15 @@ pub(super) struct Asked {
     pub(super) order: Order,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
-    /// Every chunk tells the usage so far.
-    pub(super) continuous_usage: bool,
     /// Tokens of a chunk, at least; the server may say more.
     pub(super) stream_interval: u32,
-    /// Chooses the words of each answer: equal prompts get equal answers, as with greedy sampling.
-    pub(super) answer_seeds: Vec<u64>,
+    /// Chooses the words of the answer: equal prompts get equal answers, as with greedy sampling.
+    pub(super) answer_seed: u64,
 }
 
 /// Fields that would change the form of an answer.
-const NOT_SIMULATED: [&str; 8] = [
+const NOT_SIMULATED: [&str; 9] = [
+    "n",
     "echo",
     "logprobs",
     "top_logprobs",
@@ -51,8 +50,6 @@ const NOT_SIMULATED: [&str; 8] = [
     "prompt_embeds",
     "return_token_ids",
 ];
-/// Answers to one prompt, at most, as in vLLM.
-const MOST_COPIES: i64 = 16384;
 
 /// Reads and judges a body.
 pub(super) fn read(kind: Kind, body: &[u8], rules: &Rules) -> Result<Asked, Refusal> {
@@ -65,27 +62,20 @@ pub(super) fn read(kind: Kind, body: &[u8], rules: &Rules) -> Result<Asked, Refu
         Kind::Completion => Some(body.integer("max_tokens")?.unwrap_or(16)),
         Kind::Chat => body.integer("max_completion_tokens")?.or(body.integer("max_tokens")?),
     };
-    let copies = copies(&body)?;
-    check_sampling(&body, asked_tokens)?;
-    let prompts = match kind {
-        Kind::Completion => prompt::of_completion(body.get("prompt"), rules.block_size)?,
-        Kind::Chat => vec![prompt::of_chat(body.required("messages")?, rules.block_size)?],
-    };
-    let mut output_tokens = u32::MAX;
-    for tokens in &prompts {
-        output_tokens = output_tokens.min(check_length(tokens.count, asked_tokens, rules.max_model_len)?);
+    if let Some(asked) = asked_tokens.filter(|asked| *asked < 1) {
+        let message = format!("max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})");
+        return Err(Refusal::of("max_tokens", message));
     }
-    let seed = |tokens: &Tokens, copy: u32| mix(tokens.hash() ^ rules.seed).wrapping_add(mix(copy.into()));
+    let prompt = match kind {
+        Kind::Completion => prompt::of_completion(body.get("prompt"), rules.block_size)?,
+        Kind::Chat => prompt::of_chat(body.required("messages")?, rules.block_size)?,
+    };
+    let output_tokens = check_length(prompt.count, asked_tokens, rules.max_model_len)?;
     Ok(Asked {
-        answer_seeds: prompts.iter().flat_map(|p| (0..copies).map(move |copy| seed(p, copy))).collect(),
-        order: Order {
-            prompts: prompts.into_iter().map(|tokens| tokens.shape(rules.prefix_caching)).collect(),
-            copies,
-            output_tokens,
-        },
+        answer_seed: mix(prompt.hash() ^ rules.seed),
+        order: Order { prompt: prompt.shape(rules.prefix_caching), output_tokens },
         stream,
         include_usage: options.flag("include_usage")?,
-        continuous_usage: options.flag("include_usage")? && options.flag("continuous_usage_stats")?,
         stream_interval: body.integer("stream_interval")?.and_then(|i| u32::try_from(i).ok()).unwrap_or(1),
     })
 }
@@ -112,7 +102,12 @@ fn check_form(body: &Body) -> Result<(), Refusal> {
     }
     // Zero top log-probabilities are none; zero log-probabilities of a completion are those of its own tokens.
     let asked = |name: &&str| {
-        body.get(name).is_some_and(|value| *value != Value::Bool(false) && (*name != "top_logprobs" || *value != 0))
+        let harmless = match *name {
+            "n" => 1.into(),
+            "top_logprobs" => 0.into(),
+            _ => Value::Bool(false),
+        };
+        body.get(name).is_some_and(|value| *value != harmless && *value != Value::Bool(false))
     };
     let format = body.get("response_format").and_then(|f| f.get("type")).and_then(Value::as_str);
     let other_format = format.filter(|format| *format != "text").map(|_| "response_format");
@@ -122,49 +117,6 @@ fn check_form(body: &Body) -> Result<(), Refusal> {
         }
         None => Ok(()),
     }
-}
-
-/// How many answers each prompt gets.
-fn copies(body: &Body) -> Result<u32, Refusal> {
-    let copies = body.integer("n")?.unwrap_or(1);
-    match copies {
-        ..1 => Err(Refusal::bad(format!("n must be at least 1, got {copies}."))),
-        2.. if body.number("temperature")? == Some(0.0) => {
-            Err(Refusal::bad(format!("n must be 1 when using greedy sampling, got {copies}.")))
-        }
-        1..=MOST_COPIES => Ok(copies as u32),
-        _ => Err(Refusal::bad(format!(
-            "n must be at most {MOST_COPIES}, got {copies}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable."
-        ))),
-    }
-}
-
-/// Judges the parameters of sampling that vLLM judges and that clients get wrong.
-fn check_sampling(body: &Body, max_tokens: Option<i64>) -> Result<(), Refusal> {
-    let wrong = |name: &str, says: &str, value: String| {
-        Err(Refusal::of(name, format!("{name} {says}, got {value}. (parameter={name}, value={value})")))
-    };
-    if let Some(max_tokens) = max_tokens.filter(|max| *max < 1) {
-        return wrong("max_tokens", "must be at least 1", max_tokens.to_string());
-    }
-    match body.number("temperature")? {
-        Some(t) if t < 0.0 => return wrong("temperature", "must be non-negative", format!("{t:?}")),
-        Some(t) if t > 2.0 => return wrong("temperature", "must be in [0, 2]", format!("{t:?}")),
-        _ => {}
-    }
-    let min_tokens = body.integer("min_tokens")?.unwrap_or(0);
-    if min_tokens < 0 {
-        return Err(Refusal::bad(format!("min_tokens must be greater than or equal to 0, got {min_tokens}.")));
-    }
-    if let Some(max) = max_tokens.filter(|max| min_tokens > *max) {
-        let message = format!("min_tokens must be less than or equal to max_tokens={max}, got {min_tokens}.");
-        return Err(Refusal::bad(message));
-    }
-    let stop = body.get("stop").and_then(Value::as_array);
-    if stop.is_some_and(|stop| stop.iter().any(|text| *text == "")) {
-        return Err(Refusal::bad("stop cannot contain an empty string."));
-    }
-    Ok(())
 }
 
 /// The length of the answer to a prompt; without a wish, as long as the model allows.
@@ -223,15 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn several_prompts_and_several_answers_are_one_order() {
-        let asked = ask(Kind::Completion, r#"{"prompt":["a b","c"],"n":2,"stream":true,"best_of":7}"#).unwrap();
-        assert_eq!((asked.order.prompts.len(), asked.order.copies, asked.answer_seeds.len()), (2, 2, 4));
-        assert_eq!(asked.answer_seeds.iter().collect::<std::collections::HashSet<_>>().len(), 4);
+    fn a_chat_counts_its_template_and_the_parts_of_its_messages() {
         let chat = r#"{"messages":[{"role":"user","content":"a b"},{"role":"user","content":[{"type":"text","text":"c"}]}],
-            "stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}"#;
+            "n":1,"stream":true,"stream_options":{"include_usage":true}}"#;
         let chat = ask(Kind::Chat, chat).unwrap();
-        assert_eq!(chat.order.prompts[0].tokens, 11);
-        assert!(chat.stream && chat.include_usage && chat.continuous_usage);
+        assert_eq!(chat.order.prompt.tokens, 11);
+        assert!(chat.stream && chat.include_usage);
     }
 
     #[test]
@@ -247,16 +196,12 @@ mod tests {
                 "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
             ),
             (r#"{"prompt":"x","max_tokens":"many"}"#, "'int_parsing', 'loc': 'body.max_tokens'"),
-            (r#"{"prompt":"x","temperature":-1}"#, "non-negative, got -1.0. (parameter=temperature, value=-1.0)"),
-            (r#"{"prompt":"x","min_tokens":17}"#, "min_tokens must be less than or equal to max_tokens=16, got 17."),
-            (r#"{"prompt":"x","n":0}"#, "n must be at least 1, got 0."),
-            (r#"{"prompt":"x","n":2,"temperature":0}"#, "n must be 1 when using greedy sampling, got 2."),
+            (r#"{"prompt":"x","n":2}"#, "does not know `n`"),
             (r#"{"prompt":"x","stream_options":{"include_usage":true}}"#, "only be defined when `stream=True`"),
-            (r#"{"prompt":"x","stop":["."  ,""]}"#, "stop cannot contain an empty string."),
             (r#"{"prompt":"x","suffix":"y"}"#, "only supported for models with FIM"),
-            (r#"{"prompt":[]}"#, "You must pass at least one prompt"),
-            (r#"{"prompt":["x",""]}"#, "The decoder prompt cannot be empty"),
-            (r#"{"prompt":[1,"a"]}"#, "'loc': 'body.prompt'"),
+            (r#"{"prompt":[]}"#, "The decoder prompt cannot be empty"),
+            (r#"{"prompt":["x","y"]}"#, "takes one prompt"),
+            (r#"{"prompt":[1,-1]}"#, "'loc': 'body.prompt'"),
             (r#"{"max_tokens":5}"#, "non-empty"),
             (r#"{"prompt":"x","echo":true}"#, "does not know `echo`"),
             (r#"{"prompt":"x","logprobs":0}"#, "does not know `logprobs`"),

@@ -5,13 +5,13 @@ use std::net::ToSocketAddrs;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::args::SimArgs;
+use super::args::{SimArgs, seconds};
 use super::core::CoreProcess;
 use super::faults::Fault;
 use super::info::Config;
 use super::live::LiveLimits;
 use super::log::{self, Source};
-use super::{Spoken, seconds, sglang, speculative::Speculative};
+use super::{Spoken, sglang, speculative::Speculative};
 use crate::clock;
 use crate::engine::live::LIVE_SCHEDULER;
 use crate::twin::{EngineFlags, Limits, MemoryFailure};

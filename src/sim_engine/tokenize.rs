@@ -1,4 +1,4 @@
-//! `POST /tokenize` and `/detokenize`: how many tokens a prompt or messages have, and which; a word is a token here.
+//! `POST /tokenize`: how many tokens a prompt or messages have, and which; a word is a token here.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn tokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
     check_model(&body, rules)?;
     let count = match body.get("messages") {
         Some(messages) => prompt::of_chat(messages, rules.block_size)?.count,
-        None => prompt::of_completion(body.get("prompt"), rules.block_size)?.first().map_or(0, |tokens| tokens.count),
+        None => prompt::of_completion(body.get("prompt"), rules.block_size)?.count,
     };
     let text = body.get("prompt").and_then(Value::as_str).unwrap_or_default();
     let wants_strings = body.get("return_token_strs").and_then(Value::as_bool).unwrap_or(false);
@@ -25,18 +25,6 @@ pub(super) fn tokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
     let mut ids: Vec<u64> = text.split_whitespace().map(|word| hash_word(word) % VOCABULARY).collect();
     ids.extend(ids.len() as u64..u64::from(count));
     Ok(json!({"count": count, "max_model_len": rules.max_model_len, "tokens": ids, "token_strs": strings}))
-}
-
-/// A text of as many words as there are ids, with the same word for the same id. The words that the ids came from are forgotten.
-pub(super) fn detokenize(body: &[u8], rules: &Rules) -> Result<Value, Refusal> {
-    let body = Body::parse(body)?;
-    check_model(&body, rules)?;
-    let tokens = body.required("tokens")?;
-    let word = |id: &Value| id.as_u64().map(|id| format!("t{id}"));
-    let words = tokens.as_array().and_then(|ids| ids.iter().map(word).collect::<Option<Vec<String>>>());
-    let no_ids = || Refusal::invalid("list_type", "body.tokens", "Input should be a valid list", tokens);
-    let words = words.ok_or_else(no_ids)?;
-    Ok(json!({"prompt": words.join(" ")}))
 }
 
 /// The words of a text as a byte-pair tokenizer spells them: a space before a word belongs to it.
@@ -74,16 +62,5 @@ mod tests {
         assert_eq!(chat["token_strs"], Value::Null);
         assert!(tokenize(b"nonsense", &rules()).is_err());
         assert_eq!(tokenize(br#"{"model": "other", "prompt": "a"}"#, &rules()).unwrap_err().status, 404);
-    }
-
-    #[test]
-    fn ids_become_a_text_of_as_many_tokens() {
-        let ids = &ask(r#"{"prompt": "the of the"}"#)["tokens"];
-        assert_eq!(ids[0], ids[2]);
-        let text = detokenize(json!({"tokens": ids}).to_string().as_bytes(), &rules()).unwrap();
-        assert_eq!(ask(&json!({"prompt": text["prompt"]}).to_string())["count"], 3);
-        assert_eq!(detokenize(br#"{"tokens": []}"#, &rules()).unwrap(), json!({"prompt": ""}));
-        assert!(detokenize(b"{}", &rules()).unwrap_err().message.contains("Field required"));
-        assert!(detokenize(br#"{"tokens": ["a"]}"#, &rules()).is_err());
     }
 }

@@ -9,7 +9,7 @@ use super::request::Kind;
 
 /// vLLM's mark of its build.
 const FINGERPRINT: &str = "vllm-0.32.0-sim";
-/// The same as a field: on the chunk with the usage, or on the last one of an answer where none follows.
+/// The same as a field: on the chunk with the usage, or on the last one where none follows.
 const FINGERPRINT_FIELD: &str = r#","system_fingerprint":"vllm-0.32.0-sim""#;
 /// What the imaginary model says. Plain ASCII without quotes, so that no word needs escaping in JSON.
 const WORDS: [&str; 16] = [
@@ -26,15 +26,6 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// What a chunk in the middle of a stream tells, if it is asked to.
-    fn so_far(self) -> String {
-        let Self { prompt, completion, .. } = self;
-        format!(
-            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion}}}"#,
-            prompt + completion
-        )
-    }
-
     fn json(self) -> String {
         let Self { prompt, completion, cached } = self;
         format!(
@@ -44,12 +35,12 @@ impl Usage {
     }
 }
 
-/// Renders the answers to one request. What their chunks have in common is rendered once.
+/// Renders the answer to one request. What its chunks have in common is rendered once.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     kind: Kind,
-    /// Chooses the words of each answer.
-    seeds: Vec<u64>,
+    /// Chooses the words.
+    seed: u64,
     id: String,
     created: u64,
     /// The model's name as a JSON string.
@@ -61,7 +52,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(kind: Kind, model: &str, created: u64, request: u64, seeds: Vec<u64>) -> Self {
+    pub(super) fn new(kind: Kind, model: &str, created: u64, request: u64, seed: u64) -> Self {
         let unique = mix(request ^ created << 20);
         let model = serde_json::Value::from(model).to_string();
         let (id, object) = match kind {
@@ -70,7 +61,7 @@ impl Wire {
         };
         let head =
             format!(r#"data: {{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":["#);
-        Self { kind, seeds, id, created, model, head, usage_follows: false }
+        Self { kind, seed, id, created, model, head, usage_follows: false }
     }
 
     /// The same, for a stream that ends with its usage.
@@ -78,32 +69,26 @@ impl Wire {
         Self { usage_follows, ..self }
     }
 
-    /// How many answers there are.
-    pub(super) fn choices(&self) -> u32 {
-        self.seeds.len() as u32
-    }
-
-    fn words(&self, choice: u32, positions: Range<u32>) -> String {
-        let seed = self.seeds.get(choice as usize).copied().unwrap_or_default();
-        let word = |at: u32| WORDS[(mix(seed.wrapping_add(u64::from(at))) % WORDS.len() as u64) as usize];
+    fn words(&self, positions: Range<u32>) -> String {
+        let word = |at: u32| WORDS[(mix(self.seed.wrapping_add(u64::from(at))) % WORDS.len() as u64) as usize];
         positions.flat_map(|position| [" ", word(position)]).collect()
     }
 
-    /// The chunk before the first token of an answer: chat's role, which is no token.
-    pub(super) fn opening(&self, choice: u32, usage: Option<Usage>) -> Option<Bytes> {
+    /// The chunk before the first token: chat's role, which is no token.
+    pub(super) fn opening(&self) -> Option<Bytes> {
         (self.kind == Kind::Chat).then(|| {
-            let (head, usage) = (&self.head, usage.map(Usage::so_far).unwrap_or_default());
+            let head = &self.head;
             Bytes::from(format!(
-                r#"{head}{{"index":{choice},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]{usage},"prompt_token_ids":null,"prompt_text":null}}"#
+                r#"{head}{{"index":0,"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}],"prompt_token_ids":null,"prompt_text":null}}"#
             ) + "\n\n")
         })
     }
 
-    /// The chunk of these tokens of an answer, counted from 0.
-    pub(super) fn tokens(&self, choice: u32, positions: Range<u32>, last: bool, usage: Option<Usage>) -> Bytes {
+    /// The chunk of these tokens of the answer, counted from 0.
+    pub(super) fn tokens(&self, positions: Range<u32>, last: bool) -> Bytes {
         let before = match self.kind {
-            Kind::Completion => format!(r#"{{"index":{choice},"text":""#),
-            Kind::Chat => format!(r#"{{"index":{choice},"delta":{{"content":""#),
+            Kind::Completion => r#"{"index":0,"text":""#,
+            Kind::Chat => r#"{"index":0,"delta":{"content":""#,
         };
         let after = match (self.kind, last) {
             (Kind::Completion, false) => {
@@ -117,9 +102,8 @@ impl Wire {
                 r#""},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}]"#
             }
         };
-        let usage = usage.map(Usage::so_far).unwrap_or_default();
         let mark = if last && !self.usage_follows { FINGERPRINT_FIELD } else { "" };
-        Bytes::from([&self.head, &*before, &self.words(choice, positions), after, mark, &usage, "}\n\n"].concat())
+        Bytes::from([&self.head, before, &self.words(positions), after, mark, "}\n\n"].concat())
     }
 
     /// The chunk without choices that carries the usage.
@@ -127,31 +111,25 @@ impl Wire {
         Bytes::from(format!("{}],\"usage\":{}{FINGERPRINT_FIELD}}}\n\n", self.head, usage.json()))
     }
 
-    /// The whole answers to a request that is not streamed, with the tokens that each of them has.
-    pub(super) fn whole(&self, tokens: &[u32], usage: Usage) -> String {
-        let choices = (0..).zip(tokens).map(|(choice, tokens)| {
-            let text = self.words(choice, 0..*tokens);
-            let (said, more) = match self.kind {
-                Kind::Completion => (format!(r#""text":"{text}""#), r#","prompt_logprobs":null,"prompt_token_ids":null"#),
-                Kind::Chat => (
-                    format!(
-                        r#""message":{{"role":"assistant","content":"{text}","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#
-                    ),
-                    "",
+    /// The whole answer to a request that is not streamed.
+    pub(super) fn whole(&self, usage: Usage) -> String {
+        let text = self.words(0..usage.completion);
+        let (said, more) = match self.kind {
+            Kind::Completion => (format!(r#""text":"{text}""#), r#","prompt_logprobs":null,"prompt_token_ids":null"#),
+            Kind::Chat => (
+                format!(
+                    r#""message":{{"role":"assistant","content":"{text}","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#
                 ),
-            };
-            format!(
-                r#"{{"index":{choice},{said},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null{more},"routed_experts":null}}"#
-            )
-        });
-        let choices = choices.collect::<Vec<String>>().join(",");
+                "",
+            ),
+        };
         let Self { id, created, model, .. } = self;
         let object = match self.kind {
             Kind::Completion => "text_completion",
             Kind::Chat => "chat.completion",
         };
         format!(
-            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{choices}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}}"#,
+            r#"{{"id":"{id}","object":"{object}","created":{created},"model":{model},"choices":[{{"index":0,{said},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null{more},"routed_experts":null}}],"service_tier":null,"system_fingerprint":"{FINGERPRINT}","usage":{},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}}"#,
             usage.json()
         )
     }

@@ -1,4 +1,4 @@
-//! Streams and whole answers: shapes, usage, several tokens a chunk, several answers.
+//! Streams and whole answers: shapes, usage, several tokens a chunk.
 
 use serde_json::{Value, json};
 
@@ -94,37 +94,6 @@ async fn accepted_drafts_share_a_chunk_and_are_counted() {
         server.stop().await;
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "the words do not depend on how they are found");
-}
-
-#[tokio::test]
-async fn several_prompts_and_answers_come_with_their_indices() {
-    let server = Server::start("").await;
-    let body = json!({"prompt": ["one two", "three"], "n": 2, "max_tokens": 3, "stream": true, "temperature": 1,
-        "stream_options": {"include_usage": true, "continuous_usage_stats": true}});
-    let mut seen = events(&server.post("/v1/completions", body).await.1);
-    let usage = seen.pop().unwrap();
-    assert_eq!((&usage["usage"]["prompt_tokens"], &usage["usage"]["completion_tokens"]), (&json!(3), &json!(12)));
-    for index in 0..4 {
-        let of: Vec<&Value> = seen.iter().filter(|e| e["choices"][0]["index"] == index).collect();
-        assert_eq!(of.len(), 3);
-        assert_eq!(of[2]["choices"][0]["finish_reason"], "length");
-        let prompt = if index < 2 { 2 } else { 1 };
-        assert_eq!(
-            of[1]["usage"],
-            json!({"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2})
-        );
-    }
-    let chat = json!({"messages": [{"role": "user", "content": "one"}], "n": 2, "max_tokens": 3});
-    let whole: Value = serde_json::from_str(&server.post("/v1/chat/completions", chat.clone()).await.1).unwrap();
-    let said: Vec<&str> =
-        whole["choices"].as_array().unwrap().iter().map(|c| c["message"]["content"].as_str().unwrap()).collect();
-    assert!(said.len() == 2 && said[0] != said[1], "{said:?}");
-    assert_eq!(whole["usage"]["completion_tokens"], 6);
-    let mut streamed = chat;
-    streamed["stream"] = json!(true);
-    let opened = events(&server.post("/v1/chat/completions", streamed).await.1);
-    assert_eq!(opened.iter().filter(|e| e["choices"][0]["delta"]["role"] == "assistant").count(), 2);
-    server.stop().await;
 }
 
 #[tokio::test]
