@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::content::Content;
 use super::draw::{Purpose, stream};
-use super::{Planned, Source};
+use super::planned::{Planned, Source};
 use crate::units::Seconds;
 
 /// The source. Conversations come at any of their turns, as they would be met under way.

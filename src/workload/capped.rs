@@ -1,6 +1,6 @@
 //! A cap on the requests in flight: an arrival that finds all places taken is sent once an answer frees one.
 
-use super::{Planned, Source};
+use super::planned::{Planned, Source};
 use crate::units::Seconds;
 
 struct Capped {

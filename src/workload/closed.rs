@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::content::Content;
-use super::{Planned, SOON, Source, nanos};
+use super::planned::{Planned, SOON, Source, nanos};
 use crate::units::Seconds;
 
 pub(super) struct ClosedLoop {

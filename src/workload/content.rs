@@ -1,6 +1,6 @@
 //! What is asked, apart from when: the seam between the kinds of workload and the clocks that send them.
 
-use super::{Planned, Prompt, Turn};
+use super::planned::{Planned, Prompt, Turn};
 use crate::units::Seconds;
 
 /// A request without its time.

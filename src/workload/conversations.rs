@@ -4,30 +4,27 @@
 //! answer's length, since the engine's ids are not known to the client. A later turn is due a think time after the answer
 //! before it ended: that is how people behave, and the reason why its time is not known in advance.
 
-use std::collections::HashMap;
-
+use autotune_numerics::seeds::mix;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
+use super::dialogue::{Dialogue, Dialogues, answered_tokens};
 use super::draw::{Purpose, length, stream};
-use super::mix;
+use super::pace::Pace;
+use super::planned::{Message, Prompt};
 use super::text::{Pen, Piece, less};
-use super::{Message, Pace, Prompt, Turn, Vocabulary};
+use super::vocabulary::Vocabulary;
 use crate::settings::{ConversationsPlan, WorkloadPlan};
 use crate::units::Seconds;
 
-struct Conversation {
-    number: u32,
-    turn: u32,
-    history: Prompt,
-    tokens: u32,
-    /// Tokens of the history that the engine has seen.
-    seen: u32,
+/// What the later turns of a conversation are drawn from.
+struct Draws {
     lengths: ChaCha8Rng,
     content: ChaCha8Rng,
-    output_tokens: u32,
 }
+
+type Conversation = Dialogue<Draws>;
 
 pub(super) struct Conversations {
     plan: ConversationsPlan,
@@ -36,9 +33,7 @@ pub(super) struct Conversations {
     pen: Pen,
     vocabulary: Vocabulary,
     pace: Pace,
-    /// Conversations that have another turn.
-    open: HashMap<u32, Conversation>,
-    begun: u32,
+    dialogues: Dialogues<Draws>,
 }
 
 impl Conversations {
@@ -50,30 +45,37 @@ impl Conversations {
         pace: &Pace,
     ) -> Self {
         let (ignore_eos, vocabulary) = (workload.ignore_eos, vocabulary.clone());
-        Self { plan, ignore_eos, pen, vocabulary, pace: *pace, open: HashMap::new(), begun: 0 }
+        Self { plan, ignore_eos, pen, vocabulary, pace: *pace, dialogues: Dialogues::new() }
     }
 
     fn start(&mut self) -> Conversation {
-        let number = self.begun;
-        self.begun += 1;
+        let number = self.dialogues.number();
         let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
         let mut content = stream(self.pace.content_seed, Purpose::Content, number);
         let which = lengths.random_range(0..self.plan.starters);
         let (starter, starter_tokens) = starter(&self.plan, &self.pen, self.pace.shared_seed, which);
         let starter_words = starter_words(starter_tokens, &self.pen);
-        let mut history = starter.into_prompt("system");
+        let mut prompt = starter.into_prompt("system");
         let question = length(&self.plan.question_tokens, &mut lengths);
         let question = less(starter_tokens.saturating_add(question), starter_words + self.pen.led());
-        history.push("user", self.pen.draw(question, &mut content));
+        prompt.push("user", self.pen.draw(question, &mut content));
         let output_tokens = length(&self.plan.output_tokens, &mut lengths);
         let tokens = starter_words + question + self.pen.led();
-        Conversation { number, turn: 0, history, tokens, seen: starter_tokens, lengths, content, output_tokens }
+        Dialogue {
+            number,
+            turn: 0,
+            prompt,
+            tokens,
+            seen: starter_tokens,
+            output_tokens,
+            origin: Draws { lengths, content },
+        }
     }
 
     fn imagine_answer(&self, conversation: &mut Conversation) {
         let tokens = self.pen.resent().tokens(conversation.output_tokens);
-        let answer = self.pen.draw(tokens, &mut conversation.content);
-        conversation.history.push("assistant", answer);
+        let answer = self.pen.draw(tokens, &mut conversation.origin.content);
+        conversation.prompt.push("assistant", answer);
         conversation.tokens += tokens;
     }
 
@@ -86,35 +88,19 @@ impl Conversations {
     /// The next turn's question, after the history already holds the answer.
     fn advance(&self, conversation: &mut Conversation) {
         conversation.turn += 1;
-        let question = length(&self.plan.question_tokens, &mut conversation.lengths);
+        let question = length(&self.plan.question_tokens, &mut conversation.origin.lengths);
         let question = less(question, self.pen.exchange());
         conversation.tokens += question + self.pen.exchange();
-        let question = self.pen.draw(question, &mut conversation.content);
-        conversation.history.push("user", question);
-        conversation.output_tokens = length(&self.plan.output_tokens, &mut conversation.lengths);
-    }
-
-    /// Asks the conversation's turn, and keeps it where others follow.
-    fn ask(&mut self, mut conversation: Conversation) -> Ask {
-        let Conversation { number, turn, tokens, seen, output_tokens, .. } = conversation;
-        let (prompt_tokens, shared_tokens) = (tokens, seen);
-        let turn = Some(Turn { conversation: number, turn });
-        let prompt = if conversation.turn + 1 < self.plan.turns {
-            let prompt = conversation.history.clone();
-            conversation.seen = tokens;
-            self.open.insert(number, conversation);
-            prompt
-        } else {
-            conversation.history
-        };
-        Ask { prompt, prompt_tokens, shared_tokens, output_tokens, turn }
+        let question = self.pen.draw(question, &mut conversation.origin.content);
+        conversation.prompt.push("user", question);
+        conversation.output_tokens = length(&self.plan.output_tokens, &mut conversation.origin.lengths);
     }
 }
 
 impl Content for Conversations {
     fn open(&mut self) -> Option<Ask> {
         let conversation = self.start();
-        Some(self.ask(conversation))
+        Some(self.dialogues.ask(conversation, self.plan.turns))
     }
 
     fn turns(&self) -> u32 {
@@ -132,38 +118,31 @@ impl Content for Conversations {
             self.imagine_answer(&mut conversation);
             self.advance(&mut conversation);
         }
-        let number = conversation.number;
-        self.open.insert(number, conversation);
-        Some(number)
+        Some(self.dialogues.keep(conversation))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
         // A failed turn ends its conversation, as it does for a person.
-        let (Some(mut conversation), Some(text)) = (self.open.remove(&conversation), text) else { return false };
+        let (Some(mut conversation), Some(text)) = (self.dialogues.take(conversation), text) else { return false };
         let before = conversation.tokens;
-        match &mut conversation.history {
+        match &mut conversation.prompt {
             Prompt::Messages(messages) if !self.pen.is_dry() => {
                 messages.push(Message { role: "assistant", content: text.to_owned() });
                 let most = conversation.output_tokens;
-                let made = if self.ignore_eos {
-                    most
-                } else {
-                    self.vocabulary.estimate(text.chars().count() as u64).min(most)
-                };
-                conversation.tokens += made;
+                conversation.tokens += answered_tokens(text, most, self.ignore_eos, &self.vocabulary);
             }
             // Nobody wrote an answer that is sent as token ids, or replayed.
             _ => self.imagine_answer(&mut conversation),
         }
         conversation.seen = if self.is_found(conversation.number) { conversation.tokens } else { before };
         self.advance(&mut conversation);
-        self.open.insert(conversation.number, conversation);
+        self.dialogues.keep(conversation);
         true
     }
 
     fn next_turn(&mut self, conversation: u32) -> Option<Ask> {
-        let conversation = self.open.remove(&conversation)?;
-        Some(self.ask(conversation))
+        let conversation = self.dialogues.take(conversation)?;
+        Some(self.dialogues.ask(conversation, self.plan.turns))
     }
 }
 
@@ -186,7 +165,7 @@ pub(super) fn shared(plan: &ConversationsPlan, pen: &Pen, seed: u64) -> Vec<Prom
 #[cfg(test)]
 mod tests {
     use super::super::tests::{conversations, drive, exact, material, open};
-    use super::super::{Material, Planned, source};
+    use super::super::{Material, Planned, Turn, source};
     use super::*;
     use crate::settings::{Endpoint, WorkloadKind};
 

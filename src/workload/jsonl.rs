@@ -4,8 +4,8 @@ use std::io::BufRead;
 
 use serde_json::{Map, Value};
 
-use super::corpus::{Answer, Mistake, Parsed, Request};
-use super::{Message, Prompt};
+use super::parsed::{Answer, Mistake, Parsed, Request};
+use super::planned::{Message, Prompt};
 use crate::settings::Endpoint;
 use crate::units::MOST_TOKENS;
 

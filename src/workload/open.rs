@@ -8,7 +8,8 @@ use rand_distr::{Distribution, Poisson as PoissonCount};
 
 use super::content::Content;
 use super::draw::{Purpose, stream};
-use super::{Pace, Planned, SOON, Source, nanos};
+use super::pace::Pace;
+use super::planned::{Planned, SOON, Source, nanos};
 use crate::units::{Rate, Seconds};
 
 pub(super) struct OpenLoop {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::text::Pen;
-use super::{Material, Pace, Planned, Turn, drawn, nanos};
+use super::{Material, Pace, Planned, Turn, drawn, planned::nanos};
 use crate::settings::{WorkloadKind, WorkloadPlan};
 use crate::units::Seconds;
 

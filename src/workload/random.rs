@@ -5,8 +5,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
 use super::draw::{Purpose, length, stream};
+use super::pace::Pace;
+use super::planned::Prompt;
 use super::text::{Pen, Piece, less};
-use super::{Pace, Prompt};
 use crate::settings::RandomPlan;
 
 pub(super) struct Random {

@@ -2,7 +2,7 @@
 //!
 //! A dialogue goes on with its next question after the engine's own answer, so that every turn resends what the engine knows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rand::RngExt;
@@ -10,9 +10,13 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
-use super::corpus::{Answer, Exchange, Request, fnv};
+use super::corpus::fnv;
+use super::dialogue::{Dialogue, Dialogues, answered_tokens};
 use super::draw::{Purpose, length, mean_length, stream};
-use super::{Message, Pace, Prompt, Turn, Vocabulary};
+use super::pace::Pace;
+use super::parsed::{Answer, Exchange, Request};
+use super::planned::{Message, Prompt};
+use super::vocabulary::Vocabulary;
 use crate::settings::{Endpoint, Lengths, WorkloadPlan};
 use crate::units::Seconds;
 
@@ -33,22 +37,11 @@ pub(super) struct Requests {
     sent: HashSet<u64>,
     /// The places of dialogues with later turns, the longest first.
     long: Vec<u32>,
-    /// Dialogues that have another turn.
-    talks: HashMap<u32, Talk>,
-    begun: u32,
+    dialogues: Dialogues<Place>,
 }
 
-/// A dialogue under way, at a turn that was asked or is to be.
-struct Talk {
-    number: u32,
-    place: u32,
-    turn: u32,
-    prompt: Prompt,
-    tokens: u32,
-    /// Tokens of the prompt that the engine has seen.
-    seen: u32,
-    output_tokens: u32,
-}
+/// A place in the file.
+type Place = u32;
 
 impl Requests {
     pub(super) fn new(
@@ -74,8 +67,7 @@ impl Requests {
             passes: 0,
             sent: HashSet::new(),
             long,
-            talks: HashMap::new(),
-            begun: 0,
+            dialogues: Dialogues::new(),
         }
     }
 
@@ -105,56 +97,44 @@ impl Requests {
     }
 
     /// The first turn of a dialogue.
-    fn start(&mut self, place: u32) -> Talk {
+    fn start(&mut self, place: Place) -> Dialogue<Place> {
         let Request { prompt, answer, .. } = &self.requests[place as usize];
-        let (prompt, answer, number) = (prompt.clone(), *answer, self.begun);
-        self.begun += 1;
+        let (prompt, answer, number) = (prompt.clone(), *answer, self.dialogues.number());
         let tokens = prompt_tokens(&prompt, self.endpoint, &self.vocabulary);
         let output_tokens = self.length(answer);
-        Talk { number, place, turn: 0, prompt, tokens, seen: 0, output_tokens }
+        Dialogue { number, turn: 0, prompt, tokens, seen: 0, output_tokens, origin: place }
     }
 
     /// The next turn, behind what was answered.
-    fn advance(&mut self, talk: &mut Talk, answered: Option<&str>) {
-        let Some(exchange) = self.requests[talk.place as usize].later.get(talk.turn as usize) else { return };
+    fn advance(&mut self, dialogue: &mut Dialogue<Place>, answered: Option<&str>) {
+        let Some(exchange) = self.requests[dialogue.origin as usize].later.get(dialogue.turn as usize) else { return };
         let Exchange { answered: recorded, question, answer } = exchange.clone();
         let estimate = |text: &str| self.vocabulary.estimate(text.chars().count() as u64);
         let text = answered.unwrap_or(&recorded);
         // A replay has no text; and where answers end when they want to, the text tells how long this one is.
-        let made = if self.ignore_eos || text.is_empty() {
-            talk.output_tokens
-        } else {
-            estimate(text).min(talk.output_tokens)
-        };
-        let held = talk.tokens.saturating_add(made);
-        talk.seen = if answered.is_some() { held } else { 0 };
-        talk.tokens = held.saturating_add(estimate(&question));
-        match &mut talk.prompt {
+        let whole = self.ignore_eos || text.is_empty();
+        let made = answered_tokens(text, dialogue.output_tokens, whole, &self.vocabulary);
+        let held = dialogue.tokens.saturating_add(made);
+        dialogue.seen = if answered.is_some() { held } else { 0 };
+        dialogue.tokens = held.saturating_add(estimate(&question));
+        match &mut dialogue.prompt {
             Prompt::Messages(messages) => {
-                talk.tokens = talk.tokens.saturating_add(self.vocabulary.exchange());
+                dialogue.tokens = dialogue.tokens.saturating_add(self.vocabulary.exchange());
                 messages.push(Message { role: "assistant", content: text.to_owned() });
                 messages.push(Message { role: "user", content: question });
             }
             Prompt::Text(prompt) => prompt.extend([text, "\n\n", &question]),
             Prompt::Tokens(_) => {}
         }
-        talk.turn += 1;
-        talk.output_tokens = self.length(answer);
+        dialogue.turn += 1;
+        dialogue.output_tokens = self.length(answer);
     }
 
-    /// Asks a turn, and keeps the dialogue where others follow.
-    fn ask(&mut self, talk: Talk) -> Ask {
-        let Talk { number, place, turn, tokens, seen, output_tokens, .. } = talk;
-        let later = self.requests[place as usize].later.len() as u32;
-        let prompt = if turn < later {
-            let prompt = talk.prompt.clone();
-            self.talks.insert(number, talk);
-            prompt
-        } else {
-            talk.prompt
-        };
-        let turn = (later > 0).then_some(Turn { conversation: number, turn });
-        Ask { prompt, prompt_tokens: tokens, shared_tokens: seen, output_tokens, turn }
+    /// Asks a turn; a request of one turn is no dialogue.
+    fn ask(&mut self, dialogue: Dialogue<Place>) -> Ask {
+        let later = self.requests[dialogue.origin as usize].later.len() as u32;
+        let ask = self.dialogues.ask(dialogue, later + 1);
+        Ask { turn: ask.turn.filter(|_| later > 0), ..ask }
     }
 }
 
@@ -164,11 +144,11 @@ impl Content for Requests {
             self.shuffle();
         }
         let place = self.order.pop()?;
-        let mut talk = self.start(place);
-        if !self.sent.insert(digest(&talk.prompt)) {
-            talk.seen = talk.tokens;
+        let mut dialogue = self.start(place);
+        if !self.sent.insert(digest(&dialogue.prompt)) {
+            dialogue.seen = dialogue.tokens;
         }
-        Some(self.ask(talk))
+        Some(self.ask(dialogue))
     }
 
     fn turns(&self) -> u32 {
@@ -185,29 +165,27 @@ impl Content for Requests {
 
     fn begun(&mut self, turn: u32) -> Option<u32> {
         let longer = self.longer_than(turn);
-        let mut rng = stream(self.content_seed, Purpose::Population, self.begun);
+        let mut rng = stream(self.content_seed, Purpose::Population, self.dialogues.begun);
         let place = if longer.is_empty() { return None } else { longer[rng.random_range(0..longer.len())] };
         // Its history was never sent.
-        let mut talk = self.start(place);
-        while talk.turn < turn {
-            self.advance(&mut talk, None);
+        let mut dialogue = self.start(place);
+        while dialogue.turn < turn {
+            self.advance(&mut dialogue, None);
         }
-        let number = talk.number;
-        self.talks.insert(number, talk);
-        Some(number)
+        Some(self.dialogues.keep(dialogue))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
         // A failed turn ends its dialogue, as it does for a person.
-        let (Some(mut talk), Some(text)) = (self.talks.remove(&conversation), text) else { return false };
-        self.advance(&mut talk, Some(text));
-        self.talks.insert(conversation, talk);
+        let (Some(mut dialogue), Some(text)) = (self.dialogues.take(conversation), text) else { return false };
+        self.advance(&mut dialogue, Some(text));
+        self.dialogues.keep(dialogue);
         true
     }
 
     fn next_turn(&mut self, conversation: u32) -> Option<Ask> {
-        let talk = self.talks.remove(&conversation)?;
-        Some(self.ask(talk))
+        let dialogue = self.dialogues.take(conversation)?;
+        Some(self.ask(dialogue))
     }
 }
 
@@ -258,7 +236,7 @@ fn digest(prompt: &Prompt) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{drive, jsonl, open, sharegpt};
-    use super::super::{Corpus, Material, Planned, source};
+    use super::super::{Corpus, Material, Planned, Turn, source};
     use super::*;
     use crate::settings::WorkloadPlan;
 

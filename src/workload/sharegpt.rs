@@ -7,8 +7,8 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::corpus::{Answer, Exchange, Mistake, Parsed, Request};
-use super::{Message, Prompt};
+use super::parsed::{Answer, Exchange, Mistake, Parsed, Request};
+use super::planned::{Message, Prompt};
 use crate::settings::Endpoint;
 
 const HINT: &str = "a ShareGPT file is one list: [{\"conversations\": [{\"from\": \"human\", \"value\": \"...\"}, {\"from\": \"gpt\", \"value\": \"...\"}]}]";

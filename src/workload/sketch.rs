@@ -2,10 +2,9 @@
 //!
 //! Two sketched prompts begin alike for as many tokens as the prompts themselves do, but for the rare words that agree by chance.
 
-use super::mix;
-use super::text::Pen;
-use super::{Material, Pace, Prompt, Source, conversations, drawn, random};
-use crate::settings::{WorkloadKind, WorkloadPlan};
+use autotune_numerics::seeds::mix;
+
+use super::planned::Prompt;
 
 /// Tokens that a sketch has for the template around a message.
 pub const MESSAGE_TEMPLATE: u32 = 4;
@@ -15,29 +14,6 @@ const PIECE: usize = 3;
 /// A piece of so many tokens, by its name.
 pub(super) fn piece(name: u64, tokens: u32) -> [u32; PIECE] {
     [(name >> 32) as u32, name as u32, tokens]
-}
-
-/// The traffic of a plan at a pace, with sketches for prompts; all else is that of [`super::source`]. None for prompts from a file.
-pub fn sketched(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Option<Box<dyn Source>> {
-    let pen = || Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).sketching();
-    is_drawn(plan).then(|| drawn(plan, material, pace, pen()))
-}
-
-/// [`super::shared_prompts`] as sketches; none for prompts from a file, which share only what they send themselves.
-pub fn sketched_shared_prompts(plan: &WorkloadPlan, material: &Material, shared_seed: u64) -> Vec<Prompt> {
-    let pen = Pen::new(plan.endpoint, &material.vocabulary).sketching();
-    match &plan.kind {
-        WorkloadKind::Random(kind) => random::shared(kind, &pen, shared_seed),
-        WorkloadKind::Conversations(kind) => conversations::shared(kind, &pen, shared_seed),
-        WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_) | WorkloadKind::Trace(_) => Vec::new(),
-    }
-}
-
-fn is_drawn(plan: &WorkloadPlan) -> bool {
-    match plan.kind {
-        WorkloadKind::Random(_) | WorkloadKind::Conversations(_) | WorkloadKind::Trace(_) => true,
-        WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_) => false,
-    }
 }
 
 /// The tokens of a sketched prompt, and the hash of each of its full blocks chained with those before it, where a size of these is given.
@@ -66,9 +42,9 @@ pub fn sketched_blocks(sketch: &Prompt, block_size: Option<u32>) -> (u32, Vec<u6
 #[cfg(test)]
 mod tests {
     use super::super::tests::{conversations, drive, material, open, random};
-    use super::super::{Planned, source};
+    use super::super::{Planned, sketched, source};
     use super::*;
-    use crate::settings::Endpoint;
+    use crate::settings::{Endpoint, WorkloadPlan};
 
     /// The hashes of full blocks of ids, chained.
     fn blocks_of_ids(planned: &Planned, size: u32) -> (u32, Vec<u64>) {

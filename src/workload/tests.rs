@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use super::planned::nanos;
 use super::*;
 use crate::settings::{
     ArrivalProcess, ConversationsPlan, Endpoint, JsonlPlan, LengthShape, Lengths, RandomPlan, SharegptPlan, TracePlan,

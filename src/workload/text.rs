@@ -1,10 +1,12 @@
 //! What prompts are made of: token ids, or words of one token each.
 
+use autotune_records::Resent;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::planned::{Message, Prompt};
 use super::sketch::{self, MESSAGE_TEMPLATE};
-use super::{Message, Prompt, Resent, Vocabulary};
+use super::vocabulary::Vocabulary;
 use crate::settings::Endpoint;
 
 /// Ids below are special or single-byte tokens in the tokenizers in use; ids above may be missing in a small vocabulary.

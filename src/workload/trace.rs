@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use autotune_numerics::seeds::mix;
 use rand::RngExt;
 use serde_json::{Map, Value};
 
 use super::content::{Ask, Content};
-use super::corpus::{Mistake, Parsed};
 use super::draw::{Purpose, stream};
 use super::jsonl::for_each_line;
-use super::mix;
+use super::parsed::{Mistake, Parsed};
 use super::text::{Pen, Piece, less};
 use crate::units::{MOST_TOKENS, Seconds};
 

@@ -1,6 +1,6 @@
 //! The words that chat prompts are made of, and how many tokens the engine makes of them.
 //!
-//! Pure: somebody else asks the engine to tokenize what [`Vocabulary::candidates`] and [`Vocabulary::trials`] propose.
+//! Pure: the caller asks the engine to tokenize [`Vocabulary::candidates`] and [`Vocabulary::trials`].
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::Message;
+use super::planned::Message;
 
 /// Short words that byte-pair tokenizers keep whole with their leading space.
 const WORDS: &str = "the of and to in is that for it as was with be by on not he his but at are this have from or had an they \
@@ -22,7 +22,7 @@ something fact water less public put think almost hand enough far took head yet 
 going look asked later point knew next city give group toward young days let room side social given present several order \
 second possible rather face per among form important often things early white case large big need four within felt best";
 
-/// Fewer whole words than this would make prompts that hardly differ.
+/// The least number of whole words: prompts of fewer words hardly differ.
 const FEWEST_WORDS: usize = 32;
 /// Words of each message of a trial.
 const TRIAL_WORDS: usize = 16;
@@ -59,7 +59,7 @@ fn read_words<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[String]>, D::Er
 }
 
 impl Default for Vocabulary {
-    /// Common English words: each is about one token, and templates are not considered.
+    /// Common English words of about one token each, and no template.
     fn default() -> Self {
         let words = WORDS.split(' ').map(str::to_owned).collect();
         Self { words, template: None, tokens_per_char: TOKENS_PER_CHAR }
@@ -117,7 +117,7 @@ impl Vocabulary {
         Some(Self { words: whole.into(), template, tokens_per_char: TOKENS_PER_CHAR })
     }
 
-    /// The same with what the engine made of a sample of texts; where it made nothing of them, as it was.
+    /// The same with the ratio of tokens to characters that the engine gave for a sample of texts. Zero counts change nothing.
     #[must_use]
     pub fn with_ratio(mut self, tokens: u64, characters: u64) -> Self {
         if tokens > 0 && characters > 0 {
