@@ -30,7 +30,7 @@ pub struct RecordedProbe {
     course: Course,
     client: ClientHealth,
     engine: TwinEngine,
-    lesson: FitProbe,
+    fit_probe: FitProbe,
 }
 
 pub struct RecordedRun {
@@ -126,7 +126,7 @@ impl RecordedRun {
                 telemetry: telemetry.clone(),
                 course: course(*ask, &records, verdict.complete),
                 client: *client,
-                lesson: FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()),
+                fit_probe: FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()),
                 records,
                 engine,
             };
@@ -143,9 +143,9 @@ impl RecordedRun {
         let (engine, ask) =
             self.probes.get(like).map(|p| (p.engine, p.ask)).ok_or_else(|| format!("no probe {like}"))?;
         let ask = ProbeAsk { window, ..ask };
-        let lesson = FitProbe::of(engine, ask, &records, &CacheUse::default(), &Telemetry::default());
+        let fit_probe = FitProbe::of(engine, ask, &records, &CacheUse::default(), &Telemetry::default());
         let (telemetry, client, course) = (Telemetry::default(), ClientHealth::default(), course(ask, &records, true));
-        let added = RecordedProbe { ask, telemetry, records, course, client, engine, lesson };
+        let added = RecordedProbe { ask, telemetry, records, course, client, engine, fit_probe };
         self.probes.insert(name.to_owned(), added);
         Ok(())
     }
@@ -153,7 +153,7 @@ impl RecordedRun {
     /// Prompt tokens that were computed in a probe: as the twin takes them, and by the engine's counters.
     pub fn computed(&self, name: &str) -> Option<(f64, f64)> {
         let probe = self.probes.get(name)?;
-        let requests = probe.lesson.probe().requests();
+        let requests = probe.fit_probe.probe().requests();
         let prompts: f64 = requests.iter().map(|r| f64::from(r.tokens_in)).sum();
         let ours: f64 = requests.iter().map(|r| f64::from(r.tokens_in - r.cached.min(r.tokens_in))).sum();
         Some((ours, (1.0 - probe.telemetry.prefix_hit_rate?) * prompts))
@@ -161,12 +161,12 @@ impl RecordedRun {
 
     /// The engine's steps in a probe, as they were seen.
     pub fn steps(&self, name: &str) -> &[SeenSteps] {
-        self.probes.get(name).map_or(&[], |probe| probe.lesson.probe().steps())
+        self.probes.get(name).map_or(&[], |probe| probe.fit_probe.probe().steps())
     }
 
     /// The same by the lengths of prompts and answers alone, later turns only, over all tokens that the engine computed.
     pub fn resent(&self, name: &str) -> Option<Resent> {
-        self.probes.get(name)?.lesson.resent()
+        self.probes.get(name)?.fit_probe.resent()
     }
 
     /// Requests that came in the window over those that its rate means.
@@ -182,7 +182,7 @@ impl RecordedRun {
     /// They say too little.
     pub fn fit(&self, names: &[&str], effort: Effort) -> Result<Fit, String> {
         let probes: Vec<Probe> =
-            names.iter().filter_map(|n| Some(self.probes.get(*n)?.lesson.probe().clone())).collect();
+            names.iter().filter_map(|n| Some(self.probes.get(*n)?.fit_probe.probe().clone())).collect();
         fit(&probes, effort).map_err(|e| e.to_string())
     }
 
@@ -190,13 +190,13 @@ impl RecordedRun {
     pub fn replay(&self, name: &str, costs: &StepCosts, by_conversation: bool) -> Option<Replayed> {
         let recorded = self.probes.get(name)?;
         let window = recorded.ask.window;
-        Some(Replayed::of(recorded.lesson.probe(), costs, by_conversation, |r| window.holds(r.due)))
+        Some(Replayed::of(recorded.fit_probe.probe(), costs, by_conversation, |r| window.holds(r.due)))
     }
 
     /// What the engine and its twin say of a probe.
     pub fn likeness(&self, name: &str, costs: &StepCosts) -> Option<Likeness> {
         let probe = self.probes.get(name)?;
-        Some(Likeness::of(probe.lesson.probe(), &probe.telemetry, costs))
+        Some(Likeness::of(probe.fit_probe.probe(), &probe.telemetry, costs))
     }
 
     fn material(&self, resent: Option<Resent>) -> Material {
@@ -231,17 +231,17 @@ impl RecordedRun {
     /// What is said of a probe by a session that was taught these others, in this order.
     pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
         let mut session_twin = SessionTwin::new(SampleSizes::FULL);
-        for (trial, lesson) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.lesson))) {
-            session_twin.note(lesson);
-            if session_twin.learn(trial, lesson) {
+        for (trial, fit_probe) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.fit_probe))) {
+            session_twin.note(fit_probe);
+            if session_twin.learn(trial, fit_probe) {
                 session_twin.fit();
             }
         }
         let recorded = self.probes.get(name)?;
-        let RecordedProbe { records, course, client, lesson, .. } = recorded;
+        let RecordedProbe { records, course, client, fit_probe, .. } = recorded;
         let certainty = Certainty::SEARCH;
         let plain = judge(records, &self.plan.slo, *course, client, certainty);
-        Some(session_twin.weigh(plain, lesson, self.source(&self.material), certainty))
+        Some(session_twin.weigh(plain, fit_probe, self.source(&self.material), certainty))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `benches/search` compares them with the program's own; `tests/cli/lab.rs` tests them.
 
-use autotune::search::{Order, Past, Strategy, Sweep};
+use autotune::search::{History, Order, Strategy, Sweep};
 use autotune::settings::Plan;
 use autotune::space::{Point, Space};
 use autotune::units::Rate;
@@ -40,8 +40,8 @@ pub fn grid(plan: &Plan, _seed: u64, baseline: &Point, first_rate: Rate) -> Box<
 struct Every(Grid);
 
 impl Order for Every {
-    fn next(&mut self, past: &Past) -> Option<Point> {
-        self.0.find(|point| past.is_open(point))
+    fn next(&mut self, history: &History) -> Option<Point> {
+        self.0.find(|point| history.is_open(point))
     }
 
     fn left(&self) -> usize {
@@ -57,9 +57,9 @@ struct Random {
 }
 
 impl Order for Random {
-    fn next(&mut self, past: &Past) -> Option<Point> {
+    fn next(&mut self, history: &History) -> Option<Point> {
         self.left = self.left.checked_sub(1)?;
-        let point = self.open_point(past);
+        let point = self.open_point(history);
         if point.is_none() {
             self.left = 0;
         }
@@ -73,14 +73,14 @@ impl Order for Random {
 
 impl Random {
     /// One of the open points, each as likely as any other.
-    fn open_point(&mut self, past: &Past) -> Option<Point> {
+    fn open_point(&mut self, history: &History) -> Option<Point> {
         for _ in 0..DRAWS {
             let point = self.point();
-            if self.space.admits(&point) && past.is_open(&point) {
+            if self.space.admits(&point) && history.is_open(&point) {
                 return Some(point);
             }
         }
-        let open = Grid::new(&self.space, &self.held).filter(|point| past.is_open(point));
+        let open = Grid::new(&self.space, &self.held).filter(|point| history.is_open(point));
         let open: Vec<Point> = open.take(COUNTED).collect();
         (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())].clone())
     }

@@ -109,7 +109,13 @@ pub fn calibration(said: &[Said]) -> Vec<(f64, f64, usize, f64, f64, f64)> {
 /// The GPU minutes after which at least that share of the runs think a point the best that is as good as the best, with the median
 /// price of their proofs; none where that never comes.
 pub fn minutes_to(rows: &[&Row], wanted: f64) -> Option<f64> {
-    let proof = quantile(rows.iter().map(|r| r.spending.proof().0 / 60.0), 0.5);
+    let proof = quantile(
+        rows.iter().map(|r| {
+            let spent = &r.spending;
+            (spent.proof_launches + spent.proof_probes + spent.proof_bursts).0 / 60.0
+        }),
+        0.5,
+    );
     let mut times: Vec<f64> = rows.iter().flat_map(|r| r.improved.iter().map(|(at, _)| *at)).collect();
     times.sort_by(f64::total_cmp);
     let good_at = |row: &&Row, time: f64| {

@@ -36,14 +36,14 @@ pub(super) struct Place {
 
 /// The processes that tune together; one alone where the command line names no others.
 #[derive(Debug)]
-pub(super) enum Crew {
+pub(super) enum Role {
     /// This process leads these; the list may be empty.
     Leads(Vec<Worker>),
     /// This process lends its rig.
     Lends(Place),
 }
 
-impl Crew {
+impl Role {
     /// As the command line has it.
     pub(super) fn of(args: &RunArgs, token: Option<&Token>) -> Result<Self, Failed> {
         let (workers, rank) = (&args.workers, args.rank.unwrap_or(0));
@@ -124,10 +124,10 @@ mod tests {
     use crate::cli::Cli;
 
     /// What the command line makes of a rank among these workers.
-    fn crew(flags: &[&str]) -> Result<Crew, String> {
+    fn role(flags: &[&str]) -> Result<Role, String> {
         let words = ["autotune", "--space", "f.toml"].iter().chain(flags);
         let args = Cli::try_parse_from(words).map_err(|e| e.to_string())?.run;
-        Crew::of(&args, None).map_err(|failed| {
+        Role::of(&args, None).map_err(|failed| {
             assert_eq!(failed.code, exit::USAGE);
             failed.message
         })
@@ -136,15 +136,15 @@ mod tests {
     #[tokio::test]
     async fn the_rank_tells_who_leads_and_who_lends() {
         let both = "http://a:7787,http://b:7787";
-        let led = crew(&["--workers", both, "--rank", "0"]).unwrap();
+        let led = role(&["--workers", both, "--rank", "0"]).unwrap();
         assert_eq!(led.workers().iter().map(Worker::name).collect::<Vec<_>>(), ["worker 1 at http://b:7787"]);
-        let lends = crew(&["--workers", both, "--rank", "1"]).unwrap();
+        let lends = role(&["--workers", both, "--rank", "1"]).unwrap();
         let place = Place { rank: 1, address: "http://b:7787".parse().unwrap() };
         assert_eq!((lends.lends(), lends.workers().len()), (Some(&place), 0));
-        let alone = crew(&[]).unwrap();
+        let alone = role(&[]).unwrap();
         assert!(alone.lends().is_none() && alone.workers().is_empty());
         let args = ["autotune", "--space", "f.toml", "--workers", both, "--rank", "0"];
-        assert_eq!(Crew::repeated(&Cli::parse_from(args).run), format!(" --workers {both} --rank 0"));
+        assert_eq!(Role::repeated(&Cli::parse_from(args).run), format!(" --workers {both} --rank 0"));
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             (&["--workers", "http://a:1,http://a:1/", "--rank", "0"], "http://a:1 twice"),
             (&["--workers", "a:1", "--rank", "0"], "http://HOST:PORT"),
         ] {
-            let said = crew(flags).unwrap_err();
+            let said = role(flags).unwrap_err();
             assert!(said.contains(part), "{said}");
         }
     }

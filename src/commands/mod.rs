@@ -10,7 +10,6 @@ mod flags;
 mod init;
 mod job;
 mod lead;
-mod lend;
 mod load;
 mod rehearse;
 mod report;
@@ -18,6 +17,7 @@ mod run;
 mod status;
 mod stop;
 mod verify;
+mod worker;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};

@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::lead::{Crew, rigs, token};
-use super::lend::lend;
+use super::lead::{Role, rigs, token};
 use super::report::beside;
 use super::stop::{PATIENCE, Stop};
+use super::worker::serve_leader;
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
 };
@@ -25,7 +25,7 @@ use crate::twin::Profile;
 /// Runs, resumes or shows a session, and returns its exit code.
 pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Failed> {
     let token = token(&args)?;
-    let crew = Crew::of(&args, token.as_ref())?;
+    let role = Role::of(&args, token.as_ref())?;
     let space = args.space.path().to_owned();
     let mut plan = read_plan(&space)?;
     let corpus = read_corpus(&plan, &space)?;
@@ -42,8 +42,8 @@ pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Fail
         inherited: inherited_secrets(),
         node: args.node.clone().map(|name| Node { name, gpu_product: args.gpu_product.clone() }),
     };
-    if let Some(place) = crew.lends() {
-        return lend(place, token, job, (plan, corpus, seed), workplace, args.quiet);
+    if let Some(place) = role.lends() {
+        return serve_leader(place, token, job, (plan, corpus, seed), workplace, args.quiet);
     }
     // An address that cannot be had is said before anything is changed.
     let bound = args.listen.map(Bound::to).transpose().map_err(|e| Failed::usage(format!("error: {e}")))?;
@@ -67,7 +67,7 @@ pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Fail
             complain(&format!("{} already holds the answer of this job; --fresh runs it again", out.display()));
         }
         let code = code_of(conclusion.status);
-        runtime()?.block_on(crew.dismiss());
+        runtime()?.block_on(role.dismiss());
         finish(&out, &opened.journal, &args)?;
         return Ok(code);
     }
@@ -100,7 +100,7 @@ pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Fail
         let mut stop = Stop::listen().map_err(Failed::own)?;
         let last_resort = tokio::spawn(last_resort(stop.clone(), out.clone(), resume_command(&space, &out, &args)));
         let rigs = tokio::select! {
-            rigs = rigs(here, crew.workers(), &job, &corpus, &*sink) => rigs?,
+            rigs = rigs(here, role.workers(), &job, &corpus, &*sink) => rigs?,
             () = stop.told() => return Ok((Ended::Interrupted, opened.journal)),
         };
         let mut trial_runner = TrialRunner::new(rigs, &plan, seed, &*sink, Some(folder), opened.journal);
@@ -111,7 +111,7 @@ pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Fail
         let ended = until_stopped(&mut session, &mut stop, &*sink).await;
         last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {
-            crew.dismiss().await;
+            role.dismiss().await;
         }
         Ok((ended, session.trial_runner().journal().clone()))
     });
@@ -260,9 +260,9 @@ fn default_out(space: &Path) -> PathBuf {
 fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
     let changed = args.overrides.repeated();
-    let crew = Crew::repeated(args);
+    let role = Role::repeated(args);
     let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
-    format!("autotune --space {} --out {}{seed}{changed}{crew}{gpus} --resume", space.display(), out.display())
+    format!("autotune --space {} --out {}{seed}{changed}{role}{gpus} --resume", space.display(), out.display())
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::workload::Material;
 
 pub use scope::{ScopeError, not_simulated};
 pub use spread::Spread;
-use trace::Ear;
+use trace::IncumbentRecorder;
 pub use trace::{Improvement, Spending};
 pub use truth::{NoTruth, Truth};
 
@@ -211,16 +211,16 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
             .first_start(job.quirks.first_start)
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
-    let ear = Ear::new(job.sink);
-    let trial_runner = TrialRunner::new(rigs, job.plan, seed, &ear, None, Journal::default());
-    let mut session = Session::new(trial_runner, job.plan, &ear).with_strategy(job.strategy);
+    let recorder = IncumbentRecorder::new(job.sink);
+    let trial_runner = TrialRunner::new(rigs, job.plan, seed, &recorder, None, Journal::default());
+    let mut session = Session::new(trial_runner, job.plan, &recorder).with_strategy(job.strategy);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(RunnerError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
     let (entries, elapsed) = (session.trial_runner().journal().entries.clone(), session.trial_runner().elapsed());
     drop(session);
-    let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), ear.improvements(&entries));
+    let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), recorder.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, gain: stated, left_out, .. } = conclusion;
     Ok(Rehearsed {

@@ -22,49 +22,49 @@ pub struct Improvement {
     pub rate: Rate,
 }
 
-/// Listens to a session for its incumbents, and passes on what it hears.
-pub(super) struct Ear<'a> {
-    heard: Mutex<Heard>,
+/// A sink that records the incumbents of a session, and passes every event on to another sink.
+pub(super) struct IncumbentRecorder<'a> {
+    recorded: Mutex<Recorded>,
     sink: &'a dyn Sink,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     probes: u32,
     /// Each with the number of probes before it.
     incumbents: Vec<(u32, Incumbent)>,
 }
 
-impl Sink for Ear<'_> {
+impl Sink for IncumbentRecorder<'_> {
     fn take(&self, event: &Event<'_>) {
         self.sink.take(event);
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Probed { .. } => heard.probes += 1,
+            Event::Probed { .. } => recorded.probes += 1,
             Event::Improved(incumbent) => {
-                let probes = heard.probes;
-                heard.incumbents.push((probes, (*incumbent).clone()));
+                let probes = recorded.probes;
+                recorded.incumbents.push((probes, (*incumbent).clone()));
             }
             _ => {}
         }
     }
 }
 
-impl<'a> Ear<'a> {
+impl<'a> IncumbentRecorder<'a> {
     pub(super) fn new(sink: &'a dyn Sink) -> Self {
-        Self { heard: Mutex::default(), sink }
+        Self { recorded: Mutex::default(), sink }
     }
 
     /// The incumbents, with the time that the records of the session give them.
     pub(super) fn improvements(self, entries: &[Entry]) -> Vec<Improvement> {
-        let heard = self.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let recorded = self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
         let probed = |e: &Entry| matches!(e.record, Record::Probed { .. });
         let ends: Vec<usize> = entries.iter().enumerate().filter(|(_, e)| probed(e)).map(|(at, _)| at + 1).collect();
         let spent = |probes: u32| match probes.checked_sub(1) {
             Some(before) => Cost::of(&entries[..ends.get(before as usize).copied().unwrap_or(entries.len())]),
             None => Cost::default(),
         };
-        heard
+        recorded
             .incumbents
             .into_iter()
             .map(|(probes, Incumbent { point, rate })| Improvement { spent: spent(probes).engine_seconds, point, rate })
@@ -119,10 +119,5 @@ impl Spending {
             (true, false) => &mut self.bursts,
             (true, true) => &mut self.proof_bursts,
         }
-    }
-
-    /// What went into proofs on fresh traffic.
-    pub fn proof(&self) -> Seconds {
-        self.proof_launches + self.proof_probes + self.proof_bursts
     }
 }

@@ -151,7 +151,7 @@ enum Standing {
 
 impl WorkerState {
     /// Hears a word of a session.
-    fn hear(&mut self, session: &str) -> Standing {
+    fn contact(&mut self, session: &str) -> Standing {
         if self.session.as_deref() == Some(session) {
             self.heard = clock::now();
             return Standing::Own;
@@ -364,7 +364,7 @@ fn deposed() -> Response {
 }
 
 async fn hello(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    shared.state().hear(session(&headers));
+    shared.state().contact(session(&headers));
     match serde_json::to_vec(&shared.terms.greeting) {
         Ok(greeting) => json(greeting),
         Err(error) => says(500, error.to_string()),
@@ -394,7 +394,7 @@ async fn begin(
         return says(400, format!("{why} in {}", shared.terms.greeting.job.space_file));
     }
     let mut state = shared.state();
-    let standing = state.hear(session);
+    let standing = state.contact(session);
     let latest = state.task.as_ref().map_or(0, |(number, _)| *number);
     match standing {
         Standing::Deposed => return deposed(),
@@ -414,7 +414,7 @@ async fn begin(
 async fn follow(State(shared): State<Arc<Shared>>, Path(number): Path<u64>, headers: HeaderMap) -> Response {
     let mut answered = {
         let mut state = shared.state();
-        match state.hear(session(&headers)) {
+        match state.contact(session(&headers)) {
             Standing::Deposed => return deposed(),
             Standing::Stranger => return unknown(),
             Standing::Own => {}
@@ -436,7 +436,7 @@ async fn follow(State(shared): State<Arc<Shared>>, Path(number): Path<u64>, head
 
 async fn kill(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let mut state = shared.state();
-    if state.hear(session(&headers)) != Standing::Own {
+    if state.contact(session(&headers)) != Standing::Own {
         return unknown();
     }
     state.engine = false;
@@ -449,7 +449,7 @@ async fn end(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response 
     if session(&headers).is_empty() {
         return nameless();
     }
-    if shared.state().hear(session(&headers)) == Standing::Deposed {
+    if shared.state().contact(session(&headers)) == Standing::Deposed {
         return deposed();
     }
     shared.order(Order::End);

@@ -1,5 +1,4 @@
-//! The files through which a running engine gets other values and answers: limits, whose words `engine/dialects/vllm/live_scheduler.py`
-//! documents, and another command for the frontend of a graph.
+//! Files that change a running engine: its limits (`engine/dialects/vllm/live_scheduler.py` has the format), or the command of a graph's frontend.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -43,7 +42,7 @@ impl LiveFile {
         [("PYTHONPATH".to_owned(), path), (LIVE_FILE.to_owned(), self.folder.join("limits").display().to_string())]
     }
 
-    /// Asks for other limits; an engine sees that in its next step, and makes one when a request comes.
+    /// Asks for other limits. The engine reads them at its next step, which it takes when a request comes.
     pub(super) fn ask(&mut self, limits: LiveLimits) -> io::Result<()> {
         (self.asked, self.change) = (limits, self.change + 1);
         self.words.write(1, limits.sequences.unwrap_or(0))?;

@@ -6,7 +6,7 @@
 
 use super::curve::{Curve, Root, STEP};
 use super::margins::{Margins, Sight};
-use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Observation, Query, Seen, Strategy, Tell};
+use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, Query, Seen, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -69,7 +69,7 @@ pub struct Bayes {
 #[derive(Clone)]
 struct Trial {
     point: Point,
-    heard: Vec<Heard>,
+    probed: Vec<ProbedRate>,
     failed: bool,
     /// Whether its last probe said nothing: our own client was too slow for it, tried again.
     mute: bool,
@@ -112,8 +112,8 @@ impl Bayes {
     }
 
     fn sights(&self) -> Vec<Sight> {
-        let of = |t: &Trial, h: &Heard| Sight { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
-        self.trials.iter().flat_map(|t| t.heard.iter().map(move |h| of(t, h))).collect()
+        let of = |t: &Trial, h: &ProbedRate| Sight { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
+        self.trials.iter().flat_map(|t| t.probed.iter().map(move |h| of(t, h))).collect()
     }
 
     /// Whether another probe of a point may tell more than those before it. Arrivals are the same in every probe, and so is their luck: a
@@ -132,11 +132,11 @@ impl Bayes {
     }
 
     fn probes_of(&self, point: &Point) -> usize {
-        self.trials.iter().filter(|t| t.point == *point).map(|t| t.heard.len()).sum()
+        self.trials.iter().filter(|t| t.point == *point).map(|t| t.probed.len()).sum()
     }
 
     fn rates_of(&self, point: &Point) -> impl Iterator<Item = f64> {
-        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.heard).map(|h| h.rate.0)
+        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.probed).map(|h| h.rate.0)
     }
 
     /// What is thought of the point whose engine runs.
@@ -166,7 +166,7 @@ impl Bayes {
             let kept = !limits.iter().any(|l| l.broken);
             let seen = Observation { kept, margin, limits, saturated: false };
             let trial = imagined.trial_of(query);
-            trial.heard.push(Heard { rate: query.rate, seen });
+            trial.probed.push(ProbedRate { rate: query.rate, seen });
         }
         imagined.stale = true;
         imagined
@@ -175,7 +175,7 @@ impl Bayes {
     fn trial_of(&mut self, query: &Query) -> &mut Trial {
         let known = self.trials.iter().rposition(|t| t.point == query.point);
         let at = known.unwrap_or_else(|| {
-            self.trials.push(Trial { point: query.point.clone(), heard: Vec::new(), failed: false, mute: false });
+            self.trials.push(Trial { point: query.point.clone(), probed: Vec::new(), failed: false, mute: false });
             self.trials.len() - 1
         });
         &mut self.trials[at]
@@ -205,7 +205,7 @@ impl Bayes {
     /// What the model makes of every point that was probed.
     fn believe(&self, margins: &Margins, engine: &mut dyn Expectation) -> Vec<Belief> {
         let mut points: Vec<&Point> = Vec::new();
-        for trial in self.trials.iter().filter(|t| !t.heard.is_empty()) {
+        for trial in self.trials.iter().filter(|t| !t.probed.is_empty()) {
             if !points.contains(&&trial.point) {
                 points.push(&trial.point);
             }
@@ -214,8 +214,8 @@ impl Bayes {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::around(from, self.first_rate, margins, point, engine);
             let root = curve.root();
-            let near = |h: &Heard| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
-            let seen = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.heard).any(near);
+            let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
+            let seen = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.probed).any(near);
             Belief { point: point.clone(), curve, root, seen }
         };
         points.into_iter().map(believe).collect()
@@ -426,9 +426,9 @@ impl Strategy for Bayes {
         self.stale = true;
         let trial = self.trial_of(query);
         match tell {
-            Tell::Probed(heard) => {
-                trial.mute = heard.len() <= trial.heard.len();
-                trial.heard.clone_from(heard);
+            Tell::Probed(probed) => {
+                trial.mute = probed.len() <= trial.probed.len();
+                trial.probed.clone_from(probed);
             }
             Tell::Failed(consequence) => {
                 trial.failed = true;
@@ -437,10 +437,10 @@ impl Strategy for Bayes {
         }
     }
 
-    fn retell(&mut self, heard: Vec<Heard>) {
+    fn retell(&mut self, probed: Vec<ProbedRate>) {
         self.stale = true;
         if let Some(trial) = self.trials.last_mut() {
-            trial.heard = heard;
+            trial.probed = probed;
         }
     }
 

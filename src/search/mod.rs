@@ -30,7 +30,7 @@ pub use feasible::Infeasible;
 pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
 pub use memory::HighestThatStarts;
 pub use rate::RateSearch;
-pub use sweep::{Order, Past, Sweep};
+pub use sweep::{History, Order, Sweep};
 pub use versus::{Estimate, of_limits, of_pairs};
 
 /// A point and the highest rate that it is thought to keep.
@@ -63,7 +63,7 @@ pub enum Ask {
 
 /// A probe that was measured, and the latest word on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct ProbedRate {
     pub rate: Rate,
     pub seen: Observation,
 }
@@ -72,7 +72,7 @@ pub struct Heard {
 pub enum Tell {
     /// It was measured. These are all probes of its engine in their order, the new one last; what is thought of the earlier ones
     /// may have changed with it.
-    Probed(Vec<Heard>),
+    Probed(Vec<ProbedRate>),
     /// The engine did not start, or did not live.
     Failed(Consequence),
 }
@@ -156,7 +156,7 @@ pub trait Strategy: Send {
     fn tell(&mut self, query: &Query, tell: &Tell);
 
     /// What is thought by now of the last engine's probes, where that has changed since they were told.
-    fn retell(&mut self, _heard: Vec<Heard>) {}
+    fn retell(&mut self, _heard: Vec<ProbedRate>) {}
 
     fn incumbent(&self) -> Option<Incumbent>;
 

@@ -1,6 +1,6 @@
 //! The highest rate that one point keeps: bracket it, then close the bracket on the root of the margin.
 
-use super::{Heard, Observation};
+use super::{Observation, ProbedRate};
 use crate::units::Rate;
 
 /// A rate this many times below the first one tried is as good as none.
@@ -82,22 +82,22 @@ pub struct Bisect {
 }
 
 impl Bisect {
-    fn search(&self, heard: &[Heard]) -> RateSearch {
+    fn search(&self, probed: &[ProbedRate]) -> RateSearch {
         let mut search = RateSearch::new(self.start, self.precision);
-        heard.iter().for_each(|Heard { rate, seen }| search.tell(*rate, seen));
+        probed.iter().for_each(|ProbedRate { rate, seen }| search.tell(*rate, seen));
         search
     }
 
     /// The next rate; none where what is kept by now stays.
-    pub fn next(&self, heard: &[Heard]) -> Option<Rate> {
-        let search = self.search(heard);
-        let lost = self.races && search.kept().is_none() && heard.last().is_some_and(|last| !last.seen.kept);
+    pub fn next(&self, probed: &[ProbedRate]) -> Option<Rate> {
+        let search = self.search(probed);
+        let lost = self.races && search.kept().is_none() && probed.last().is_some_and(|last| !last.seen.kept);
         search.next().filter(|_| !lost)
     }
 
     /// What the point keeps by now.
-    pub fn kept(&self, heard: &[Heard]) -> Option<Rate> {
-        self.search(heard).kept()
+    pub fn kept(&self, probed: &[ProbedRate]) -> Option<Rate> {
+        self.search(probed).kept()
     }
 }
 

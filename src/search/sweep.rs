@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 
 use super::rate::Bisect;
-use super::{Ask, Expectation, Heard, Incumbent, Infeasible, Query, Strategy, Tell};
+use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
 
 #[derive(Clone, Debug, Default)]
-pub struct Past {
+pub struct History {
     /// Each point that was tried, in that order, the baseline first, with what it kept.
     pub tried: Vec<(Point, Option<Rate>)>,
     pub known: Infeasible,
 }
 
-impl Past {
+impl History {
     /// Whether the point is worth a launch: it was not tried and is not known to fail.
     pub fn is_open(&self, point: &Point) -> bool {
         self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point)
@@ -25,16 +25,16 @@ impl Past {
 /// An order of points. It is asked for the next one when the last one has ended.
 pub trait Order: Send {
     /// The next open point; none when there are no more.
-    fn next(&mut self, past: &Past) -> Option<Point>;
+    fn next(&mut self, history: &History) -> Option<Point>;
 
     /// At most how many are still to come.
     fn left(&self) -> usize;
 }
 
 impl Order for VecDeque<Point> {
-    fn next(&mut self, past: &Past) -> Option<Point> {
+    fn next(&mut self, history: &History) -> Option<Point> {
         while let Some(point) = self.pop_front() {
-            if past.is_open(&point) {
+            if history.is_open(&point) {
                 return Some(point);
             }
         }
@@ -73,14 +73,14 @@ pub struct Sweep {
     race: Option<f64>,
     /// None until the space is opened.
     order: Option<Box<dyn Order>>,
-    past: Past,
+    history: History,
     current: Option<Current>,
 }
 
 struct Current {
     point: Point,
     rule: Bisect,
-    heard: Vec<Heard>,
+    probed: Vec<ProbedRate>,
 }
 
 impl Sweep {
@@ -100,8 +100,8 @@ impl Sweep {
         orders: impl Fn(&Point) -> O + Send + 'static,
     ) -> Self {
         let (orders, precision): (Orders, f64) = (Box::new(move |held| Box::new(orders(held))), plan.search.precision);
-        let past = Past::default();
-        let mut sweep = Self { orders, first_rate, precision, race, order: None, past, current: None };
+        let history = History::default();
+        let mut sweep = Self { orders, first_rate, precision, race, order: None, history, current: None };
         sweep.begin(baseline.clone());
         sweep
     }
@@ -110,22 +110,22 @@ impl Sweep {
         let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
         let races = self.race.is_some() && incumbent.is_some();
         let rule = Bisect { start: incumbent.unwrap_or(self.first_rate), precision: self.precision, races };
-        self.current = Some(Current { point, rule, heard: Vec::new() });
+        self.current = Some(Current { point, rule, probed: Vec::new() });
     }
 
     fn settle(&mut self) {
-        if let Some(Current { point, rule, heard, .. }) = self.current.take() {
-            self.past.tried.push((point, rule.kept(&heard)));
+        if let Some(Current { point, rule, probed, .. }) = self.current.take() {
+            self.history.tried.push((point, rule.kept(&probed)));
         }
     }
 }
 
 impl Current {
     /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
-    fn hear(&mut self, told: &[Heard]) -> bool {
-        let known = self.heard.len();
-        self.heard = told.to_vec();
-        self.heard.len() > known
+    fn update(&mut self, told: &[ProbedRate]) -> bool {
+        let known = self.probed.len();
+        self.probed = told.to_vec();
+        self.probed.len() > known
     }
 }
 
@@ -141,15 +141,15 @@ impl Strategy for Sweep {
             return Ask::Done;
         }
         loop {
-            if let Some(Current { point, rule, heard, .. }) = &self.current {
-                match rule.next(heard) {
+            if let Some(Current { point, rule, probed, .. }) = &self.current {
+                match rule.next(probed) {
                     Some(rate) => {
                         return Ask::Probe(Query::new(point.clone(), rate));
                     }
                     None => self.settle(),
                 }
             }
-            let next = self.order.as_mut().and_then(|order| order.next(&self.past));
+            let next = self.order.as_mut().and_then(|order| order.next(&self.history));
             let Some(point) = next else { return Ask::Done };
             self.begin(point);
         }
@@ -158,12 +158,12 @@ impl Strategy for Sweep {
     fn tell(&mut self, query: &Query, tell: &Tell) {
         match tell {
             Tell::Failed(consequence) => {
-                self.past.known.learn(&query.point, consequence);
+                self.history.known.learn(&query.point, consequence);
                 self.settle();
             }
             Tell::Probed(told) => {
                 // A client that is too slow for one probe, tried again, is too slow for the next.
-                if self.current.as_mut().is_some_and(|current| !current.hear(told)) {
+                if self.current.as_mut().is_some_and(|current| !current.update(told)) {
                     self.settle();
                 }
             }
@@ -171,15 +171,15 @@ impl Strategy for Sweep {
     }
 
     fn incumbent(&self) -> Option<Incumbent> {
-        let kept = self.past.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let kept = self.history.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
         let best = kept.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
         best.map(|(point, rate)| Incumbent { point: point.clone(), rate })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
-        let settled = self.past.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
+        let settled = self.history.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
         let running = self.current.as_ref().filter(|current| current.point == *point);
-        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.heard)))
+        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.probed)))
     }
 
     fn points_left(&self) -> usize {

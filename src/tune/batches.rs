@@ -40,7 +40,7 @@ impl<R: Rig> Context<'_, R> {
             return Ok(false);
         }
         self.trial_runner.fit_well();
-        strategy.retell(self.heard(0));
+        strategy.retell(self.probed(0));
         Ok(true)
     }
 

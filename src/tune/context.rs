@@ -9,7 +9,7 @@ use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig};
-use crate::search::{self, Heard, MakeStrategy, Observation};
+use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
@@ -62,10 +62,11 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 
     /// The probes of a worker's engine that the strategy asked for.
-    pub fn heard(&self, worker: usize) -> Vec<Heard> {
-        let heard = |(ask, verdict): (&ProbeAsk, &Verdict)| Heard { rate: ask.rate, seen: Observation::of(verdict) };
+    pub fn probed(&self, worker: usize) -> Vec<ProbedRate> {
+        let probed =
+            |(ask, verdict): (&ProbeAsk, &Verdict)| ProbedRate { rate: ask.rate, seen: Observation::of(verdict) };
         let own = |ask: &ProbeAsk| self.shows_batches() && ask.is_burst();
-        self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(heard).collect()
+        self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(probed).collect()
     }
 
     /// Shows the engines of workers, at the same time, what is meant for each, where there is something; what became of it.

@@ -1,6 +1,5 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
-use super::certify::TRIES;
 use crate::engine::live::widest;
 use crate::journal::{Entry, Forecast};
 use crate::search::USUAL_LAUNCHES;
@@ -14,6 +13,8 @@ const CLIMB: f64 = 7.0;
 const RACE: f64 = 1.5;
 /// Most losing candidates are cut before half of their window.
 const CUT: f64 = 0.7;
+/// Probes of one certification, at most.
+pub(super) const TRIES: u64 = 5;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 

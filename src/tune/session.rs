@@ -201,10 +201,10 @@ impl<R: Rig> Context<'_, R> {
             for (asked, told) in round.iter().zip(told) {
                 let Query { point, rate, .. } = &asked.query;
                 match &told {
-                    Tell::Probed(heard) => {
-                        let last = heard.last().map(|heard| &heard.seen);
+                    Tell::Probed(probed) => {
+                        let last = probed.last().map(|probed| &probed.seen);
                         let (kept, margin) = (last.map(|seen| seen.kept), last.and_then(|seen| seen.margin));
-                        debug!(%point, %rate, probes = heard.len(), kept, margin, "told");
+                        debug!(%point, %rate, probes = probed.len(), kept, margin, "told");
                     }
                     Tell::Failed(consequence) => debug!(%point, %rate, ?consequence, "told"),
                 }
@@ -229,7 +229,7 @@ impl<R: Rig> Context<'_, R> {
             told.push(match answer {
                 Ok(verdict) => {
                     self.look_at(query.rate, verdict);
-                    Tell::Probed(self.heard(*worker))
+                    Tell::Probed(self.probed(*worker))
                 }
                 Err(diagnosis) => {
                     if purpose == Purpose::Baseline {

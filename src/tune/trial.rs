@@ -63,7 +63,7 @@ pub struct ProbeResult {
     pub probe: u32,
     pub ask: ProbeAsk,
     pub verdict: Verdict,
-    pub lesson: Option<FitProbe>,
+    pub fit_probe: Option<FitProbe>,
 }
 
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ mod strategies;
 
 use autotune::progress::Silent;
 use autotune::rehearsal::{Job, Quirks, Truth};
-use autotune::search::{Ask, Heard, MakeStrategy, Observation, Query, Tell};
+use autotune::search::{Ask, MakeStrategy, Observation, ProbedRate, Query, Tell};
 use autotune::settings::{Plan, parse};
 use autotune::space::{Constraint, Parameter, Point, Space, Value};
 use autotune::twin::{Noise, Profile};
@@ -71,7 +71,7 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
         let keeps = 8.0 + 0.5 * point.get("a").and_then(Value::number).unwrap();
         let margin = (rate.0 / keeps).ln();
         let seen = Observation { kept: margin <= 0.0, margin: Some(margin), limits: Vec::new(), saturated: false };
-        heard.push(Heard { rate: *rate, seen });
+        heard.push(ProbedRate { rate: *rate, seen });
         strategy.tell(&query, &Tell::Probed(heard.clone()));
     }
 }

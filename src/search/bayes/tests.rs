@@ -21,20 +21,20 @@ fn bayes() -> Bayes {
 /// Follows the strategy over the engine; returns the points launched besides the baseline, and all probes.
 fn follow(bayes: &mut Bayes, twin: &mut Known, engine: impl Fn(f64, f64) -> Option<f64>) -> (Vec<Point>, usize) {
     let (mut launched, mut probes) = (Vec::new(), 0);
-    let (mut running, mut heard) = (point(64), Vec::new());
+    let (mut running, mut probed) = (point(64), Vec::new());
     twin.running = Some(running.clone());
     for phase in 0..2 {
         while let Ask::Probe(query) = bayes.ask(twin, &[]) {
             assert_eq!(bayes.ask(twin, &[]), Ask::Probe(query.clone()), "asking twice asks the same");
             if query.point != running {
-                (running, heard) = (query.point.clone(), Vec::new());
+                (running, probed) = (query.point.clone(), Vec::new());
                 launched.push(running.clone());
                 twin.running = Some(running.clone());
             }
             let seqs = query.point.get("max-num-seqs").and_then(crate::space::Value::number).unwrap();
             let seen = observation(engine(seqs, query.rate.0), 0.02);
-            heard.push(Heard { rate: query.rate, seen });
-            bayes.tell(&query, &Tell::Probed(heard.clone()));
+            probed.push(ProbedRate { rate: query.rate, seen });
+            bayes.tell(&query, &Tell::Probed(probed.clone()));
             probes += 1;
             assert!(probes < 60, "never ends");
         }
@@ -93,17 +93,17 @@ fn a_point_that_was_hoped_too_much_of_is_asked_for_less_before_its_like() {
     };
     let baseline = Query::new(point(64), Rate(12.0));
     let kept = [12.0, 15.5].map(|rate| (Rate(rate), engine(64.0, rate)));
-    let heard = |(rate, margin)| Heard { rate, seen: observation(margin, 0.02) };
-    bayes.tell(&baseline, &Tell::Probed(kept.map(heard).to_vec()));
+    let probed = |(rate, margin)| ProbedRate { rate, seen: observation(margin, 0.02) };
+    bayes.tell(&baseline, &Tell::Probed(kept.map(probed).to_vec()));
     bayes.open(&Point::default());
     let first = ask(&mut bayes);
     assert!(first.point != point(64) && first.rate.0 > 20.0, "{first:?}");
-    let mut cut = vec![heard((first.rate, None))];
+    let mut cut = vec![probed((first.rate, None))];
     bayes.tell(&first, &Tell::Probed(cut.clone()));
     let second = ask(&mut bayes);
     let between = 15.84..first.rate.0 * 0.95;
     assert!(second.point == first.point && between.contains(&second.rate.0), "{second:?}");
-    cut.push(heard((second.rate, None)));
+    cut.push(probed((second.rate, None)));
     bayes.tell(&second, &Tell::Probed(cut));
     let third = ask(&mut bayes);
     assert!(third.point == first.point && third.rate < second.rate, "{third:?}");
@@ -165,10 +165,10 @@ fn second_thoughts_about_the_running_engine_are_heard() {
     let mut bayes = bayes();
     let mut twin = Known::nothing();
     let query = |rate| Query::new(point(64), Rate(rate));
-    let heard = |margin| vec![Heard { rate: Rate(12.0), seen: observation(Some(margin), 0.02) }];
-    bayes.tell(&query(12.0), &Tell::Probed(heard(-0.3)));
+    let probed = |margin| vec![ProbedRate { rate: Rate(12.0), seen: observation(Some(margin), 0.02) }];
+    bayes.tell(&query(12.0), &Tell::Probed(probed(-0.3)));
     let Ask::Probe(before) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
-    bayes.retell(heard(0.3));
+    bayes.retell(probed(0.3));
     let Ask::Probe(after) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
     assert!(before.rate.0 > 12.0 && after.rate.0 < 12.0, "{before:?} {after:?}");
 }
@@ -182,7 +182,7 @@ fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
         let mut seen = observation(Some(3.0), 0.02);
         seen.limits[0].measured = Some(measured);
         let query = Query::new(point(64), rate);
-        bayes.tell(&query, &Tell::Probed(vec![Heard { rate, seen }]));
+        bayes.tell(&query, &Tell::Probed(vec![ProbedRate { rate, seen }]));
         let Ask::Probe(next) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
         next.rate.0
     };
@@ -193,11 +193,11 @@ fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
 
 /// After the baseline was looked at: what is asked of a first engine, and of a second one beside it.
 fn asked_together(twin: &mut Known) -> (Bayes, Query, Ask) {
-    let (mut bayes, mut heard) = (bayes(), Vec::new());
+    let (mut bayes, mut probed) = (bayes(), Vec::new());
     while let Ask::Probe(query) = bayes.ask(twin, &[]) {
         let seen = observation(engine(64.0, query.rate.0), 0.02);
-        heard.push(Heard { rate: query.rate, seen });
-        bayes.tell(&query, &Tell::Probed(heard.clone()));
+        probed.push(ProbedRate { rate: query.rate, seen });
+        bayes.tell(&query, &Tell::Probed(probed.clone()));
     }
     bayes.open(&Point::default());
     let Ask::Probe(first) = bayes.ask(twin, &[]) else { panic!("nothing is asked") };

@@ -65,7 +65,7 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
     let mut strategy = strategy(plan, seed, &baseline, Rate(8.0));
     let mut searched = Searched::default();
     let mut running = (engine.refuses)(&baseline).is_none().then(|| baseline.clone());
-    let mut heard: Vec<Heard> = Vec::new();
+    let mut probed: Vec<ProbedRate> = Vec::new();
     let mut opened = false;
     loop {
         let asked = strategy.ask(&mut Known::nothing(), &[]);
@@ -84,7 +84,7 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
         assert!(searched.asked.len() < 50_000, "it never ends: {query:?}");
         let bayes = plan.search.strategy == StrategyKind::Bayes;
         assert!(bayes || !opened || query.point != baseline, "the baseline is known");
-        let told = answer(engine, &query, &mut running, &mut heard, &mut searched.launched);
+        let told = answer(engine, &query, &mut running, &mut probed, &mut searched.launched);
         strategy.tell(&query, &told);
         searched.asked.push(query);
     }
@@ -98,11 +98,11 @@ fn answer(
     engine: &Fake,
     query: &Query,
     running: &mut Option<Point>,
-    heard: &mut Vec<Heard>,
+    probed: &mut Vec<ProbedRate>,
     launched: &mut Vec<Point>,
 ) -> Tell {
     if running.as_ref() != Some(&query.point) {
-        heard.clear();
+        probed.clear();
         launched.push(query.point.clone());
         *running = None;
         if let Some(consequence) = (engine.refuses)(&query.point) {
@@ -116,9 +116,9 @@ fn answer(
         return Tell::Failed(Consequence::PointOnly);
     }
     if !engine.void {
-        heard.push(Heard { rate: query.rate, seen: engine.shows(&query.point, rate) });
+        probed.push(ProbedRate { rate: query.rate, seen: engine.shows(&query.point, rate) });
     }
-    Tell::Probed(heard.clone())
+    Tell::Probed(probed.clone())
 }
 
 /// A plan over parameters `a`, `b`, ... with so many values from 0 on, whose defaults are their first.

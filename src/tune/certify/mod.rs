@@ -9,7 +9,7 @@ mod proof;
 
 use self::proof::{CLEAR, Certifier, Curve, Proof, imprecise, unproved};
 use super::context::Context;
-use super::cost::{Before, Prices, certifying};
+use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
 use super::runner::{RunnerError, Step};
@@ -27,8 +27,6 @@ use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 const BEGIN: f64 = 0.985;
 /// Where the engine does not endure that, certification begins so many times above what it does: where the limit is expected.
 const ABOVE: f64 = 1.03;
-/// So many probes at most.
-pub(super) const TRIES: u64 = 5;
 /// Another probe must be expected to raise the certified rate for each second by this share of what the search wants of a launch and a probe.
 const WORTH: f64 = 0.5;
 /// By so many times that gain for defaults that lie below another point: nobody deploys their rate.
@@ -232,7 +230,7 @@ impl<R: Rig> Context<'_, R> {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
                     let rate = rate_heard(one.rate, &verdict);
-                    one.certifier.hear(rate, &verdict, self.curves(one));
+                    one.certifier.add_probe(rate, &verdict, self.curves(one));
                     one.heard.push((rate, verdict));
                     self.apply_stress_ceiling(one);
                 }

@@ -1,8 +1,8 @@
 //! What fresh probes of one engine prove together: the limit in rate, and the rate that is safely below it.
 //!
-//! Pure. Each probe tells a margin with its error at its own rate; along the curve of the margin in the rate, as the twin has it, they speak of
-//! every rate near by. A rate is certified where all of them together are sure, below every rate that surely failed, and never above
-//! the highest that was driven.
+//! Pure. Each probe gives a margin and its error at its own rate. The twin's curve of the margin over the rate carries them to every rate near by.
+//! A rate is certified if all probes together are sure of it. It lies below every rate that surely failed, and never above the highest that was
+//! driven.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -12,15 +12,15 @@ use crate::journal::COMMON_ERROR;
 use crate::units::Rate;
 use crate::verdict::{Certainty, Verdict};
 
-/// The p99s of two launches at one rate differ by at least this (within 3 % on an H200), as a standard deviation of the logarithm.
-const OF_A_LAUNCH: f64 = 0.015;
-/// How uncertain the way is from one rate to another, as a share of how much the margin changes on it.
-const WAY_ERROR: f64 = 0.3;
-/// How a margin is thought to rise with the logarithm of the rate where no twin tells.
+/// The least standard deviation of log p99 between launches at one rate: p99s of two launches lay within 3 % on an H200.
+const LAUNCH_SD: f64 = 0.015;
+/// The standard error of the change of a margin between two rates, as a share of that change.
+const SHIFT_ERROR: f64 = 0.3;
+/// The slope of a margin over the logarithm of the rate where there is no twin.
 const SLOPE: f64 = 1.2;
-/// A margin rises at least so fast: where a twin sees none of it, it is too flat.
+/// The least slope of a margin: a twin that sees no rise is too flat.
 const LEAST_SLOPE: f64 = 0.3;
-/// Below a rate that surely failed, the limit is looked for by this factor.
+/// The next rate below one that surely failed, as a factor.
 const BELOW_FAILURE: f64 = 0.93;
 /// The standard error of the logarithm of the rate from which on an engine collapses. In 14 sessions of `benches/search` on three engines whose
 /// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
@@ -28,24 +28,24 @@ const CEILING_SD: f64 = 0.04;
 /// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
 /// from 3.5 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
 const CLEARANCE: f64 = 0.03;
-/// A ceiling from so many times a rate on leaves that rate 95 % sure.
+/// A rate is 95 % sure if its ceiling is at least this many times the rate.
 pub const CLEAR: f64 = 1.037;
-/// A certified rate lies at most this far below its limit where a ceiling binds both, with some for roundness: no probe brings it nearer.
+/// Where a ceiling binds, a certified rate lies at most this far below its limit, rounding included. No probe brings it nearer.
 const BELOW_CEILING: f64 = 0.075;
-/// What a certainty of 95 % costs in standard errors, with some tenths for small numbers of blocks and for roundness.
-const AS_NEAR: f64 = 2.0;
-/// Probing goes on until it is a little nearer: with as much as is just enough, the median certified rate of `cargo bench --bench search` lay at
-/// 94.9 % of its limit.
-const NEARER: f64 = 1.7;
-/// Rates are found to this step of their logarithm ...
-const FINE: f64 = 2e-4;
-/// ... and none lower than this share of the lowest that was driven.
-const DEEPEST: f64 = 0.7;
-/// The next rate is at most so many times the last, and at least so many times.
+/// The distance of a certified rate from its limit, in standard errors: 1.645 for 95 %, the rest for few blocks and rounding.
+const PRECISE_ERRORS: f64 = 2.0;
+/// The same distance at which probing ends. With [`PRECISE_ERRORS`] here, the median certified rate of `cargo bench --bench search` lay at 94.9 % of its
+/// limit.
+const DONE_ERRORS: f64 = 1.7;
+/// The resolution of rates, in their logarithm.
+const RESOLUTION: f64 = 2e-4;
+/// No rate is looked for below this share of the lowest that was driven.
+const LOWEST_SHARE: f64 = 0.7;
+/// The least and the largest factor from one rate to the next.
 const STRIDE: (f64, f64) = (0.75, 1.3);
 
-/// In so many steps a report shows the margins.
-const SHOWN: i32 = 12;
+/// Steps of the margins that a report shows.
+const REPORT_STEPS: i32 = 12;
 
 /// A promise's margin by the logarithm of the rate, ascending, as a twin expects it.
 pub type Curve = Vec<(f64, f64)>;
@@ -84,8 +84,8 @@ pub struct Proof {
 }
 
 impl Certifier {
-    /// Takes in a probe that was not void. `curves` are what a twin expects around its rate, by promise.
-    pub fn hear(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
+    /// Adds a probe that was not void. `curves` are what a twin expects around its rate, by promise.
+    pub fn add_probe(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
         self.evidence.resize(verdict.limits.len(), Vec::new());
         self.curves = curves;
         let log_rate = rate.0.ln();
@@ -149,23 +149,23 @@ impl Certifier {
     fn pooled(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
         for e in &self.evidence[l] {
-            let way = self.margin_shift(l, e.log_rate, log_rate);
-            let weight = 1.0 / (e.error.powi(2) + (WAY_ERROR * way).powi(2));
+            let shift = self.margin_shift(l, e.log_rate, log_rate);
+            let weight = 1.0 / (e.error.powi(2) + (SHIFT_ERROR * shift).powi(2));
             weights += weight;
-            sum += weight * (e.margin + way);
+            sum += weight * (e.margin + shift);
             freedom += e.freedom;
         }
         (sum / weights, (1.0_f64 / weights).sqrt(), freedom)
     }
 
-    /// The same for a launch to come, with what no number of probes of one launch and one twin tells.
+    /// The same for a future launch. Its error includes what differs between launches, and the error of the twin.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
-        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR).max(OF_A_LAUNCH));
+        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR).max(LAUNCH_SD));
         if !self.launches.differ() {
             return (margin, error, freedom);
         }
-        // A slower engine is one that gets more requests while it takes a step, and takes longer for each.
+        // A slower engine takes longer for each request, and more requests arrive during a step.
         let Launches { slower, error: doubt, freedom: of_launches, .. } = self.launches;
         let slowed = |by: f64| by + self.margin_shift(l, log_rate, log_rate + by);
         let doubt = slowed(slower + doubt) - slowed(slower);
@@ -177,7 +177,7 @@ impl Certifier {
         let lowest = self.driven.iter().copied().fold(f64::INFINITY, f64::min);
         let highest = self.driven.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (from, to) = (lowest + STRIDE.0.ln(), highest + STRIDE.1.ln());
-        let rates = (0..=SHOWN).map(|i| from + (to - from) * f64::from(i) / f64::from(SHOWN));
+        let rates = (0..=REPORT_STEPS).map(|i| from + (to - from) * f64::from(i) / f64::from(REPORT_STEPS));
         let of = |l: usize| {
             let seen = !self.evidence[l].is_empty();
             let at = |log_rate: f64| {
@@ -194,8 +194,8 @@ impl Certifier {
         let least = LEAST_SLOPE * (to - from);
         match self.curves.get(l).filter(|curve| curve.len() > 1) {
             Some(curve) => {
-                let way = along(curve, to) - along(curve, from);
-                if to >= from { way.max(least) } else { way.min(least) }
+                let shift = along(curve, to) - along(curve, from);
+                if to >= from { shift.max(least) } else { shift.min(least) }
             }
             None => SLOPE * (to - from),
         }
@@ -204,11 +204,11 @@ impl Certifier {
     /// The highest rate with that confidence, of those near the driven ones. The confidence falls as the rate rises.
     fn highest(&self, confidence: f64) -> Option<f64> {
         let mut high = self.driven.iter().copied().reduce(f64::max)? + STRIDE.1.ln();
-        let mut low = self.driven.iter().copied().reduce(f64::min)? + DEEPEST.ln();
+        let mut low = self.driven.iter().copied().reduce(f64::min)? + LOWEST_SHARE.ln();
         if self.confidence(low) < confidence {
             return None;
         }
-        while high - low > FINE {
+        while high - low > RESOLUTION {
             let middle = 0.5 * (low + high);
             if self.confidence(middle) >= confidence { low = middle } else { high = middle }
         }
@@ -227,7 +227,7 @@ impl Certifier {
 
     /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
     pub fn precise(&self, precision: f64) -> bool {
-        self.is_within(self.as_near(AS_NEAR, precision))
+        self.is_within(self.as_near(PRECISE_ERRORS, precision))
     }
 
     /// So many times the precision as a share, or what a ceiling allows where that is more.
@@ -240,14 +240,13 @@ impl Certifier {
         self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - share))
     }
 
-    /// Whether another probe buys too little: the evidence is as close as asked for, or one more like those before is expected to raise the
-    /// certified rate by less than the share `worth`. Where a margin is flat in the rate, or launches are the larger doubt, no number of
-    /// probes comes to the precision, and each of them takes minutes.
+    /// Whether probing ends: the certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
+    /// `worth`. If a margin is flat in the rate, or launches differ more than probes, no number of probes reaches the precision.
     pub fn done(&self, precision: f64, worth: f64) -> bool {
-        self.is_within(self.as_near(NEARER, precision)) || self.gain_of_another().is_some_and(|gain| gain < worth)
+        self.is_within(self.as_near(DONE_ERRORS, precision)) || self.gain_of_another().is_some_and(|gain| gain < worth)
     }
 
-    /// By which share another probe that shows what is expected, as surely as those before, raises the certified rate; none before there is one.
+    /// The share by which another probe with the expected margin and the mean error raises the certified rate. None before there is one.
     fn gain_of_another(&self) -> Option<f64> {
         let now = self.proof()?.rate;
         let mut more = self.clone();
@@ -263,7 +262,7 @@ impl Certifier {
         Some(more.proof()?.rate.0 / now.0 - 1.0)
     }
 
-    /// Where the next probe says most: between the limit as best known and what is certain, and below what failed.
+    /// The next rate: halfway between the estimated limit and the certified rate, and below every failure.
     pub fn next(&self, last: Rate) -> Rate {
         let lowest_failure = self.failed.iter().copied().fold(f64::INFINITY, f64::min);
         let wanted = match (self.highest(0.5), self.highest(Certainty::CERTIFIED.0)) {
@@ -324,7 +323,7 @@ mod tests {
         for _ in 0..8 {
             let margin = 2.0 * (rate.0 / limit).ln();
             driven.push(rate.0);
-            certifier.hear(rate, &verdict((margin < 0.4).then_some(margin), error), steep());
+            certifier.add_probe(rate, &verdict((margin < 0.4).then_some(margin), error), steep());
             if certifier.precise(precision) {
                 break;
             }
@@ -347,26 +346,26 @@ mod tests {
     fn the_margins_that_a_report_shows_cross_the_limit_where_it_is() {
         let mut certifier = Certifier::default();
         assert_eq!(certifier.margins(), Vec::<Vec<_>>::new());
-        certifier.hear(Rate(9.0), &verdict(Some(2.0 * 0.9_f64.ln()), 0.02), steep());
+        certifier.add_probe(Rate(9.0), &verdict(Some(2.0 * 0.9_f64.ln()), 0.02), steep());
         let margins = certifier.margins().remove(0);
         assert_eq!(margins.len(), 13);
         // The limit is at 10.
         assert!(margins.iter().all(|(rate, margin, _)| (*margin < 0.0) == (rate.0 < 10.0)), "{margins:?}");
         // The further from what was driven, the less is known.
         assert!(margins[12].2 > margins[6].2 && margins.is_sorted_by_key(|(rate, ..)| rate.0), "{margins:?}");
-        certifier.hear(Rate(20.0), &verdict(None, 0.02), steep());
+        certifier.add_probe(Rate(20.0), &verdict(None, 0.02), steep());
         assert_eq!(certifier.margins()[0].len(), 13, "a probe that was cut tells no margin");
     }
 
     #[test]
     fn probing_goes_on_until_it_is_nearer_than_what_is_precise() {
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(9.9), &verdict(Some(2.0 * 0.99_f64.ln()), 0.05), steep());
+        certifier.add_probe(Rate(9.9), &verdict(Some(2.0 * 0.99_f64.ln()), 0.05), steep());
         let proof = certifier.proof().unwrap();
         // A precision of which the certified rate lies 1.85 times as far below the limit.
         let between = (1.0 - proof.rate.0 / proof.limit.0) / 1.85;
         assert!(certifier.precise(between) && !certifier.done(between, 0.0), "{proof:?}");
-        assert!(certifier.done(between * 1.85 / NEARER + 1e-9, 0.0) && certifier.done(between, 1.0), "{proof:?}");
+        assert!(certifier.done(between * 1.85 / DONE_ERRORS + 1e-9, 0.0) && certifier.done(between, 1.0), "{proof:?}");
     }
 
     #[test]
@@ -382,7 +381,7 @@ mod tests {
     fn more_probes_make_it_surer_and_a_relaunch_leaves_its_doubt() {
         let proof = |probes: usize| {
             let mut certifier = Certifier::default();
-            (0..probes).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.06), steep()));
+            (0..probes).for_each(|_| certifier.add_probe(Rate(9.8), &verdict(Some(-0.04), 0.06), steep()));
             certifier.proof().unwrap()
         };
         assert!(proof(3).rate.0 > proof(1).rate.0);
@@ -394,23 +393,23 @@ mod tests {
         let flat = vec![vec![(0.0, 0.0), (5.0, 1.6)]];
         let after = |probes: usize| {
             let mut certifier = Certifier::default();
-            (0..probes).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.01), 0.02), flat.clone()));
+            (0..probes).for_each(|_| certifier.add_probe(Rate(9.8), &verdict(Some(-0.01), 0.02), flat.clone()));
             certifier
         };
         assert!(!after(1).done(0.03, 0.01) && after(3).done(0.03, 0.01) && !after(3).precise(0.03));
         let mut low = Certifier::default();
-        low.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
+        low.add_probe(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
         assert!(!low.done(0.03, 0.01), "a higher rate was not driven yet");
     }
 
     #[test]
     fn nothing_is_certified_above_what_was_driven_or_from_probes_that_were_cut() {
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
+        certifier.add_probe(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
         assert_eq!(certifier.proof().unwrap().rate, Rate(5.0));
         assert!(!certifier.precise(0.05) && certifier.next(Rate(5.0)).0 > 5.5);
         let mut cut = Certifier::default();
-        cut.hear(Rate(5.0), &verdict(None, 0.0), steep());
+        cut.add_probe(Rate(5.0), &verdict(None, 0.0), steep());
         assert!(cut.proof().is_none() && cut.next(Rate(5.0)).0 < 5.0);
     }
 
@@ -419,16 +418,16 @@ mod tests {
         let mut certifier = Certifier::default();
         let mut empty = verdict(Some(0.0), 0.02);
         empty.limits.iter_mut().for_each(|l| (l.margin, l.margin_error, l.paired) = (None, None, None));
-        certifier.hear(Rate(1.0), &empty, steep());
+        certifier.add_probe(Rate(1.0), &empty, steep());
         assert_eq!(certifier.proof(), None);
     }
 
     #[test]
-    fn the_way_from_rate_to_rate_is_that_of_the_twin() {
+    fn the_shift_from_rate_to_rate_is_that_of_the_twin() {
         // Flat up to 10 requests per second, where a queue begins to grow.
         let cliff = vec![vec![(9f64.ln(), -0.1), (10f64.ln(), -0.1), (10.2f64.ln(), 0.4)]];
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
+        certifier.add_probe(Rate(9.5), &verdict(Some(-0.1), 0.03), cliff);
         let proof = certifier.proof().unwrap();
         assert!((10.0..10.1).contains(&proof.limit.0) && proof.rate.0 == 9.5, "{proof:?}");
     }
@@ -437,10 +436,10 @@ mod tests {
     fn where_nothing_is_certain_the_next_rate_is_lower_and_a_ceiling_lowers_it_too() {
         // As likely as not, and nobody knows: the same again would say the same.
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(10.0), &verdict(Some(0.0), 1.9), steep());
+        certifier.add_probe(Rate(10.0), &verdict(Some(0.0), 1.9), steep());
         assert!(certifier.proof().is_none() && certifier.next(Rate(10.0)).0 < 9.5);
         let mut certifier = Certifier::default();
-        certifier.hear(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
+        certifier.add_probe(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
         let unbound = certifier.next(Rate(10.0));
         certifier.bound(Ceiling::At(Rate(10.4)));
         assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.5, "{unbound}");
@@ -449,7 +448,7 @@ mod tests {
     #[test]
     fn a_certified_rate_lies_as_far_below_its_ceiling_as_that_is_unknown() {
         let mut certifier = Certifier::default();
-        (0..4).for_each(|_| certifier.hear(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
+        (0..4).for_each(|_| certifier.add_probe(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
@@ -479,7 +478,7 @@ mod tests {
     fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
         let proof = |launches: Launches| {
             let mut certifier = Certifier::default();
-            (0..4).for_each(|_| certifier.hear(Rate(9.8), &verdict(Some(-0.04), 0.02), steep()));
+            (0..4).for_each(|_| certifier.add_probe(Rate(9.8), &verdict(Some(-0.04), 0.02), steep()));
             certifier.launched(launches);
             (certifier.proof().unwrap(), certifier.wants_launches())
         };

@@ -210,16 +210,16 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         // Launches differ, and points that one process served do not.
         let (trial, probe, on) = (current.trial, told.probe, current.on);
         if !told.ask.is_burst() {
-            session_log.session_twin.hear(&told.verdict);
+            session_log.session_twin.note_verdict(&told.verdict);
         }
-        told.lesson.iter().for_each(|lesson| session_log.session_twin.note(lesson));
-        let due = match &told.lesson {
+        told.fit_probe.iter().for_each(|fit_probe| session_log.session_twin.note(fit_probe));
+        let due = match &told.fit_probe {
             // What a burst shows is no evidence for a rate.
-            Some(lesson) if current.purpose.certifies() && !told.ask.is_burst() => {
-                session_log.session_twin.witness(worker, on, lesson, told.verdict.complete);
+            Some(fit_probe) if current.purpose.certifies() && !told.ask.is_burst() => {
+                session_log.session_twin.witness(worker, on, fit_probe, told.verdict.complete);
                 false
             }
-            Some(lesson) => session_log.session_twin.learn(on, lesson),
+            Some(fit_probe) => session_log.session_twin.learn(on, fit_probe),
             None => false,
         };
         current.told.push(told);
@@ -240,9 +240,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     fn second_thoughts(&mut self, worker: usize) -> BTreeMap<u32, Verdict> {
         let Self { workers, session_log, .. } = self;
         let Some(Worker { rig, current: Some(current), .. }) = workers.get(worker) else { return BTreeMap::new() };
-        let mut weighed = |ProbeResult { probe, verdict, lesson, .. }: &ProbeResult| {
-            let lesson = lesson.as_ref()?;
-            Some((*probe, session_log.weigh(verdict.clone(), lesson, rig.material(), Certainty::SEARCH)))
+        let mut weighed = |ProbeResult { probe, verdict, fit_probe, .. }: &ProbeResult| {
+            let fit_probe = fit_probe.as_ref()?;
+            Some((*probe, session_log.weigh(verdict.clone(), fit_probe, rig.material(), Certainty::SEARCH)))
         };
         current.told.iter().filter_map(&mut weighed).collect()
     }

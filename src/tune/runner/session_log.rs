@@ -1,4 +1,5 @@
-//! The session log: the journal of a session with all that was learnt from it, in the order in which the session came to it.
+//! The session log: the journal of a session, and what the session knows at its place in the journal. A resumed session replays the records in
+//! their order.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -51,7 +52,7 @@ pub struct Folder {
     pub path: PathBuf,
 }
 
-/// What is recorded, and what was learnt from what the session has come to.
+/// The journal, with the twin and the predictions that follow from the records so far.
 pub struct SessionLog<'a> {
     pub plan: &'a Plan,
     pub seed: u64,
@@ -62,12 +63,12 @@ pub struct SessionLog<'a> {
     pub predictions: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
     words: Option<Vocabulary>,
-    /// How many of its records the session has come to.
+    /// How many records the session has replayed or written.
     replayed: usize,
     trials: u32,
 }
 
-/// What the journal knows of a probe: what it showed, or why there was nothing to see.
+/// The recorded result of a probe: its verdict, or why the engine failed.
 pub type Recorded = Result<Verdict, Failure>;
 
 impl<'a> SessionLog<'a> {
@@ -77,12 +78,12 @@ impl<'a> SessionLog<'a> {
         Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
-    /// Everything that is recorded, also what a resumed session has not come to yet.
+    /// All records, also those that a resumed session has not replayed yet.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// The records that the session has come to.
+    /// The records that the session has replayed or written.
     pub fn passed(&self) -> &[Entry] {
         &self.journal.entries[..self.replayed]
     }
@@ -91,7 +92,7 @@ impl<'a> SessionLog<'a> {
         Cost::of(self.passed()).engine_seconds
     }
 
-    /// Takes note of the words that an engine told: the first to tell some is believed, and a resumed session knows them before it has one.
+    /// Records the vocabulary of the first engine that gave one. A resumed session reads it from its journal.
     pub fn learn_words(&mut self, told: &Vocabulary) -> Result<(), RunnerError> {
         if self.words.is_none() && *told != Vocabulary::default() {
             self.words = Some(told.clone());
@@ -100,17 +101,17 @@ impl<'a> SessionLog<'a> {
         Ok(())
     }
 
-    /// What the traffic of a rig is made from, in the words that are known.
+    /// The material of a rig's traffic, with the recorded vocabulary.
     pub fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
         Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
     }
 
-    /// What a verdict becomes when the twin takes part in it.
-    pub fn weigh(&mut self, verdict: Verdict, lesson: &FitProbe, rig: &Material, certainty: Certainty) -> Verdict {
+    /// The verdict with the twin's estimate.
+    pub fn weigh(&mut self, verdict: Verdict, fit_probe: &FitProbe, rig: &Material, certainty: Certainty) -> Verdict {
         let material = self.material(rig);
         let source = TrafficSource { plan: self.plan, material: &material, seed: self.seed };
-        self.session_twin.weigh(verdict, lesson, source, certainty)
+        self.session_twin.weigh(verdict, fit_probe, source, certainty)
     }
 
     pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
@@ -119,36 +120,36 @@ impl<'a> SessionLog<'a> {
         Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
     }
 
-    /// Whether an engine for this may be one that alters its limits: what is going to be deployed is launched plainly, and so is everything
-    /// once an engine was found unable to.
+    /// Whether this trial's engine may change its limits while it runs. Arguments that will be deployed are launched plainly. So is every engine
+    /// once one of them could not change its limits.
     pub fn may_alter(&self, wanted: &TrialRequest) -> bool {
         !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.cannot_change_live()
     }
 
-    /// Whether some engine was found unable to alter its limits.
+    /// Whether an engine could not change its limits.
     pub fn cannot_change_live(&self) -> bool {
         self.passed().iter().filter_map(Entry::ready).any(|ready| ready.process.live_unsupported_reason.is_some())
     }
 
-    /// What the warm-up of the first launch showed, which was a whole one.
+    /// The result of the first launch's warm-up, which sends whole answers.
     pub fn warmed(&self) -> Option<Warmed> {
         self.passed().iter().find_map(Entry::ready).map(|ready| ready.warmed)
     }
 
-    /// Comes to a record, and with it to all before it.
+    /// Moves to a record: it and all before it are replayed.
     fn pass(&mut self, place: usize) {
         self.replayed = self.replayed.max(place + 1);
     }
 
-    /// Records a step that the session has just taken.
+    /// Records a new step.
     pub fn record(&mut self, record: Record) -> Result<(), RunnerError> {
         self.append(record)?;
-        // Whatever was recorded before is past once something new happens.
+        // A new step ends the replay.
         self.replayed = self.journal.entries.len();
         Ok(())
     }
 
-    /// Records what the session has yet to come to, behind all that stands before it.
+    /// Appends a record without moving to it.
     pub fn append(&mut self, record: Record) -> Result<(), RunnerError> {
         let entry = match self.folder.as_mut().and_then(|folder| folder.writer.as_mut()) {
             Some(writer) => writer.append(record)?,
@@ -158,7 +159,7 @@ impl<'a> SessionLog<'a> {
         Ok(())
     }
 
-    /// Records a process that was just started, so that whoever comes next can end it; where nobody can, there is nothing to record.
+    /// Records a started process, so that a later run can end it. Without a journal file there is no later run.
     pub fn spawned(&mut self, trial: u32, spawned: &Spawned) -> Result<(), RunnerError> {
         let is_kept = self.folder.as_ref().is_some_and(|folder| folder.writer.is_some());
         if is_kept { self.append(Record::Spawned { trial, spawned: spawned.clone() }) } else { Ok(()) }
@@ -210,7 +211,7 @@ impl<'a> SessionLog<'a> {
         }
     }
 
-    /// What the journal knows of a probe, and of one that was measured what the twin can learn from it.
+    /// The recorded result of a probe and, if it was measured, its requests for the fit of the twin.
     pub fn recorded_probe(
         &mut self,
         trial: u32,
@@ -233,14 +234,14 @@ impl<'a> SessionLog<'a> {
                 return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
             }
             self.pass(place);
-            let lesson = engine.map(|engine| self.kept_lesson(place, engine)).transpose()?.flatten();
-            return Ok(Some((answer, lesson)));
+            let fit_probe = engine.map(|engine| self.recorded_fit_probe(place, engine)).transpose()?.flatten();
+            return Ok(Some((answer, fit_probe)));
         }
         Ok(None)
     }
 
-    /// What the twin can learn from a recorded probe, by its record and the requests that were kept; nothing where no requests are.
-    fn kept_lesson(&self, place: usize, engine: TwinEngine) -> Result<Option<FitProbe>, RunnerError> {
+    /// A recorded probe for the fit of the twin, from the file of its requests. None without such a file.
+    fn recorded_fit_probe(&self, place: usize, engine: TwinEngine) -> Result<Option<FitProbe>, RunnerError> {
         let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
         let Record::Probed { ask, cache, telemetry, steps, requests, requests_sha256, .. } = &entry.record else {
             return Ok(None);
@@ -252,7 +253,7 @@ impl<'a> SessionLog<'a> {
         }
     }
 
-    /// The fit that was made behind a recorded probe, and what was then thought of the probes of its trial.
+    /// The recorded fit after a probe, with the verdicts of the trial's probes under it.
     pub fn recorded_fit(&mut self, trial: u32, probe: u32) -> Option<(Box<Fit>, BTreeMap<u32, Verdict>)> {
         let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
             Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
@@ -273,7 +274,7 @@ impl<'a> SessionLog<'a> {
         attempts.max().unwrap_or(0)
     }
 
-    /// Keeps every request of a probe in a file of its own; returns its path below the output folder, and its digest.
+    /// Writes the requests of a probe to a file. Returns its path below the output folder, and its digest.
     pub fn keep(&self, trial: u32, probe: u32, measured: &Measured) -> Result<(String, Option<String>), RunnerError> {
         let Some(folder) = &self.folder else { return Ok((String::new(), None)) };
         let name = format!("requests/t{trial:03}-p{probe:02}.csv");

@@ -180,7 +180,7 @@ impl<R: Rig> Worker<R> {
                     .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.
-                let paired = engine.is_some() && session_log.session_twin.has_a_say();
+                let paired = engine.is_some() && session_log.session_twin.decides();
                 let ask = if paired && asked.slack < SLACK { ProbeAsk { slack: SLACK, ..asked } } else { asked };
                 (ask, session_log.recorded_probe(trial, probe, &ask, engine)?)
             };
@@ -188,7 +188,7 @@ impl<R: Rig> Worker<R> {
             let span = info_span!(parent: &of_trial, "probe", number = probe, rate, ramp, window, outcome = Empty, engine_time = Empty);
             let (busy, is_recorded) = (self.busy, recorded.is_some());
             let answer = match recorded {
-                Some((Ok(verdict), lesson)) => Ok(ProbeResult { probe, ask, verdict, lesson }),
+                Some((Ok(verdict), fit_probe)) => Ok(ProbeResult { probe, ask, verdict, fit_probe }),
                 Some((Err(failure), _)) => Err(failure.diagnosis),
                 None => self.measure(session_log, trial, probe, ask, certainty).instrument(span.clone()).await?,
             };
@@ -252,12 +252,12 @@ impl<R: Rig> Worker<R> {
                 let Measured { records, ended, complete, client, .. } = &measured;
                 let course = Course { window: ask.window, ended: *ended, complete: *complete, steady: true };
                 let mut verdict = judge(records, &session_log.plan.slo, course, client, certainty);
-                let lesson =
+                let fit_probe =
                     engine.map(|engine| FitProbe::of(engine, ask, records, &measured.cache, &measured.telemetry));
-                if let Some(lesson) = &lesson {
-                    verdict = session_log.weigh(verdict, lesson, self.rig.material(), certainty);
+                if let Some(fit_probe) = &fit_probe {
+                    verdict = session_log.weigh(verdict, fit_probe, self.rig.material(), certainty);
                 }
-                let resent = lesson.as_ref().and_then(FitProbe::resent);
+                let resent = fit_probe.as_ref().and_then(FitProbe::resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
                 let (requests, requests_sha256) = session_log.keep(trial, probe, &measured)?;
                 session_log.record(Record::Probed {
@@ -267,7 +267,7 @@ impl<R: Rig> Worker<R> {
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
                     cache: measured.cache,
-                    steps: lesson.as_ref().map_or_else(Vec::new, |lesson| lesson.probe().steps().to_vec()),
+                    steps: fit_probe.as_ref().map_or_else(Vec::new, |fit_probe| fit_probe.probe().steps().to_vec()),
                     client: measured.client,
                     took: measured.took,
                     requests,
@@ -276,12 +276,13 @@ impl<R: Rig> Worker<R> {
                 session_log.sink.take(&Event::Probed { trial, ask: &ask, verdict: &verdict });
                 if let Some(served) = served.filter(|_| !ask.is_burst()) {
                     session_log.sink.take(&Event::Detail(&format!("trial {trial}: {served}")));
-                    if let Some(likeness) = lesson.as_ref().and_then(|lesson| session_log.session_twin.likeness(lesson))
+                    if let Some(likeness) =
+                        fit_probe.as_ref().and_then(|fit_probe| session_log.session_twin.likeness(fit_probe))
                     {
                         session_log.sink.take(&Event::Detail(&format!("trial {trial}: {likeness}")));
                     }
                 }
-                Ok(Ok(ProbeResult { probe, ask, verdict, lesson }))
+                Ok(Ok(ProbeResult { probe, ask, verdict, fit_probe }))
             }
             Err(RigError::Engine(failure)) => {
                 self.busy += failure.took;

@@ -106,7 +106,7 @@ pub struct SessionTwin {
     trials: VecDeque<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
-    lessons: usize,
+    fit_probes: usize,
     tried: usize,
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
@@ -129,7 +129,7 @@ impl SessionTwin {
             probes: VecDeque::new(),
             trials: VecDeque::new(),
             fit: None,
-            lessons: 0,
+            fit_probes: 0,
             tried: 0,
             overruled: false,
             hours: LongRunTraffic::new(sample_sizes),
@@ -149,14 +149,14 @@ impl SessionTwin {
     pub fn weigh(
         &mut self,
         verdict: Verdict,
-        lesson: &FitProbe,
+        fit_probe: &FitProbe,
         source: TrafficSource,
         certainty: Certainty,
     ) -> Verdict {
-        let asks = !lesson.ask.is_burst() && verdict.open_to_pairs();
+        let asks = !fit_probe.ask.is_burst() && verdict.open_to_pairs();
         let judges = |fit: &&Fit| asks && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
         let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
-        let FitProbe { engine, ask, probe, objection, resent, told } = lesson;
+        let FitProbe { engine, ask, probe, objection, resent, told } = fit_probe;
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
         let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
@@ -176,17 +176,17 @@ impl SessionTwin {
     }
 
     /// What engine and twin say of a probe; none where there is no twin that judges.
-    pub fn likeness(&self, lesson: &FitProbe) -> Option<Likeness> {
+    pub fn likeness(&self, fit_probe: &FitProbe) -> Option<Likeness> {
         let fit = self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)?;
-        Some(Likeness::of(&lesson.probe, &lesson.told, &fit.costs))
+        Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
     }
 
     /// Whether there is a twin that judges the next probe, or will when it has seen that, and the last one that it looked at was its to judge.
-    pub fn has_a_say(&self) -> bool {
+    pub fn decides(&self) -> bool {
         self.fit.is_some() && !self.overruled
     }
 
-    pub fn hear(&mut self, verdict: &Verdict) {
+    pub fn note_verdict(&mut self, verdict: &Verdict) {
         if verdict.limits.iter().any(|l| l.paired.is_some()) {
             self.overruled = verdict.by_count.is_none();
         }
@@ -197,14 +197,14 @@ impl SessionTwin {
     }
 
     /// Takes note of how large its batches were, and of what its later turns resent.
-    pub fn note(&mut self, lesson: &FitProbe) {
-        self.resent = lesson.resent.or(self.resent);
-        self.largest = self.largest.max(streamed_at_once(&lesson.probe));
+    pub fn note(&mut self, fit_probe: &FitProbe) {
+        self.resent = fit_probe.resent.or(self.resent);
+        self.largest = self.largest.max(streamed_at_once(&fit_probe.probe));
     }
 
     /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
-    pub fn witness(&mut self, worker: usize, trial: u32, lesson: &FitProbe, complete: bool) {
-        self.witnesses.push((trial, lesson.probe.clone()));
+    pub fn witness(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
+        self.witnesses.push((trial, fit_probe.probe.clone()));
         self.driven.extend(complete.then_some((worker, trial)));
     }
 
@@ -240,9 +240,9 @@ impl SessionTwin {
         self.largest
     }
 
-    /// Takes a lesson of a trial; whether it is time to fit.
-    pub fn learn(&mut self, trial: u32, lesson: &FitProbe) -> bool {
-        self.probes.push_back(lesson.probe.clone());
+    /// Takes a fit_probe of a trial; whether it is time to fit.
+    pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
+        self.probes.push_back(fit_probe.probe.clone());
         self.trials.push_back(trial);
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
@@ -251,8 +251,8 @@ impl SessionTwin {
             self.probes.remove(oldest);
             self.trials.remove(oldest);
         }
-        self.lessons += 1;
-        2 * self.lessons >= 3 * self.tried
+        self.fit_probes += 1;
+        2 * self.fit_probes >= 3 * self.tried
     }
 
     /// Fits to what was learnt; none where it says too little. It starts anew each time: a fit that goes downhill from the last one stays in its
@@ -269,7 +269,7 @@ impl SessionTwin {
     }
 
     fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
-        self.tried = self.lessons;
+        self.tried = self.fit_probes;
         let probes = self.probes.make_contiguous();
         let span =
             debug_span!("fit", probes = probes.len(), replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
@@ -285,7 +285,7 @@ impl SessionTwin {
 
     /// Takes over a fit to all that was learnt so far, from the journal.
     pub fn adopt(&mut self, fit: Fit) {
-        self.tried = self.lessons;
+        self.tried = self.fit_probes;
         self.fits += 1;
         self.fit = Some(fit);
     }
@@ -375,7 +375,7 @@ mod tests {
     use crate::verdict::fixtures::{counted, verdict};
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
-    fn lesson(rate: Rate, at_once: u32) -> FitProbe {
+    fn fit_probe(rate: Rate, at_once: u32) -> FitProbe {
         let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
         let (from, to) = (Seconds(0.0), Seconds(10.0));
         let ask = ProbeAsk { window: Window { from, to }, ..ProbeAsk::at(rate) };
@@ -453,9 +453,9 @@ mod tests {
     fn the_probe_with_the_largest_batch_stays_and_of_the_others_the_latest() {
         let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
         for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
-            let lesson = lesson(Rate(1.0), at_once);
-            session_twin.note(&lesson);
-            session_twin.learn(1, &lesson);
+            let fit_probe = fit_probe(Rate(1.0), at_once);
+            session_twin.note(&fit_probe);
+            session_twin.learn(1, &fit_probe);
         }
         let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
         assert_eq!((kept, session_twin.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));

@@ -9,7 +9,7 @@ use crate::token::Token;
 use crate::workload::Corpus;
 
 /// Lends the rig until the leader ends it, which is a success, or a signal does: then whoever started it shall start it again.
-pub(super) fn lend(
+pub(super) fn serve_leader(
     place: &Place,
     token: Option<Token>,
     job: JobMark,
