@@ -13,11 +13,11 @@ use crate::quantiles::median;
 use crate::twin::{Effort, Fit, FitError, Probe, Profile, Residuals, fit};
 use crate::units::Seconds;
 
-/// The spread from probe to probe of fewer than these says nothing.
+/// Fewer probes have no spread from probe to probe.
 const LEAST_PROBES_FOR_SPREAD: usize = 3;
 /// Below this correlation of measured and replayed latencies the arrivals explain less than half of what differs between requests.
 const LEAST_CORRELATION: f64 = 0.7;
-/// A smaller spread is finer than the fit resolves: its coefficients have followed what differs between few probes.
+/// The fit resolves no smaller spread: with few probes its coefficients follow their differences.
 const LEAST_SPREAD: f64 = 1e-3;
 
 /// What measured probes say about an engine.

@@ -1,4 +1,4 @@
-//! `autotune check`: the whole plan of a space file, and what this machine lacks for it. Of the engine it asks for its flags, and no more.
+//! `autotune check`: prints the plan of a space file and what this machine lacks for it. It asks the engine for its list of flags only.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -17,9 +17,9 @@ use crate::supervise::guardian::can_be_run;
 use crate::tune::{expected, least};
 use crate::units::Seconds;
 
-/// A driver and a desktop hold less of a GPU, in MiB.
+/// A GPU with more memory in use is not free, in MiB. A driver and a desktop use less.
 const IDLE_GPU: u64 = 1_024;
-/// So many points are counted.
+/// The most points that are counted.
 const COUNTED: usize = 1_024;
 
 pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
@@ -77,7 +77,7 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     Ok(exit::FOUND)
 }
 
-/// That there is no twin, where that was not chosen.
+/// A note for engines without a twin.
 fn counted(plan: &Plan) -> String {
     let engine = dialect(plan.engine.kind);
     if engine.is_modelled() {
@@ -87,7 +87,7 @@ fn counted(plan: &Plan) -> String {
     }
 }
 
-/// What a budget is too small for, and which one is not.
+/// A note for a budget that is too small.
 fn suffices(plan: &Plan) -> String {
     let (budget, least, whole) = (Seconds::from(plan.budget.gpu_time), least(plan), expected(plan).engine_seconds);
     if budget < least {

@@ -33,7 +33,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
     };
     let flags = Flags::of(outcome.engine, wanted.settings.iter().map(|s| s.name.as_str()));
     let measured = Measured { outcome: &outcome };
-    let visit = |document: crate::export::locate::Document<'_>, engine: &crate::export::locate::Located<'_>| {
+    let visit = |document: crate::export::source::Document<'_>, engine: &crate::export::locate::Located<'_>| {
         measured.contradictions(document, engine)
     };
     let done = write(&name, &before, &wanted, &flags, &visit).map_err(|problems| Failed::usage(problems.render()))?;

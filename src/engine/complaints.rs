@@ -70,7 +70,8 @@ fn collect(log: &str, dialect: &dyn Dialect) -> Vec<Complaint> {
         if line.text.to_lowercase().contains(" validation error") && line.text.contains(" for ") {
             let details = validation_details(&mut rest);
             let text = if details.is_empty() { line.text.trim().to_owned() } else { details.join("; ") };
-            let weight = if Symptom::of(&text, dialect).is_some() { Weight::Known } else { Weight::Configuration };
+            let weight =
+                if Symptom::of(&text, dialect.symptoms()).is_some() { Weight::Known } else { Weight::Configuration };
             found.push(Complaint { engine: line.engine, weight, text });
         } else if let Some(weight) = weigh(&line, dialect) {
             found.push(Complaint { engine: line.engine, weight, text: line.text });
@@ -120,7 +121,7 @@ fn weigh(line: &Line, dialect: &dyn Dialect) -> Option<Weight> {
         return None;
     }
     // Before the echoes: a log that was cut may hold the reason only as an echo quotes it.
-    if Symptom::of(text, dialect).is_some() {
+    if Symptom::of(text, dialect.symptoms()).is_some() {
         return Some(Weight::Known);
     }
     if ECHOES.iter().chain(dialect.echoes()).any(|echo| lower.contains(echo)) {

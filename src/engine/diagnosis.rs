@@ -141,7 +141,7 @@ fn explained(dialect: &dyn Dialect, reason: &Complaint, exit: Exit, tuned_flags:
         let says = refusal("The engine's command line has an argument that it does not take", &consequence);
         return Diagnosis { cause: Cause::BadArgument, line, says, consequence };
     }
-    if let Some(symptom) = Symptom::of(text, dialect) {
+    if let Some(symptom) = Symptom::of(text, dialect.symptoms()) {
         let consequence = match symptom.effect {
             Effect::MemoryBound => Consequence::MemoryBound,
             Effect::NeedsMoreMemory => Consequence::NeedsMoreMemory,

@@ -7,8 +7,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::dialects::Dialect;
-
 /// What made an engine fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -81,9 +79,9 @@ pub struct Symptom {
 
 impl Symptom {
     /// The first row that knows the line: of the engine's own, then of all engines'.
-    pub(super) fn of(line: &str, dialect: &dyn Dialect) -> Option<&'static Self> {
+    pub(super) fn of(line: &str, own: &'static [Self]) -> Option<&'static Self> {
         let line = line.to_lowercase();
-        let known = dialect.symptoms().iter().chain(COMMON);
+        let known = own.iter().chain(COMMON);
         known.into_iter().find(|symptom| symptom.words.iter().all(|word| line.contains(word)))
     }
 }

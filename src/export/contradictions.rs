@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::flags::{Setting, is_placeholder};
 use super::known::{model_of, value_of};
-use super::locate::{Document, Located};
+use super::locate::Located;
+use super::source::Document;
 use super::yaml::{Node, Path};
 use crate::problems::Problem;
 use crate::report::Outcome;

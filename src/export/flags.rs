@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::shapes::Engine;
+use super::engine::Engine;
 use crate::engine::dialect;
 use crate::settings::EngineKind;
 use crate::space::Value;

@@ -1,8 +1,8 @@
 //! What a person does with flags that are not written: where each kind of manifest takes them.
 
 use super::flags::Setting;
-use super::locate::Document;
 use super::shapes::shape;
+use super::source::Document;
 
 /// What to do with the flags where no engine was found, by kind.
 pub fn not_found(documents: &[Document<'_>], settings: &[Setting]) -> String {

@@ -1,7 +1,7 @@
 //! What starts an engine: programs, Python modules, images, and the variables that a known preset expands.
 
+use super::engine::Engine;
 use super::flags::is_placeholder;
-use super::shapes::Engine;
 use super::shell_lexer::{Command, commands};
 use super::text::Layer;
 

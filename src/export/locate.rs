@@ -6,15 +6,16 @@ use super::arguments::Arguments;
 use super::arguments::line::Line;
 use super::arguments::list::List;
 use super::arguments::variable::NewVariable;
+use super::engine::Engine;
 use super::flags::Flags;
 use super::kept::{Wanted, environment, is_plain, kept, splits};
 use super::known::{
     awaits_script, basename, engine_at, engine_in, engine_of_script, mentions, of_image, runs_another_program,
     script_of, starts, texts_of, value_of,
 };
-use super::shapes::{ArgumentLocation, Engine};
+use super::shapes::ArgumentLocation;
 use super::shell_lexer::{Command, assigned, commands, split};
-use super::source::{Format, Source};
+use super::source::{Document, Format};
 use super::text::Layer;
 use super::yaml::{Meaning, Node, Path};
 use crate::problems::Problem;
@@ -31,21 +32,6 @@ pub struct Located<'m> {
     pub sure: bool,
     /// The words that start it, as far as they are known, for what they say besides.
     pub words: Vec<String>,
-}
-
-/// A document of a manifest.
-#[derive(Clone, Copy)]
-pub struct Document<'m> {
-    pub source: &'m Source,
-    /// Its place among the documents.
-    pub index: usize,
-    pub meaning: &'m Meaning,
-}
-
-impl<'m> Document<'m> {
-    pub fn root(&self) -> &'m Node {
-        &self.source.documents[self.index]
-    }
 }
 
 /// One word of what a container starts.

@@ -1,8 +1,8 @@
 //! Where arguments come from, as annotations of the object that has them.
 
 use super::arguments::Written;
-use super::locate::Document;
 use super::render::{Entry, insert_entry, scalar};
+use super::source::Document;
 use super::text::Edit;
 use super::yaml::{Kind, Meaning, Path, Style};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::known::engine_of_script;
 use super::text::{Encoding, Layer};
 use super::unit;
-use super::yaml::{Kind, Node, NotYaml, Style, parse};
+use super::yaml::{Kind, Meaning, Node, NotYaml, Style, parse};
 
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -16,6 +16,21 @@ pub struct Source {
     /// The documents, empty ones left out.
     pub documents: Vec<Node>,
     pub format: Format,
+}
+
+/// A document of a manifest.
+#[derive(Clone, Copy)]
+pub struct Document<'m> {
+    pub source: &'m Source,
+    /// Its place among the documents.
+    pub index: usize,
+    pub meaning: &'m Meaning,
+}
+
+impl<'m> Document<'m> {
+    pub fn root(&self) -> &'m Node {
+        &self.source.documents[self.index]
+    }
 }
 
 /// How a file is written.

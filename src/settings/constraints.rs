@@ -1,4 +1,4 @@
-//! `search.constraints`: comparisons between parameters that leave the baseline and at least one point standing.
+//! `search.constraints`: comparisons between parameters. The baseline and at least one other point must keep all of them.
 
 use std::ops::Range;
 
@@ -7,8 +7,7 @@ use super::suggest;
 use crate::problems::{self, Problem};
 use crate::space::{Comparison, Constraint, Parameter, Point, Space, Value};
 
-/// Checks that constraints make at most, each well below a microsecond. A space too large for that is accepted
-/// unproven.
+/// The most evaluations of constraints, each well below a microsecond. A larger space is accepted unchecked.
 const CHECKS: u32 = 500_000;
 
 const FORM: &str = "write it as \"max-num-batched-tokens >= 4 * max-num-seqs\"";

@@ -5,9 +5,9 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 use super::domains;
+use super::engine_kind::EngineKind;
 use super::format::ENGINE;
-use super::parameters::Parameters;
-use super::plan::{EngineKind, EnginePlan, GraphPlan};
+use super::plan::{EnginePlan, GraphPlan};
 use super::reader::{self, Fields, Place};
 use crate::engine::{Quantity, dialect};
 use crate::problems::Problem;
@@ -150,10 +150,9 @@ pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
 }
 
 /// Reports what this engine cannot be asked: flags that are another engine's, tuned switches that every launch has, a model that is none.
-pub fn check_dialect(fields: &Fields, tuned: &Parameters, probe: &Fields, problems: &mut Vec<Problem>) {
+pub fn check_dialect(fields: &Fields, tuned: &[(&String, &Range<usize>)], probe: &Fields, problems: &mut Vec<Problem>) {
     let Some(kind) = kind(fields) else { return };
     let own = dialect(kind);
-    let tuned: Vec<(&String, &Range<usize>)> = tuned.names.iter().zip(&tuned.spans).collect();
     let words = ["command", "args"].into_iter().filter_map(|key| fields.texts(key)).flatten();
     let knows = |name: &str| own.flags().lines().any(|flag| flag == name);
     let flags = words.filter_map(|(word, span)| Some((flag_name(word.strip_prefix("--")?.split('=').next()?), span)));

@@ -4,8 +4,10 @@
 //! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
 
 mod constraints;
+mod domain;
 mod domains;
 mod engine;
+mod engine_kind;
 mod flags;
 mod format;
 mod lengths;
@@ -29,15 +31,17 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
-pub use domains::{Domain, refuses};
+pub use domain::Domain;
+pub use domains::refuses;
 pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
+pub use engine_kind::EngineKind;
 pub use flags::{UsedFlag, faults};
 pub use plan::{
-    ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths,
-    Limit, Metric, Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan,
+    ArrivalProcess, ConversationsPlan, Endpoint, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths, Limit, Metric,
+    Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan, redact_plan,
 };
 pub use schema::schema;
-pub use secrets::{REDACTED, Secrets, holds_secret, redact_plan, redact_variable, redact_words};
+pub use secrets::{REDACTED, Secrets, holds_secret, redact_variable, redact_words};
 pub use suggest::closest;
 
 use crate::space::Space;
@@ -148,7 +152,8 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
 
     if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
         engine::check_fixed_flags(fields, &parameters.names, problems);
-        engine::check_dialect(fields, parameters, &probe, problems);
+        let tuned: Vec<_> = parameters.names.iter().zip(&parameters.spans).collect();
+        engine::check_dialect(fields, &tuned, &probe, problems);
         engine::check_graph(fields, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::engine_kind::EngineKind;
+use super::secrets::{Secrets, in_words, redact_variable, redact_words};
 use crate::engine::{Quantity, dialect};
 use crate::space::{Parameter, Space};
 use crate::units::{Rate, Seconds};
@@ -40,6 +42,29 @@ impl Plan {
     pub fn memory_share(&self) -> Option<&Parameter> {
         self.space.parameter(dialect(self.engine.kind).flag(Quantity::MemoryShare)?)
     }
+}
+
+impl Secrets {
+    /// Those that a plan holds in `engine.env`, `engine.args` and `engine.command`.
+    pub fn of(plan: &Plan) -> Self {
+        let words = [&plan.engine.command, &plan.engine.args].into_iter().flat_map(|words| {
+            let places = in_words(words);
+            places.into_iter().filter_map(|(at, range)| Some(words.get(at)?.get(range)?.to_owned())).collect::<Vec<_>>()
+        });
+        let variables = plan.engine.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+        Self::new(words).and(Self::of_variables(variables))
+    }
+}
+
+/// The plan as it may be written down.
+pub fn redact_plan(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.engine.command = redact_words(&plan.engine.command);
+    plan.engine.args = redact_words(&plan.engine.args);
+    for (name, value) in &mut plan.engine.env {
+        *value = redact_variable(name, value);
+    }
+    plan
 }
 
 /// One promise: the quantile of a latency metric stays at or below a limit.
@@ -91,30 +116,6 @@ impl Metric {
     /// Whether the time that a request waits for its first token is a part of it.
     pub fn includes_waiting(self) -> bool {
         matches!(self, Self::Ttft | Self::E2e)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineKind {
-    #[default]
-    Vllm,
-    Sglang,
-    /// Dynamo: a frontend, and workers with one of these engines.
-    #[serde(rename = "dynamo-mocker", alias = "dynamo")]
-    DynamoMocker,
-    #[serde(rename = "dynamo-vllm")]
-    DynamoVllm,
-    #[serde(rename = "dynamo-sglang")]
-    DynamoSglang,
-    /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
-    Simulated,
-}
-
-impl EngineKind {
-    /// Whether there is no model behind it: then no number is a measurement.
-    pub fn is_simulated(self) -> bool {
-        matches!(self, Self::Simulated | Self::DynamoMocker)
     }
 }
 

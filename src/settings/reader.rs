@@ -218,8 +218,9 @@ fn lower(sentence: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine_kind::EngineKind;
     use super::super::format::{ENGINE, SEARCH, WORKLOAD};
-    use super::super::plan::{Endpoint, EngineKind, StrategyKind};
+    use super::super::plan::{Endpoint, StrategyKind};
     use super::*;
 
     #[test]

@@ -5,8 +5,6 @@
 
 use std::ops::Range;
 
-use super::Plan;
-
 /// A name with one of these parts is a secret's, in environment variables, flags and keys of JSON.
 const NAMES: [&str; 9] =
     ["token", "key", "secret", "password", "passwd", "passphrase", "credential", "authorization", "cookie"];
@@ -63,16 +61,6 @@ impl Secrets {
         Self(values)
     }
 
-    /// Those that a plan holds in `engine.env`, `engine.args` and `engine.command`.
-    pub fn of(plan: &Plan) -> Self {
-        let words = [&plan.engine.command, &plan.engine.args].into_iter().flat_map(|words| {
-            let places = in_words(words);
-            places.into_iter().filter_map(|(at, range)| Some(words.get(at)?.get(range)?.to_owned())).collect::<Vec<_>>()
-        });
-        let variables = plan.engine.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-        Self::new(words).and(Self::of_variables(variables))
-    }
-
     /// Those among environment variables, by name and value.
     pub fn of_variables(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let found = variables.into_iter().flat_map(|(name, value)| {
@@ -97,17 +85,6 @@ impl Secrets {
         let long = self.0.iter().filter(|secret| secret.len() >= SHORTEST_IN_TEXT);
         long.fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
     }
-}
-
-/// The plan as it may be written down.
-pub fn redact_plan(plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    plan.engine.command = redact_words(&plan.engine.command);
-    plan.engine.args = redact_words(&plan.engine.args);
-    for (name, value) in &mut plan.engine.env {
-        *value = redact_variable(name, value);
-    }
-    plan
 }
 
 /// The words of a command line as they may be written down.
@@ -166,7 +143,7 @@ enum Behind {
 }
 
 /// Where secrets stand in the words of a command line: which word, and which bytes of it, in order.
-fn in_words<S: AsRef<str>>(words: &[S]) -> Vec<(usize, Range<usize>)> {
+pub(super) fn in_words<S: AsRef<str>>(words: &[S]) -> Vec<(usize, Range<usize>)> {
     let mut found = Vec::new();
     let mut behind = Behind::Nothing;
     for (at, word) in words.iter().map(AsRef::as_ref).enumerate() {
@@ -389,6 +366,7 @@ fn is_secret(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Plan, redact_plan};
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs a program for what it prints, within bounds of time and bytes. Nothing of it is left running, whatever it did.
+//! Runs a program and returns what it prints, within limits of time and bytes. No process of it is left running.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Order statistics: quantiles that are observations, never points between two.
 
-/// Which of so many sorted values is their quantile, counted from 1: the smallest that at least a share `q` of them do not exceed.
+/// The rank of the `q`-quantile among sorted values, from 1: the first value that at least a share `q` of all values do not exceed.
 pub fn rank(values: usize, q: f64) -> usize {
     ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1))
 }

@@ -15,11 +15,11 @@ struct Block {
     after: u32,
 }
 
-/// Spreads hashes of prefixes and numbers of requests over a table.
+/// A fast hash of prefix hashes and request numbers: a multiplication (Fibonacci hashing).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread(u64);
 
-/// How tables are hashed whose keys are numbers that nobody chooses to make them slow.
+/// The hasher of tables with such keys. Nobody chooses these keys to make collisions.
 pub(super) type Spreading = BuildHasherDefault<Spread>;
 
 impl Hasher for Spread {
@@ -41,8 +41,7 @@ impl Hasher for Spread {
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     blocks: Vec<Block>,
-    /// By block, the hash of the prefix that it holds: apart, since references and links are looked at far more often, and many blocks of
-    /// them then fit into the processor's cache.
+    /// For each block, the hash of the prefix that it holds. It is not part of [`Block`], so that more blocks fit into the processor's cache.
     hashes: Vec<Option<u64>>,
     cached: HashMap<u64, u32, Spreading>,
     head: u32,
@@ -104,7 +103,7 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Makes a block findable by the hash of its prefix; the first block with a hash keeps it.
+    /// Registers a block under the hash of its prefix. The first block with a hash keeps it.
     pub(super) fn remember(&mut self, block: u32, hash: u64) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.cached.entry(hash) {
             entry.insert(block);

@@ -24,7 +24,7 @@ use crate::workload::{self, Demand, Pace};
 pub(in crate::commands) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How sure a level's pass or fail must be: it follows the count, as the plain benchmark that it is.
+/// The certainty of a level's pass or fail: 0.5 follows the plain count of violations.
 pub(in crate::commands) const CERTAINTY: Certainty = Certainty(0.5);
 
 /// Runs levels against one server.
@@ -42,15 +42,15 @@ pub(in crate::commands) struct Levels<'a> {
 pub(in crate::commands) struct Load {
     pub(in crate::commands) offered: Offered,
     pub(in crate::commands) window: Window,
-    /// What its arrivals are drawn from. Levels with the same share their luck: the same arrivals at another speed.
+    /// The seed of its arrivals. Levels with the same seed have the same arrivals at another speed.
     pub(in crate::commands) arrival_seed: u64,
-    /// What its words are drawn from.
+    /// The seed of its words.
     pub(in crate::commands) content_seed: u64,
     /// Ends the level once a promise is broken for certain.
     pub(in crate::commands) counter: Option<Counter>,
 }
 
-/// What came of a level.
+/// The result of a level.
 pub(in crate::commands) struct Ran {
     /// None where it was interrupted before its traffic, or twice.
     pub(in crate::commands) level: Option<Level>,
@@ -129,7 +129,7 @@ impl<'a> Levels<'a> {
             return Ok(nothing);
         };
         let Driven { records, ended, cut, health } = driven;
-        // A level that had ended by itself lacks nothing.
+        // A level that had ended before the interrupt is whole.
         let partial = interrupted && cut.is_some();
         match cut {
             Some(Cut::Hung) => warnings
@@ -189,7 +189,7 @@ impl<'a> Levels<'a> {
             request_timeout: self.args.timeout.map(Seconds::from),
         };
         let patience = Seconds::from(self.args.drain);
-        // Whoever sends everything at once wants to see it all answered.
+        // A burst is measured until its last answer.
         let patience_ends = if all_at_once { Seconds(f64::INFINITY) } else { sent_until + patience };
         let driving = self.server.drive(pace, schedule, tally.watch(patience_ends, counter));
         tokio::pin!(driving);

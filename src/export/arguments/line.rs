@@ -28,14 +28,14 @@ pub struct Line<'m> {
     values: Vec<(usize, usize)>,
 }
 
-/// A text with words in it.
+/// A text that holds arguments: the command itself, or the value of a variable that it expands.
 pub struct Home {
     /// The scalar's text, and the texts within it, each in the one before.
     layers: Vec<Layer>,
     words: Vec<Word>,
     /// The first that may be an argument.
     first: usize,
-    /// How many may be followed by new words; those behind a redirection may not.
+    /// New words may stand behind the first so many words. Behind a redirection they may not.
     until: usize,
     reads: Reads,
 }
@@ -47,7 +47,7 @@ pub enum Reads {
     Quotes,
     /// It is split at white space.
     Spaces,
-    /// It is split at white space, and what a shell reads otherwise than it stands has no place in it.
+    /// It is split at white space. A word that a shell would expand or unquote is refused.
     Plain,
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen};
-use crate::export::locate::Document;
 use crate::export::render::{Entry, append_items, indent_of, insert_at, list_indent, owner, scalar, step};
+use crate::export::source::Document;
 use crate::export::text::Edit;
 use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
 

@@ -26,6 +26,7 @@ use tracing::debug;
 
 use super::arguments::keys::Keys;
 use super::arguments::variable::VariableLocation;
+pub use super::engine::Engine;
 use super::yaml::{Node, Path};
 
 pub struct Shape {
@@ -113,28 +114,6 @@ pub struct ArgumentLocation {
     pub note: Option<(&'static str, &'static str)>,
     /// The group that runs one engine together with the other locations of this name in its document.
     pub group: Option<&'static str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// vLLM, by itself or under something that passes its flags on; the simulated engine takes the same ones.
-    Vllm,
-    /// KServe's server for models that vLLM does not run.
-    HuggingFace,
-    Sglang,
-    TensorRtLlm,
-}
-
-impl Engine {
-    /// Its name, as its authors write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Vllm => "vLLM",
-            Self::HuggingFace => "the Hugging Face backend",
-            Self::Sglang => "SGLang",
-            Self::TensorRtLlm => "TensorRT-LLM",
-        }
-    }
 }
 
 impl ArgumentLocation {

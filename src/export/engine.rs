@@ -1,0 +1,23 @@
+//! The engines whose arguments a manifest may hold.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// vLLM, by itself or under something that passes its flags on; the simulated engine takes the same ones.
+    Vllm,
+    /// KServe's server for models that vLLM does not run.
+    HuggingFace,
+    Sglang,
+    TensorRtLlm,
+}
+
+impl Engine {
+    /// Its name, as its authors write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vLLM",
+            Self::HuggingFace => "the Hugging Face backend",
+            Self::Sglang => "SGLang",
+            Self::TensorRtLlm => "TensorRT-LLM",
+        }
+    }
+}
