@@ -287,7 +287,7 @@ fn coefficients(fits: u64) {
             off.iter().mean(),
             off.iter().std_dev(),
             stated.iter().mean(),
-            share(&|f| off[f].abs() < 1.645 * stated[f]) * 100.0,
+            share(&|f| off[f].abs() < autotune_numerics::Z_95 * stated[f]) * 100.0,
             share(&|f| found[f].open.iter().any(|line| line.contains(name))) * 100.0,
         );
     }

@@ -3,7 +3,7 @@
 //! It is the limit of an engine whose launch has the median speed, long after that launch.
 
 use autotune::rehearsal::{Job, NoTruth};
-use autotune::rig::{Engine, SimulatedRig, Traffic};
+use autotune::rig::{SimulatedEngine, SimulatedRig, Traffic};
 use autotune::settings::{ArrivalProcess, Limit, Metric, Plan};
 use autotune::space::Point;
 use autotune::twin::{Bounds, FastReplay, Launch, Sent, Unsteady};
@@ -85,7 +85,7 @@ impl<'a> LongRunTraffic<'a> {
     pub fn long(&'a self, point: &Point) -> Option<LongRunReplay<'a>> {
         let Job { plan, profile, material, quirks, .. } = self.job;
         let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).misses(quirks.misses);
-        let engine = Engine { age: LONG_AGO, ..rig.engine(point, Launch::MEDIAN).ok()? };
+        let engine = SimulatedEngine { age: LONG_AGO, ..rig.engine(point, Launch::MEDIAN).ok()? };
         // What the fast replay does not know.
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
         let by_formula = engine.kernels.is_none() && engine.noise.is_none_or(|noise| noise.keeps_speed());
@@ -97,7 +97,7 @@ impl<'a> LongRunTraffic<'a> {
 /// A point's engine under long traffic.
 pub struct LongRunReplay<'a> {
     traffic: &'a LongRunTraffic<'a>,
-    engine: Engine,
+    engine: SimulatedEngine,
     drawn: Option<&'a [Sent]>,
 }
 
@@ -131,7 +131,7 @@ impl LongRunReplay<'_> {
 
     /// From event to event, where the traffic allows that, and whether blocks would say the same.
     fn by_sums(&self, rate: Rate, requests: u32) -> Option<(f64, bool)> {
-        let Engine { costs, limits, noise, launch, max_seqs_before_oom, .. } = &self.engine;
+        let SimulatedEngine { costs, limits, noise, launch, max_seqs_before_oom, .. } = &self.engine;
         let drawn = self.drawn?;
         let requests = (requests as usize).min(drawn.len());
         let sent: Vec<Sent> = drawn[..requests].iter().map(|s| Sent { at: s.at / rate.0, ..*s }).collect();

@@ -29,36 +29,26 @@ pub fn since_epoch() -> std::time::Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utc {
     pub year: i64,
-    /// The month, 1 to 12.
+    /// From 1, as the day is.
     pub month: i64,
-    /// The day of the month, from 1.
     pub day: i64,
-    /// The hour, 0 to 23.
     pub hour: i64,
-    /// The minute, 0 to 59.
     pub minute: i64,
-    /// The second, 0 to 59.
     pub second: i64,
 }
 
 impl Utc {
     /// Of seconds since the Unix epoch; fractions are dropped.
     pub fn of(unix_seconds: f64) -> Self {
-        let seconds = unix_seconds.floor() as i64;
-        let (days, of_day) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
-        // Days since 0000-03-01 make the leap day the last of its year (Howard Hinnant, "chrono-compatible date algorithms").
-        let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let from_march = (5 * of_year + 2) / 153;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        let at = jiff::Timestamp::from_second(unix_seconds.floor() as i64).unwrap_or_default();
+        let at = jiff::tz::Offset::UTC.to_datetime(at);
         Self {
-            year: era * 400 + year_of_era + i64::from(month <= 2),
-            month,
-            day: of_year - (153 * from_march + 2) / 5 + 1,
-            hour: of_day / 3_600,
-            minute: of_day / 60 % 60,
-            second: of_day % 60,
+            year: at.year().into(),
+            month: at.month().into(),
+            day: at.day().into(),
+            hour: at.hour().into(),
+            minute: at.minute().into(),
+            second: at.second().into(),
         }
     }
 }
@@ -76,12 +66,10 @@ pub mod rfc3339 {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// Writes it.
     pub fn serialize<S: Serializer>(at: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
         at.map(|at| super::Utc::of(at).to_string()).serialize(to)
     }
 
-    /// Reads it.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         match serde_json::Value::deserialize(from)? {
             serde_json::Value::Null => Ok(None),

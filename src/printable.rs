@@ -12,9 +12,6 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// What JSON of others says, with every string in it [`printable`].
-///
-/// # Errors
-/// Of text that is no JSON, and of JSON that says something else.
 pub(crate) fn read_json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     fn every_string(value: Value) -> Value {
         match value {

@@ -2,6 +2,7 @@
 
 use autotune::rehearsal::Spending;
 use autotune::units::Seconds;
+use autotune_numerics::Z_95;
 
 use crate::sessions::{Row, Said};
 
@@ -9,9 +10,6 @@ use crate::sessions::{Row, Said};
 pub const AS_GOOD: f64 = 0.97;
 /// A rate above this many times its limit was certified wrongly.
 pub const OVER: f64 = 1.03;
-
-/// Standard errors to both sides that hold 90 %.
-const OF_90_PERCENT: f64 = 1.645;
 
 /// The value below which that share of the values lies; NaN where there are none.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
@@ -77,7 +75,7 @@ impl Summary {
 
 /// The share of the stated limits whose 90 % interval holds the true one.
 pub fn limits_held(said: &[Said]) -> f64 {
-    share(said.iter().filter_map(|s| s.limit), |(of_truth, error)| of_truth.ln().abs() <= OF_90_PERCENT * error)
+    share(said.iter().filter_map(|s| s.limit), |(of_truth, error)| of_truth.ln().abs() <= Z_95 * error)
 }
 
 /// The share of the stated gains whose interval holds the true one.

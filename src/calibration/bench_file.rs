@@ -29,9 +29,6 @@ struct Detailed {
 }
 
 /// The probes of a result file: one, or one for each of the results that `--append-result` wrote.
-///
-/// # Errors
-/// A sentence that says what is missing, and how to get it.
 pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
     let results: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(text).into_iter().collect();
     let results = results.map_err(|e| format!("it is no JSON: {e}"))?;

@@ -65,9 +65,6 @@ pub enum CalibrationError {
 }
 
 /// Fits the twin to the probes of `fitted`, and predicts these and those of `held_out`. Takes some seconds.
-///
-/// # Errors
-/// A limit of a probe that neither its source nor the base tells, or too few answers.
 pub fn calibrate(
     fitted: &[Evidence],
     held_out: &[Evidence],

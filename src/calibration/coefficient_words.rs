@@ -26,7 +26,6 @@ pub const MEANINGS: [(&str, Unit, &str); 17] = [
 /// What a coefficient is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds.
     Time,
     /// A part, 0 to 1.
     Share,

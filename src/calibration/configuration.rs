@@ -69,9 +69,6 @@ pub struct Resolved {
 
 impl Configuration {
     /// Reads `FLAG=VALUE` or `FLAG=VALUE,FLAG=VALUE`.
-    ///
-    /// # Errors
-    /// Not of that form, an unknown flag, or a value that the flag does not take.
     pub fn parse(text: &str) -> Result<Self, ConfigurationError> {
         let mut configuration = Self::default();
         for setting in text.split(',') {
@@ -89,9 +86,6 @@ impl Configuration {
     }
 
     /// Sets a flag, written without dashes, or [`KV_TOKENS`].
-    ///
-    /// # Errors
-    /// An unknown flag, or a value that the flag does not take.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigurationError> {
         let name = name.replace('_', "-");
         if name == KV_TOKENS {
@@ -124,9 +118,6 @@ impl Configuration {
     }
 
     /// Whether both can be true.
-    ///
-    /// # Errors
-    /// The first flag of which this says something else than `given`.
     pub fn agrees(&self, given: &Self) -> Result<(), ConfigurationError> {
         let contradicted = |name: &str, said: &dyn ToString, given: &dyn ToString| {
             Err(ConfigurationError::Contradicted {
@@ -158,9 +149,6 @@ impl Configuration {
     }
 
     /// The limits under which a probe is replayed.
-    ///
-    /// # Errors
-    /// A limit that nothing tells.
     pub fn resolve(&self, base: Option<&Profile>) -> Result<Resolved, ConfigurationError> {
         let untold = LIMITS.into_iter().filter(|name| !self.flags.contains_key(*name));
         let flags = match base {

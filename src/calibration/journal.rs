@@ -12,9 +12,6 @@ use crate::space::Point;
 use crate::verdict::Outcome;
 
 /// The probes and the launches of a folder.
-///
-/// # Errors
-/// There is no journal, it is damaged, or a request file that it names cannot be read.
 pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
     let path = folder.join(FILE);
     let text = match std::fs::read(&path) {

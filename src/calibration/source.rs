@@ -18,9 +18,6 @@ pub struct Source {
 
 impl Source {
     /// Reads `PATH` or `PATH,FLAG=VALUE,FLAG=VALUE`; a comma that no `FLAG=VALUE` follows belongs to the path.
-    ///
-    /// # Errors
-    /// An unknown flag, or a value that the flag does not take.
     pub fn parse(text: &str) -> Result<Self, ConfigurationError> {
         let (mut path, mut given) = (text, Configuration::default());
         while let Some((before, setting)) = path.rsplit_once(',').filter(|(_, setting)| setting.contains('=')) {
@@ -31,9 +28,6 @@ impl Source {
     }
 
     /// Reads what is there.
-    ///
-    /// # Errors
-    /// The disk's, and those of a file that is none of the forms or lacks what a replay needs.
     pub fn read(&self) -> Result<Evidence, SourceError> {
         let path = self.path.as_path();
         let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -28,9 +28,6 @@ const CONTAINERS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
 /// Compares the flags of a space file with its engine's, and says in a line by which list. Where the engine does not tell, mistakes are
 /// warnings by the list of vLLM 0.32.
-///
-/// # Errors
-/// Flags that the engine does not list.
 pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Duration) -> Result<String, Failed> {
     let name = path.display().to_string();
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();

@@ -24,9 +24,6 @@ pub struct Deployed {
 }
 
 /// The engine of a manifest; `container` names it where there are several.
-///
-/// # Errors
-/// Why there is none, or which there are, with the place and a remedy.
 pub fn deployed(name: &str, text: &str, container: Option<&str>, tuned: &[&str]) -> Result<Deployed, Problems> {
     let wanted = IntendedFlags { containers: container.map(str::to_owned).into_iter().collect(), ..Default::default() };
     let flags = Flags::of(crate::settings::EngineKind::Vllm, tuned.iter().copied());

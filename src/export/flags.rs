@@ -192,9 +192,6 @@ fn joined(word: &str, setting: &Setting, flags: &Flags) -> bool {
 
 /// What has to change so that words say a setting. Of several that name it the last one wins, and is kept; a value that is right already
 /// stays as it is written.
-///
-/// # Errors
-/// Where the value is a placeholder or missing.
 pub fn changes(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Result<Vec<Change>, Refused> {
     let found = occurrences(words, setting, flags)?;
     if flags.leave_out(setting) {

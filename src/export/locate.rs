@@ -647,9 +647,6 @@ fn flag_of(word: &str) -> Option<String> {
 }
 
 /// The engine whose arguments stand at a place that the user pointed to. The place says only where: what runs there decides the rest.
-///
-/// # Errors
-/// Where nothing starts an engine with what stands there.
 pub fn point_to<'m>(
     document: Document<'m>,
     path: &Path,

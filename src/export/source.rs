@@ -9,7 +9,6 @@ use super::yaml::{Kind, Meaning, Node, NotYaml, Style, parse};
 
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Every byte.
     pub text: String,
     /// The same number of bytes without templates: what the parser sees.
     masked: String,
@@ -45,9 +44,6 @@ pub enum Format {
 
 impl Source {
     /// Parses a manifest, a unit or a script.
-    ///
-    /// # Errors
-    /// Those of [`parse`].
     pub fn new(text: impl Into<String>) -> Result<Self, NotYaml> {
         let text = text.into();
         if unit::is_unit(&text) {

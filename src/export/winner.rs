@@ -20,9 +20,6 @@ pub enum NoWinner {
 }
 
 /// The best point of an outcome, if it may be exported; one that was never certified only if `uncertified` allows it.
-///
-/// # Errors
-/// Why there is none.
 pub fn winner(outcome: &Outcome, uncertified: bool) -> Result<&Answer, NoWinner> {
     let best = outcome.best.as_ref().ok_or_else(|| NoWinner::Nothing(outcome.because.clone()))?;
     let certified = outcome.status == Status::Certified && best.certified_rate.is_some();

@@ -54,9 +54,6 @@ pub struct Exported {
 pub type Visit<'v> = &'v dyn Fn(Document<'_>, &Located<'_>) -> Vec<Problem>;
 
 /// Writes settings into a manifest. `visit` looks at each engine that is set, and its findings are among the notes.
-///
-/// # Errors
-/// Why nothing can be written, with the place and a remedy.
 pub fn export(
     name: &str,
     text: &str,

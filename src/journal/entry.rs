@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use autotune_numerics::Z_95;
 use serde::{Deserialize, Serialize};
 
 use crate::load::ClientHealth;
@@ -204,7 +205,7 @@ pub enum Status {
 }
 
 /// A point and the rates at which it keeps the promises.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
     /// The point, completed by what the engine says it runs.
     pub point: Point,
@@ -236,7 +237,6 @@ pub struct PointResult {
 /// The quantile of one promise over the rate, as all certifying probes and the twin together have it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpectedQuantile {
-    /// The promise.
     pub key: String,
     /// A rate, log(quantile / limit) there, and the standard error of that.
     pub margins: Vec<(Rate, f64, f64)>,
@@ -245,18 +245,7 @@ pub struct ExpectedQuantile {
 impl PointResult {
     /// A point of which nothing is known yet.
     pub fn new(point: Point) -> Self {
-        Self {
-            point,
-            estimated_rate: None,
-            certified_rate: None,
-            confidence: None,
-            binding: None,
-            windows_that_hold: None,
-            limit: None,
-            limit_error: None,
-            seen: None,
-            expected: Vec::new(),
-        }
+        Self { point, ..Self::default() }
     }
 }
 
@@ -317,7 +306,7 @@ impl Gain {
     /// By the logarithm of the ratio and its standard error.
     fn around(log: f64, error: f64) -> Self {
         let of = |log: f64| log.exp() - 1.0;
-        Self { gain: of(log), from: of(log - 1.645 * error), to: of(log + 1.645 * error) }
+        Self { gain: of(log), from: of(log - Z_95 * error), to: of(log + Z_95 * error) }
     }
 }
 

@@ -47,9 +47,6 @@ fn known_format(first: &[u8]) -> Result<(), ReadError> {
 }
 
 /// Reads a journal's text.
-///
-/// # Errors
-/// A line before the last that is not a record, and formats of versions to come.
 pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
     let mut journal = Journal::default();
     known_format(bytes.split(|b| *b == b'\n').next().unwrap_or_default())?;

@@ -21,7 +21,6 @@ pub enum JournalError {
     Disk { path: PathBuf, source: std::io::Error },
     #[error("{0} is in use by another run of autotune; wait for it, or use another --out")]
     Locked(PathBuf),
-    /// It cannot be read.
     #[error("failed to read {path}: {source}; restore it from a copy, or start again with --fresh")]
     Unread { path: PathBuf, source: ReadError },
     #[error("{path} belongs to another job: {difference}; use another --out, or --fresh to put it aside")]
@@ -64,9 +63,6 @@ impl Writer {
 }
 
 /// Opens the journal of a folder, making both where they are not there; `resume` says that an unfinished one shall be continued.
-///
-/// # Errors
-/// Where it belongs to another job, is in use, is damaged, or is unfinished and not to be resumed.
 pub fn open(folder: &Path, header: Header, resume: bool) -> Result<Opened, JournalError> {
     let path = folder.join(FILE);
     let disk = |source| JournalError::Disk { path: path.clone(), source };
@@ -130,9 +126,6 @@ fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
 
 /// Moves a folder with a journal to `NAME.previous-N` beside it: hours of GPU time are never deleted. A folder without one stays. Returns what
 /// could be read of the journal.
-///
-/// # Errors
-/// Where a run is at work in the folder, or the disk refuses.
 pub fn put_aside(folder: &Path) -> Result<Option<Journal>, JournalError> {
     let path = folder.join(FILE);
     let disk = |source| JournalError::Disk { path: path.clone(), source };

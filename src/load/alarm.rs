@@ -23,8 +23,6 @@ impl AsRawFd for Timer {
 pub(super) struct Alarm(AsyncFd<Timer>);
 
 impl Alarm {
-    /// # Errors
-    /// Where the system gives no timer.
     pub(super) fn new() -> io::Result<Self> {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
         #[expect(

@@ -118,9 +118,6 @@ struct StreamOptions {
 
 impl Client {
     /// A client with its own threads and connections.
-    ///
-    /// # Errors
-    /// Those of the address, threads, certificates and headers.
     pub fn new(target: Target) -> Result<Self, ClientError> {
         allow_many_connections();
         let server = Server::new(&target.base_url, &target.access)?;
@@ -242,9 +239,6 @@ impl Client {
     }
 
     /// One short request, for readiness, liveness and warming.
-    ///
-    /// # Errors
-    /// What kept the whole answer from coming.
     pub async fn answers(&self, prompt: &Prompt, output_tokens: u32) -> Result<(), Unanswered> {
         let (client, reader) = (self.clone(), self.turn());
         let request = self.request(prompt, output_tokens);

@@ -47,9 +47,6 @@ pub(super) struct Server {
 
 impl Server {
     /// The server at a base URL.
-    ///
-    /// # Errors
-    /// Of a URL that is none, and of certificates.
     pub(super) fn new(base_url: &str, access: &Access) -> Result<Self, AccessError> {
         let wrong = |why: &str| AccessError::Url(why.to_owned());
         let url = plain_address(base_url)?;

@@ -61,9 +61,6 @@ enum Place {
 
 impl Reader {
     /// Takes bytes as they came and hands over what is body. Bytes behind the answer's end are left unread.
-    ///
-    /// # Errors
-    /// Where they are not HTTP/1.1.
     pub(super) fn push(&mut self, mut bytes: &[u8], mut body: impl FnMut(&[u8])) -> Result<(), NotHttp> {
         while !bytes.is_empty() {
             match self.place {

@@ -33,9 +33,6 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Around a connection just made; `lateness` is told how late each read came.
-    ///
-    /// # Errors
-    /// Those of the socket's options.
     pub(super) fn new(tcp: TcpStream, lateness: Arc<Lateness>) -> io::Result<Self> {
         // Requests leave when they are written.
         tcp.set_nodelay(true)?;

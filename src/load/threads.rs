@@ -73,9 +73,6 @@ pub(super) struct Lane {
 
 impl Lane {
     /// Starts a thread that never pauses, for sending.
-    ///
-    /// # Errors
-    /// Where the system gives no thread or no event queue.
     pub(super) fn punctual(name: &str) -> io::Result<Self> {
         Self::start(name, &mut Builder::new_current_thread())
     }
@@ -83,9 +80,6 @@ impl Lane {
     /// Starts a thread that pauses between reads. A wake-up costs several times as much CPU as reading a token, so at thousands of tokens per
     /// second they are read in small batches. The time stamps are the kernel's and stay exact. A token after a silence is read at once, and
     /// so is every token while the lane is in a hurry.
-    ///
-    /// # Errors
-    /// Where the system gives no thread or no event queue.
     pub(super) fn thrifty(name: &str) -> io::Result<Self> {
         let hurry = Arc::new(AtomicBool::new(false));
         let in_a_hurry = hurry.clone();

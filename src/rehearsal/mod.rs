@@ -169,9 +169,6 @@ pub enum RehearsalError {
 }
 
 /// Rehearses the job with each of the seeds, and compares the answers with the truth of the model where that is computed in time.
-///
-/// # Errors
-/// The model does not know what the plan asks for, or a session cannot go on.
 pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError> {
     let not_simulated = not_simulated(job.plan, job.profile)?;
     let sessions =
@@ -202,7 +199,6 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
     })
 }
 
-/// One whole session.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     // Each worker finds cold weights at its first start.
     let rig = || {

@@ -19,9 +19,6 @@ pub enum ScopeError {
 }
 
 /// The fixed arguments that the simulation leaves out of account.
-///
-/// # Errors
-/// The plan tunes what the model does not know, or gives a known flag a value that it cannot take.
 pub fn not_simulated(plan: &Plan, profile: &Profile) -> Result<Vec<String>, ScopeError> {
     let unknown: Vec<String> = plan
         .space

@@ -56,9 +56,6 @@ pub struct Truth {
 
 impl Truth {
     /// The true limits, unless computing them takes more than some seconds.
-    ///
-    /// # Errors
-    /// They cannot be computed by replays, or not in time.
     pub fn in_time(job: Job<'_>) -> Result<Self, NoTruth> {
         replayable(job.plan)?;
         let points = job.plan.space.size();

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::protocol::{Answer, Greeting, SAME_TOKEN, SESSION, Task, WAIT, foreign, unreasonable};
+use super::protocol::{Greeting, SAME_TOKEN, SESSION, Task, TaskAnswer, WAIT, foreign, unreasonable};
 use super::{Rig, RigError};
 use crate::clock;
 use crate::serving::{Limits, Serving, respond};
@@ -222,7 +222,7 @@ async fn work<R: Rig>(mut rig: R, shared: Arc<Shared>, mut orders: UnboundedRece
         };
         let answer = match (stopped, &job.task) {
             (Err(error), _) => Some(error.into()),
-            (Ok(took), Task::Stop) => Some(Answer::Stopped(took)),
+            (Ok(took), Task::Stop) => Some(TaskAnswer::Stopped(took)),
             (Ok(_), _) => tokio::select! {
                 answer = perform(&mut rig, &shared, &job.task) => Some(answer),
                 order = orders.recv() => {
@@ -254,41 +254,44 @@ async fn stop<R: Rig>(rig: &mut R, shared: &Shared) -> Result<Seconds, RigError>
     }
 }
 
-async fn perform<R: Rig>(rig: &mut R, shared: &Shared, task: &Task) -> Answer {
+async fn perform<R: Rig>(rig: &mut R, shared: &Shared, task: &Task) -> TaskAnswer {
     let answer = match task {
         Task::Launch { trial, point } => {
             shared.say(&format!("launching {point} (trial {})", trial.number));
             let ready = rig.launch(*trial, point, &mut |_| {}).await;
-            ready.map(|ready| Answer::Ready { ready: Box::new(ready), vocabulary: rig.material().vocabulary.clone() })
+            ready.map(|ready| TaskAnswer::Ready {
+                ready: Box::new(ready),
+                vocabulary: rig.material().vocabulary.clone(),
+            })
         }
         Task::Probe(ask) => {
             shared.say(&format!("probing at {} for {}", ask.rate, ask.window.to));
-            rig.probe(ask).await.map(|measured| Answer::Measured(Box::new(measured)))
+            rig.probe(ask).await.map(|measured| TaskAnswer::Measured(Box::new(measured)))
         }
-        Task::Stop => rig.stop().await.map(Answer::Stopped),
+        Task::Stop => rig.stop().await.map(TaskAnswer::Stopped),
     };
-    answer.unwrap_or_else(Answer::from)
+    answer.unwrap_or_else(TaskAnswer::from)
 }
 
 /// What came of a task, in a line.
-fn described(answer: &Answer) -> String {
+fn described(answer: &TaskAnswer) -> String {
     match answer {
-        Answer::Ready { ready, .. } => format!("ready after {}", ready.took),
-        Answer::Measured(measured) => format!("measured {} requests in {}", measured.records.len(), measured.took),
-        Answer::Stopped(took) => format!("stopped after {took}"),
-        Answer::Failed(failure) => format!("failed: {}", failure.diagnosis.says),
-        Answer::Machine(what) => format!("failed: {what}"),
+        TaskAnswer::Ready { ready, .. } => format!("ready after {}", ready.took),
+        TaskAnswer::Measured(measured) => format!("measured {} requests in {}", measured.records.len(), measured.took),
+        TaskAnswer::Stopped(took) => format!("stopped after {took}"),
+        TaskAnswer::Failed(failure) => format!("failed: {}", failure.diagnosis.says),
+        TaskAnswer::Machine(what) => format!("failed: {what}"),
     }
 }
 
 /// Publishes the answer of a task, for the requests that wait for it.
-fn finish(shared: &Shared, job: &Job, answer: &Answer) {
-    let text = serde_json::to_vec(answer).or_else(|error| serde_json::to_vec(&Answer::Machine(error.to_string())));
+fn finish(shared: &Shared, job: &Job, answer: &TaskAnswer) {
+    let text = serde_json::to_vec(answer).or_else(|error| serde_json::to_vec(&TaskAnswer::Machine(error.to_string())));
     {
         let mut state = shared.state();
         let current = state.task.as_ref().is_some_and(|(number, _)| *number == job.number);
         if current && state.session.as_ref() == Some(&job.session) {
-            state.engine = matches!(answer, Answer::Ready { .. } | Answer::Measured(_));
+            state.engine = matches!(answer, TaskAnswer::Ready { .. } | TaskAnswer::Measured(_));
         }
     }
     // No request may wait for it any more.

@@ -38,7 +38,7 @@ pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{NoAnswer, Server, Warmed};
-pub use simulated::{Engine, ServeObserver, SimulatedRig, Traffic, prompt_shape};
+pub use simulated::{ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
 
@@ -155,7 +155,6 @@ impl Ready {
 /// What a probe shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeAsk {
-    /// Requests per second.
     pub rate: Rate,
     /// The part that counts; the ramp lies before it.
     pub window: Window,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /hello` | a [`Greeting`]: the worker's rank, and the job that it was started for |
 //! | `PUT /tasks/N` with a [`Task`] | 202: it was begun, now or by an earlier request with the same number |
-//! | `GET /tasks/N` | 200 with the [`Answer`] once there is one, 204 after [`WAIT`] without one: ask again |
+//! | `GET /tasks/N` | 200 with the [`TaskAnswer`] once there is one, 204 after [`WAIT`] without one: ask again |
 //! | `POST /kill` | 202: every process of the engine is killed |
 //! | `POST /end` | 202: the engine is stopped, and the worker's process ends |
 //!
@@ -107,18 +107,15 @@ impl JobMark {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Task {
-    /// [`Rig::launch`](super::Rig::launch).
     Launch { trial: Trial, point: Point },
-    /// [`Rig::probe`](super::Rig::probe).
     Probe(ProbeAsk),
-    /// [`Rig::stop`](super::Rig::stop).
     Stop,
 }
 
 /// What came of a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum TaskAnswer {
     Ready {
         ready: Box<Ready>,
         /// Its words, from which traffic is made.
@@ -132,7 +129,7 @@ pub enum Answer {
     Machine(String),
 }
 
-impl From<RigError> for Answer {
+impl From<RigError> for TaskAnswer {
     fn from(error: RigError) -> Self {
         match error {
             RigError::Engine(failure) => Self::Failed(failure),
@@ -311,9 +308,9 @@ mod tests {
         let engine = journal.entries.iter().find_map(crate::journal::Entry::ready).cloned();
         let words = journal.entries.iter().find_map(crate::journal::Entry::words).cloned();
         let answers = [
-            Answer::Stopped(Seconds(1.5)),
-            Answer::Machine("the disk is full".into()),
-            Answer::Ready { ready: Box::new(engine.unwrap()), vocabulary: words.unwrap() },
+            TaskAnswer::Stopped(Seconds(1.5)),
+            TaskAnswer::Machine("the disk is full".into()),
+            TaskAnswer::Ready { ready: Box::new(engine.unwrap()), vocabulary: words.unwrap() },
         ];
         valid.extend(answers.map(|answer| serde_json::to_string(&answer).unwrap()));
         autotune_fuzz::fuzz(10, valid, |input, _| {
@@ -325,7 +322,7 @@ mod tests {
                 Ok(Task::Probe(ask)) => drop(unreasonable(&ask)),
                 Ok(Task::Stop) | Err(_) => {}
             }
-            drop(serde_json::from_slice::<Answer>(input));
+            drop(serde_json::from_slice::<TaskAnswer>(input));
         });
     }
 }

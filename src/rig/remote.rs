@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::protocol::{Answer, JobMark, SILENCE, Task};
+use super::protocol::{JobMark, SILENCE, Task, TaskAnswer};
 use super::worker::TaskReply;
 use super::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Spawned, Trial, Worker};
 use crate::clock;
@@ -49,12 +49,12 @@ impl RemoteRig {
     }
 
     /// The answer to a launch or a probe. A worker that does not know the task has lost its engine.
-    async fn ask(&mut self, task: Task) -> Result<Answer, RigError> {
+    async fn ask(&mut self, task: Task) -> Result<TaskAnswer, RigError> {
         let begun = clock::now();
         match self.tell(task).await {
             TaskReply::Done(answer) => match *answer {
-                Answer::Failed(failure) => Err(RigError::Engine(failure)),
-                Answer::Machine(what) => Err(self.machine(&what)),
+                TaskAnswer::Failed(failure) => Err(RigError::Engine(failure)),
+                TaskAnswer::Machine(what) => Err(self.machine(&what)),
                 answer => Ok(answer),
             },
             TaskReply::Unknown => {
@@ -89,7 +89,7 @@ impl Rig for RemoteRig {
         self.worker.greet(&self.job, |_| {}).await.map_err(|e| RigError::Machine(e.to_string()))?;
         self.used = true;
         match self.ask(Task::Launch { trial, point: point.clone() }).await? {
-            Answer::Ready { ready, vocabulary } => {
+            TaskAnswer::Ready { ready, vocabulary } => {
                 self.material.vocabulary = vocabulary;
                 Ok(*ready)
             }
@@ -103,7 +103,7 @@ impl Rig for RemoteRig {
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
         match self.ask(Task::Probe(*ask)).await? {
-            Answer::Measured(measured) => Ok(*measured),
+            TaskAnswer::Measured(measured) => Ok(*measured),
             _ => Err(self.mismatch()),
         }
     }
@@ -120,8 +120,8 @@ impl Rig for RemoteRig {
         self.used = false;
         match reply {
             TaskReply::Done(answer) => match *answer {
-                Answer::Stopped(took) => Ok(took),
-                Answer::Machine(what) => Err(self.machine(&what)),
+                TaskAnswer::Stopped(took) => Ok(took),
+                TaskAnswer::Machine(what) => Err(self.machine(&what)),
                 _ => Err(self.mismatch()),
             },
             TaskReply::Unknown | TaskReply::Nothing(_) => Ok(begun.elapsed().into()),

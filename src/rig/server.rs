@@ -95,7 +95,6 @@ pub enum NoAnswer {
     /// The server's status and words, which it would repeat.
     #[error("the server refuses a request: {0}")]
     Refused(String),
-    /// A sentence.
     #[error("{0}")]
     Failed(String),
 }
@@ -163,9 +162,6 @@ impl Server {
 
     /// One real answer, then a burst whose latencies are discarded. A few tokens of each are enough, since they compile and touch what whole
     /// answers do, where an earlier launch `showed` how long answers take, or they are as long as was asked.
-    ///
-    /// # Errors
-    /// Where it does not answer the workload's requests.
     pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, NoAnswer> {
         let is_short = showed.is_some() || self.workload.ignore_eos;
         let whole = |count| {
@@ -199,9 +195,6 @@ impl Server {
     }
 
     /// Brings it to a known state: idle, its prefix cache emptied where it offers that and `reset` asks for it, shared prompts warm.
-    ///
-    /// # Errors
-    /// Where it does not answer any more.
     pub async fn settle(&self, reset: bool) -> Result<Settled, NoAnswer> {
         let mut waited = Duration::ZERO;
         let busy_with = loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 
 use super::Address;
-use super::protocol::{Answer, Greeting, JobMark, SESSION, Task, WAIT};
+use super::protocol::{Greeting, JobMark, SESSION, Task, TaskAnswer, WAIT};
 use crate::access::{Access, AccessError, sentence};
 use crate::body::{BodyError, body};
 use crate::clock;
@@ -45,14 +45,13 @@ pub enum WorkerError {
     /// It was started for another job, or something else answers at the address.
     #[error("{0}")]
     Unfit(String),
-    /// It cannot be reached.
     #[error("{0}")]
     Away(String),
 }
 
 /// What a worker replies when it is asked for the answer of a task.
 pub(super) enum TaskReply {
-    Done(Box<Answer>),
+    Done(Box<TaskAnswer>),
     /// The worker does not know it: it was started again, or had given the session up.
     Unknown,
     /// The worker refused it, or cannot be reached: a sentence that names the worker.
@@ -85,9 +84,6 @@ impl Worker {
     }
 
     /// Waits until it answers, and makes sure that it was started for that job; `waiting` is called once if it does not answer at once.
-    ///
-    /// # Errors
-    /// Where it was started for another job, or does not answer for as long as patience lasts.
     pub async fn greet(&self, job: &JobMark, mut waiting: impl FnMut(&str)) -> Result<(), WorkerError> {
         let name = self.name();
         let mut first = true;

@@ -5,6 +5,7 @@
 //! and far from one elsewhere, so only near windows count. The stated errors of the margins come from blocks of time and may be too wide or
 //! too narrow: the scatter of the windows around the line corrects them, weighed against a prior worth a few windows.
 
+use autotune_numerics::Z_95;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::margins::bent;
@@ -121,10 +122,8 @@ const REST: f64 = 0.3;
 const LEAST_ERROR: f64 = 0.02;
 /// The margin of a window that broke a limit by an unknown amount, and how uncertain it is.
 const BROKEN: (f64, f64) = (0.55, 0.25);
-/// Standard errors from which on one window is enough to know on which side it lies.
+/// A single window this many standard errors from its limit tells on which side it lies. Windows at an end of the range together need [`Z_95`].
 const SURE: f64 = 3.0;
-/// The same for windows at an end of the range, together.
-const SURE_AT_AN_END: f64 = 1.645;
 /// Windows at an end of the range that does not become sure.
 const MOST_AT_AN_END: usize = 3;
 /// A slope of the margin before anything was seen: its mean and standard deviation. Closed loops have 0.5 to 2, open loops near the knee 5 and
@@ -257,7 +256,7 @@ impl<'w> LevelSearch<'w> {
             .map(|w| w.limits.iter().filter_map(|seen| seen.beyond()).reduce(f64::max).unwrap_or(0.0))
             .collect();
         let together = there.iter().sum::<f64>() / (there.len().max(1) as f64).sqrt();
-        let over = there.len() >= MOST_AT_AN_END || together.abs() > SURE_AT_AN_END;
+        let over = there.len() >= MOST_AT_AN_END || together.abs() > Z_95;
         if over { NextLevel::Enough } else { NextLevel::Try { level, near: true } }
     }
 

@@ -69,9 +69,6 @@ pub fn parse(name: &str, text: &str) -> Result<Plan, Problems> {
 
 /// Reads no more of a space file than what is asked and promised: `[workload]`, and `[slo]` where it is there. Other sections may
 /// be missing and are not looked at.
-///
-/// # Errors
-/// Every mistake in the two sections, each with its place and a hint.
 pub fn traffic(name: &str, text: &str) -> Result<(WorkloadPlan, Vec<Limit>), Problems> {
     let mut problems = Vec::new();
     let mut read = |document: &DeTable| {
@@ -95,18 +92,12 @@ pub fn traffic(name: &str, text: &str) -> Result<(WorkloadPlan, Vec<Limit>), Pro
 }
 
 /// Reads a duration as the space file spells it, such as `45m` or `1h30m`.
-///
-/// # Errors
-/// A sentence that says what is wrong with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "a duration is a number with a unit (us, ms, s, m, h), such as 45m or 1h30m".to_owned();
     measure::duration(text).ok().filter(|d| !d.is_zero()).ok_or_else(wrong)
 }
 
 /// Reads the strategy of a command-line flag.
-///
-/// # Errors
-/// A sentence that names the strategies.
 pub fn strategy(text: &str) -> Result<StrategyKind, String> {
     let names = || StrategyKind::ALL.map(StrategyKind::name).join(", ");
     StrategyKind::ALL
@@ -116,9 +107,6 @@ pub fn strategy(text: &str) -> Result<StrategyKind, String> {
 }
 
 /// Reads the precision of a command-line flag, such as `3%` or `0.03`, with the bounds of `[search]`.
-///
-/// # Errors
-/// A sentence that says what a precision is.
 pub fn precision(text: &str) -> Result<f64, String> {
     let share = measure::percent(text).or_else(|| text.parse().ok());
     share
@@ -127,9 +115,6 @@ pub fn precision(text: &str) -> Result<f64, String> {
 }
 
 /// Reads the limits of a command-line flag, such as `ttft_p99=500ms,tpot_p99=50ms`, with the keys and durations of `[slo]`.
-///
-/// # Errors
-/// A sentence that says what is wrong with the first mistaken limit, and the remedy.
 pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
     slo::from_flag(text)
 }

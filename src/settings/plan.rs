@@ -236,7 +236,6 @@ impl WorkloadKind {
 pub struct RandomPlan {
     /// Tokens of a prompt, without the shared prefix.
     pub input_tokens: Lengths,
-    /// Tokens of an answer.
     pub output_tokens: Lengths,
     /// Tokens that prompts of the same prefix begin with; 0 for none.
     pub shared_prefix_tokens: u32,
@@ -253,7 +252,6 @@ pub struct ConversationsPlan {
     pub turns: u32,
     /// Tokens of what the user adds in each turn.
     pub question_tokens: Lengths,
-    /// Tokens of an answer.
     pub output_tokens: Lengths,
     /// Time between an answer's last token and the next turn.
     pub think_time: Duration,
@@ -310,13 +308,10 @@ pub enum LengthShape {
     /// Uniform between `min` and `max`.
     Uniform,
     Normal {
-        /// Mean in tokens.
         mean: f64,
-        /// Standard deviation in tokens.
         sd: f64,
     },
     Lognormal {
-        /// Median in tokens.
         median: f64,
         /// Standard deviation of the logarithm.
         sigma: f64,

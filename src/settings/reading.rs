@@ -17,29 +17,17 @@ use crate::space::Value;
 
 /// A value that fits its kind.
 pub enum Reading {
-    /// Of [`Kind::Word`].
     Word(String),
-    /// Of [`Kind::Text`].
     Text(String),
-    /// Of [`Kind::Texts`].
     Texts(Vec<(String, Range<usize>)>),
-    /// Of [`Kind::TextTable`].
     TextTable(BTreeMap<String, String>),
-    /// Of [`Kind::Switch`].
     Switch(bool),
-    /// Of [`Kind::Integer`].
     Integer(i64),
-    /// Of [`Kind::Integers`].
     Integers(Vec<(i64, Range<usize>)>),
-    /// Of [`Kind::Positive`] and [`Kind::Share`].
     Real(f64),
-    /// Of [`Kind::Time`].
     Time(Duration),
-    /// Of [`Kind::Lengths`].
     Lengths(Lengths),
-    /// Of [`Kind::Number`] and [`Kind::Value`].
     Value(Value),
-    /// Of [`Kind::Values`].
     Values(Vec<(Value, Range<usize>)>),
 }
 

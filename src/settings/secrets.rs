@@ -75,7 +75,6 @@ impl Secrets {
         Self::new(self.0.into_iter().chain(others.0))
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

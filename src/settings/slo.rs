@@ -48,9 +48,6 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Opti
 }
 
 /// Reads `ttft_p99=500ms,tpot_p99=50ms`.
-///
-/// # Errors
-/// What is wrong with the first mistaken limit, and the remedy, in one sentence.
 pub fn from_flag(text: &str) -> Result<Vec<Limit>, String> {
     let one = |limits: Vec<Limit>| match <[Limit; 1]>::try_from(limits) {
         Ok([limit]) => Ok(limit),

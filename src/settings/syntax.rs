@@ -7,9 +7,6 @@ use crate::problems::Problem;
 const NO_VALUE: &str = "write a value after `=`: a number, a \"text\", true, false, a [list] or a { table }";
 
 /// Parses the text into a tree with places.
-///
-/// # Errors
-/// The mistakes that the parser found before it lost the thread.
 pub fn read(text: &str) -> Result<DeTable<'_>, Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() { Ok(document.into_inner()) } else { Err(errors.iter().map(|e| problem(text, e)).collect()) }

@@ -50,12 +50,12 @@ pub(super) enum Command {
 
 /// A handle on the engine thread.
 #[derive(Clone, Debug)]
-pub(super) struct Engine {
+pub(super) struct EngineHandle {
     commands: Sender<Command>,
     next_id: Arc<AtomicU64>,
 }
 
-impl Engine {
+impl EngineHandle {
     pub(super) fn new(commands: Sender<Command>) -> Self {
         Self { commands, next_id: Arc::default() }
     }

@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use super::answer::{self, Manner, Stream};
-use super::engine::Engine;
+use super::engine::EngineHandle;
 use super::faults::Fault;
 use super::info::{self, Config};
 use super::metrics;
@@ -29,7 +29,7 @@ use crate::{clock, serving};
 pub(super) struct App {
     pub(super) config: Config,
     pub(super) rules: Rules,
-    pub(super) engine: Engine,
+    pub(super) engine: EngineHandle,
     /// Whether `/health` answers 200.
     pub(super) healthy: AtomicBool,
     /// Requests that were taken in.

@@ -9,7 +9,6 @@ mod command_line;
 mod core;
 mod engine;
 mod faults;
-mod histogram;
 mod http;
 mod ignored;
 mod info;
@@ -43,7 +42,7 @@ pub use speculative::Speculative;
 
 use self::args::seconds;
 use self::core::CoreProcess;
-use self::engine::Engine;
+use self::engine::EngineHandle;
 use self::faults::Death;
 use self::http::App;
 use self::info::Config;
@@ -135,7 +134,7 @@ async fn serve(
     0
 }
 
-fn app(config: Config, args: &SimArgs, engine: Engine) -> App {
+fn app(config: Config, args: &SimArgs, engine: EngineHandle) -> App {
     App {
         rules: Rules {
             served_name: config.served_name.clone(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::args::SimArgs;
-use super::engine::{Command, Engine, Order, Snapshot, Tokens};
+use super::engine::{Command, EngineHandle, Order, Snapshot, Tokens};
 use super::faults::{Death, Fault};
 use super::live::LiveLimits;
 use super::observations::{Life, Observations};
@@ -28,13 +28,13 @@ struct Arriving {
 }
 
 /// An answer in the engine, and who waits for it.
-struct Answer {
+struct OpenAnswer {
     stream: mpsc::UnboundedSender<Tokens>,
     life: Life,
 }
 
 /// Starts the engine's thread; the receiver tells when it dies on its own.
-pub(super) fn start(limits: Limits, args: &SimArgs) -> (Engine, oneshot::Receiver<Death>) {
+pub(super) fn start(limits: Limits, args: &SimArgs) -> (EngineHandle, oneshot::Receiver<Death>) {
     let (commands, received) = channel();
     let (died, death) = oneshot::channel();
     let pacer = Pacer::new(limits, args, received);
@@ -43,7 +43,7 @@ pub(super) fn start(limits: Limits, args: &SimArgs) -> (Engine, oneshot::Receive
             let _ = died.send(how);
         }
     });
-    (Engine::new(commands), death)
+    (EngineHandle::new(commands), death)
 }
 
 /// The scheduler, its clock and the answers it works on.
@@ -51,7 +51,7 @@ struct Pacer {
     scheduler: Scheduler,
     commands: Receiver<Command>,
     arriving: VecDeque<Arriving>,
-    answers: HashMap<u64, Answer>,
+    answers: HashMap<u64, OpenAnswer>,
     /// The end of the step before: simulated time, at or a little before the wall clock's.
     clock: Instant,
     completed: u64,
@@ -86,7 +86,7 @@ impl Pacer {
             answers: HashMap::new(),
             clock: clock::now(),
             completed: 0,
-            observed: Observations::new(),
+            observed: Observations::default(),
             unsteady: Unsteady::new(profile.noise, launch, mix(noise_seed)),
             launched: clock::now(),
             speed: args.sim_speed,
@@ -200,7 +200,7 @@ impl Pacer {
     fn take_in(&mut self, id: u64, arrived: Instant, order: Order, stream: mpsc::UnboundedSender<Tokens>) {
         let Order { prompt, output_tokens } = order;
         let life = Life { arrived, tokens: None, generated: 0 };
-        self.answers.insert(id, Answer { stream, life });
+        self.answers.insert(id, OpenAnswer { stream, life });
         self.arriving.push_back(Arriving { id, ready_at: arrived + self.overhead, prompt, output_tokens });
     }
 

@@ -11,9 +11,6 @@ const KEYS: [&str; 4] = ["method", "num_speculative_tokens", "prompt_lookup_max"
 
 impl Speculative {
     /// Reads the flag's value.
-    ///
-    /// # Errors
-    /// It is no JSON object.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() || text == "None" {
             return Ok(Self(None));

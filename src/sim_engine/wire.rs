@@ -39,7 +39,6 @@ impl Usage {
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     kind: Kind,
-    /// Chooses the words.
     seed: u64,
     id: String,
     created: u64,

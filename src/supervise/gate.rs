@@ -40,9 +40,6 @@ pub(crate) fn port_clean(port: u16) -> Result<(), Unclean> {
 }
 
 /// Waits until the GPUs' memory is back to what it was before the first launch.
-///
-/// # Errors
-/// When it is not back within a minute.
 pub(crate) async fn gpu_clean(gpus: &Gpus, before: Option<GpuMemory>) -> Result<(), Unclean> {
     let Some(before) = before else { return Ok(()) };
     let mut waited = Duration::ZERO;

@@ -56,9 +56,6 @@ impl Part {
 
 impl Graph {
     /// Runs it until one of its processes ends, and gives the exit code of that one.
-    ///
-    /// # Errors
-    /// Where one cannot be started.
     pub fn run(&self) -> io::Result<u8> {
         // The frontend, and then the workers.
         let mut processes = Vec::new();

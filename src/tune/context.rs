@@ -2,7 +2,7 @@
 
 use super::cost::{Before, Prices, expected_at, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
-use super::runner::{RunnerError, Step, TrialRunner};
+use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
@@ -76,7 +76,7 @@ impl<'a, R: Rig> Context<'a, R> {
     ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
         let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
         let step = |(worker, asking): (_, Option<_>)| {
-            Some(Step { worker, launch: None, probe: Some((asking?, Certainty::SEARCH)) })
+            Some(TrialStep { worker, launch: None, probe: Some((asking?, Certainty::SEARCH)) })
         };
         let steps = asked.into_iter().filter_map(step).collect();
         let mut answers = self.trial_runner.round(steps).await?.into_iter();

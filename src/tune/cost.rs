@@ -138,7 +138,7 @@ pub fn certifying(probe: &ProbePlan, answer_time: Seconds) -> Seconds {
 
 /// How a strategy works on average: points that it launches beside the baseline, probes of the baseline, probes of a point.
 /// Of the Bayesian search as seen in `cargo bench --bench search`, of the others by their rules.
-fn habits(plan: &Plan) -> (f64, f64, f64) {
+fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     let all = plan.space.size() as f64 / memory_values(plan);
     let most = f64::from(plan.search.candidates).min(all);
     match plan.search.strategy {
@@ -157,7 +157,7 @@ pub fn forecast(plan: &Plan) -> Forecast {
 /// The engine time that the defaults take to be probed and certified, without any search.
 pub fn least(plan: &Plan) -> Seconds {
     let prices = Prices::new(plan, &[]);
-    prices.launch + prices.probe * (CUT * habits(plan).1) + prices.certification()
+    prices.launch + prices.probe * (CUT * usual_counts(plan).1) + prices.certification()
 }
 
 /// What a whole session is expected to cost if its budget allows it.
@@ -168,7 +168,7 @@ pub fn expected(plan: &Plan) -> Forecast {
 /// The same at other prices than those of the plan.
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
     let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
-    let (points, of_baseline, of_a_point) = habits(plan);
+    let (points, of_baseline, of_a_point) = usual_counts(plan);
     // One engine serves them all where it alters its limits.
     let live = widest(plan, &plan.space.baseline()).is_some();
     let of_points = if live { 0.0 } else { points };

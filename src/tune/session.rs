@@ -6,7 +6,7 @@ use tracing::{Instrument, debug, debug_span, info_span};
 use super::answer::{answer, never_started};
 use super::context::Context;
 use super::cost::{Before, forecast, search_window};
-use super::runner::{RunnerError, Step, TrialRunner};
+use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
@@ -216,7 +216,7 @@ impl<R: Rig> Context<'_, R> {
     }
 
     async fn try_out(&mut self, purpose: Purpose, round: &[PendingProbe]) -> Result<Vec<Tell>, RunnerError> {
-        let step = |PendingProbe { worker, query, wanted }: &PendingProbe| Step {
+        let step = |PendingProbe { worker, query, wanted }: &PendingProbe| TrialStep {
             worker: *worker,
             launch: wanted.clone(),
             probe: Some((self.at_rate(query.rate), Certainty::SEARCH)),

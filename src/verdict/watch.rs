@@ -100,8 +100,8 @@ impl Counter {
         Self { awaited, ..self }
     }
 
-    /// How many violations are borne of so many that a promise absorbs.
-    fn borne(&self, absorbs: f64) -> f64 {
+    /// How many violations are tolerated of so many that a promise absorbs.
+    fn tolerated(&self, absorbs: f64) -> f64 {
         match self.slack {
             Slack::Times(times) => absorbs * times,
             Slack::Unbounded => f64::INFINITY,
@@ -158,7 +158,8 @@ impl Watch for Counter {
         let sure = self.limits.iter().zip(&self.absorbs).zip(self.broken.iter().zip(&self.failed)).any(
             |((limit, absorbs), (broken, failed))| {
                 let broken = (broken + self.broken_by_open(limit, now, &open)) as f64;
-                broken + *failed as f64 > self.borne(*absorbs) || (*failed > 0 && broken + *failed as f64 > *absorbs)
+                broken + *failed as f64 > self.tolerated(*absorbs)
+                    || (*failed > 0 && broken + *failed as f64 > *absorbs)
             },
         );
         if sure {

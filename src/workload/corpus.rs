@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::parsed::{Mistake, Request};
 use super::planned::Prompt;
-use super::trace::Step;
+use super::trace::TraceEntry;
 use super::{jsonl, sharegpt, trace};
 use crate::settings::{WorkloadKind, WorkloadPlan};
 
@@ -29,13 +29,12 @@ pub(super) enum Items {
     #[default]
     None,
     Requests(Arc<[Request]>),
-    Steps(Arc<[Step]>),
+    Steps(Arc<[TraceEntry]>),
 }
 
 /// Why a workload's file is no use.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
-    /// It cannot be read.
     #[error("failed to read the workload's file {path}: {source}\n  = hint: a relative `workload.file` counts from the space file's folder", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// A line is not what it should be.
@@ -58,9 +57,6 @@ pub enum CorpusError {
 
 impl Corpus {
     /// Reads the file of a plan, if it has one. Its relative path counts from `base`, the folder of the space file.
-    ///
-    /// # Errors
-    /// Where the file cannot be read, is not of its form, or holds nothing.
     pub fn read(plan: &WorkloadPlan, base: &Path) -> Result<Self, CorpusError> {
         let file = match &plan.kind {
             WorkloadKind::Random(_) | WorkloadKind::Conversations(_) => return Ok(Self::default()),

@@ -25,7 +25,6 @@ pub(super) fn stream(seed: u64, purpose: Purpose, item: u32) -> ChaCha8Rng {
     rng
 }
 
-/// One token count.
 pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
     let hold = |tokens: f64| (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max);
     match &lengths.shape {

@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use serde_json::{Map, Value};
 
-use super::parsed::{Answer, Mistake, Parsed, Request};
+use super::parsed::{AnswerLength, Mistake, Parsed, Request};
 use super::planned::{Message, Prompt};
 use crate::settings::Endpoint;
 use crate::units::MOST_TOKENS;
@@ -68,14 +68,14 @@ fn request(mut object: Map<String, Value>, endpoint: Endpoint, answers: bool) ->
     Ok(Request { prompt, answer, later: Vec::new() })
 }
 
-fn output_tokens(object: &Map<String, Value>) -> Result<Option<Answer>, Wrong> {
+fn output_tokens(object: &Map<String, Value>) -> Result<Option<AnswerLength>, Wrong> {
     for key in ["output_tokens", "max_tokens", "output_len"] {
         let Some(value) = object.get(key).filter(|value| !value.is_null()) else { continue };
         let tokens = value.as_u64().and_then(|tokens| u32::try_from(tokens).ok());
         let tokens = tokens.filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
         let wrong =
             || (format!("`{key}` is no count of tokens"), "write an integer from 1 to 10000000, without quotes");
-        return Ok(Some(Answer::Tokens(tokens.ok_or_else(wrong)?)));
+        return Ok(Some(AnswerLength::Tokens(tokens.ok_or_else(wrong)?)));
     }
     Ok(None)
 }
@@ -141,7 +141,8 @@ mod tests {
         let text =
             "{\"prompt\": \"a b\", \"output_tokens\": 3}\n\n{\"prompt\": [7, 8], \"max_tokens\": 4, \"id\": 1}\r\n";
         let requests = read(text, Endpoint::Completions).unwrap();
-        let request = |prompt, tokens| Request { prompt, answer: Some(Answer::Tokens(tokens)), later: Vec::new() };
+        let request =
+            |prompt, tokens| Request { prompt, answer: Some(AnswerLength::Tokens(tokens)), later: Vec::new() };
         assert_eq!(requests, [request(Prompt::Text("a b".into()), 3), request(Prompt::Tokens(vec![7, 8]), 4)]);
         let text = "{\"prompt\": \"a\", \"output_len\": 1, \"messages\": null}\n\
             {\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}], \"output_tokens\": 2}";

@@ -9,7 +9,7 @@ use super::planned::Prompt;
 pub(super) struct Request {
     pub(super) prompt: Prompt,
     /// How long its answer is; `None` where the plan's distribution tells.
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<AnswerLength>,
     /// The later turns of a dialogue.
     pub(super) later: Vec<Exchange>,
 }
@@ -19,13 +19,12 @@ pub(super) struct Request {
 pub(super) struct Exchange {
     pub(super) answered: String,
     pub(super) question: String,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<AnswerLength>,
 }
 
 /// The length of a recorded answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Answer {
-    /// In tokens.
+pub(super) enum AnswerLength {
     Tokens(u32),
     /// In characters, where only the text is known.
     Characters(u64),

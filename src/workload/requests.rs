@@ -14,7 +14,7 @@ use super::corpus::fnv;
 use super::dialogue::{Dialogue, Dialogues, answered_tokens};
 use super::draw::{Purpose, length, mean_length, stream};
 use super::pace::Pace;
-use super::parsed::{Answer, Exchange, Request};
+use super::parsed::{AnswerLength, Exchange, Request};
 use super::planned::{Message, Prompt};
 use super::vocabulary::Vocabulary;
 use crate::settings::{Endpoint, Lengths, WorkloadPlan};
@@ -82,7 +82,7 @@ impl Requests {
         self.passes += 1;
     }
 
-    fn length(&mut self, answer: Option<Answer>) -> u32 {
+    fn length(&mut self, answer: Option<AnswerLength>) -> u32 {
         match (answer, &self.output_tokens) {
             (Some(answer), _) => tokens_of(answer, &self.vocabulary),
             (None, Some(lengths)) => length(lengths, &mut self.lengths),
@@ -189,17 +189,17 @@ impl Content for Requests {
     }
 }
 
-fn tokens_of(answer: Answer, vocabulary: &Vocabulary) -> u32 {
+fn tokens_of(answer: AnswerLength, vocabulary: &Vocabulary) -> u32 {
     match answer {
-        Answer::Tokens(tokens) => tokens,
-        Answer::Characters(characters) => vocabulary.estimate(characters),
+        AnswerLength::Tokens(tokens) => tokens,
+        AnswerLength::Characters(characters) => vocabulary.estimate(characters),
     }
 }
 
 /// The mean length of an answer.
 pub(super) fn mean_output(requests: &[Request], drawn: Option<&Lengths>, vocabulary: &Vocabulary) -> f64 {
     let drawn = drawn.map_or(1.0, mean_length);
-    let tokens = |answer: Option<Answer>| answer.map_or(drawn, |answer| f64::from(tokens_of(answer, vocabulary)));
+    let tokens = |answer: Option<AnswerLength>| answer.map_or(drawn, |answer| f64::from(tokens_of(answer, vocabulary)));
     let answers = || requests.iter().flat_map(|r| std::iter::once(r.answer).chain(r.later.iter().map(|e| e.answer)));
     answers().map(tokens).sum::<f64>() / answers().count().max(1) as f64
 }

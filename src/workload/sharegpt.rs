@@ -7,7 +7,7 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::parsed::{Answer, Exchange, Mistake, Parsed, Request};
+use super::parsed::{AnswerLength, Exchange, Mistake, Parsed, Request};
 use super::planned::{Message, Prompt};
 use crate::settings::Endpoint;
 
@@ -84,7 +84,6 @@ fn request(mut entry: Value, endpoint: Endpoint, answers: bool, turns: u32) -> R
     Ok(Request { prompt, answer, later })
 }
 
-/// The next question.
 fn question<'v>(said: &mut impl Iterator<Item = &'v mut Value>) -> Result<String, &'static str> {
     let question = said.find(|turn| spoken_by(turn, &["human", "user"])).ok_or("without a question")?;
     let question = text_of(question).ok_or("with a question that is no text")?;
@@ -95,14 +94,14 @@ fn question<'v>(said: &mut impl Iterator<Item = &'v mut Value>) -> Result<String
 fn answer<'v>(
     said: &mut impl Iterator<Item = &'v mut Value>,
     needed: bool,
-) -> Result<(Option<String>, Option<Answer>), &'static str> {
+) -> Result<(Option<String>, Option<AnswerLength>), &'static str> {
     let answer = said.find(|turn| spoken_by(turn, &["gpt", "assistant", "chatgpt", "bing", "bard"])).and_then(text_of);
     match answer {
         answer if !needed => Ok((answer, None)),
         None => Err("without an answer"),
         Some(answer) if answer.trim().is_empty() => Err("with an empty answer"),
         Some(answer) => {
-            let length = Answer::Characters(answer.chars().count() as u64);
+            let length = AnswerLength::Characters(answer.chars().count() as u64);
             Ok((Some(answer), Some(length)))
         }
     }
@@ -142,9 +141,10 @@ mod tests {
     #[test]
     fn first_questions_are_taken_and_the_rest_is_counted_by_reason() {
         let parsed = parse(FILE.as_bytes(), Endpoint::Completions, (true, 1)).unwrap();
-        let taken: Vec<(Prompt, Option<Answer>)> = parsed.items.into_iter().map(|r| (r.prompt, r.answer)).collect();
+        let taken: Vec<(Prompt, Option<AnswerLength>)> =
+            parsed.items.into_iter().map(|r| (r.prompt, r.answer)).collect();
         let expected = [("what is it?", 6), ("second", 2), ("third", 1)];
-        assert_eq!(taken, expected.map(|(text, n)| (Prompt::Text(text.to_owned()), Some(Answer::Characters(n)))));
+        assert_eq!(taken, expected.map(|(text, n)| (Prompt::Text(text.to_owned()), Some(AnswerLength::Characters(n)))));
         let left_out: Vec<(&str, usize)> = parsed.left_out.into_iter().collect();
         let expected = [
             ("with a question that is no text", 1),

@@ -34,7 +34,6 @@ enum Ink {
 /// A piece of a prompt, in whichever form the endpoint takes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
-    /// Token ids.
     Tokens(Vec<u32>),
     Words(Vec<String>),
 }

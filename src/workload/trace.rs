@@ -21,7 +21,7 @@ use crate::units::{MOST_TOKENS, Seconds};
 const FORM: &str = "write {\"timestamp\": 0, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 1]}";
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct TraceEntry {
     /// When it arrived, by the file's own clock.
     pub(super) at: Seconds,
     pub(super) input_tokens: u32,
@@ -30,7 +30,7 @@ pub(super) struct Step {
 }
 
 /// Reads every line; times must not run backwards.
-pub(super) fn parse(bytes: impl BufRead, unit: Seconds) -> Result<Parsed<Step>, Mistake> {
+pub(super) fn parse(bytes: impl BufRead, unit: Seconds) -> Result<Parsed<TraceEntry>, Mistake> {
     let mut parsed = Parsed::default();
     let mut latest = f64::NEG_INFINITY;
     for_each_line(bytes, |object| {
@@ -45,7 +45,7 @@ pub(super) fn parse(bytes: impl BufRead, unit: Seconds) -> Result<Parsed<Step>, 
         parsed.add(match (input_tokens, output_tokens) {
             (0, _) => Err("without a prompt"),
             (_, 0) => Err("without an answer"),
-            _ => Ok(Step { at: unit * at, input_tokens, output_tokens, hash_ids }),
+            _ => Ok(TraceEntry { at: unit * at, input_tokens, output_tokens, hash_ids }),
         });
         Ok(())
     })?;
@@ -78,13 +78,13 @@ pub(super) fn first_step(steps: usize, arrival_seed: u64) -> usize {
 }
 
 /// The times of a replay that keeps the file's own, from its first step at time zero.
-pub(super) fn recorded_times(steps: Arc<[Step]>) -> impl Iterator<Item = Seconds> + Send {
+pub(super) fn recorded_times(steps: Arc<[TraceEntry]>) -> impl Iterator<Item = Seconds> + Send {
     let start = steps.first().map_or(Seconds(0.0), |step| step.at);
     (0..steps.len()).filter_map(move |i| steps.get(i).map(|step| step.at - start))
 }
 
 pub(super) struct Trace {
-    steps: Arc<[Step]>,
+    steps: Arc<[TraceEntry]>,
     block_tokens: u32,
     pen: Pen,
     content_seed: u64,
@@ -95,12 +95,12 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn new(steps: Arc<[Step]>, block_tokens: u32, pen: Pen, content_seed: u64, first: usize) -> Self {
+    pub(super) fn new(steps: Arc<[TraceEntry]>, block_tokens: u32, pen: Pen, content_seed: u64, first: usize) -> Self {
         Self { steps, block_tokens, pen, content_seed, next: first, pass: 0, sent: HashMap::new() }
     }
 
     /// The prompt's blocks, each with its seed and its length; what no hash id covers is a block of its own.
-    fn blocks(&self, step: &Step, tokens: u32) -> Vec<(Option<u64>, u32)> {
+    fn blocks(&self, step: &TraceEntry, tokens: u32) -> Vec<(Option<u64>, u32)> {
         let mut blocks = Vec::with_capacity(step.hash_ids.len() + 1);
         let mut rest = tokens;
         for id in &step.hash_ids {
@@ -160,7 +160,7 @@ impl Content for Trace {
 }
 
 /// The mean length of an answer.
-pub(super) fn mean_output(steps: &[Step]) -> f64 {
+pub(super) fn mean_output(steps: &[TraceEntry]) -> f64 {
     steps.iter().map(|step| f64::from(step.output_tokens)).sum::<f64>() / steps.len().max(1) as f64
 }
 

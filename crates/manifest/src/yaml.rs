@@ -26,7 +26,6 @@ pub enum Kind {
         style: Style,
     },
     Sequence {
-        /// Its items.
         items: Vec<Node>,
         /// Whether it is written `[a, b]`.
         flow: bool,
@@ -211,9 +210,6 @@ pub struct NotYaml {
 }
 
 /// The documents of a file, empty ones left out.
-///
-/// # Errors
-/// What is not YAML, keys that stand twice, and the place.
 pub fn parse(text: &str) -> Result<Vec<Node>, NotYaml> {
     let mut builder = Builder { text, documents: Vec::new(), open: Vec::new() };
     for event in Parser::new_from_str(text) {

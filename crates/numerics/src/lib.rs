@@ -8,3 +8,6 @@ pub mod repeatable;
 pub mod seeds;
 pub mod simplex;
 pub mod spread;
+
+/// The 0.95 quantile of the standard normal distribution. An interval of this many standard errors to each side holds 90 %.
+pub const Z_95: f64 = 1.645;

@@ -160,9 +160,6 @@ pub fn as_kept(time: Seconds) -> Seconds {
 }
 
 /// Writes records as CSV, header included.
-///
-/// # Errors
-/// Those of the writer.
 pub fn write_records(records: &[RequestRecord], out: impl io::Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(COLUMNS)?;

@@ -105,9 +105,6 @@ impl Line<'_> {
 /// Reads records from CSV; columns are found by their names. Of the gaps, the file keeps the largest alone.
 ///
 /// `due, sent, first, last, tokens_in, tokens_out, error` must be there; the last three may be called `n_in, n_out, err`, as in older files.
-///
-/// # Errors
-/// No CSV, a missing column, or a field that its column does not allow.
 pub fn read_records(from: impl io::Read) -> Result<Vec<RequestRecord>, RecordsError> {
     let mut csv = csv::Reader::from_reader(from);
     let columns = Columns { header: csv.headers()?.clone() };

@@ -37,9 +37,7 @@ pub struct Sent {
 pub struct Answered {
     /// When the request was sent.
     pub at: f64,
-    /// The first token.
     pub first: f64,
-    /// The last token.
     pub last: f64,
 }
 

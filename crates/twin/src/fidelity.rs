@@ -28,7 +28,7 @@ impl ReplayFidelity {
 
 /// Serves the requests, sorted by their time, and tells when each was answered, in their order. Where the KV cache limits and hardly
 /// anything is shared, that is done block by block for the first 30,000 of them, and there are no answers for the others.
-pub fn careful(
+pub fn replay_faithfully(
     costs: &StepCosts,
     bounds: Bounds,
     requests: &[Sent],
@@ -91,7 +91,7 @@ mod tests {
         let bounds = |kv| Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: Some(kv) };
         let run = |bounds, requests: &[Sent]| {
             let mut answers = Vec::new();
-            (careful(&p.costs, bounds, requests, &mut FastReplay::default(), &mut answers), answers)
+            (replay_faithfully(&p.costs, bounds, requests, &mut FastReplay::default(), &mut answers), answers)
         };
         let (roomy, by_sums) = run(bounds(100_000), &requests(0));
         assert!(!roomy.by_blocks && !roomy.out_of_scope());

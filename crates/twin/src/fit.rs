@@ -109,17 +109,11 @@ impl fmt::Display for FitError {
 impl std::error::Error for FitError {}
 
 /// Fits the engine's steps to these probes.
-///
-/// # Errors
-/// Too few answers.
 pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
     fit_anew(probes, None, effort)
 }
 
 /// The same where an earlier fit is one of the starts: what it found is not lost, and where new probes say otherwise, it holds nothing back.
-///
-/// # Errors
-/// Too few answers.
 pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = center(probes);
@@ -176,18 +170,12 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
 }
 
 /// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the valley of that fit.
-///
-/// # Errors
-/// Too few answers.
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
     let begun = Begun::again(probes, earlier)?;
     Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))
 }
 
 /// The engine's steps as [`refit`] finds them, for whoever asks nothing else.
-///
-/// # Errors
-/// Too few answers.
 pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
     let begun = Begun::again(probes, earlier)?;
     let loss = Loss::new(probes, begun.center, coefficients::spread());

@@ -77,9 +77,6 @@ impl EngineFlags {
     ];
 
     /// Sets the flag of that name, written without dashes, to a value as the command line spells it.
-    ///
-    /// # Errors
-    /// The model does not know the flag, or the flag does not take the value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), FlagError> {
         let wrong = || FlagError::Value { name: name.to_owned(), value: value.to_owned() };
         let count = || value.parse().ok().filter(|count: &u32| *count > 0).ok_or_else(wrong);
@@ -99,9 +96,6 @@ impl EngineFlags {
     }
 
     /// Sets what the words of a command line say, and returns the flags that the model does not know.
-    ///
-    /// # Errors
-    /// A known flag does not take its value.
     pub fn set_all(&mut self, words: &[String]) -> Result<Vec<String>, FlagError> {
         let mut unknown = Vec::new();
         let mut words = words.iter().peekable();

@@ -27,7 +27,7 @@ mod uncertainty;
 
 pub use costs::{NO_COSTS, StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
-pub use fidelity::{ReplayFidelity, careful};
+pub use fidelity::{ReplayFidelity, replay_faithfully};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
 pub use flags::{EngineDefaults, EngineFlags, FlagError, bytes};
 pub use kernels::{Kernels, Prompts};

@@ -72,7 +72,6 @@ impl Noise {
         .map(|(key, value, _)| format!("`noise.{key}` is {value}, which is too large or negative"))
     }
 
-    /// Draws a launch.
     pub fn of_launch(&self, seed: u64) -> Launch {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Launch { factor: (self.run_to_run * normal(&mut rng)).exp(), phase: rng.random() }

@@ -141,9 +141,6 @@ impl Profile {
     }
 
     /// What the scheduler may use under these flags, or why the engine does not start.
-    ///
-    /// # Errors
-    /// The memory does not suffice; see [`MemoryFailure`].
     pub fn limits(
         &self,
         gpu_memory_utilization: f64,
@@ -155,9 +152,6 @@ impl Profile {
     }
 
     /// [`Profile::limits`] with all flags that matter.
-    ///
-    /// # Errors
-    /// The memory does not suffice; see [`MemoryFailure`].
     pub fn limits_under(&self, flags: &EngineFlags) -> Result<Limits, MemoryFailure> {
         let m = &self.memory;
         let num_blocks = self.cache_bytes(flags) / (m.per_kv_token * u64::from(m.block_size));

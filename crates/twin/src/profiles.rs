@@ -73,9 +73,6 @@ impl Profile {
     };
 
     /// The profile of that name.
-    ///
-    /// # Errors
-    /// There is none; the error lists the names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         if let Some((place, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
             return Self::parse(place, text);
@@ -129,9 +126,6 @@ impl Profile {
     }
 
     /// The profile of that name, or of the file at that path if it ends with `.toml`.
-    ///
-    /// # Errors
-    /// No such name or file, or no valid profile in it.
     pub fn find(name_or_path: &str) -> Result<Self, ProfileError> {
         let path = Path::new(name_or_path);
         if path.extension().is_none_or(|extension| extension != "toml") {
@@ -143,9 +137,6 @@ impl Profile {
     }
 
     /// A profile from the text of a file; `place` is named in errors.
-    ///
-    /// # Errors
-    /// It is not TOML, lacks something, or holds what no engine can have.
     pub fn parse(place: &str, text: &str) -> Result<Self, ProfileError> {
         let invalid = |why: String| ProfileError::Invalid { place: place.to_owned(), why };
         let profile: Self = toml::from_str(text).map_err(|e| invalid(e.to_string()))?;

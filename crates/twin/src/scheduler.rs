@@ -51,7 +51,6 @@ pub struct Counters {
     pub preemptions: u64,
     /// Prompt tokens looked up in the prefix cache.
     pub prefix_queries: u64,
-    /// Prompt tokens found there.
     pub prefix_hits: u64,
     /// Prompt tokens of the requests that got their first token, reused ones included.
     pub prompt_tokens: u64,

@@ -40,7 +40,7 @@ struct Stream {
     tokens: Vec<f64>,
 }
 
-impl Step {
+impl TimedStep {
     fn seconds(&self) -> f64 {
         self.end - self.begin
     }
@@ -63,7 +63,7 @@ impl Stream {
 
 /// A step between two tokens of one stream.
 #[derive(Clone, Debug, Default)]
-struct Step {
+struct TimedStep {
     begin: f64,
     end: f64,
     /// What neighbours took for it, in seconds.
@@ -95,7 +95,7 @@ pub fn seen_steps(records: &[RequestRecord], cached: &[u32], budget: u32) -> Vec
         }
     }
     let computed = |r: usize| records[r].tokens_in.unwrap_or(records[r].asked_in).saturating_sub(cached[r]).max(1);
-    doubt(&mut steps, records, computed, u64::from(budget));
+    mark_doubtful(&mut steps, records, computed, u64::from(budget));
     settle(&mut steps);
     let mut cells: Vec<((bool, u64, u64), StepWork, f64)> = Vec::new();
     for step in steps.iter().filter(|step| !step.unclear && !step.disturbed && step.decoding > 0) {
@@ -152,8 +152,8 @@ fn streams(records: &[RequestRecord]) -> Option<Vec<Stream>> {
 
 /// The steps by the tokens of one stream, and where that ends, of the one that runs on longest. The first token of a stream is delivered behind
 /// those of all others, so the time to its second one is no step's.
-fn clock(streams: &[Stream]) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn clock(streams: &[Stream]) -> Vec<TimedStep> {
+    let mut steps: Vec<TimedStep> = Vec::new();
     let (mut now, mut begun) = (f64::NEG_INFINITY, 0);
     loop {
         while streams.get(begun).is_some_and(|s| s.first() <= now) {
@@ -170,7 +170,7 @@ fn clock(streams: &[Stream]) -> Vec<Step> {
         let nearer = after > 1 && now - stream.tokens[after - 1] < stream.tokens.get(after).map_or(0.0, |at| at - now);
         let from = if nearer { after - 1 } else { after }.max(1);
         for pair in stream.tokens[from.min(stream.tokens.len() - 1)..].windows(2) {
-            steps.push(Step { begin: pair[0], end: pair[1], ..Step::default() });
+            steps.push(TimedStep { begin: pair[0], end: pair[1], ..TimedStep::default() });
         }
         now = stream.last();
     }
@@ -178,7 +178,7 @@ fn clock(streams: &[Stream]) -> Vec<Step> {
 }
 
 /// The step whose end is nearest to that time, if one is near.
-fn nearest(steps: &mut [Step], at: f64) -> Option<&mut Step> {
+fn nearest(steps: &mut [TimedStep], at: f64) -> Option<&mut TimedStep> {
     let after = steps.partition_point(|step| step.end < at);
     let away = |i: usize| steps.get(i).map_or(f64::INFINITY, |step| (step.end - at).abs());
     let i = if after > 0 && away(after - 1) < away(after) { after - 1 } else { after };
@@ -187,8 +187,8 @@ fn nearest(steps: &mut [Step], at: f64) -> Option<&mut Step> {
 
 /// Marks the steps in which a part of a prompt may have been computed that was not its last: where prompts did not fit into one step, and while
 /// a request waited that never got a token.
-fn doubt(steps: &mut [Step], records: &[RequestRecord], computed: impl Fn(usize) -> u32, budget: u64) {
-    let prefill = |step: &Step| step.firsts.iter().map(|r| u64::from(computed(*r))).sum::<u64>();
+fn mark_doubtful(steps: &mut [TimedStep], records: &[RequestRecord], computed: impl Fn(usize) -> u32, budget: u64) {
+    let prefill = |step: &TimedStep| step.firsts.iter().map(|r| u64::from(computed(*r))).sum::<u64>();
     let mut since: Vec<(f64, usize)> = Vec::new();
     for i in 0..steps.len() {
         let own = prefill(&steps[i]);
@@ -210,8 +210,8 @@ fn doubt(steps: &mut [Step], records: &[RequestRecord], computed: impl Fn(usize)
 /// Gives steps with a prompt what their neighbours took for them. An engine that schedules one step ahead delivers the tokens of a step once it
 /// has launched the next one, and a step with a prompt takes long to launch: on an H200 (vLLM 0.24, an 8B model, 42 decoding) the gap before one of
 /// 1,500 tokens was 14.9 ms instead of 7.1, its own 29.4, and the one behind it 5.7. Taken alone, such steps seemed up to a fifth too fast.
-fn settle(steps: &mut [Step]) {
-    let adjoin = |a: &Step, b: &Step| (b.begin - a.end).abs() <= TOUCHING * b.seconds();
+fn settle(steps: &mut [TimedStep]) {
+    let adjoin = |a: &TimedStep, b: &TimedStep| (b.begin - a.end).abs() <= TOUCHING * b.seconds();
     let beside = |i: usize| {
         let before = i.checked_sub(1).filter(|b| steps[*b].is_mixed() && adjoin(&steps[*b], &steps[i]));
         let behind = steps.get(i + 1).filter(|b| b.is_mixed() && adjoin(&steps[i], b)).map(|_| i + 1);

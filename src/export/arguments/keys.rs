@@ -23,7 +23,6 @@ pub struct Key {
 pub enum Keys {
     #[default]
     None,
-    /// These.
     Named(&'static [Key]),
     /// All, as `vllm serve --config` reads them: a switch that is off has the key `no-…`, and `false` is passed over.
     Config,

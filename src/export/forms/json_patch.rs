@@ -19,9 +19,6 @@ pub enum Target {
 }
 
 /// The operations; none where nothing changes.
-///
-/// # Errors
-/// Where a patch is no way to say it.
 pub fn json_patch(source: &Source, exported: &Exported, target: Target) -> Result<Vec<Value>, NoSuchForm> {
     let Some(root) = only_document(source, exported)? else { return Ok(Vec::new()) };
     let before = meaning(root).ok_or(NoSuchForm::Nameless)?;

@@ -11,9 +11,6 @@ use crate::export::write::Exported;
 use crate::export::yaml::{Meaning, Node, Path, Step, meaning};
 
 /// A `Component` that patches the object, as YAML; empty where nothing changes.
-///
-/// # Errors
-/// Where a patch is no way to say it.
 pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchForm> {
     let Some(root) = only_document(source, exported)? else { return Ok(String::new()) };
     let text = |key: &str| root.text_at(key).unwrap_or_default();

@@ -17,7 +17,7 @@ const MISSES: u64 = 5;
 
 /// The engine of a launch.
 #[derive(Clone, Copy, Debug)]
-pub struct Engine {
+pub struct SimulatedEngine {
     pub costs: StepCosts,
     /// What steps take on the GPU beside the costs.
     pub kernels: Option<&'static Kernels>,
@@ -100,14 +100,14 @@ impl Traffic {
         self.source.take()
     }
 
-    fn shape(&self, prompt: &Prompt, engine: &Engine) -> PromptShape {
+    fn shape(&self, prompt: &Prompt, engine: &SimulatedEngine) -> PromptShape {
         let of = if self.sketched { sketched_shape } else { prompt_shape };
         of(prompt, engine.limits.block_size, engine.flags.prefix_caching && self.shares)
     }
 
     /// The shape of a request. Where a conversation sends its answers again, the cache has them under names of their own, unless it is one
     /// whose answers miss.
-    fn shape_of(&mut self, planned: &Planned, engine: &Engine) -> PromptShape {
+    fn shape_of(&mut self, planned: &Planned, engine: &SimulatedEngine) -> PromptShape {
         let mut shape = self.shape(&planned.prompt, engine);
         let Some(turn) = planned.turn.filter(|_| self.resends_answers && !shape.blocks.is_empty()) else {
             return shape;
@@ -158,7 +158,7 @@ pub struct Served {
     pub telemetry: Telemetry,
 }
 
-impl Engine {
+impl SimulatedEngine {
     /// An engine with an empty cache in which what the workload shares on purpose is then warm.
     fn warmed(&self, traffic: &Traffic) -> Scheduler {
         let mut scheduler = Scheduler::new(self.costs, self.limits).on(self.kernels);

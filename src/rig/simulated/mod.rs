@@ -20,7 +20,7 @@ use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
 
 use engine::Served;
-pub use engine::{Engine, ServeObserver, Traffic};
+pub use engine::{ServeObserver, SimulatedEngine, Traffic};
 use records::Records;
 pub use shape::prompt_shape;
 
@@ -46,7 +46,7 @@ pub struct SimulatedRig {
 
 /// The engine that runs, and its process.
 struct Running {
-    engine: Engine,
+    engine: SimulatedEngine,
     /// The trial that it was started for, and the values it was launched with, where it takes other limits.
     live: Option<(u32, Point)>,
     /// Seconds since its launch.
@@ -72,9 +72,6 @@ impl SimulatedRig {
     }
 
     /// The profile's defaults with the fixed arguments of the plan and the values of that point.
-    ///
-    /// # Errors
-    /// The point has a parameter that the model does not know, or a value is refused.
     pub fn flags(&self, point: &Point) -> Result<EngineFlags, FlagError> {
         let mut flags = EngineFlags::from(self.profile.defaults);
         // Fixed arguments that the model does not know change every point alike; reports list them.
@@ -91,7 +88,7 @@ impl SimulatedRig {
     }
 
     /// The engine of a point, with the random deviation of this launch, or why it does not start.
-    pub fn engine(&self, point: &Point, launch: Launch) -> Result<Engine, Diagnosis> {
+    pub fn engine(&self, point: &Point, launch: Launch) -> Result<SimulatedEngine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         if flags.max_num_batched_tokens < flags.max_num_seqs {
             let says = format!(
@@ -112,7 +109,7 @@ impl SimulatedRig {
         let (max_seqs_before_oom, Profile { costs, noise, .. }) =
             (self.profile.max_seqs_before_oom(&flags), &self.profile);
         let (kernels, misses) = (self.profile.kernels(), self.misses);
-        Ok(Engine {
+        Ok(SimulatedEngine {
             costs: *costs,
             kernels,
             flags,
@@ -126,11 +123,11 @@ impl SimulatedRig {
     }
 
     /// An engine that was launched with larger limits and has those of a point; its KV cache stays.
-    fn narrowed(&self, launched: &Engine, point: &Point) -> Result<Engine, Diagnosis> {
+    fn narrowed(&self, launched: &SimulatedEngine, point: &Point) -> Result<SimulatedEngine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
         let EngineFlags { max_num_seqs, max_num_batched_tokens, .. } = flags;
         let limits = Limits { max_num_seqs, max_num_batched_tokens, ..launched.limits };
-        Ok(Engine { flags, limits, ..*launched })
+        Ok(SimulatedEngine { flags, limits, ..*launched })
     }
 
     /// Lets the engine that runs take the limits of a point, where it can and may.
@@ -147,7 +144,7 @@ impl SimulatedRig {
     }
 
     /// What an engine says that it runs.
-    fn effective(Engine { flags, limits, .. }: &Engine) -> Effective {
+    fn effective(SimulatedEngine { flags, limits, .. }: &SimulatedEngine) -> Effective {
         let mut effective = Effective { kv_cache_tokens: Some(limits.kv_tokens()), ..Effective::default() };
         effective.values.extend([
             ("gpu-memory-utilization".to_owned(), Value::Real(flags.gpu_memory_utilization)),
@@ -160,7 +157,7 @@ impl SimulatedRig {
     }
 
     /// What an engine says of itself.
-    fn ready(&self, engine: &Engine, warmed: Warmed) -> Ready {
+    fn ready(&self, engine: &SimulatedEngine, warmed: Warmed) -> Ready {
         Ready {
             took: Seconds(0.0),
             warm_up: None,
@@ -189,7 +186,7 @@ impl SimulatedRig {
     /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.
     fn drive(
         &self,
-        engine: &Engine,
+        engine: &SimulatedEngine,
         pace: Pace,
         window_ends: Seconds,
         watch: &mut dyn Watch,
@@ -300,7 +297,8 @@ impl Rig for SimulatedRig {
     }
 
     async fn probe(&mut self, ask: &ProbeAsk) -> Result<Measured, RigError> {
-        let Some(engine) = self.running.as_ref().map(|running| Engine { age: running.age, ..running.engine }) else {
+        let Some(engine) = self.running.as_ref().map(|running| SimulatedEngine { age: running.age, ..running.engine })
+        else {
             return Err(RigError::Machine("a probe was asked of an engine that does not run".into()));
         };
         let demand = Demand::Open(ask.rate);

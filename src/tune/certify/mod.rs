@@ -12,7 +12,7 @@ use super::context::Context;
 use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
-use super::runner::{RunnerError, Step};
+use super::runner::{RunnerError, TrialStep};
 use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
 use super::trial::{Asking, TrialRequest};
@@ -214,7 +214,7 @@ impl<R: Rig> Context<'_, R> {
                 continue;
             }
             committed += price;
-            steps.push(Step {
+            steps.push(TrialStep {
                 worker: one.worker,
                 launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
                 probe: Some((self.fresh(one, attempt), Certainty::CERTIFIED)),

@@ -462,7 +462,7 @@ mod tests {
         assert!(((proof.limit.0 / 9.01).ln() - CLEARANCE).abs() < 0.001, "{proof:?}");
         assert!((proof.error - CEILING_SD).abs() < 0.001, "{proof:?}");
         assert!(certifier.precise(0.01) && certifier.done(0.01, 0.0), "no probe moves a ceiling");
-        let log_clear = CEILING_SD * 1.645 - CLEARANCE;
+        let log_clear = CEILING_SD * autotune_numerics::Z_95 - CLEARANCE;
         assert!((0.0..0.001).contains(&(CLEAR.ln() - log_clear)), "{log_clear}");
         certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");

@@ -40,7 +40,7 @@ pub struct TrialRunner<'a, R> {
 }
 
 /// What one worker does in a round: launches where a point is given, then probes.
-pub struct Step {
+pub struct TrialStep {
     pub worker: usize,
     pub launch: Option<TrialRequest>,
     pub probe: Option<(Asking, Certainty)>,
@@ -129,8 +129,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let step =
-            |(worker, purpose, point)| Step { worker, launch: Some(TrialRequest::of(purpose, point)), probe: None };
+        let step = |(worker, purpose, point)| TrialStep {
+            worker,
+            launch: Some(TrialRequest::of(purpose, point)),
+            probe: None,
+        };
         let answers = self.together(asked.into_iter().map(step).collect()).await?;
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
@@ -143,12 +146,16 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         asking: Asking,
         certainty: Certainty,
     ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        let mut answers = self.round(vec![Step { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
+        let mut answers =
+            self.round(vec![TrialStep { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'.
-    pub(crate) async fn round(&mut self, steps: Vec<Step>) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
+    pub(crate) async fn round(
+        &mut self,
+        steps: Vec<TrialStep>,
+    ) -> Result<Vec<Result<Verdict, Diagnosis>>, RunnerError> {
         let answers = self.together(steps).await?;
         let verdict = |answer: WorkerReply| match answer {
             WorkerReply { ready: Some(Err(diagnosis)), .. } => Some(Err(diagnosis)),
@@ -157,9 +164,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(verdict).collect())
     }
 
-    async fn together(&mut self, steps: Vec<Step>) -> Result<Vec<WorkerReply>, RunnerError> {
+    async fn together(&mut self, steps: Vec<TrialStep>) -> Result<Vec<WorkerReply>, RunnerError> {
         let busy: Vec<Seconds> = self.workers.iter().map(|worker| worker.busy).collect();
-        let numbered = steps.into_iter().map(|Step { worker, launch, probe }| {
+        let numbered = steps.into_iter().map(|TrialStep { worker, launch, probe }| {
             (worker, (launch.map(|wanted| self.session_log.next_launch(wanted)), probe))
         });
         let mut steps: BTreeMap<usize, _> = numbered.collect();
@@ -325,7 +332,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.session_log.append(Record::Resumed { gpu_time })
     }
 
-    /// Records the answer.
     pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), RunnerError> {
         self.session_log.record(Record::Concluded(Box::new(conclusion.clone())))
     }

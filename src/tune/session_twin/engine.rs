@@ -60,7 +60,7 @@ impl TwinEngine {
     }
 
     /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
-    pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::Engine> {
+    pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::SimulatedEngine> {
         let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
         let flags = EngineFlags {
             max_num_seqs: limits.max_num_seqs,
@@ -72,7 +72,7 @@ impl TwinEngine {
         };
         let (max_seqs_before_oom, launch) = (u32::MAX, Launch::MEDIAN);
         let (kernels, noise, misses) = (None, None, resent.map_or(0.0, |resent| 1.0 - resent.found));
-        Some(rig::Engine {
+        Some(rig::SimulatedEngine {
             costs: *costs,
             kernels,
             flags,

@@ -39,7 +39,7 @@ impl TrafficSource<'_> {
     /// Lets an engine serve so many requests at a rate block by block, in the order in which conversations begin.
     pub fn serve<O: ServeObserver>(
         &self,
-        engine: &rig::Engine,
+        engine: &rig::SimulatedEngine,
         (rate, requests): (Rate, u32),
         seed: u64,
         observer: &mut O,

@@ -3,7 +3,7 @@
 use crate::quantiles::rank;
 use crate::settings::Metric;
 use crate::spread::jackknife;
-use crate::twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, careful};
+use crate::twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, replay_faithfully};
 use crate::units::Seconds;
 
 /// Blocks of the long run, for the error that is left in it.
@@ -41,11 +41,11 @@ impl LongRunReplay {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
         let mut memory = FastReplay::default();
-        let care = careful(costs, bounds, &sent, &mut memory, &mut answers);
+        let fidelity = replay_faithfully(costs, bounds, &sent, &mut memory, &mut answers);
         let served = latencies(answered(&sent, &answers));
-        careful(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
+        replay_faithfully(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
         let slower = latencies(answered(&sent, &answers));
-        Self { latencies: served, slower, out_of_scope: care.out_of_scope(), apart: None }
+        Self { latencies: served, slower, out_of_scope: fidelity.out_of_scope(), apart: None }
     }
 
     /// The same where a part of the traffic was also served block by block: sums do not know which prefixes the cache loses, and blocks take too

@@ -2,7 +2,7 @@
 
 use super::quantile::log_quantile;
 use crate::settings::Metric;
-use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, careful};
+use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, replay_faithfully};
 use crate::verdict::Window;
 use crate::verdict::error_bar::{BLOCKS, block_of};
 
@@ -25,8 +25,8 @@ impl<'a> Pairs<'a> {
     pub(super) fn new(probe: &'a Probe, window: Window, costs: &StepCosts) -> Self {
         let mut answers = Vec::new();
         let sent = probe.sent_by_conversation();
-        let care = careful(costs, probe.bounds(), &sent, &mut FastReplay::default(), &mut answers);
-        Self { probe, window, answers, out_of_scope: care.out_of_scope() }
+        let fidelity = replay_faithfully(costs, probe.bounds(), &sent, &mut FastReplay::default(), &mut answers);
+        Self { probe, window, answers, out_of_scope: fidelity.out_of_scope() }
     }
 
     /// The requests of the window, each with its replay.
