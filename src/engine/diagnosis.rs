@@ -1,7 +1,7 @@
 //! Why an engine did not start or did not live, read from its log, and what the search makes of it.
 //!
-//! The engine's exit code tells next to nothing (vLLM leaves with 0 when its core was killed, and with 1 for everything
-//! but a wrong argument), and the last line of its log is noise. So the text decides, and `symptoms` holds the texts.
+//! The engine's exit code tells next to nothing: vLLM ends with 0 when its core was killed, and with 1 for most else. The last line of its log is
+//! noise. So the text decides, and `symptoms` holds the texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -229,8 +229,8 @@ fn quote(text: &str) -> String {
     text.trim().chars().take(LINE_LIMIT).collect()
 }
 
-/// Which tuned parameters are at fault: none means that every point fails so, one that its value is refused, and several
-/// that it is their relation, of which this point alone is known to be wrong.
+/// The tuned parameters at fault. None means that every point fails so. One means that its value is refused. Several mean that their relation is,
+/// which is known of this point alone.
 fn blame(named: &[String], about: &[&str], tuned_flags: &[&str]) -> Consequence {
     let guilty: Vec<&str> = tuned_flags
         .iter()

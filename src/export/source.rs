@@ -136,8 +136,8 @@ impl Source {
         self.before(node.span.start).chars().count()
     }
 
-    /// A scalar's text, each byte with its place in the file; none if it is written in a way that cannot be edited safely: what is decoded
-    /// here must be what the parser read.
+    /// A scalar's text, each byte with its place in the file. None if what is decoded here may differ from what the parser read: then it cannot be
+    /// edited safely.
     pub fn layer(&self, node: &Node) -> Option<Layer> {
         let style = node.style()?;
         if self.format != Format::Yaml {

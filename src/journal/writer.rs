@@ -188,14 +188,13 @@ mod tests {
     use super::*;
 
     fn header(workload_digest: Option<u64>) -> Header {
-        let space = include_str!("../../search-spaces/quickstart.toml");
         Header {
             format: super::super::FORMAT,
             records_format: super::super::RECORDS_FORMAT,
             autotune: "0.1.0".into(),
             space_file: "x.toml".into(),
             seed: 1,
-            plan: crate::settings::parse("x.toml", space).unwrap(),
+            plan: crate::settings::quickstart(&[]),
             workload_digest,
             workers: 1,
         }

@@ -17,9 +17,8 @@ pub struct Framer {
 impl Framer {
     /// Takes bytes as they came and hands over every event that they complete.
     ///
-    /// Lines end with LF, CR or CRLF; comments and fields other than `data` are skipped; several `data` lines of one event are
-    /// joined by LF, as the HTML standard says (section 9.2.6, interpreting an event stream). After an event or a line of more than
-    /// [`LONGEST_EVENT`] bytes, the rest of the stream is ignored.
+    /// Lines end with LF, CR or CRLF. Comments and fields other than `data` are skipped. Several `data` lines of one event are joined by LF (HTML
+    /// standard, section 9.2.6). After an event or a line of more than [`LONGEST_EVENT`] bytes, the rest of the stream is ignored.
     pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
         while !bytes.is_empty() && !self.overflowed {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {

@@ -1,7 +1,7 @@
 //! The load generator's threads: one sends, and a few read. Nothing else runs on them.
 //!
-//! Each thread has a runtime of its own and shares nothing with the others: a burst of tokens on a reader never delays the pacer, and
-//! a stream stays on the thread that opened it.
+//! Each thread has a runtime of its own and shares nothing. A burst of tokens on a reader never delays the pacer, and a stream stays on the thread
+//! that opened it.
 
 use std::cell::Cell;
 use std::io;

@@ -4,17 +4,8 @@ use super::*;
 use crate::engine::diagnosis::Cause;
 use crate::journal::Record;
 use crate::progress::Silent;
-use crate::settings::parse;
+use crate::settings::quickstart as plan;
 use crate::twin::Noise;
-
-fn plan(changes: &[(&str, &str)]) -> Plan {
-    let quickstart = include_str!("../../search-spaces/quickstart.toml");
-    let text = changes.iter().fold(quickstart.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "{from} is not in the quickstart");
-        text.replace(from, to)
-    });
-    parse("quickstart.toml", &text).unwrap()
-}
 
 /// Six points, and probes so short that a session takes a moment also without optimisation.
 const SMALL: [(&str, &str); 4] = [

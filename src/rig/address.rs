@@ -39,8 +39,8 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Takes the port on this machine: at that very address where it is one of loopback, otherwise at all addresses of its family, since
-    /// the address by which others reach a machine need not be one that the machine knows.
+    /// Takes the port on this machine: at a loopback address as it is written, otherwise at all addresses of its family. The address by which
+    /// others reach a machine need not be one that the machine knows.
     pub fn listen(&self) -> io::Result<TcpListener> {
         let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
         let bind = |ip: IpAddr| TcpListener::bind((ip, self.port));

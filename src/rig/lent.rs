@@ -71,7 +71,8 @@ impl Lent {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (orders, received) = unbounded_channel();
-        let state = WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, heard: clock::now() };
+        let state =
+            WorkerState { session: None, deposed: Vec::new(), task: None, engine: false, last_contact: clock::now() };
         let say = Box::new(say);
         let shared = Arc::new(Shared { terms, state: Mutex::new(state), orders, killed: Notify::new(), say });
         Ok(Self {
@@ -138,7 +139,7 @@ struct WorkerState {
     task: Option<(u64, watch::Receiver<Option<Bytes>>)>,
     /// Whether the session's engine serves.
     engine: bool,
-    heard: Instant,
+    last_contact: Instant,
 }
 
 /// How a session stands to the rig.
@@ -153,7 +154,7 @@ impl WorkerState {
     /// Hears a word of a session.
     fn contact(&mut self, session: &str) -> Standing {
         if self.session.as_deref() == Some(session) {
-            self.heard = clock::now();
+            self.last_contact = clock::now();
             return Standing::Own;
         }
         let deposed = self.deposed.iter().any(|other| other == session);
@@ -164,7 +165,7 @@ impl WorkerState {
     fn take_over(&mut self, session: &str) {
         let before = self.session.replace(session.to_owned());
         self.deposed.extend(before);
-        (self.task, self.engine, self.heard) = (None, false, clock::now());
+        (self.task, self.engine, self.last_contact) = (None, false, clock::now());
     }
 
     fn free(&mut self) {
@@ -304,7 +305,7 @@ async fn listen_for_silence(shared: Arc<Shared>) {
     loop {
         let left = {
             let mut state = shared.state();
-            let silent = state.heard.elapsed();
+            let silent = state.last_contact.elapsed();
             if state.session.is_some() && silent >= silence {
                 state.free();
                 shared.say(&format!("free: the leader has been silent for {}", Seconds::from(silence)));

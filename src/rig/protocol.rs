@@ -14,10 +14,10 @@
 //! Every request bears the leader's session in the header [`SESSION`]. The leader numbers its tasks from 1. A request may be repeated when its
 //! answer was lost. A later task ends an earlier one that still runs.
 //!
-//! A worker belongs to the session that first gave it a task. Another session, such as that of a restarted leader, takes over with its first
-//! task: the old engine is stopped, and the old session gets 409 from then on. A worker that hears nothing of its session for [`SILENCE`]
-//! stops its engine and is free. 404 says that the worker does not know the task, or has no engine to probe: it was restarted, or had given
-//! the session up. 400, 401 and 409 bear a sentence.
+//! A worker belongs to the session that first gave it a task. Another session, such as that of a restarted leader, takes over with its first task:
+//! the old engine is stopped, and the old session gets 409 from then on. A worker that gets no request of its session for [`SILENCE`] stops its
+//! engine and is free. It answers 404 if it does not know the task, or has no engine to probe: it was restarted, or had given the session up.
+//! Answers 400, 401 and 409 have a sentence.
 //!
 //! A task names values of parameters, never a command line: the engine's command stands in the worker's own space file. Refused are points
 //! with parameters or values that this file does not have, and rates and windows above a limit.
@@ -200,18 +200,14 @@ pub(super) mod as_file {
 mod tests {
     use super::*;
     use crate::rig::BURST_RATE;
-    use crate::settings::parse;
+    use crate::settings::quickstart;
     use crate::space::Parameter;
     use crate::units::Rate;
     use crate::verdict::Window;
 
-    fn quickstart() -> Plan {
-        parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap()
-    }
-
     #[test]
     fn what_differs_is_named_with_both_sides_and_the_remedy() {
-        let plan = quickstart();
+        let plan = quickstart(&[]);
         let mark = |plan: &Plan, seed| JobMark::of(plan, "a.toml", seed, &Corpus::default());
         let own = mark(&plan, 1);
         assert_eq!(own.refuses(&own), None);
@@ -235,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_point_has_the_parameters_of_the_space_and_brings_no_flag() {
-        let space = quickstart().space;
+        let space = quickstart(&[]).space;
         let why = |name: &str, value| foreign(&Point::default().with(name, value), &space);
         assert_eq!(foreign(&space.baseline(), &space), None);
         assert_eq!(why("max-num-seqs", Value::Int(16)), None);
@@ -296,7 +292,7 @@ mod tests {
 
     #[test]
     fn fuzz_messages() {
-        let plan = quickstart();
+        let plan = quickstart(&[]);
         let point = plan.space.baseline();
         let greeting = Greeting { rank: 1, job: JobMark::of(&plan, "a.toml", 1, &Corpus::default()) };
         let trial = Trial { number: 3, attempt: 1, warmed: None, on: None };

@@ -274,7 +274,7 @@ fn sign_of_life(endpoint: Endpoint) -> Prompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::parse;
+    use crate::settings::quickstart;
 
     #[test]
     fn what_is_missing_of_an_answer_comes_as_fast_as_the_tokens_of_the_fastest() {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn short_answers_are_those_of_the_same_requests() {
-        let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let plan = quickstart(&[]);
         let pace = Pace {
             demand: Demand::AllAtOnce(BURST),
             horizon: Seconds(1e9),
@@ -322,7 +322,7 @@ mod tests {
                 held.extend((read.is_ok() && &method == b"POST").then_some(stream));
             }
         });
-        let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+        let plan = quickstart(&[]);
         let access = crate::access::Access::default();
         let target = Target {
             base_url: base_url.clone(),

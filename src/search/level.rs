@@ -1,9 +1,9 @@
-//! The highest level of load that keeps limits: a bracket first, then the root of each limit's margin by a local line through the windows
-//! near it.
+//! The highest level of load that keeps limits. First a bracket is closed, then each limit's root comes from a local line through the windows near
+//! it.
 //!
-//! A level is a number of users or a rate. The margin log(quantile / limit) is nearly a line in the logarithm of the level close to its root,
-//! and far from one elsewhere, so only near windows count. The stated errors of the margins come from blocks of time and may be too wide or
-//! too narrow: the scatter of the windows around the line corrects them, weighed against a prior worth a few windows.
+//! A level is a number of users or a rate. The margin log(quantile / limit) is nearly a line in the logarithm of the level near its root, and far
+//! from one elsewhere. So only near windows count. The stated errors of the margins come from blocks of time, and may be too wide or too narrow.
+//! The scatter of the windows around the line corrects them, against a prior of a few windows.
 
 use autotune_numerics::Z_95;
 use statrs::distribution::{ContinuousCDF, StudentsT};

@@ -122,14 +122,13 @@ pub trait Expectation {
     /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model cannot tell.
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
-    /// Where that rate would not be certified, since very many requests at a somewhat higher one break a promise by far: by how much they do,
-    /// as the logarithm of a latency; negative where they do not. None where the model cannot tell.
+    /// How far stress replays at a slightly higher rate break a promise, as the logarithm of a latency. Negative where they do not break it: then
+    /// the rate can be certified. None where the model cannot tell.
     fn collapse(&mut self, _point: &Point, _rate: Rate) -> Option<f64> {
         None
     }
 
-    /// Whether every promise is expected to hold at that rate, and the rate to be one that would be certified; none where the model does not
-    /// know one of them.
+    /// Whether every promise is expected to hold at that rate, and the rate can be certified.
     fn keeps(&mut self, point: &Point, rate: Rate) -> Option<bool> {
         let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
         let holds = margins.filter(|margins| !margins.is_empty())?.into_iter().all(|margin| margin <= 0.0);
@@ -149,22 +148,22 @@ pub trait Strategy: Send {
     /// Opens the space. Parameters in `held` keep that value from here on.
     fn open(&mut self, held: &Point);
 
-    /// What it wants to know of an engine, while other engines are asked what is in flight; asking twice without a word in between gives the
-    /// same question. A strategy that knows no other engines has no question while one is in flight.
+    /// The next question to an engine, while other engines are asked what is in flight. Asking twice without a reply in between gives the same
+    /// question. A strategy that knows no other engines has no question while one is in flight.
     fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask;
 
     fn tell(&mut self, query: &Query, tell: &Tell);
 
-    /// What is thought by now of the last engine's probes, where that has changed since they were told.
-    fn retell(&mut self, _heard: Vec<ProbedRate>) {}
+    /// The new verdicts of the last engine's probes, if they changed since they were told.
+    fn retell(&mut self, _probed: Vec<ProbedRate>) {}
 
     fn incumbent(&self) -> Option<Incumbent>;
 
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;
 
-    /// By how much the limit of one point is thought to exceed that of another: the logarithm of their ratio and its standard error, by all
-    /// that was told; none where that is not known.
+    /// How far the limit of one point exceeds that of another: the logarithm of their ratio and its standard error, by all probes. None where that
+    /// is not known.
     fn advantage(&self, _of: &Point, _over: &Point) -> Option<(f64, f64)> {
         None
     }

@@ -247,3 +247,5 @@ fn missing_section(section: &Section, text: &str) -> Problem {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub use tests::quickstart;

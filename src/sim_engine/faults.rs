@@ -17,8 +17,8 @@ pub(super) enum Death {
 
 /// A way to fail.
 ///
-/// What flags can do by themselves is no fault: too little memory for the cache, a value that is refused, a port that is taken, an
-/// unknown flag, a slow start (`--sim-start-seconds`), a slow stop (`--sim-stop-seconds`).
+/// Failures that flags cause are no faults: too little memory for the cache, a refused value, a taken port, an unknown flag. A slow start is
+/// `--sim-start-seconds`, a slow stop `--sim-stop-seconds`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
     /// None.

@@ -1,8 +1,8 @@
 //! Owns the engine's processes: starts them, drains their output, stops them, and proves that nothing of them is left.
 //!
-//! Between the tuner and the engine stands a small guardian process (`autotune guardian`). It is the engine's parent and the reaper of
-//! everything the engine leaves behind, and it holds a pipe to the tuner: when the tuner dies, in whatever way, the pipe closes
-//! and the guardian ends every process below it. No process is ever matched by name.
+//! Between the tuner and the engine stands a small guardian process (`autotune guardian`). It is the engine's parent, reaps everything that the
+//! engine leaves behind, and holds a pipe to the tuner. When the tuner dies in any way, the pipe closes and the guardian ends every process below
+//! it. No process is ever matched by name.
 
 mod answer;
 mod child;

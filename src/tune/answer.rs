@@ -14,8 +14,8 @@ const USEFUL: f64 = 0.5;
 /// A limit that would hold lies so many times above what the twin expects.
 const ROOM: f64 = 1.1;
 
-/// The answer where a best point was found. It is the baseline where that has as high a certified rate, or as high a limit, by both proofs and
-/// by what the search has `seen`: proofs alone often swap points that are a few percent apart. `stated` is the gain where one twin saw both.
+/// The answer where a best point was found. It is the baseline if its certified rate or its limit is as high, by both proofs and by what the search
+/// has `seen`. Proofs alone often swap points that are a few percent apart. `stated` is the gain where one twin saw both.
 pub fn answer(
     baseline: PointResult,
     best: PointResult,

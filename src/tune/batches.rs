@@ -14,21 +14,20 @@ use crate::twin::StepCosts;
 use crate::units::Rate;
 use crate::verdict::{Awaited, Certainty};
 
-/// A rate is certified where the twin endures one that is so many times as high. Twins fitted to other probes of an engine differ by about 5 %, and
-/// bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills lay
-/// more than 3 % above their limit, two of them by 6 %.
+/// A rate is certified if the twin does not collapse at this many times the rate. Twins fitted to other probes of an engine differ by about 5 %,
+/// and bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills
+/// lay more than 3 % above their limit, two of them by 6 %.
 const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
-/// Where a rate does not endure, lower ones are tried in such steps, down to [`LOWEST`] ...
+/// If a rate collapses, lower ones are tried in these steps, down to [`LOWEST`].
 const LOWER: f64 = 0.9;
-/// ... and the highest that does is found to this factor.
+/// The highest rate without a collapse is found to this factor.
 const FOUND: f64 = 1.01;
 
 impl<R: Rig> Context<'_, R> {
-    /// Shows the engine of the defaults, while it runs, a batch as large as a long run of the workload comes to; whether that told something
-    /// new. A stair of the step time that lies there decides which points are worth a launch, and who proves the defaults need not be shown
-    /// it again.
+    /// Probes the running engine of the defaults with a batch as large as a long run of the workload reaches. Returns whether that told something
+    /// new. A stair of the step time there decides which points are worth a launch. The certification of the defaults need not probe it again.
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
         let before = self.trial_runner.largest_batch();
@@ -50,8 +49,8 @@ impl<R: Rig> Context<'_, R> {
         Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
-    /// A batch as large as those that a long run of the workload comes to above that rate, where none was measured yet: what steps take there, and
-    /// whether there is memory for them.
+    /// A batch as large as a long run reaches above that rate, if none was measured yet. It shows what steps take there, and whether there is
+    /// memory for them.
     pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
         let costs = self.trial_runner.steps_in_hindsight()?;
         let reach = self.predictor(worker).reach(point, &costs, Rate(rate.0 * STRESS_FACTOR))?;
@@ -78,7 +77,7 @@ impl<R: Rig> Context<'_, R> {
         bursts.max().unwrap_or(0)
     }
 
-    /// The highest rate, of those up to this one, that stays clear of what the engine does not endure.
+    /// The highest rate up to this one that stays clear of a collapse.
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Ceiling {
         self.try_ceiling(point, costs, rate).unwrap_or(Ceiling::Above)
     }

@@ -12,9 +12,9 @@ use crate::units::Seconds;
 pub(super) const BLOCKS: usize = 10;
 /// The degrees of freedom of an error from so many blocks.
 pub(super) const FREEDOM: f64 = (BLOCKS - 1) as f64;
-/// The spread of log p99 near the knee for one violation allowed, from run to run with other arrivals, where waiting decides the latency. Blocks
-/// of one short window see less than all of it, since a busy spell outlives a block. On one H200 (vLLM 0.24, Llama-3.1-8B, six probes of 40 s
-/// at 15.2 req/s and five at 17.4 req/s) it was 0.13 to 0.30 with six to seven allowed: 0.3 to 0.8 times the root of their number.
+/// The spread of log p99 near the knee for one violation allowed, from run to run with other arrivals, where waiting decides the latency. Blocks of
+/// one short window see less than all of it, since a busy spell outlives a block. On one H200 (vLLM 0.24, Llama-3.1-8B) six probes of 40 s at 15.2
+/// req/s and five at 17.4 req/s had 0.13 to 0.30 with six to seven allowed. That is 0.3 to 0.8 times the root of their number.
 const WAITING: f64 = 0.8;
 /// The same where every step decides, as it does the time per token. On the same probes stated intervals held in 8 of 13 without it, and in all
 /// with it.

@@ -109,7 +109,7 @@ impl Counter {
     }
 
     /// Whether no answer that is still missing is awaited, all requests being sent.
-    fn heard_enough(&self, open: &[Open], now: Seconds) -> bool {
+    fn answered_enough(&self, open: &[Open], now: Seconds) -> bool {
         let settled = |o: &Open| self.limits.iter().all(|limit| settled(o, limit, now));
         match self.awaited {
             Awaited::All => open.iter().all(settled),
@@ -164,7 +164,7 @@ impl Watch for Counter {
         );
         if sure {
             Tick::Decided
-        } else if now.0 >= self.window.to.0 && self.heard_enough(&open, now) {
+        } else if now.0 >= self.window.to.0 && self.answered_enough(&open, now) {
             Tick::Settled
         } else {
             Tick::Continue

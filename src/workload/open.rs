@@ -35,8 +35,8 @@ impl OpenLoop {
         Self { content, arrivals, next_arrival, horizon, later: BinaryHeap::new(), asked: HashMap::new(), next_id: 0 }
     }
 
-    /// With the conversations that would already be under way at time zero, so that the rate is the promised one from the
-    /// start: for every later turn a Poisson number of them, due within the time that one turn takes.
+    /// Adds the conversations that are already under way at time zero, so that the rate is right from the start. For every later turn they are a
+    /// Poisson number, due within the time of one turn.
     pub(super) fn populated(mut self, session_rate: Rate, pace: &Pace) -> Self {
         let turn_time = pace.answer_time.0 + self.content.think_time().0;
         let expected = session_rate.0 * turn_time;

@@ -30,8 +30,8 @@ pub struct Planned {
     pub prompt: Prompt,
     /// Tokens that the prompt is meant to have, or their best estimate.
     pub prompt_tokens: u32,
-    /// How many of these an engine with an endless prefix cache already holds because the workload means it: shared prefixes,
-    /// starters, what a conversation or a trace has sent before, and whole prompts of a file that come again.
+    /// How many of these an engine with an endless prefix cache already holds. They are shared prefixes, starters, earlier turns of a conversation
+    /// or a trace, and whole prompts of a file that come again.
     pub shared_tokens: u32,
     /// The number of tokens the answer shall have (its most, where the end-of-sequence token is not ignored).
     pub output_tokens: u32,

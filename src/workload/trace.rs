@@ -1,7 +1,7 @@
 //! Recorded traffic without its texts: times, lengths, and hash ids of blocks that prompts share.
 //!
-//! Each hash id stands for tokens that are drawn from the probe's seed and the id: equal ids share a prefix within a probe, and
-//! nothing is shared by accident with another probe, nor with another pass through the file.
+//! Each hash id stands for tokens that are drawn from the probe's seed and the id. Equal ids share a prefix within a probe. Nothing is shared with
+//! another probe, nor with another pass through the file.
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,7 +1,7 @@
 //! Edits of a text that leave every other byte alone, and texts inside of texts: the words of a shell line in a block of a YAML file.
 //!
-//! An edit replaces a range of bytes. A [`Layer`] is a text that was decoded from a range of another one (a quoted scalar, a folded block, a
-//! shell word) and remembers where each of its bytes came from, so that an edit of the inner text becomes one of the outer text.
+//! An edit replaces a range of bytes. A [`Layer`] is a text that was decoded from a range of another one: a quoted scalar, a folded block, a shell
+//! word. It knows where each of its bytes came from. So an edit of the inner text becomes one of the outer text.
 
 use std::ops::Range;
 

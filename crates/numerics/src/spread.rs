@@ -11,8 +11,8 @@ pub fn squares(values: &[f64]) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum()
 }
 
-/// The standard error of a statistic by the grouped jackknife, from its values without each block of time (Efron and Tibshirani 1993, section 11.5:
-/// deleting groups stays consistent for quantiles, where deleting single values does not). None for fewer than two blocks.
+/// The standard error of a statistic by the grouped jackknife, from its values without each block of time. For quantiles, deleting groups is
+/// consistent and deleting single values is not (Efron and Tibshirani 1993, section 11.5). None for fewer than two blocks.
 pub fn jackknife(without: &[f64]) -> Option<f64> {
     let groups = without.len() as f64;
     (without.len() > 1).then(|| ((groups - 1.0) / groups * squares(without)).sqrt())

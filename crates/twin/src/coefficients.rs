@@ -113,8 +113,8 @@ pub(super) fn value(x: &[f64], i: usize) -> f64 {
     if i < SHARES { x[i].exp() } else { 1.0 / (1.0 + (-x[i]).exp()) }
 }
 
-/// How far the truth may be from the first guess, as standard deviations. It decides nothing that the data say anything about, and
-/// keeps near its guess what they are silent on: seven times more or less for a time, 1.6 for the ratio that the shape of decoders fixes.
+/// How far the truth may be from the first guess, as standard deviations. The data outweigh it where they say anything. Elsewhere it keeps the
+/// guess: within a factor of seven for a time, and of 1.6 for the ratio that the shape of decoders fixes.
 pub(super) fn spread() -> [f64; COUNT] {
     let mut spread = [2.0; COUNT];
     spread[PAIR] = 0.5;

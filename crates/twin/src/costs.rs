@@ -38,9 +38,9 @@ pub struct StepCosts {
     /// Seconds more above each multiple of 256 tokens, the size of a large tile.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub per_256: f64,
-    /// The part, 0 to 1, of the stair above 128 tokens that is gone at 256, and of each above a multiple of 256 that is gone at the next one.
-    /// FP8 kernels on Hopper are slowest right behind an edge: 83 ms at 257 tokens and 51 ms at 512 (70B on an H200, timed by NVIDIA), 53, 46,
-    /// 75, 64 and 95 ms at 257, 512, 513, 768 and 769 (70B on two H100).
+    /// The part, 0 to 1, of the stair above 128 tokens that is gone at 256, and of each above a multiple of 256 that is gone at the next one. FP8
+    /// kernels on Hopper are slowest right behind an edge. A 70B model on an H200, timed by NVIDIA, took 83 ms at 257 tokens and 51 ms at 512. On
+    /// two H100 it took 53, 46, 75, 64 and 95 ms at 257, 512, 513, 768 and 769.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fall: f64,
     /// The part, 0 to 1, of the shorter of decoding and prefill that hides behind the longer when a step holds both: one waits for
@@ -121,8 +121,8 @@ impl StepCosts {
         self.above_16 + tall(e64, self.above_64) + tall(e128, falling(self.above_128, beyond_128)) + tiled
     }
 
-    /// Until when a request must be in the waiting queue to be part of the step that starts now, `last` seconds after the one
-    /// before it; zero stands for an idle engine, which composes the step at once.
+    /// Until when a request must be in the waiting queue to be part of the step that starts now. `last` is the length of the step before it. Zero
+    /// stands for an idle engine, which composes the step at once.
     pub fn composed_at(&self, now: f64, last: f64) -> f64 {
         now - self.ahead * last
     }

@@ -60,9 +60,9 @@ pub struct Coefficient {
     pub name: String,
     /// Its value in the unit of the field.
     pub value: f64,
-    /// The standard error of its logarithm, or of its log odds where it is a share: what blocks of time scatter by, and how far the search got
-    /// without the loss rising. It is too small for terms that make up for each other, as overlap and those of prefill do: on an engine
-    /// whose coefficients are known their sum is right and each of them is not (`examples/paired_coverage.rs`, `coefficients`).
+    /// The standard error of its logarithm, or of its log odds if it is a share. It comes from blocks of time, and from how far the value can move
+    /// without a larger loss. It is too small for terms that make up for each other, such as overlap and those of prefill. On an engine with known
+    /// coefficients their sum is right and each of them is not (`examples/paired_coverage.rs`, `coefficients`).
     pub log_error: f64,
 }
 

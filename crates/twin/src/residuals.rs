@@ -91,8 +91,8 @@ impl Residuals {
     }
 }
 
-/// Where a valley has its bottom, by the parabola through its sides (least squares): the loss is jagged on the scale of a step of the engine,
-/// and a search that ended in one of its teeth stays there.
+/// The bottom of a valley, by the parabola through its sides (least squares). The loss is jagged on the scale of a step of the engine, and a
+/// downhill search would stay in one of its teeth.
 fn vertex(loss: impl Fn(f64) -> f64, near: f64) -> f64 {
     let points = SIDES.map(|x| (x, loss(near + x)));
     let n = points.len() as f64;

@@ -68,7 +68,6 @@ struct Sequence {
     computed: u32,
     /// Tokens of the prompt that the prefix cache gave at the first admission.
     reused: Option<u32>,
-    preemptions: u32,
     blocks: Vec<u32>,
     hashes: Vec<u64>,
     /// How many of `hashes` the pool knows.
@@ -230,11 +229,6 @@ impl Scheduler {
     /// finished request is known until the next step.
     pub fn cached_tokens(&self, id: u64) -> Option<u32> {
         self.slots[*self.by_id.get(&id)? as usize].reused
-    }
-
-    /// How often a request was preempted; known as long as [`Self::cached_tokens`] is.
-    pub fn preemptions(&self, id: u64) -> u32 {
-        self.by_id.get(&id).map_or(0, |slot| self.slots[*slot as usize].preemptions)
     }
 
     /// The state and the totals.
@@ -399,7 +393,6 @@ impl Scheduler {
         self.pool.release(&mut sequence.blocks);
         sequence.computed = 0;
         sequence.remembered = 0;
-        sequence.preemptions += 1;
         self.waiting.push_front(slot);
     }
 

@@ -1,5 +1,5 @@
-//! Steps of an engine as its client sees them. Each running sequence gets one token in each step, so the time between two tokens of a stream is
-//! the time of one step, and the tokens that arrive with the second one tell what that step computed.
+//! Steps of an engine as its client sees them. Each running sequence gets one token in each step. So the time between two tokens of a stream is
+//! that of one step, and the tokens that arrive with the second one tell what the step computed.
 //!
 //! A fit that has such steps need not infer them from whole answers, which are means over hundreds of steps: stairs of the step time show as
 //! they are.
@@ -185,8 +185,8 @@ fn nearest(steps: &mut [TimedStep], at: f64) -> Option<&mut TimedStep> {
     steps.get_mut(i).filter(|step| (step.end - at).abs() <= 0.5 * step.seconds())
 }
 
-/// Marks the steps in which a part of a prompt may have been computed that was not its last: where prompts did not fit into one step, and while
-/// a request waited that never got a token.
+/// Marks the steps that may have computed a part of a prompt other than its last. They are steps where prompts did not fit into one, and steps
+/// during which a request waited that never got a token.
 fn mark_doubtful(steps: &mut [TimedStep], records: &[RequestRecord], computed: impl Fn(usize) -> u32, budget: u64) {
     let prefill = |step: &TimedStep| step.firsts.iter().map(|r| u64::from(computed(*r))).sum::<u64>();
     let mut since: Vec<(f64, usize)> = Vec::new();
@@ -207,9 +207,10 @@ fn mark_doubtful(steps: &mut [TimedStep], records: &[RequestRecord], computed: i
     }
 }
 
-/// Gives steps with a prompt what their neighbours took for them. An engine that schedules one step ahead delivers the tokens of a step once it
-/// has launched the next one, and a step with a prompt takes long to launch: on an H200 (vLLM 0.24, an 8B model, 42 decoding) the gap before one of
-/// 1,500 tokens was 14.9 ms instead of 7.1, its own 29.4, and the one behind it 5.7. Taken alone, such steps seemed up to a fifth too fast.
+/// Gives steps with a prompt what their neighbours took for them. An engine with asynchronous scheduling delivers the tokens of a step after it has
+/// launched the next one. A step with a prompt takes long to launch, so it shifts time between its neighbours. On an H200 (vLLM 0.24, an 8B model,
+/// 42 decoding) the gap before a step of 1,500 tokens was 14.9 ms instead of 7.1. Its own gap was 29.4 ms, and the one after it 5.7 ms. Taken
+/// alone, such steps seemed up to a fifth too fast.
 fn settle(steps: &mut [TimedStep]) {
     let adjoin = |a: &TimedStep, b: &TimedStep| (b.begin - a.end).abs() <= TOUCHING * b.seconds();
     let beside = |i: usize| {

@@ -1,5 +1,5 @@
-//! What a benchmark asks and promises, from its flags: they are written as the `[workload]` that they stand for and read as a space file is,
-//! so that there is one grammar and one kind of error.
+//! The traffic and the promises of a benchmark, from its flags. The flags are written as a `[workload]` section and read as a space file, so there
+//! is one grammar and one kind of error.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! The change as a patch for Kustomize: merged by container name where Kubernetes knows the kind, operations of a JSON patch elsewhere,
-//! because Kustomize replaces the lists of kinds that it does not know.
+//! The change as a patch for Kustomize. If Kubernetes knows the kind, it is merged by container name. Elsewhere it is a JSON patch, because
+//! Kustomize replaces the lists of kinds that it does not know.
 
 use serde_json::{Map, Value, json as object};
 

@@ -13,7 +13,7 @@ use crate::rig::protocol::JobMark;
 use crate::rig::{
     Address, Failure, Measured, ProbeAsk, Ready, RemoteRig, RigError, SimulatedRig, Spawned, Trial, Worker, WorkerError,
 };
-use crate::settings::{Plan, parse};
+use crate::settings::{Plan, quickstart};
 use crate::space::{Point, Value};
 use crate::twin::Profile;
 use crate::units::Rate;
@@ -36,7 +36,7 @@ const CROWD: usize = 60_000;
 const LONG: Duration = Duration::from_secs(60);
 
 fn plan() -> Plan {
-    parse("quickstart.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap()
+    quickstart(&[])
 }
 
 fn simulated() -> SimulatedRig {

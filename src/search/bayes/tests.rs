@@ -2,7 +2,7 @@
 
 use super::super::tests::known::{Known, observation, point};
 use super::*;
-use crate::settings::parse;
+use crate::settings::quickstart;
 
 /// The limit of each point in requests per second.
 fn limit(seqs: f64) -> f64 {
@@ -10,9 +10,7 @@ fn limit(seqs: f64) -> f64 {
 }
 
 fn bayes() -> Bayes {
-    let text = include_str!("../../../search-spaces/quickstart.toml");
-    let plan = parse("quickstart.toml", text).unwrap();
-    let mut bayes = Bayes::new(&plan, 1, &point(64), Rate(12.0));
+    let mut bayes = Bayes::new(&quickstart(&[]), 1, &point(64), Rate(12.0));
     bayes.space = super::super::tests::known::space();
     bayes.precision = 0.03;
     bayes

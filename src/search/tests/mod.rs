@@ -6,7 +6,7 @@ mod orders;
 
 use self::known::Known;
 use super::*;
-use crate::settings::{StrategyKind, parse};
+use crate::settings::{StrategyKind, quickstart};
 use crate::space::{Parameter, Space, Value};
 
 /// The engine: what points keep, and which of them fail.
@@ -123,7 +123,7 @@ fn answer(
 
 /// A plan over parameters `a`, `b`, ... with so many values from 0 on, whose defaults are their first.
 fn plan(kind: StrategyKind, values: &[i64], candidates: u32) -> Plan {
-    let mut plan = parse("quickstart.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+    let mut plan = quickstart(&[]);
     let parameters = ["a", "b", "c", "d"].iter().zip(values).map(|(name, values)| Parameter {
         name: (*name).into(),
         values: (0..*values).map(Value::Int).collect(),

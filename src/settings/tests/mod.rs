@@ -11,6 +11,16 @@ use super::*;
 use crate::space::{Constraint, Parameter, Value};
 use crate::units::{Rate, Seconds};
 
+/// The quickstart's plan with these texts replaced.
+pub fn quickstart(changes: &[(&str, &str)]) -> Plan {
+    let text =
+        changes.iter().fold(include_str!("../../../search-spaces/quickstart.toml").to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from} is not in the quickstart");
+            text.replace(from, to)
+        });
+    parse("quickstart.toml", &text).unwrap()
+}
+
 /// Every key of a random workload.
 pub const FULL: &str = r#"#:schema ./space.schema.json
 [slo]

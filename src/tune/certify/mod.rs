@@ -1,8 +1,8 @@
-//! The proof: arrivals that the search never used, an empty prefix cache, and the rate moved until its limit is known closely enough. New
-//! arguments are proved on a fresh launch with exactly these. The defaults start, as everyone has seen: they are proved on an engine that runs
-//! already, where one can take their limits. Its KV cache may be a little smaller than theirs, never larger.
+//! Certification: arrivals that the search never used, an empty prefix cache, and rates that move until the limit is known closely enough. New
+//! arguments are certified on a fresh launch with exactly these. The defaults have started before: a running engine that can take their limits is
+//! enough for them. Its KV cache may be a little smaller than theirs, never larger.
 //!
-//! Then what no probe of minutes on one launch shows is taken from it: bursts from which the engine does not recover (`stress`), and
+//! Two effects that no probe of minutes on one launch shows lower the result: bursts from which the engine does not recover (`stress`), and
 //! launches that are slower than this one (`launches`).
 
 mod proof;
@@ -25,11 +25,12 @@ use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
 /// Certification begins this far below the search's estimate: nearest to where the certified rate will be.
 const BEGIN: f64 = 0.985;
-/// Where the engine does not endure that, certification begins so many times above what it does: where the limit is expected.
+/// Where a ceiling lies below that rate, certification begins at this many times the ceiling: the limit is expected there.
 const ABOVE: f64 = 1.03;
-/// Another probe must be expected to raise the certified rate for each second by this share of what the search wants of a launch and a probe.
+/// Another probe must be expected to raise the certified rate. Its gain for each second must be at least this share of what the search asks of a
+/// launch and a probe.
 const WORTH: f64 = 0.5;
-/// By so many times that gain for defaults that lie below another point: nobody deploys their rate.
+/// The same gain for defaults below another point must be so many times as large: nobody deploys their rate.
 const WORTH_OF_DEFAULTS: f64 = 4.0;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
@@ -46,7 +47,7 @@ struct Proving {
     /// What the search thinks it keeps.
     estimate: Rate,
     certifier: Certifier,
-    heard: Vec<(Rate, Verdict)>,
+    judged: Vec<(Rate, Verdict)>,
     rate: Rate,
     /// Why no more is driven.
     ended: Option<String>,
@@ -55,7 +56,7 @@ struct Proving {
 impl Proving {
     fn of((worker, (purpose, placed)): (usize, &(Purpose, PointResult))) -> Option<Self> {
         let estimate = placed.estimated_rate?;
-        let (certifier, heard, ended) = (Certifier::default(), Vec::new(), None);
+        let (certifier, judged, ended) = (Certifier::default(), Vec::new(), None);
         Some(Self {
             worker,
             purpose: *purpose,
@@ -63,7 +64,7 @@ impl Proving {
             runs: false,
             estimate,
             certifier,
-            heard,
+            judged,
             rate: estimate,
             ended,
         })
@@ -85,14 +86,14 @@ impl Proving {
 
     /// Each promise over the rates near those that were driven, by all that was seen of it.
     fn expected(&self) -> Vec<ExpectedQuantile> {
-        let Some((_, verdict)) = self.heard.last() else { return Vec::new() };
+        let Some((_, verdict)) = self.judged.last() else { return Vec::new() };
         let by_promise = self.certifier.margins().into_iter().zip(&verdict.limits);
         by_promise.map(|(margins, limit)| ExpectedQuantile { key: limit.key.clone(), margins }).collect()
     }
 
     fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
-        let nearest = self.heard.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
+        let nearest = self.judged.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
         PointResult {
             certified_rate: Some(proof.rate),
             confidence: Some(proof.confidence),
@@ -107,9 +108,9 @@ impl Proving {
     }
 }
 
-/// The rate that a verdict is about: the one that was asked for where a pair judges the promise that binds, since it speaks of hours at that
-/// rate; the one that arrived where the count decides, if that is lower. A probe that was cut short says nothing of what would have arrived.
-fn rate_heard(asked: Rate, verdict: &Verdict) -> Rate {
+/// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the rate
+/// that arrived, if that is lower. A probe that was cut short says nothing of what would have arrived.
+fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
     let binds = verdict.limits.iter().find(|limit| Some(&limit.key) == verdict.binding.as_ref());
     let by_pair = binds.is_some_and(|limit| limit.decided_by_pair().is_some());
     if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(verdict.offered.0)) }
@@ -129,9 +130,8 @@ impl<R: Rig> Context<'_, R> {
         Ok(placed)
     }
 
-    /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates until their limits are known to the
-    /// precision asked for, or the budget ends but for so many certifications that come after. What could not be proved is among what was left
-    /// out.
+    /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
+    /// precision. It also ends when the budget is left for so many later certifications only. What could not be proved is among what was left out.
     pub async fn certify_each(
         &mut self,
         asked: &mut [(Purpose, PointResult)],
@@ -229,9 +229,9 @@ impl<R: Rig> Context<'_, R> {
             match answer {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
-                    let rate = rate_heard(one.rate, &verdict);
+                    let rate = judged_rate(one.rate, &verdict);
                     one.certifier.add_probe(rate, &verdict, self.curves(one));
-                    one.heard.push((rate, verdict));
+                    one.judged.push((rate, verdict));
                     self.apply_stress_ceiling(one);
                 }
                 Err(diagnosis) => {
@@ -267,8 +267,8 @@ impl<R: Rig> Context<'_, R> {
         one.proved(&proof, placed)
     }
 
-    /// The gain by the limits that one twin sees of both, where what a twin endures bound one of them: each was bound by the twin of its own moment,
-    /// and two of those differ by more than like engines do. Doubt goes against the gain. `seen` is what the search saw of both.
+    /// The gain by the limits that one twin gives both points, if a ceiling bound one of them. Each ceiling came from the twin of its own moment,
+    /// and two twins differ more than two equal engines. Doubt goes against the gain. `seen` is what the search saw of both.
     pub fn gain_by_one_twin(
         &mut self,
         baseline: &PointResult,
@@ -288,15 +288,14 @@ impl<R: Rig> Context<'_, R> {
             Ceiling::At(ceiling) => Some(ceiling.0),
             Ceiling::BelowAll => None,
         };
-        // A twin that endures nothing compares nothing.
+        // Without a ceiling there is nothing to compare.
         let (low, high) = (endured(&baseline.point)?, endured(&best.point)?);
         let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
         let limited = |placed: &PointResult, limit: f64| PointResult { limit: Some(Rate(limit)), ..placed.clone() };
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
-    /// The first rate: just below the estimate, and where the engine does not endure that, just above what it does endure, so that the
-    /// highest rate that can be certified was driven.
+    /// The first rate: just below the estimate, or just above a lower ceiling. So the highest rate that can be certified is driven.
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.steps_in_hindsight();
@@ -305,8 +304,8 @@ impl<R: Rig> Context<'_, R> {
         Rate(begin.0.min(highest)).rounded()
     }
 
-    /// Takes from what was proved so far what no probe of one launch shows: how others differ, and from which rate on the engine would not
-    /// come back from a burst.
+    /// Lowers what was proved by what no probe of one launch shows: how launches differ, and the rate from which the engine does not recover from a
+    /// burst.
     fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
         let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
         certifier.launched(launches);

@@ -1,7 +1,7 @@
-//! What a session expects of points before they are launched: what the fitted twin says of them, and what finding out costs.
+//! What a session expects of a point before its launch: the margins by the fitted twin, and the price of a probe.
 //!
-//! Points that the twin cannot tell apart are replayed once: where the cap on sequences never held a request back, a larger one changes
-//! nothing, and where the KV cache never filled, neither does a larger cache.
+//! Points that the twin cannot tell apart are replayed once. If the cap on sequences never held a request back, a larger cap changes nothing. If
+//! the KV cache never filled, neither does a larger cache.
 
 mod stress;
 
@@ -146,8 +146,8 @@ impl Predictor<'_> {
         stress_replay(source, &engine, costs, rate, self.session_twin.sample_sizes().stress)
     }
 
-    /// The highest rate, by steps from that one, at which every promise is expected to hold and the engine to endure; none where the twin does
-    /// not know one of them, or expects none to hold at any useful rate.
+    /// The highest rate, by steps from that one, at which every promise holds and no stress replay collapses. None where the twin does not know one
+    /// of them, or where no useful rate holds.
     pub fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let mut hold = |step: i32| self.keeps(point, from * STEP.powi(step));
         let mut step = 0;
@@ -243,8 +243,8 @@ impl Expectation for Predictor<'_> {
         self.replay(point, rate).unwrap_or_default()
     }
 
-    /// With fewer requests than what certifies is asked to endure, since all points see the same ones, and at the next rate that the search asks
-    /// about anyway, which is nearly as much higher as what certifies must be.
+    /// With fewer requests than a certification, since all points see the same ones. The rate is the next one that the search asks about, which is
+    /// nearly as much higher as in a certification.
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let higher = rate * STEP;
         let margins = self.replay(point, higher)?;

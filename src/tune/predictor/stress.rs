@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::engine::effective::Effective;
     use crate::rig::{EngineProcess, Ready, Warmed};
-    use crate::settings::parse;
+    use crate::settings::quickstart;
     use crate::space::Value;
     use crate::twin::Profile;
     use crate::units::Seconds;
@@ -179,7 +179,7 @@ mod tests {
 
     /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
     fn reach(kv_tokens: u64, rate: f64) -> StressResult {
-        let plan = parse("quickstart.toml", include_str!("../../../search-spaces/quickstart.toml")).unwrap();
+        let plan = quickstart(&[]);
         let mut effective = Effective { kv_cache_tokens: Some(kv_tokens), ..Effective::default() };
         let limits = [("max-num-seqs", 64), ("max-num-batched-tokens", 2048)];
         effective.values.extend(limits.map(|(name, value)| (name.to_owned(), Value::Int(value))));

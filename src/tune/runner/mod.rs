@@ -1,8 +1,8 @@
-//! The trial runner: workers whose every answer is in the journal, so that an answer once paid for is never paid again.
+//! The trial runner: workers whose answers all go into the journal, so that none is paid for twice.
 //!
-//! A resumed session runs from its beginning and asks the same questions; those that the journal answers cost nothing, and an
-//! engine is launched again only when a question comes that the journal cannot answer. Several workers answer in rounds: what they are
-//! asked together is learnt from when all have answered, in the order of the workers, so that a session decides the same whoever was faster.
+//! A resumed session runs from its beginning and asks the same questions. The journal answers them at no cost. An engine is launched only for a
+//! question that the journal cannot answer. Several workers answer in rounds. The session learns from a round when all have answered, in the order
+//! of the workers. So it decides the same whoever was faster.
 
 mod served_as_meant;
 mod session_log;

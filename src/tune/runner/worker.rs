@@ -17,8 +17,8 @@ use crate::units::Seconds;
 use crate::verdict::paired::Judge;
 use crate::verdict::{Certainty, Course, Outcome, Slack, Verdict, judge};
 
-/// Where a twin may judge, a probe goes on until so many times as many violations as a promise absorbs: where a hundred requests absorb one,
-/// the luck of arrivals alone makes four of them at the knee, and a probe that was cut is a bound and no value.
+/// Where a twin may judge, a probe is cut only at this many times the violations that a promise absorbs. Where a hundred requests absorb one,
+/// arrivals alone make four of them at the knee. A probe that was cut gives a bound and no value.
 const SLACK: Slack = Slack::Times(6.0);
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;

@@ -7,21 +7,20 @@ use std::collections::BTreeMap;
 
 use crate::spread::{mean, squares};
 
-/// Launches whose speeds differ by less than this, as a standard deviation of their logarithm, are as alike as the probes of one: what is left
-/// is what a twin gets wrong from point to point.
+/// Launches are alike if the standard deviation of the logarithm of their speeds is below this. The rest is the error of the twin from point to
+/// point.
 const ALIKE: f64 = 0.03;
-/// That standard deviation where the machine may be shared, by what real vLLM on two shared cores was seen to do: its median time per token moved
-/// between 3.6 and 5.2 ms from one to the next (`profiles/vllm-cpu-small.toml`).
+/// The prior of that standard deviation where the machine may be shared. Real vLLM on two shared cores had a median time per token between 3.6 and
+/// 5.2 ms from launch to launch (`profiles/vllm-cpu-small.toml`).
 const SHARED: f64 = 0.1;
-/// That counts as much as so many launches beside those that were seen, whose own variance is now and then small by chance: without it, 8 % of
-/// the rates of `cpu-noisy` in `cargo bench --bench search` (70 seeds) lay more than 3 % too high, though no two launches were enough; with it, 1.4 %.
+/// The weight of [`SHARED`], in launches: the variance of few launches can be small by chance. Without it, 8 % of the rates of `cpu-noisy` in
+/// `cargo bench --bench search` (70 seeds) lay more than 3 % too high. With it, 1.4 %.
 const FORESEEN: f64 = 1.0;
 
 /// How much slower than the launches that certify others may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Launches {
-    /// By how much the logarithm of a step's duration is larger in a typical launch; never negative, since a slow launch has proved nothing
-    /// of a faster one.
+    /// How much larger the logarithm of a step's duration is in a typical launch. Never negative: a slow launch proves nothing of a faster one.
     pub slower: f64,
     pub error: f64,
     pub freedom: f64,
@@ -29,9 +28,8 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// By the trials of probes with the logarithm of their steps' duration over what the fit to all of them says, which of them
-    /// certify, and whether others may have a part of the machine. Nothing where launches of a machine of one's own are alike, or where there
-    /// is but one.
+    /// Of the trials of probes, each with the logarithm of its steps' duration over that of the fit. `certifies` says which trials certify,
+    /// `shared` whether others may use the machine. Nothing where launches of a machine of one's own are alike, or where there is but one.
     pub fn of(probes: impl IntoIterator<Item = (u32, f64)>, certifies: impl Fn(u32) -> bool, shared: bool) -> Self {
         let mut by_trial: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for (trial, slower) in probes {

@@ -295,8 +295,8 @@ impl SessionTwin {
         self.fit.as_ref().map(|fit| (&fit.costs, self.fits))
     }
 
-    /// What one answer takes at a rate in the steady state, where turns follow answers and there is a twin: conversations that are under way
-    /// when a probe begins are as many as that time makes them. No more than [`SLOWEST`] times what it takes an idle engine.
+    /// The time of one answer at a rate in the steady state, where turns follow answers and there is a twin. It sets how many conversations are
+    /// under way when a probe begins. No more than [`SLOWEST`] times what it takes an idle engine.
     pub fn answer_time(
         &mut self,
         engine: &TwinEngine,
@@ -323,10 +323,10 @@ impl SessionTwin {
     }
 }
 
-/// The size that batches keep below for this share of the time over hours ...
+/// Batches stay below the considered size for this share of a long run.
 const OF_THE_TIME: f64 = 0.99;
-/// ... adds so much to the error for each unit of the logarithm by which it exceeds what was ever measured: beyond may lie a stair, as that
-/// of a 70B model at 128 sequences, where a step takes a third longer.
+/// The error added for each unit of the logarithm by which that size exceeds every measured one. Steps may get longer there: a 70B model at 128
+/// sequences takes a third more.
 const UNSEEN: f64 = 0.5;
 
 /// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
@@ -434,8 +434,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_end_fails_a_rate_where_no_promise_is_about_waiting() {
-        let text = include_str!("../../../search-spaces/quickstart.toml");
-        let mut plan = crate::settings::parse("quickstart.toml", text).unwrap();
+        let mut plan = crate::settings::quickstart(&[]);
         let served = |waits: f64| {
             let answer =
                 |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };

@@ -13,19 +13,10 @@ use super::*;
 use crate::journal::{Conclusion, Entry, Journal, Record, Status};
 use crate::progress::Silent;
 use crate::rig::Rig;
-use crate::settings::{Plan, StrategyKind, parse};
+use crate::settings::{Plan, StrategyKind, quickstart as plan};
 use crate::twin::Profile;
 use crate::units::Seconds;
 use crate::workload::Material;
-
-fn plan(changes: &[(&str, &str)]) -> Plan {
-    let quickstart = include_str!("../../../search-spaces/quickstart.toml");
-    let text = changes.iter().fold(quickstart.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "{from} is not in the quickstart");
-        text.replace(from, to)
-    });
-    parse("quickstart.toml", &text).unwrap()
-}
 
 /// How a session over a journal ended, what it then knew, and what was paid for.
 struct Run {

@@ -48,15 +48,15 @@ impl LongRunReplay {
         Self { latencies: served, slower, out_of_scope: fidelity.out_of_scope(), apart: None }
     }
 
-    /// The same where a part of the traffic was also served block by block: sums do not know which prefixes the cache loses, and blocks take too
-    /// long for all requests. What `blocks` and `sums` of the same part differ by is added to the quantiles.
+    /// The same if a part of the traffic was also served block by block. Sums do not know which prefixes the cache loses, and blocks take too long
+    /// for all requests. What `blocks` and `sums` of the same part differ by is added to the quantiles.
     #[must_use]
     pub fn corrected(self, blocks: Self, sums: Self) -> Self {
         Self { apart: Some([blocks.latencies, sums.latencies]), ..self }
     }
 
-    /// From requests that somebody served, as they are and on an engine whose steps take [`SLOWER`] times as long: when each was due, its first
-    /// and last token, and the tokens of its answer.
+    /// From served requests, on the engine and on one whose steps take [`SLOWER`] times as long: when each was due, its first and last token, and
+    /// the tokens of its answer.
     pub fn served(as_it_is: &[(Answered, u32)], slower: &[(Answered, u32)]) -> Self {
         let all = |served: &[(Answered, u32)]| latencies(served.iter().copied());
         Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false, apart: None }
@@ -113,8 +113,8 @@ impl LongRunReplay {
         let mut values: Vec<(f64, usize)> = self.latencies.iter().enumerate().filter_map(with_block).collect();
         let mut sizes = [0; BLOCKS];
         values.iter().for_each(|(_, block)| sizes[*block] += 1);
-        // Mostly the values above the quantile and as many again are enough to find that of all blocks but one; where the slow ones
-        // stand close together, a block takes them all with it.
+        // The values above the quantile and as many again are mostly enough for the quantile without any one block. If the slow ones stand close
+        // together, one block takes them all with it.
         let few = ((1.0 - q) * values.len() as f64 * 2.0) as usize + BLOCKS;
         let of = |above: usize, values: &mut [(f64, usize)]| {
             let tail = values.len().saturating_sub(above);

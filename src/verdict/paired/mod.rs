@@ -1,11 +1,11 @@
 //! The paired estimate: what was measured, minus the twin on the same arrivals, plus the twin on hours of traffic.
 //!
-//! The twin is a control variate: it takes the luck of the arrivals out, and what it explains badly stays in the error. The error comes
-//! from blocks of time and from probe to probe, never from the twin's own belief. Failures are not explained away: with
-//! one in the window, or where the twin leaves its scope, the plain count decides and the result says why.
+//! The twin is a control variate: it removes the luck of the arrivals. What it explains badly stays in the error. The error comes from blocks of
+//! time and from probe to probe, never from the twin's own belief. Failures are not explained away: with one in the window, or where the twin
+//! leaves its scope, the plain count decides and the result says why.
 //!
-//! Later sends that depend on answers (turns of a conversation) are replayed as they were sent, which ties the short run to the measured
-//! engine; in the long run they follow the answers of the twin.
+//! Later turns of a conversation are replayed as they were sent, which ties the short run to the measured engine. In the long run they follow the
+//! answers of the twin.
 
 mod long;
 mod pairs;
@@ -30,10 +30,10 @@ const EXPLAINED_ENOUGH: f64 = 0.5;
 const OF_A_BLOCK: f64 = 0.9;
 /// ... where they hold at least this many requests.
 const LEAST_IN_A_BLOCK: usize = 8;
-/// The same requests sent twice give p99s within about 3 % of each other (measured on an H200 with vLLM 0.24), so each has 2 % of its
-/// own: no probe is surer.
+/// The same requests sent twice give p99s within about 3 % (measured on an H200 with vLLM 0.24). So each has an error of 2 % of its own, and no
+/// probe is surer.
 const FLOOR: f64 = 0.02;
-/// How well a fit knows the engine's speed: those to different probes of one engine differ by about so much.
+/// The error of a fit's speed: fits to different probes of one engine differ by about this.
 const OF_SPEED: f64 = 0.01;
 /// The windows that an operator looks at.
 const FIVE_MINUTES: Seconds = Seconds(300.0);
