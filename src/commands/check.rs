@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use super::flags::compared;
 use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_space, runtime, simulated_profile};
-use crate::engine::{command_line, dialect};
+use crate::cli::visible_gpus;
+use crate::engine::{command_line, devices, dialect};
 use crate::export::known::model_of;
 use crate::settings::{
-    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, WorkloadKind, WorkloadPlan, redact_plan,
+    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, redact_plan,
 };
+use crate::problems::list;
 use crate::space;
 use crate::supervise::Gpus;
 use crate::supervise::guardian::can_be_run;
@@ -79,11 +81,14 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
 
 /// That there is no twin, where that was not chosen.
 fn counted(plan: &Plan) -> String {
-    let engine = dialect(plan.engine.kind);
-    if engine.is_modelled() {
-        String::new()
-    } else {
+    let (engine, without) = (dialect(plan.engine.kind), plan.without_term());
+    if !engine.is_modelled() {
         format!("; violations are counted: there is no model of {}", engine.name())
+    } else if !without.is_empty() && plan.probe.twin {
+        let names = list(without.into_iter(), "and");
+        format!("; violations are counted, which takes more launches: the model of the engine has no term for {names}")
+    } else {
+        String::new()
     }
 }
 
@@ -119,7 +124,11 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     if let Some(model) = model_of(&words).filter(|model| model.starts_with(['/', '.']) && !Path::new(model).exists()) {
         lacking.push(format!("the model {model} is not there"));
     }
-    let gpus = Gpus::named(plan.engine.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str));
+    let inherited = visible_gpus();
+    let gpus = Gpus::named(plan.engine.env.get(VISIBLE_GPUS).or(inherited.as_ref()).map(String::as_str));
+    if let Some(there) = gpus.count().await {
+        lacking.extend(too_large(plan, there));
+    }
     match gpus.memory().await {
         None if plan.engine.kind.is_simulated() => {}
         None => lacking.push("nvidia-smi tells no GPU, which only an engine for a CPU can do without".to_owned()),
@@ -130,6 +139,15 @@ async fn lacks(plan: &Plan) -> Vec<String> {
         Some(_) => {}
     }
     lacking
+}
+
+/// The points that take more GPUs than there are.
+fn too_large(plan: &Plan, there: u64) -> Option<String> {
+    let points = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0);
+    let most = points.iter().chain([&plan.space.baseline()]).map(|point| devices(&plan.engine, point)).max()?;
+    (most > there).then(|| {
+        format!("some points take {most} GPUs, and {there} are there: a run leaves them out, where the defaults take fewer")
+    })
 }
 
 /// A workload in a line.

@@ -12,6 +12,7 @@ use crate::engine::diagnosis::Exit;
 use crate::engine::{KnownFlags, Refusal, dialect, environment, is_of_frontend, program};
 use crate::export::known::{basename, engine_in};
 use crate::printable::printable;
+use crate::space::Point;
 use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
 use crate::supervise::guardian::can_be_run;
 use crate::supervise::{Launch, Unanswered, answer};
@@ -93,7 +94,7 @@ async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), 
         return Err(format!("{first} would start a container"));
     }
     let secrets = Secrets::of(plan).and(inherited_secrets());
-    let mut env = environment(&plan.engine);
+    let mut env = environment(&plan.engine, &Point::default());
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     let begun = clock::now();
     let mut why = String::new();

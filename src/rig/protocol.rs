@@ -255,7 +255,7 @@ mod tests {
         assert!(told(Value::Int(0)).is_some(), "no engine tells that");
         let texts = |words: &[&str]| words.iter().map(|word| Value::Text((*word).into())).collect();
         for (name, default) in [("chat-template", Some(Value::Text("/a".into()))), ("scheduling-policy", None)] {
-            space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default });
+            space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default, when: None });
         }
         let why = |name: &str, word: &str| foreign(&Point::default().with(name, Value::Text(word.into())), &space);
         assert_eq!((why("chat-template", "/b"), why("scheduling-policy", "fcfs")), (None, None));

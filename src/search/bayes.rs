@@ -358,7 +358,7 @@ impl Bayes {
     /// Points that may be launched: all of a small space, or some of a large one and the neighbours of the best.
     fn untried(&self) -> Vec<Point> {
         let Some(held) = &self.held else { return Vec::new() };
-        let raised = self.baseline.holding(held);
+        let raised = self.space.settled(self.baseline.holding(held));
         let wanted = self.space.size().min(LOOKED_AT);
         let mut points = vec![raised];
         points.extend(space::candidates(&self.space, held, wanted, self.seed));
@@ -400,7 +400,7 @@ fn neighbours(space: &Space, held: &Point, point: &Point) -> Vec<Point> {
         let at = p.values.iter().position(|v| point.get(&p.name).is_some_and(|own| own.same(v)));
         let beside = at.map_or(Vec::new(), |i| vec![i.checked_sub(1), Some(i + 1)]);
         let values = beside.into_iter().flatten().filter_map(|i| p.values.get(i));
-        values.map(|v| point.with(&p.name, v.clone())).collect::<Vec<Point>>()
+        values.map(|v| space.changed(point, &p.name, v.clone())).collect::<Vec<Point>>()
     })
     .collect()
 }

@@ -30,7 +30,8 @@ use toml::de::{DeTable, DeValue};
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
 pub use domains::{Domain, refuses};
-pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
+pub use engine::{OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
+pub use crate::space::plain_name as flag_name;
 pub use flags::{UsedFlag, faults};
 pub use plan::{
     ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths,
@@ -150,6 +151,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
         engine::check_fixed_flags(fields, &parameters.names, problems);
         engine::check_dialect(fields, parameters, &probe, problems);
         engine::check_graph(fields, problems);
+        engine::check_variables(fields, &variables(&found), parameters, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {
@@ -161,6 +163,13 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
         search: search::search(&search_fields)?,
         budget: search::budget(&budget)?,
     })
+}
+
+/// The variables of `engine.env`, with their places.
+fn variables(found: &Sections) -> Vec<(String, Range<usize>)> {
+    let table = found.required("engine").and_then(|(_, table)| table.get("env")?.get_ref().as_table());
+    let named = |table| reader::in_order(table).into_iter().map(|(name, span, _)| (name.to_owned(), span)).collect();
+    table.map_or_else(Vec::new, named)
 }
 
 fn space(parameters: parameters::Parameters, search: &Fields, problems: &mut Vec<Problem>) -> Space {

@@ -127,7 +127,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 fn parameter(name: &str, values: Vec<Value>, default: Option<Value>) -> Parameter {
-    Parameter { name: name.into(), values, default }
+    Parameter { name: name.into(), values, default, when: None }
 }
 
 #[test]
