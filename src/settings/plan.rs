@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Quantity, dialect};
-use crate::space::{Parameter, Space};
+use crate::space::{Parameter, Space, is_choice};
 use crate::units::{Rate, Seconds};
 
 /// The parameters that the twin has a term for.
@@ -51,6 +51,13 @@ impl Plan {
     pub fn without_term(&self) -> Vec<&str> {
         let tuned = self.space.parameters.iter().filter(|p| p.values.len() > 1);
         tuned.map(|p| p.name.as_str()).filter(|name| !TERMS.contains(name)).collect()
+    }
+
+    /// Those of them that are words or switches.
+    pub fn unmodelled_choices(&self) -> impl Iterator<Item = &Parameter> {
+        let without_term = self.without_term();
+        let all = self.space.parameters.iter().filter(move |p| without_term.contains(&p.name.as_str()));
+        all.filter(|p| is_choice(p))
     }
 
     /// The share of the memory, where it is among the parameters.
