@@ -9,10 +9,10 @@ use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_sp
 use crate::cli::visible_gpus;
 use crate::engine::{command_line, devices, dialect};
 use crate::export::known::model_of;
+use crate::problems::list;
 use crate::settings::{
     ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, redact_plan,
 };
-use crate::problems::list;
 use crate::space;
 use crate::supervise::Gpus;
 use crate::supervise::guardian::can_be_run;
@@ -45,7 +45,8 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
         let values: Vec<String> = parameter.values.iter().map(ToString::to_string).collect();
         let default = parameter.default.as_ref().map_or("the engine's own".into(), ToString::to_string);
         let label = if i == 0 { "parameters" } else { "" };
-        rows.push((label, format!("{}: {} (default {default})", parameter.name, values.join(" "))));
+        let when = parameter.when.as_ref().map_or_else(String::new, |when| format!(", when {when}"));
+        rows.push((label, format!("{}: {} (default {default}){when}", parameter.name, values.join(" "))));
     }
     let admitted = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0).len();
     let more = if admitted == COUNTED { " or more" } else { "" };
@@ -112,6 +113,11 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     {
         lacking.push(format!("port {port} is taken: free it, or leave engine.port out"));
     }
+    let inherited = visible_gpus();
+    let gpus = Gpus::named(plan.engine.env.get(VISIBLE_GPUS).or(inherited.as_ref()).map(String::as_str));
+    if let Some(there) = gpus.count().await {
+        lacking.extend(too_large(plan, there));
+    }
     if plan.engine.kind == EngineKind::Simulated {
         return lacking;
     }
@@ -123,11 +129,6 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     let words: Vec<String> = plan.engine.command.iter().chain(&plan.engine.args).cloned().collect();
     if let Some(model) = model_of(&words).filter(|model| model.starts_with(['/', '.']) && !Path::new(model).exists()) {
         lacking.push(format!("the model {model} is not there"));
-    }
-    let inherited = visible_gpus();
-    let gpus = Gpus::named(plan.engine.env.get(VISIBLE_GPUS).or(inherited.as_ref()).map(String::as_str));
-    if let Some(there) = gpus.count().await {
-        lacking.extend(too_large(plan, there));
     }
     match gpus.memory().await {
         None if plan.engine.kind.is_simulated() => {}
@@ -146,7 +147,9 @@ fn too_large(plan: &Plan, there: u64) -> Option<String> {
     let points = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0);
     let most = points.iter().chain([&plan.space.baseline()]).map(|point| devices(&plan.engine, point)).max()?;
     (most > there).then(|| {
-        format!("some points take {most} GPUs, and {there} are there: a run leaves them out, where the defaults take fewer")
+        format!(
+            "some points take {most} GPUs, and {there} are there: a run leaves them out, where the defaults take fewer"
+        )
     })
 }
 

@@ -77,7 +77,8 @@ impl Flags {
 
     /// Whether what is to be set is said by leaving the flag out.
     fn leave_out(&self, setting: &Setting) -> bool {
-        is_left_out(&setting.value) || setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
+        is_left_out(&setting.value)
+            || setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
     }
 
     /// Of these names, without dashes.

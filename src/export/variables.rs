@@ -46,7 +46,7 @@ pub fn write(document: Document<'_>, engine: &Located<'_>, settings: &[Setting])
             Problem::new(&at, says, "here", hint)
         };
         let near = engine.arguments.first().map_or(0..0, |place| place.span(0));
-        if let Some(text) = engine.words.iter().find(|word| sets(word, name)) {
+        if let Some(text) = started(document, engine).into_iter().find(|word| sets(word, name)) {
             return Err(refused(format!("the script sets {name} itself: `{}`", first_line(text, name)), near));
         }
         let places = places(document, engine, name);
@@ -70,10 +70,23 @@ pub fn write(document: Document<'_>, engine: &Located<'_>, settings: &[Setting])
         }
     }
     let nowhere = || {
-        let says = format!("the variables of {} cannot be changed without changing something else", engine.location.name);
+        let says =
+            format!("the variables of {} cannot be changed without changing something else", engine.location.name);
         Problem::new(&(0..0), says, "", "write them as a plain list of names and values")
     };
     if new.is_empty() { Ok(written) } else { add(document, engine, &new, written).ok_or_else(nowhere) }
+}
+
+/// The texts of what the engine is started with.
+fn started<'m>(document: Document<'m>, engine: &Located<'_>) -> Vec<&'m str> {
+    let paths = [&engine.location.command, &engine.location.args].into_iter().flatten();
+    let meanings = paths.filter_map(|path| document.meaning.at(path));
+    meanings
+        .flat_map(|meaning| match meaning {
+            Meaning::List(items) => items.iter().filter_map(Meaning::text).collect(),
+            one => one.text().into_iter().collect::<Vec<_>>(),
+        })
+        .collect()
 }
 
 /// Whether a script gives a variable a value.
@@ -133,12 +146,7 @@ fn in_flow(document: Document<'_>, list: &Path) -> bool {
 }
 
 /// Adds variables that are not there, behind what was changed already.
-fn add(
-    document: Document<'_>,
-    engine: &Located<'_>,
-    new: &[(&str, String)],
-    written: Written,
-) -> Option<Written> {
+fn add(document: Document<'_>, engine: &Located<'_>, new: &[(&str, String)], written: Written) -> Option<Written> {
     let (source, root) = (document.source, document.root());
     let all = &engine.location.env;
     let there = |path: &&Path| root.at(path).is_some_and(|node| !node.is_nothing());

@@ -178,3 +178,46 @@ fn the_truth_is_told_or_why_there_is_none() {
     assert!(matches!(job(&long), Err(NoTruth::TooLong { points: 45 })));
     assert_eq!(job(&plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1us\"")])), Ok(None));
 }
+
+/// Speculation that drafts two tokens, beside none: each is accepted with that chance.
+fn speculating(acceptance: f64) -> Plan {
+    let text = format!(
+        r#"
+[slo]
+ttft_p99 = "300ms"
+tpot_p99 = "25ms"
+[engine]
+kind = "simulated"
+args = ["--sim-acceptance", "{acceptance}"]
+[workload]
+kind = "random"
+input_tokens = 128
+output_tokens = 64
+[parameters]
+speculative-config = {{ values = ["off", '{{"method":"ngram","num_speculative_tokens":2}}'], default = "off" }}
+max-num-seqs = {{ values = [8, 16, 32, 64], default = 16 }}
+[probe]
+ramp = "2s"
+window = "20s"
+[budget]
+gpu_time = "30m"
+"#
+    );
+    parse("speculation.toml", &text).unwrap()
+}
+
+#[test]
+fn speculation_is_chosen_where_it_is_better_and_left_where_it_is_not() {
+    let drafts = |session: &Rehearsed| {
+        let point = &session.best.as_ref().unwrap().point;
+        point.get("speculative-config").is_some_and(|value| value.to_string() != "off")
+    };
+    for (acceptance, better) in [(0.8, true), (0.0, false)] {
+        let plan = speculating(acceptance);
+        assert_eq!((plan.without_term(), plan.with_twin()), (vec!["speculative-config"], false));
+        let rehearsal = run(&plan, &Profile::quickstart(), &[1, 2, 3, 4, 5, 6], 0).unwrap();
+        let right = rehearsal.sessions.iter().filter(|session| drafts(session) == better).count();
+        assert_eq!(right, 6, "at {acceptance}: {:?}", rehearsal.chosen);
+        assert!(rehearsal.no_truth.unwrap().contains("speculative decoding"));
+    }
+}

@@ -1,9 +1,9 @@
 //! `report.md`: the answer for a pull request, with what it rests on.
 
-use super::{args_txt, env_txt};
 use super::data::ReportData;
 use super::html::{next_step, repeat_command};
 use super::summary::{changes, defaults_win, enough, headline, latencies, percent, rows, shown, source};
+use super::{args_txt, env_txt};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 

@@ -19,6 +19,7 @@ use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets, VISIBLE_GPUS};
 use crate::space::{Point, Value};
+use crate::supervise::guardian::can_be_run;
 use crate::supervise::{
     Child, GpuMemory, Gpus, Launch, SuperviseError, Unclean, free_port, gpu_clean, peak_memory, port_clean,
 };
@@ -341,6 +342,15 @@ impl RealRig {
             None => None,
         };
         command.extend(self.telling.iter().map(|flag| format!("--{flag}")));
+        // The processes of a graph are started below the guardian, which looks for its own program alone.
+        let of_graph = self.plan.engine.graph.as_ref().and(self.plan.engine.command.first());
+        if let Some(program) = of_graph.filter(|program| !can_be_run(program)) {
+            let failure = Failure {
+                diagnosis: no_program(&format!("{program}: there is no such program")),
+                took: begun.elapsed().into(),
+            };
+            return Err(RigError::Engine(Box::new(failure)));
+        }
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
@@ -351,13 +361,8 @@ impl RealRig {
         let child = match Child::spawn(launch, self.secrets.clone()).await {
             Ok(child) => child,
             Err(error @ SuperviseError::NotSpawned(_)) => {
-                let diagnosis = Diagnosis {
-                    cause: Cause::Environment,
-                    line: None,
-                    says: format!("{error}; is engine.command right, and the program on the PATH?"),
-                    consequence: Consequence::Abort,
-                };
-                return Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })));
+                let failure = Failure { diagnosis: no_program(&error.to_string()), took: begun.elapsed().into() };
+                return Err(RigError::Engine(Box::new(failure)));
             }
             Err(error) => return Err(RigError::Machine(error.to_string())),
         };
@@ -466,6 +471,16 @@ fn unmoved() -> Diagnosis {
         line: None,
         says: "it did not take the limits that it was told, or did not keep to them".to_owned(),
         consequence: Consequence::Retry,
+    }
+}
+
+/// The diagnosis of an engine whose program is not there.
+fn no_program(why: &str) -> Diagnosis {
+    Diagnosis {
+        cause: Cause::Environment,
+        line: None,
+        says: format!("{why}; is engine.command right, and the program on the PATH?"),
+        consequence: Consequence::Abort,
     }
 }
 

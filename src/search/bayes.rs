@@ -355,7 +355,8 @@ impl Bayes {
     fn unseen(&self, best: &Point) -> Option<Point> {
         let held = self.held.as_ref()?;
         let free = self.space.parameters.iter().filter(|p| held.get(&p.name).is_none());
-        let values = free.filter(|p| self.unmodelled.contains(&p.name)).flat_map(|p| p.values.iter().map(move |v| (p, v)));
+        let values =
+            free.filter(|p| self.unmodelled.contains(&p.name)).flat_map(|p| p.values.iter().map(move |v| (p, v)));
         let has = |point: &Point, (p, value): &(&Parameter, &Value)| point.get(&p.name).is_some_and(|v| v.same(value));
         let mut new = values.filter(|value| !self.trials.iter().any(|t| has(&t.point, value))).peekable();
         new.peek()?;

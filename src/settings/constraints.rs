@@ -67,7 +67,8 @@ pub fn one(text: &str, span: &Range<usize>, parameters: &Parameters) -> Result<C
             let words = |parameter: &&Parameter| parameter.name == *name && numbers(parameter).next().is_none();
             if parameters.sound.iter().find(words).is_some() {
                 let message = format!("`{name}` has no numbers to compare");
-                let hint = "constrain parameters whose values are numbers, or compare with one of its values by == or !=";
+                let hint =
+                    "constrain parameters whose values are numbers, or compare with one of its values by == or !=";
                 return Err(Problem::new(span, message, "not a number", hint));
             }
         }
@@ -117,9 +118,7 @@ pub fn possible(parameters: &[Parameter], constraints: &[&Constraint]) -> bool {
     let named = |parameter: &Parameter, by: &Constraint| by.names().any(|name| name == parameter.name);
     let conditions = || parameters.iter().filter_map(|p| p.when.as_ref());
     // Of comparisons that are enough, and of parameters that may not exist, only whole points tell.
-    let is_plain = |c: &Constraint| {
-        c.or.is_empty() && !parameters.iter().any(|p| p.when.is_some() && named(p, c))
-    };
+    let is_plain = |c: &Constraint| c.or.is_empty() && !parameters.iter().any(|p| p.when.is_some() && named(p, c));
     let mut domains: Vec<(&str, Vec<Value>)> = parameters
         .iter()
         .filter(|p| constraints.iter().copied().chain(conditions()).any(|c| named(p, c)))

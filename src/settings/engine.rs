@@ -155,8 +155,7 @@ pub fn check_variables(
     problems: &mut Vec<Problem>,
 ) {
     let is_graph = fields.word::<String>("backend").is_some();
-    let ours =
-        |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
+    let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
     let tuned = || tuned.names.iter().zip(&tuned.spans).filter_map(|(name, span)| Some((variable(name)?, span)));
     for (name, span) in variables {
         if ours(name) {

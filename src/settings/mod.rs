@@ -29,9 +29,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
+pub use crate::space::plain_name as flag_name;
 pub use domains::{Domain, refuses};
 pub use engine::{OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
-pub use crate::space::plain_name as flag_name;
 pub use flags::{UsedFlag, faults};
 pub use plan::{
     ArrivalProcess, ConversationsPlan, Endpoint, EngineKind, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths,

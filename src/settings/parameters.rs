@@ -7,14 +7,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::engine::OUR_FLAGS;
-use super::{constraints, domains};
 use super::format::{MOST_VALUES, PARAMETER};
 use super::reader::{self, Fields, Place};
 use super::reading;
 use super::secrets::holds_secret;
 use super::suggest;
-use crate::problems::Problem;
+use super::{constraints, domains};
 use crate::engine::variable;
+use crate::problems::Problem;
 use crate::space::{Parameter, Value, plain_name};
 
 /// A regular expression of every key, for the schema.

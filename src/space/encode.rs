@@ -75,7 +75,12 @@ mod tests {
         Space {
             parameters: vec![
                 Parameter { name: "max-num-seqs".into(), values: ints(&[4, 8, 16, 32]), default: None, when: None },
-                Parameter { name: "max-num-batched-tokens".into(), values: ints(&[8, 64, 512]), default: None, when: None },
+                Parameter {
+                    name: "max-num-batched-tokens".into(),
+                    values: ints(&[8, 64, 512]),
+                    default: None,
+                    when: None,
+                },
             ],
             constraints: vec![Constraint::parse("max-num-batched-tokens >= max-num-seqs").unwrap()],
         }

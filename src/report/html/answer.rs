@@ -2,10 +2,10 @@
 
 use super::chart::{Axis, Chart};
 use super::{escaped, legend, missing, next_step, paragraph, table};
-use crate::report::{args_txt, env_txt};
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
 use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
+use crate::report::{args_txt, env_txt};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
