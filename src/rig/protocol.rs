@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Failure, Measured, ProbeAsk, Ready, RigError, Trial};
 use crate::digest::sha256;
+use crate::engine::variable;
 use crate::settings::{Plan, redact_plan, refuses};
 use crate::space::{Point, Space, Value};
 use crate::units::Seconds;
@@ -150,7 +151,8 @@ pub fn foreign(point: &Point, space: &Space) -> Option<String> {
         };
         let listed = parameter.values.iter().any(|known| known.same(value));
         let plain = !matches!(value, Value::Text(word) if !is_plain_word(word));
-        let told = parameter.default.is_none() && refuses(name, value).is_none() && plain;
+        // No engine tells the variables of its environment.
+        let told = parameter.default.is_none() && variable(name).is_none() && refuses(name, value).is_none() && plain;
         (!listed && !told).then(|| format!("`{value}` is no value of `{name}`"))
     })
 }
