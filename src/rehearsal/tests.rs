@@ -179,31 +179,10 @@ fn the_truth_is_told_or_why_there_is_none() {
     assert_eq!(job(&plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1us\"")])), Ok(None));
 }
 
-/// Speculation that drafts two tokens, beside none: each is accepted with that chance.
+/// Speculation beside none, where each drafted token is accepted with that chance.
 fn speculating(acceptance: f64) -> Plan {
-    let text = format!(
-        r#"
-[slo]
-ttft_p99 = "300ms"
-tpot_p99 = "25ms"
-[engine]
-kind = "simulated"
-args = ["--sim-acceptance", "{acceptance}"]
-[workload]
-kind = "random"
-input_tokens = 128
-output_tokens = 64
-[parameters]
-speculative-config = {{ values = ["off", '{{"method":"ngram","num_speculative_tokens":2}}'], default = "off" }}
-max-num-seqs = {{ values = [8, 16, 32, 64], default = 16 }}
-[probe]
-ramp = "2s"
-window = "20s"
-[budget]
-gpu_time = "30m"
-"#
-    );
-    parse("speculation.toml", &text).unwrap()
+    let text = include_str!("../../search-spaces/speculation.toml");
+    parse("speculation.toml", &text.replace("\"0.8\"", &format!("\"{acceptance}\""))).unwrap()
 }
 
 #[test]
