@@ -1231,5 +1231,8 @@ fn what_is_off_is_taken_out_and_what_cannot_be_is_said() {
     let script = pod("", "")
         .replace("[vllm, serve, m]", "[\"export BACKEND=x; vllm serve m\"]")
         .replace("    args", "    command: [sh, -c]\n    args");
-    assert!(refused(&script).contains("the script sets BACKEND itself"), "{}", refused(&script));
+    assert!(refused(&script).contains("the script sets BACKEND itself, to `x`"), "{}", refused(&script));
+    let by_hand = "[Service]\nEnvironment=BACKEND=FLASHINFER\nExecStart=/usr/bin/vllm serve m\n";
+    let kept = with_variables(by_hand, &[("env.BACKEND", "FLASHINFER")]).unwrap().text;
+    assert_eq!(kept, by_hand, "what is set by hand is not asked for again");
 }

@@ -46,8 +46,11 @@ pub fn write(document: Document<'_>, engine: &Located<'_>, settings: &[Setting])
             Problem::new(&at, says, "here", hint)
         };
         let near = engine.arguments.first().map_or(0..0, |place| place.span(0));
-        if let Some(text) = started(document, engine).into_iter().find(|word| sets(word, name)) {
-            return Err(refused(format!("the script sets {name} itself: `{}`", first_line(text, name)), near));
+        if let Some(there) = started(document, engine).into_iter().find_map(|text| given(text, name)) {
+            if wanted.value.as_deref() == Some(there) {
+                continue;
+            }
+            return Err(refused(format!("the script sets {name} itself, to `{there}`"), near));
         }
         let places = places(document, engine, name);
         match (&places[..], &wanted.value) {
@@ -77,8 +80,11 @@ pub fn write(document: Document<'_>, engine: &Located<'_>, settings: &[Setting])
     if new.is_empty() { Ok(written) } else { add(document, engine, &new, written).ok_or_else(nowhere) }
 }
 
-/// The texts of what the engine is started with.
+/// The texts of what the engine is started with: of a script or a unit, the whole file.
 fn started<'m>(document: Document<'m>, engine: &Located<'_>) -> Vec<&'m str> {
+    if document.source.format != Format::Yaml {
+        return vec![&document.source.text];
+    }
     let paths = [&engine.location.command, &engine.location.args].into_iter().flatten();
     let meanings = paths.filter_map(|path| document.meaning.at(path));
     meanings
@@ -89,16 +95,14 @@ fn started<'m>(document: Document<'m>, engine: &Located<'_>) -> Vec<&'m str> {
         .collect()
 }
 
-/// Whether a script gives a variable a value.
-fn sets(script: &str, name: &str) -> bool {
-    script.match_indices(name).any(|(at, _)| {
-        let before = script[..at].chars().next_back();
-        script[at + name.len()..].starts_with('=') && !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
-    })
-}
-
-fn first_line<'t>(script: &'t str, name: &str) -> &'t str {
-    script.lines().find(|line| sets(line, name)).unwrap_or(script).trim()
+/// The value that a script gives a variable, without quotes.
+fn given<'t>(script: &'t str, name: &str) -> Option<&'t str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let assigns = |at: &usize| !script[..*at].chars().next_back().is_some_and(is_word);
+    let values = script.match_indices(name).map(|(at, _)| at).filter(assigns);
+    let value = values.filter_map(|at| script[at + name.len()..].strip_prefix('=')).last()?;
+    let value = value.trim_start_matches(['"', '\'']);
+    Some(&value[..value.find(|c: char| c.is_whitespace() || "\"';&|".contains(c)).unwrap_or(value.len())])
 }
 
 fn places<'m>(document: Document<'m>, engine: &Located<'_>, name: &str) -> Vec<Place<'m>> {
