@@ -86,7 +86,7 @@ fn counted(plan: &Plan) -> String {
     if !engine.is_modelled() {
         format!("; violations are counted: there is no model of {}", engine.name())
     } else if !without.is_empty() && plan.probe.twin {
-        let names = list(without.into_iter(), "and");
+        let names = list(without, "and");
         format!("; violations are counted, which takes more launches: the model of the engine has no term for {names}")
     } else {
         String::new()

@@ -69,6 +69,9 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
     parameters
 }
 
+/// The text of a condition, with its place.
+type Condition = (String, Range<usize>);
+
 /// Gives parameters the conditions under which they exist: name, text and place.
 fn conditional(
     parameters: &mut Parameters,
@@ -133,7 +136,7 @@ fn parameter(
     key: &Range<usize>,
     value: &Spanned<DeValue>,
     problems: &mut Vec<Problem>,
-) -> Option<(Parameter, Option<(String, Range<usize>)>)> {
+) -> Option<(Parameter, Option<Condition>)> {
     let path = format!("parameters.{name}");
     let DeValue::Table(table) = value.get_ref() else {
         let hint = match value.get_ref() {
