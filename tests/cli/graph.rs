@@ -1,6 +1,6 @@
 //! An engine of several processes: which of them ended, and another frontend beside workers that stay.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::workbench::{BINARY, said};
@@ -49,25 +49,4 @@ fn a_frontend_is_started_anew_beside_its_workers() {
     assert!(rest.iter().filter(|line| line.ends_with(" worker")).count() <= 1, "the worker stays: {rest:?}");
     let done = std::fs::read_to_string(folder.path().join("frontend.done")).unwrap();
     assert_eq!(done, "1");
-}
-
-#[test]
-fn a_worker_of_a_graph_may_take_the_whole_time_to_stop() {
-    let folder = tempfile::tempdir().unwrap();
-    let scratch = folder.path().join("scratch");
-    std::fs::create_dir(&scratch).unwrap();
-    let clean = folder.path().join("clean");
-    // Longer than what others are left once an engine's first process has ended.
-    let worker = "trap 'sleep 2; echo clean > \"$CLEAN\"; exit 0' TERM; echo waits >&2; while :; do sleep 0.1; done";
-    let mut guardian = Command::new(BINARY);
-    guardian.arg("guardian").arg("--scratch").arg(&scratch).args(["--grace-ms", "20000", "--", BINARY, "graph"]);
-    guardian.args(["--port", "4242", "--workers", "1", "--", "sh", "-c", "exec sleep 60", "---", "sh", "-c", worker]);
-    guardian.env("CLEAN", &clean).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut guardian = guardian.spawn().unwrap();
-    let mut lines = BufReader::new(guardian.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.ends_with(" waits")));
-    let mut orders = guardian.stdin.take().unwrap();
-    writeln!(orders, "term").unwrap();
-    assert!(guardian.wait().unwrap().success());
-    assert_eq!(std::fs::read_to_string(clean).unwrap(), "clean\n");
 }

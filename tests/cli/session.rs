@@ -226,6 +226,5 @@ fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
 
     std::fs::write(bench.path("space.toml"), space.replace("default = 1 }", "default = 4 }")).unwrap();
     let run = gpus(&mut bench.command(&["--fresh"]));
-    assert_eq!(run.status.code(), Some(4), "{}", said(&run));
-    assert!(said(&run).contains("it takes 4 GPUs, and 2 are there"), "{}", said(&run));
+    assert!(said(&run).contains("the defaults do not start (it takes 4 GPUs, and 2 are there"), "{}", said(&run));
 }
