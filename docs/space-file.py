@@ -37,10 +37,23 @@ Draws are limited to `min` and `max`.
 SLO = """Each key is `METRIC_pQUANTILE`, each value a duration. Metrics are `ttft`, `tpot`, `itl` and `e2e`; quantiles have one or two digits, perhaps with decimals: `ttft_p99`, `e2e_p99.9`
 (in quotes) or `e2e_p99_9`. At least one promise is required. The run certifies a rate at which all of them hold."""
 
-PARAMETERS = """Each key is a flag of the engine without its dashes, each value a table with these keys. Either `values`, or `min` and `max`.
-A parameter without `default` takes the running engine's own value as the baseline."""
+PARAMETERS = """Each key is a flag of the engine without its dashes, or `env.NAME` for a variable of its environment. Each value is a table with these keys: either `values`, or `min` and `max`.
+A parameter without `default` takes the running engine's own value as the baseline. The word `off` leaves the flag or the variable out of the launch.
 
-SEARCH = """`constraints` are comparisons such as `"max-num-batched-tokens >= max-num-seqs"`. Points that break one are never launched."""
+```toml
+speculative-config = { values = ["off", '{"method":"ngram","num_speculative_tokens":4}'], default = "off" }
+block-size = { values = [16, 32], default = 16, when = "speculative-config != off" }
+"env.VLLM_ATTENTION_BACKEND" = { values = ["FLASH_ATTN", "FLASHINFER"], default = "FLASH_ATTN" }
+tensor-parallel-size = { values = [1, 2, 4], default = 1 }
+```
+
+`when` compares other parameters as a constraint does. A point where the condition fails has no value of the parameter: its flag is left out, and points that differ in it alone are one.
+The twin has a term for `max-num-seqs`, `max-num-batched-tokens`, `gpu-memory-utilization`, `max-model-len`, `kv-cache-memory-bytes`, `enable-prefix-caching` and `block-size`.
+Where another parameter has several values, the session has no twin: violations are counted, a Gaussian process learns what every parameter does, and each word or switch without a term is launched at least once.
+A value of `tensor-parallel-size` that takes more GPUs than there are is left out. They are counted by `nvidia-smi`, or by `CUDA_VISIBLE_DEVICES`; `check` says so before a run."""
+
+SEARCH = """`constraints` are comparisons such as `"max-num-batched-tokens >= max-num-seqs"`. Points that break one are never launched. Words and switches are compared with `==` and `!=`.
+One of several comparisons is enough where `or` stands between them: `"max-num-seqs <= 64 or max-num-batched-tokens >= 4096"`."""
 
 
 def kind_of(schema):

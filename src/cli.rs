@@ -604,6 +604,11 @@ pub(crate) fn colour(is_terminal: bool) -> Colour {
     Colour::of(is_terminal, |name| std::env::var_os(name))
 }
 
+/// The GPUs that CUDA may use, as our own environment names them.
+pub fn visible_gpus() -> Option<String> {
+    std::env::var_os(crate::settings::VISIBLE_GPUS).map(|named| named.to_string_lossy().into_owned())
+}
+
 /// The secrets of our own environment: whatever we start inherits it.
 pub fn inherited_secrets() -> Secrets {
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));

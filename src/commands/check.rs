@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::flags::compared;
 use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_space, runtime, simulated_profile};
-use crate::engine::{command_line, dialect};
+use crate::cli::visible_gpus;
+use crate::engine::{command_line, devices, dialect};
 use crate::export::known::model_of;
+use crate::problems::list;
 use crate::settings::{
-    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, WorkloadKind, WorkloadPlan, redact_plan,
+    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, redact_plan,
 };
 use crate::space;
 use crate::supervise::Gpus;
@@ -43,7 +45,8 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
         let values: Vec<String> = parameter.values.iter().map(ToString::to_string).collect();
         let default = parameter.default.as_ref().map_or("the engine's own".into(), ToString::to_string);
         let label = if i == 0 { "parameters" } else { "" };
-        rows.push((label, format!("{}: {} (default {default})", parameter.name, values.join(" "))));
+        let when = parameter.when.as_ref().map_or_else(String::new, |when| format!(", when {when}"));
+        rows.push((label, format!("{}: {} (default {default}){when}", parameter.name, values.join(" "))));
     }
     let admitted = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0).len();
     let more = if admitted == COUNTED { " or more" } else { "" };
@@ -79,11 +82,14 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
 
 /// A note for engines without a twin.
 fn counted(plan: &Plan) -> String {
-    let engine = dialect(plan.engine.kind);
-    if engine.is_modelled() {
-        String::new()
-    } else {
+    let (engine, without) = (dialect(plan.engine.kind), plan.without_term());
+    if !engine.is_modelled() {
         format!("; violations are counted: there is no model of {}", engine.name())
+    } else if !without.is_empty() && plan.probe.twin {
+        let names = list(without, "and");
+        format!("; violations are counted, which takes more launches: the model of the engine has no term for {names}")
+    } else {
+        String::new()
     }
 }
 
@@ -107,6 +113,11 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     {
         lacking.push(format!("port {port} is taken: free it, or leave engine.port out"));
     }
+    let inherited = visible_gpus();
+    let gpus = Gpus::named(plan.engine.env.get(VISIBLE_GPUS).or(inherited.as_ref()).map(String::as_str));
+    if let Some(there) = gpus.count().await {
+        lacking.extend(too_large(plan, there));
+    }
     if plan.engine.kind == EngineKind::Simulated {
         return lacking;
     }
@@ -119,7 +130,6 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     if let Some(model) = model_of(&words).filter(|model| model.starts_with(['/', '.']) && !Path::new(model).exists()) {
         lacking.push(format!("the model {model} is not there"));
     }
-    let gpus = Gpus::named(plan.engine.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str));
     match gpus.memory().await {
         None if plan.engine.kind.is_simulated() => {}
         None => lacking.push("nvidia-smi tells no GPU, which only an engine for a CPU can do without".to_owned()),
@@ -130,6 +140,17 @@ async fn lacks(plan: &Plan) -> Vec<String> {
         Some(_) => {}
     }
     lacking
+}
+
+/// The points that take more GPUs than there are.
+fn too_large(plan: &Plan, there: u64) -> Option<String> {
+    let points = space::candidates(&plan.space, &space::Point::default(), COUNTED, 0);
+    let most = points.iter().chain([&plan.space.baseline()]).map(|point| devices(&plan.engine, point)).max()?;
+    (most > there).then(|| {
+        format!(
+            "some points take {most} GPUs, and {there} are there: a run leaves them out, where the defaults take fewer"
+        )
+    })
 }
 
 /// A workload in a line.

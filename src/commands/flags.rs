@@ -12,7 +12,8 @@ use crate::engine::diagnosis::Exit;
 use crate::engine::{KnownFlags, Refusal, dialect, environment, is_of_frontend, program};
 use crate::export::known::{basename, engine_in};
 use crate::printable::printable;
-use crate::settings::{EngineKind, Plan, Secrets, UsedFlag, faults, redact_words};
+use crate::settings::{EngineKind, OUR_FLAGS, Plan, Secrets, UsedFlag, faults, redact_words};
+use crate::space::Point;
 use crate::supervise::guardian::can_be_run;
 use crate::supervise::{Launch, Unanswered, answer};
 use crate::units::Seconds;
@@ -52,7 +53,9 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
         Err(why) => {
             let dialect = dialect(plan.engine.kind);
             let release = format!("{} {}", dialect.name(), dialect.release());
-            let found = problems(&KnownFlags::of(dialect), &release);
+            let known = KnownFlags::of(dialect);
+            let known = if plan.engine.graph.is_some() { known.and(KnownFlags::of_frontend()) } else { known };
+            let found = problems(&known, &release);
             found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
             let all = if found.is_none() { "all are" } else { "not all are" };
             Ok(format!("{all} flags of {release}; the engine was not asked: {why}"))
@@ -82,6 +85,23 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
 async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), String> {
     let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
     let command = program(&plan.engine, &guardian);
+    let Some(graph) = &plan.engine.graph else { return ask(plan, &command, &QUESTIONS, &OUR_FLAGS, patience).await };
+    let module = |name: &str| [command.clone(), vec!["-m".to_owned(), name.to_owned()]].concat();
+    let whole = &QUESTIONS[1..];
+    let (worker, shown) = ask(plan, &module(&graph.module), whole, &["help"], patience).await?;
+    let (frontend, _) = ask(plan, &module("dynamo.frontend"), whole, &["help"], patience).await?;
+    Ok((worker.and(frontend), shown))
+}
+
+/// The flags that a program lists, some of which it must have, with the command that it was asked by; or why it does not list them.
+async fn ask(
+    plan: &Plan,
+    command: &[String],
+    questions: &[&str],
+    needed: &[&str],
+    patience: Duration,
+) -> Result<(KnownFlags, String), String> {
+    let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
     let first = command.first().map_or("", String::as_str);
     if !can_be_run(first) {
         return Err(format!("{first} is not here"));
@@ -90,26 +110,29 @@ async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), 
         return Err(format!("{first} would start a container"));
     }
     let secrets = Secrets::of(plan).and(inherited_secrets());
-    let mut env = environment(&plan.engine);
+    let mut env = environment(&plan.engine, &Point::default());
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     let begun = clock::now();
     let mut why = String::new();
-    for question in QUESTIONS {
-        let command = [command.as_slice(), &[question.to_owned()]].concat();
+    for question in questions {
+        let command = [command, &[(*question).to_owned()]].concat();
         let shown = brief(&redact_words(&command).join(" "));
         let launch = Launch { guardian: guardian.clone(), command, env: env.clone(), log: None, grace: Duration::ZERO };
         let mut answer = std::pin::pin!(answer(launch, secrets.clone(), patience.saturating_sub(begun.elapsed())));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            () = tokio::time::sleep(SILENT), if question == QUESTIONS[0] => {
+            () = tokio::time::sleep(SILENT), if *question == questions[0] => {
                 complain(&format!("waiting up to {} for the flags of the engine: {shown}", Seconds::from(patience)));
                 answer.await
             }
         };
         why = match answer {
-            Ok((Exit::Code(0), help)) => match KnownFlags::of_help(&help) {
+            Ok((Exit::Code(0), help)) => match KnownFlags::of_help(&help, needed) {
                 Some(known) => return Ok((known, shown)),
-                None => format!("`{shown}` does not list --host and --port, which every launch sets"),
+                None if needed == OUR_FLAGS => {
+                    format!("`{shown}` does not list --host and --port, which every launch sets")
+                }
+                None => format!("`{shown}` does not list its flags"),
             },
             Ok((exit, said)) => {
                 let how = match exit {

@@ -15,10 +15,23 @@ pub fn telling(plan: &EnginePlan) -> Vec<&'static str> {
     switches.iter().filter(|flag| !named(flag)).copied().collect()
 }
 
+/// What stands before the name of a variable of the engine's environment, where that is a parameter.
+const VARIABLE: &str = "env.";
+
+/// The variable that a parameter is, if it is none of the engine's flags.
+pub fn variable(parameter: &str) -> Option<&str> {
+    parameter.strip_prefix(VARIABLE)
+}
+
+/// Whether a value is said by leaving the flag, or the variable, out of the launch: the word `off`.
+pub fn is_left_out(value: &Value) -> bool {
+    matches!(value, Value::Text(word) if word == "off")
+}
+
 /// The flags of a point, as the engine's command line takes them.
 pub fn flags(kind: EngineKind, point: &Point) -> Vec<String> {
     let mut words = Vec::new();
-    for (name, value) in &point.0 {
+    for (name, value) in point.0.iter().filter(|(name, value)| variable(name).is_none() && !is_left_out(value)) {
         match value {
             Value::Bool(true) => words.push(format!("--{name}")),
             Value::Bool(false) => words.extend(dialect(kind).off(name)),
@@ -71,11 +84,52 @@ fn parts(point: &Point) -> (Point, Point) {
     (Point(frontend), Point(workers))
 }
 
+/// Flags whose values together say how many GPUs an engine takes, with their other spellings.
+const DEVICES: [&[&str]; 3] = [
+    &["tensor-parallel-size", "tp-size", "tp"],
+    &["pipeline-parallel-size", "pp-size", "pp"],
+    &["data-parallel-size", "dp-size", "dp"],
+];
+
+/// How many GPUs an engine takes at a point, by what its arguments say of parallelism.
+pub fn devices(plan: &EnginePlan, point: &Point) -> u64 {
+    let words: Vec<&String> = plan.command.iter().chain(&plan.args).collect();
+    let of = |names: &&[&str]| {
+        let named = |flag: &str| names.contains(&flag.trim_start_matches('-').replace('_', "-").as_str());
+        let tuned = names.iter().find_map(|name| point.get(name)?.number());
+        let fixed = || {
+            words.iter().enumerate().rev().find_map(|(i, word)| match word.split_once('=') {
+                Some((flag, value)) if flag.starts_with('-') && named(flag) => value.parse().ok(),
+                None if word.starts_with('-') && named(word) => words.get(i + 1)?.parse().ok(),
+                _ => None,
+            })
+        };
+        tuned.or_else(fixed).map_or(1, |size: f64| size.max(1.0) as u64)
+    };
+    // The attention of SGLang's data parallelism runs on the GPUs of its tensor parallelism.
+    let counted = if plan.kind == EngineKind::Sglang { &DEVICES[..2] } else { &DEVICES[..] };
+    counted.iter().map(of).product()
+}
+
 /// The environment of a launch.
-pub fn environment(plan: &EnginePlan) -> BTreeMap<String, String> {
+pub fn environment(plan: &EnginePlan, point: &Point) -> BTreeMap<String, String> {
     let of_engine =
         dialect(plan.kind).environment().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    of_engine.chain(plan.env.clone()).collect()
+    of_engine.chain(plan.env.clone()).chain(variables(point)).collect()
+}
+
+/// The variables of a point, with their values.
+pub fn variables(point: &Point) -> impl Iterator<Item = (String, String)> {
+    let said = point.0.iter().filter(|(_, value)| !is_left_out(value));
+    said.filter_map(|(name, value)| Some((variable(name)?.to_owned(), spelt(value))))
+}
+
+/// A value as a variable has it: of a switch 1 or 0.
+pub fn spelt(value: &Value) -> String {
+    match value {
+        Value::Bool(on) => u8::from(*on).to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// The key that the engine demands of its clients, if its arguments or environment name one.
@@ -92,6 +146,7 @@ pub fn api_key(plan: &EnginePlan) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::parse;
 
     #[test]
     fn a_point_becomes_flags_and_switches() {
@@ -103,5 +158,33 @@ mod tests {
         assert_eq!(flags(EngineKind::Vllm, &point), expected);
         let point = Point::default().with("disable-radix-cache", Value::Bool(false));
         assert!(flags(EngineKind::Sglang, &point).is_empty(), "it is off unless it is named");
+    }
+
+    #[test]
+    fn an_engine_takes_as_many_gpus_as_its_parallelism_says() {
+        let text = include_str!("../../search-spaces/quickstart.toml");
+        let plan = |args: &str| EnginePlan {
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            ..parse("q", text).unwrap().engine
+        };
+        let four = Point::default().with("tensor-parallel-size", Value::Int(4));
+        assert_eq!(devices(&plan("--max-model-len 8192"), &Point::default()), 1);
+        assert_eq!(devices(&plan("-tp 2"), &Point::default()), 2);
+        assert_eq!(devices(&plan("--pipeline-parallel-size=2 --tensor_parallel_size 2"), &Point::default()), 4);
+        assert_eq!(devices(&plan("-pp 2"), &four), 8);
+    }
+
+    #[test]
+    fn variables_of_a_point_are_the_launchs_and_what_is_off_is_left_out() {
+        let text = include_str!("../../search-spaces/quickstart.toml");
+        let plan = EnginePlan { env: [("A".to_owned(), "1".to_owned())].into(), ..parse("q", text).unwrap().engine };
+        let with = |name: &str, value| Point::default().with(name, value);
+        let text = |word: &str| Value::Text(word.to_owned());
+        let point = with("env.BACKEND", text("FLASHINFER")).with("env.SWITCH", Value::Bool(true));
+        assert!(flags(plan.kind, &point).is_empty());
+        let env = environment(&plan, &point);
+        assert_eq!((env["A"].as_str(), env["BACKEND"].as_str(), env["SWITCH"].as_str()), ("1", "FLASHINFER", "1"));
+        let off = with("env.BACKEND", text("off")).with("speculative-config", text("off"));
+        assert!(flags(plan.kind, &off).is_empty() && !environment(&plan, &off).contains_key("BACKEND"));
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::command_line::is_left_out;
 use crate::settings::Secrets;
 use crate::space::{Point, Space, Value};
 
@@ -22,10 +23,11 @@ pub struct Effective {
 impl Effective {
     /// A point with the values in force of those parameters that it leaves to the engine.
     pub fn complete(&self, space: &Space, point: Point) -> Point {
-        space.parameters.iter().fold(point, |point, parameter| match self.values.get(&parameter.name) {
+        let told = space.parameters.iter().fold(point, |point, parameter| match self.values.get(&parameter.name) {
             Some(value) if point.get(&parameter.name).is_none() => point.with(&parameter.name, value.clone()),
             _ => point,
-        })
+        });
+        space.settled(told)
     }
 
     /// The same without secrets in its texts.
@@ -57,7 +59,7 @@ impl Effective {
         let differs = |(name, requested): (&String, &Value)| {
             let effective = self.values.get(name)?;
             let plain = plain(requested);
-            let left_open = matches!(&plain, Value::Text(word) if word == "auto");
+            let left_open = is_left_out(&plain) || matches!(&plain, Value::Text(word) if word == "auto");
             (!left_open && !plain.same(effective)).then(|| (name.clone(), requested.clone(), effective.clone()))
         };
         point.0.iter().filter_map(differs).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::dialects::Dialect;
-use crate::settings::{OUR_FLAGS, closest};
+use super::dialects::{Dialect, FRONTEND};
+use crate::settings::closest;
 
 /// Descriptions stand further to the right: they may begin with a flag, too.
 const DESCRIPTIONS_FROM: usize = 10;
@@ -22,9 +22,9 @@ pub enum Refusal {
 }
 
 impl KnownFlags {
-    /// Those of a help text, as Python's argparse or clap writes it. None where the flags that every launch sets are not among them: then it
-    /// is the help of another program, or a part of the help.
-    pub fn of_help(help: &str) -> Option<Self> {
+    /// Those of a help text, as Python's argparse or clap writes it. None where some that it must have, such as those that every launch sets,
+    /// are not among them: then it is the help of another program, or a part of the help.
+    pub fn of_help(help: &str, needed: &[&str]) -> Option<Self> {
         let mut known = BTreeSet::new();
         for line in help.lines() {
             let says = line.trim_start();
@@ -37,7 +37,19 @@ impl KnownFlags {
                 known.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
             }
         }
-        OUR_FLAGS.iter().all(|flag| known.contains(*flag)).then_some(Self(known))
+        needed.iter().all(|flag| known.contains(*flag)).then_some(Self(known))
+    }
+
+    /// These, and those of another program.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Those that the frontend of a graph has in the release whose flags are listed here.
+    pub fn of_frontend() -> Self {
+        Self(FRONTEND.lines().map(str::to_owned).collect())
     }
 
     /// Those of the release whose flags are listed here.
@@ -69,13 +81,14 @@ pub fn meant<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Ve
 mod tests {
     use super::super::dialects::vllm::{FLAGS, Vllm};
     use super::*;
+    use crate::settings::OUR_FLAGS;
 
     /// Two sections of `vllm serve --help=all` of vLLM 0.32.0, and its last lines.
     const HELP: &str = include_str!("../../tests/data/vllm/help.txt");
 
     #[test]
     fn the_flags_of_a_help_are_read_in_all_their_names() {
-        let known = KnownFlags::of_help(HELP).unwrap();
+        let known = KnownFlags::of_help(HELP, &OUR_FLAGS).unwrap();
         let unknown = |flag: &str| known.refuses(flag);
         for flag in ["max-num-seqs", "max_num_seqs", "no-async-scheduling", "tensor-parallel-size", "max-num-b", "port"]
         {
@@ -103,10 +116,10 @@ mod tests {
             "Parameters matching 'all':\n\n  --allow-credentials\n  --port PORT\n",
             "The engine listens on\n                        --host and\n                        --port PORT\n",
         ] {
-            assert_eq!(KnownFlags::of_help(other), None, "{other}");
+            assert_eq!(KnownFlags::of_help(other, &OUR_FLAGS), None, "{other}");
         }
         let clap = "Options:\n  -H, --host <HOST>  Where\n      --port <PORT>\n          Port\n      --level[=<N>]\n";
-        let known = KnownFlags::of_help(clap).unwrap();
+        let known = KnownFlags::of_help(clap, &OUR_FLAGS).unwrap();
         assert_eq!(known.0.iter().map(String::as_str).collect::<Vec<_>>(), ["host", "level", "port"]);
     }
 

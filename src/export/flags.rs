@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::engine::Engine;
-use crate::engine::dialect;
+use crate::engine::{dialect, is_left_out, spelt, variable};
 use crate::settings::EngineKind;
 use crate::space::Value;
 
@@ -19,6 +19,8 @@ impl Setting {
     /// The words that say it: `--name value`, `--name` or `--no-name`.
     pub(super) fn words(&self, glued: bool) -> Vec<String> {
         match &self.value {
+            value if is_left_out(value) => Vec::new(),
+            value if let Some(name) = variable(&self.name) => vec![format!("{name}={}", spelt(value))],
             Value::Bool(on) => vec![switch(&self.name, *on)],
             value if glued => vec![format!("--{}={value}", self.name)],
             value => vec![format!("--{}", self.name), value.to_string()],
@@ -75,7 +77,8 @@ impl Flags {
 
     /// Whether what is to be set is said by leaving the flag out.
     fn leave_out(&self, setting: &Setting) -> bool {
-        setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
+        is_left_out(&setting.value)
+            || setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
     }
 
     /// Of these names, without dashes.
@@ -195,20 +198,23 @@ fn joined(word: &str, setting: &Setting, flags: &Flags) -> bool {
 pub fn changes(words: &[Seen<'_>], setting: &Setting, flags: &Flags) -> Result<Vec<Change>, Refused> {
     let found = occurrences(words, setting, flags)?;
     if flags.leave_out(setting) {
-        return Ok(found.into_iter().map(Change::Remove).collect());
+        return Ok(found.into_iter().flat_map(|index| gone(words, index, setting, flags)).collect());
     }
     let Some((last, doubles)) = found.split_last() else {
         return Ok(vec![Change::Append(setting.words(glued(words)))]);
     };
     let mut changes = Vec::new();
     for &index in doubles {
-        changes.push(Change::Remove(index));
-        if holds_value(words, index, setting, flags) {
-            changes.push(Change::Remove(index + 1));
-        }
+        changes.extend(gone(words, index, setting, flags));
     }
     changes.extend(set(words, *last, setting, flags)?);
     Ok(changes)
+}
+
+/// The flag at an index, with its value, taken away.
+fn gone(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> Vec<Change> {
+    let value = holds_value(words, index, setting, flags).then_some(Change::Remove(index + 1));
+    std::iter::once(Change::Remove(index)).chain(value).collect()
 }
 
 /// Whether the value of the flag at an index is the next word.

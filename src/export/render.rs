@@ -112,9 +112,12 @@ fn append_in_brackets(source: &Source, list: &Node, last: &Node, groups: &[Vec<S
 pub fn remove_item(source: &Source, list: &Node, index: usize) -> Option<Edit> {
     let item = list.items().get(index)?;
     if list.is_flow() {
-        // Something stands behind it: only those that others override are taken away.
-        let next = list.items().get(index + 1)?;
-        return Some(Edit::replace(item.span.start..next.span.start, ""));
+        // What stands at the end of the list goes with the comma before it.
+        return Some(match (list.items().get(index + 1), index.checked_sub(1).and_then(|i| list.items().get(i))) {
+            (Some(next), _) => Edit::replace(item.span.start..next.span.start, ""),
+            (None, Some(before)) => Edit::replace(before.span.end..item.span.end, ""),
+            (None, None) => Edit::replace(item.span.clone(), ""),
+        });
     }
     let start = source.line_start(dash(&source.text, item)?);
     let stop = source.line_stop(source.end(item));

@@ -1154,3 +1154,85 @@ fn each_engine_gets_its_own_limits() {
     let refused = export(&vllm).unwrap_err();
     assert!(refused.contains("chat runs vLLM, and these limits were measured on SGLang"), "{refused}");
 }
+
+fn with_variables(text: &str, settings: &[(&str, &str)]) -> Result<Exported, String> {
+    let setting = |(name, word): &(&str, &str)| Setting { name: (*name).into(), value: Value::Text((*word).into()) };
+    let settings: Vec<Setting> = settings.iter().map(setting).collect();
+    let flags = Flags::of(crate::settings::EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()));
+    let wanted = IntendedFlags { settings, ..IntendedFlags::default() };
+    export("m.yaml", text, &wanted, &flags, &|_, _| Vec::new()).map_err(|problems| problems.render())
+}
+
+#[test]
+fn tuned_variables_are_set_where_the_engine_has_its_environment() {
+    let pod = |env: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec:\n  containers:\n  - name: vllm\n    command: [vllm, serve, m]\n{env}"
+        )
+    };
+    let set = |text: &str| with_variables(text, &[("env.BACKEND", "FLASHINFER")]).unwrap().text;
+    let there = set(&pod("    env:\n    - name: BACKEND # kept\n      value: FLASH_ATTN\n"));
+    assert_eq!(there, pod("    env:\n    - name: BACKEND # kept\n      value: FLASHINFER\n"));
+    let beside = set(&pod("    env:\n    - name: A\n      value: \"1\"\n"));
+    assert_eq!(
+        beside,
+        pod("    env:\n    - name: A\n      value: \"1\"\n    - name: BACKEND\n      value: \"FLASHINFER\"\n")
+    );
+    let new = set(&pod(""));
+    assert!(
+        new.contains("env:\n") && new.contains("name: BACKEND\n") && new.contains("value: \"FLASHINFER\""),
+        "{new}"
+    );
+    let compose = |environment: &str| format!("services:\n  x:\n    command: [vllm, serve, m]\n{environment}");
+    assert_eq!(
+        set(&compose("    environment:\n      - BACKEND=FLASH_ATTN\n")),
+        compose("    environment:\n      - BACKEND=FLASHINFER\n")
+    );
+    assert_eq!(
+        set(&compose("    environment:\n      A: b\n")),
+        compose("    environment:\n      A: b\n      BACKEND: \"FLASHINFER\"\n")
+    );
+    assert_eq!(set(&compose("")), compose("    environment:\n      BACKEND: \"FLASHINFER\"\n"));
+    let two = [("env.BACKEND", "FLASHINFER"), ("env.OTHER", "2")];
+    let both = with_variables(&pod("    env:\n    - name: BACKEND\n      value: FLASH_ATTN\n"), &two).unwrap().text;
+    assert_eq!(
+        both,
+        pod("    env:\n    - name: BACKEND\n      value: FLASHINFER\n    - name: OTHER\n      value: \"2\"\n")
+    );
+    let dynamo = std::fs::read_to_string(folder().join("dgd-v1beta1-agg.yaml"));
+    if let Ok(text) = dynamo {
+        assert!(with_variables(&text, &[("env.BACKEND", "FLASHINFER")]).unwrap().text.contains("BACKEND"));
+    }
+}
+
+#[test]
+fn what_is_off_is_taken_out_and_what_cannot_be_is_said() {
+    let pod = |args: &str, env: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec:\n  containers:\n  - name: vllm\n    args: [vllm, serve, m{args}]\n{env}"
+        )
+    };
+    let off = |text: &str, name: &str| with_variables(text, &[(name, "off")]).map(|done| done.text);
+    let drafts = pod(", --speculative-config, '{\"method\": \"ngram\"}'", "");
+    assert_eq!(off(&drafts, "speculative-config").unwrap(), pod("", ""));
+    let first = pod(", --speculative-config, '{\"method\": \"ngram\"}', --seed, \"1\"", "");
+    assert_eq!(off(&first, "speculative-config").unwrap(), pod(", --seed, \"1\"", ""));
+    assert_eq!(off(&pod("", ""), "speculative-config").unwrap(), pod("", ""));
+    let env = "    env:\n    - name: BACKEND\n      value: FLASH_ATTN\n    - name: A\n      value: b\n";
+    assert_eq!(off(&pod("", env), "env.BACKEND").unwrap(), pod("", "    env:\n    - name: A\n      value: b\n"));
+    let refused = |text: &str| with_variables(text, &[("env.BACKEND", "FLASHINFER")]).map(|_| ()).unwrap_err();
+    let from = "    env:\n    - name: BACKEND\n      valueFrom: {configMapKeyRef: {name: c, key: b}}\n";
+    assert!(refused(&pod("", from)).contains("BACKEND is given in a way that cannot be changed"));
+    let twice = "    env:\n    - {name: BACKEND, value: a}\n    - {name: BACKEND, value: b}\n";
+    assert!(refused(&pod("", twice)).contains("BACKEND is set twice"));
+    let unit = "[Service]\nExecStart=/usr/bin/vllm serve m\n";
+    let says = refused(unit);
+    assert!(says.contains("no place for the variable BACKEND") && says.contains("BACKEND=FLASHINFER"), "{says}");
+    let script = pod("", "")
+        .replace("[vllm, serve, m]", "[\"export BACKEND=x; vllm serve m\"]")
+        .replace("    args", "    command: [sh, -c]\n    args");
+    assert!(refused(&script).contains("the script sets BACKEND itself, to `x`"), "{}", refused(&script));
+    let by_hand = "[Service]\nEnvironment=BACKEND=FLASHINFER\nExecStart=/usr/bin/vllm serve m\n";
+    let kept = with_variables(by_hand, &[("env.BACKEND", "FLASHINFER")]).unwrap().text;
+    assert_eq!(kept, by_hand, "what is set by hand is not asked for again");
+}

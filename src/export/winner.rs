@@ -6,6 +6,7 @@ use crate::clock::Utc;
 use crate::engine::is_of_frontend;
 use crate::journal::Status;
 use crate::report::{Answer, Outcome};
+use crate::space::Value;
 
 /// Why an outcome holds nothing to export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +29,8 @@ pub fn winner(outcome: &Outcome, uncertified: bool) -> Result<&Answer, NoWinner>
 
 /// The arguments that were tuned, without those of a frontend.
 pub fn settings(best: &Answer) -> Vec<Setting> {
-    of(best, |name| !is_of_frontend(name))
+    let missing = best.left_out.iter().map(|name| Setting { name: name.clone(), value: Value::Text("off".into()) });
+    of(best, |name| !is_of_frontend(name)).into_iter().chain(missing).collect()
 }
 
 /// What a person should do about arguments of a frontend, which is another component than the engine.

@@ -11,7 +11,9 @@ use super::shapes::texts::texts;
 use super::shapes::{Kind, shape};
 use super::source::{Document, Format, Source};
 use super::text::{Edit, splice};
+use super::variables;
 use super::yaml::{Meaning, Node, Path, Style, meaning};
+use crate::engine::{is_left_out, variable};
 use crate::problems::{Problem, Problems, list};
 
 /// What to write, and where.
@@ -426,10 +428,19 @@ fn settle(
     let document = documents[engine.document];
     let mut by_place: Vec<Vec<Change>> = engine.arguments.iter().map(|_| Vec::new()).collect();
     let (mut of_keys, mut new_keys) = (Written::default(), Vec::new());
-    for setting in settings {
+    let of_environment = variables::write(document, engine, settings)?;
+    for setting in settings.iter().filter(|setting| variable(&setting.name).is_none()) {
         let location = &engine.location;
         let map = document.root().at(&location.keys_at);
         let key = location.keys.of(map, setting);
+        if let Some(key) = key.as_ref().filter(|_| is_left_out(&setting.value)) {
+            let there = document.root().at(&key.at(&location.keys_at)).filter(|node| !node.is_nothing());
+            if let Some(node) = there {
+                let says = format!("{} is set, and was measured without", key.at(&location.keys_at));
+                return Err(Problem::new(&node.span, says, "this key", "delete it by hand, and export again"));
+            }
+        }
+        let key = key.filter(|_| !is_left_out(&setting.value));
         if let Some(opposite) = location.keys.opposite(map, setting) {
             let says = format!("{}{opposite} says the opposite of what is to be set", dotted(&location.keys_at));
             let span = map.map_or(0..0, |map| map.span.clone());
@@ -498,7 +509,7 @@ fn settle(
         let edit = insert_at(document.source, document.root(), at, Entry::Map(entries)).ok_or_else(nowhere)?;
         written = written.and(Written { edits: vec![edit], meanings: vec![(at.clone(), Meaning::Map(meanings))] });
     }
-    Ok(written.and(of_keys))
+    Ok(written.and(of_keys).and(of_environment))
 }
 
 /// A place with the dot behind it that a key needs; nothing for the root.

@@ -167,3 +167,25 @@ fn the_truth_is_told_or_why_there_is_none() {
     assert!(matches!(job(&long), Err(NoTruth::TooLong { points: 45 })));
     assert_eq!(job(&plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1us\"")])), Ok(None));
 }
+
+/// Speculation beside none, where each drafted token is accepted with that chance.
+fn speculating(acceptance: f64) -> Plan {
+    let text = include_str!("../../search-spaces/speculation.toml");
+    parse("speculation.toml", &text.replace("\"0.8\"", &format!("\"{acceptance}\""))).unwrap()
+}
+
+#[test]
+fn speculation_is_chosen_where_it_is_better_and_left_where_it_is_not() {
+    let drafts = |session: &Rehearsed| {
+        let point = &session.best.as_ref().unwrap().point;
+        point.get("speculative-config").is_some_and(|value| value.to_string() != "off")
+    };
+    for (acceptance, better) in [(0.8, true), (0.0, false)] {
+        let plan = speculating(acceptance);
+        assert_eq!((plan.without_term(), plan.with_twin()), (vec!["speculative-config"], false));
+        let rehearsal = run(&plan, &Profile::quickstart(), &[1, 2, 3, 4, 5, 6], 0).unwrap();
+        let right = rehearsal.sessions.iter().filter(|session| drafts(session) == better).count();
+        assert_eq!(right, 6, "at {acceptance}: {:?}", rehearsal.chosen);
+        assert!(rehearsal.no_truth.unwrap().contains("speculative decoding"));
+    }
+}

@@ -39,6 +39,9 @@ pub enum NoTruth {
     /// A replay does not tell a metric.
     #[error("a replay does not tell gaps between tokens, which a promise is about")]
     Gaps,
+    /// Nor what drafts do.
+    #[error("a replay does not tell what speculative decoding does")]
+    Drafts,
     /// It would take too long.
     #[error("the true limits of {points} points would take too long to compute")]
     TooLong { points: usize },
@@ -125,6 +128,8 @@ fn replayable(plan: &Plan) -> Result<(), NoTruth> {
         Err(NoTruth::Recorded)
     } else if plan.slo.iter().any(|limit| limit.metric == Metric::Itl) {
         Err(NoTruth::Gaps)
+    } else if plan.space.parameter("speculative-config").is_some() {
+        Err(NoTruth::Drafts)
     } else {
         Ok(())
     }

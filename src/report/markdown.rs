@@ -1,9 +1,9 @@
 //! `report.md`: the answer for a pull request, with what it rests on.
 
-use super::args_txt;
 use super::data::ReportData;
 use super::html::{next_step, repeat_command};
 use super::summary::{changes, defaults_win, enough, headline, latencies, percent, rows, shown, source};
+use super::{args_txt, env_txt};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 
@@ -29,6 +29,9 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     }
     if let Some(best) = &outcome.best {
         text += &format!("\nArguments:\n\n{}", code(&args_txt(&best.arguments)));
+        if !best.environment.is_empty() {
+            text += &format!("\nEnvironment:\n\n{}", code(&env_txt(best)));
+        }
     }
     if let Some((what, command)) = next_step(data) {
         text += &format!("\nNext: {}\n\n{}", plain(what), code(&command));

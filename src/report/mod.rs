@@ -39,7 +39,7 @@ pub struct ReportError {
     source: std::io::Error,
 }
 
-/// Writes `outcome.json`, `trials.csv` and, once there is an answer, `args.txt` beside the journal. Each is replaced as a whole.
+/// Writes `outcome.json`, `trials.csv` and, once there is an answer, `args.txt` and perhaps `env.txt` beside the journal. Each is replaced as a whole.
 ///
 /// # Errors
 /// Those of the disk.
@@ -51,6 +51,9 @@ pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
     replace(&csv_path, &csv)?;
     if let Some(best) = &outcome.best {
         replace(&folder.join("args.txt"), args_txt(&best.arguments).as_bytes())?;
+        if !best.environment.is_empty() {
+            replace(&folder.join("env.txt"), env_txt(best).as_bytes())?;
+        }
     }
     Ok(())
 }
@@ -80,6 +83,11 @@ fn args_txt(arguments: &[String]) -> String {
         }
     }
     lines.join(" \\\n") + "\n"
+}
+
+/// The winning variables of the engine's environment, one a line.
+fn env_txt(best: &Answer) -> String {
+    best.environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
 /// A word as a POSIX shell reads it back.

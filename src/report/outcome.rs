@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::arguments;
+use crate::engine::variables;
 use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
 use crate::printable::read_json;
 use crate::rig::Node;
@@ -93,6 +94,12 @@ pub struct Answer {
     pub parameters: Point,
     /// Every argument behind the engine's command, fixed ones included.
     pub arguments: Vec<String>,
+    /// Variables of the engine's environment that were tuned.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Parameters that do not exist with these values: their flags and variables are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Requests per second that the search saw kept.
     pub estimated_rate: Option<Rate>,
     /// Requests per second that held on fresh traffic with an empty prefix cache.
@@ -253,6 +260,8 @@ pub fn outcome(journal: &Journal) -> Outcome {
     let answer = |placed: &PointResult| Answer {
         parameters: placed.point.clone(),
         arguments: arguments(journal, &placed.point),
+        environment: variables(&placed.point).collect(),
+        left_out: header.map_or_else(Vec::new, |h| h.plan.space.missing_at(&placed.point)),
         estimated_rate: placed.estimated_rate,
         certified_rate: placed.certified_rate,
         confidence: placed.confidence,

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Failure, Measured, ProbeAsk, Ready, RigError, Trial};
 use crate::digest::sha256;
+use crate::engine::variable;
 use crate::settings::{Plan, redact_plan, refuses};
 use crate::space::{Point, Space, Value};
 use crate::units::Seconds;
@@ -147,7 +148,8 @@ pub fn foreign(point: &Point, space: &Space) -> Option<String> {
         };
         let listed = parameter.values.iter().any(|known| known.same(value));
         let plain = !matches!(value, Value::Text(word) if !is_plain_word(word));
-        let told = parameter.default.is_none() && refuses(name, value).is_none() && plain;
+        // No engine tells the variables of its environment.
+        let told = parameter.default.is_none() && variable(name).is_none() && refuses(name, value).is_none() && plain;
         (!listed && !told).then(|| format!("`{value}` is no value of `{name}`"))
     })
 }
@@ -248,7 +250,7 @@ mod tests {
         assert!(told(Value::Int(0)).is_some(), "no engine tells that");
         let texts = |words: &[&str]| words.iter().map(|word| Value::Text((*word).into())).collect();
         for (name, default) in [("chat-template", Some(Value::Text("/a".into()))), ("scheduling-policy", None)] {
-            space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default });
+            space.parameters.push(Parameter { name: name.into(), values: texts(&["/a", "/b"]), default, when: None });
         }
         let why = |name: &str, word: &str| foreign(&Point::default().with(name, Value::Text(word.into())), &space);
         assert_eq!((why("chat-template", "/b"), why("scheduling-policy", "fcfs")), (None, None));

@@ -14,11 +14,12 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
-use crate::engine::{Endpoints, api_key, command_line, dialect, environment, frontend, telling};
+use crate::engine::{Endpoints, api_key, command_line, devices, dialect, environment, frontend, telling};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;
-use crate::settings::{EngineKind, Plan, Secrets};
+use crate::settings::{EngineKind, Plan, Secrets, VISIBLE_GPUS};
 use crate::space::{Point, Value};
+use crate::supervise::guardian::can_be_run;
 use crate::supervise::{
     Child, GpuMemory, Gpus, Launch, SuperviseError, Unclean, free_port, gpu_clean, peak_memory, port_clean,
 };
@@ -28,9 +29,6 @@ use crate::workload::{self, Corpus, Demand, Material, Pace};
 
 /// A dying engine breaks its connections first; its exit follows within this time.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
-
-/// The variable with the GPUs that CUDA may use.
-const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Where a real rig works.
 #[derive(Clone, Debug)]
@@ -60,6 +58,8 @@ pub struct RealRig {
     gpus: Gpus,
     gpu_before: Option<GpuMemory>,
     gpu_names: Vec<String>,
+    /// How many GPUs an engine may have, where that is known.
+    devices: Option<u64>,
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
     live_unsupported_reason: Option<String>,
@@ -107,7 +107,7 @@ impl RealRig {
     /// A rig for the plan's engine and workload; `corpus` is the workload's file.
     pub fn new(plan: Plan, place: Workplace, shared_seed: u64, corpus: Corpus) -> Self {
         let secrets = Secrets::of(&plan).and(place.inherited.clone());
-        let env = engine_environment(&plan, &place);
+        let env = engine_environment(&plan, &place, &Point::default());
         let telling = telling(&plan.engine);
         let gpus = Gpus::named(env.get(VISIBLE_GPUS).map(String::as_str));
         Self {
@@ -119,6 +119,7 @@ impl RealRig {
             gpus,
             gpu_before: None,
             gpu_names: Vec::new(),
+            devices: None,
             looked: false,
             live_unsupported_reason: None,
             telling,
@@ -160,6 +161,21 @@ impl RealRig {
             NoAnswer::Refused(says) => request_refused(dialect(self.plan.engine.kind), &says, &self.tuned()),
             NoAnswer::Failed(says) => hung(says),
         }
+    }
+
+    /// Why the machine has too few GPUs for a point, if it has. An engine on a CPU takes none, and a simulated one has none.
+    fn too_few_gpus(&self, point: &Point) -> Option<Diagnosis> {
+        let (needed, there) = (devices(&self.plan.engine, point), self.devices?);
+        let flag = ["tensor-parallel-size", "tp-size"].into_iter().find(|flag| point.get(flag).is_some());
+        (needed > there).then(|| Diagnosis {
+            cause: Cause::BadArgument,
+            line: None,
+            says: format!("it takes {needed} GPUs, and {there} are there: leave out larger sizes of parallelism"),
+            consequence: match flag {
+                Some(flag) => Consequence::ValueRefused { flag: Some(flag.to_owned()) },
+                None => Consequence::Abort,
+            },
+        })
     }
 
     fn tuned(&self) -> Vec<&str> {
@@ -306,7 +322,7 @@ impl RealRig {
         create_folder(&folder).map_err(failed)?;
         let again = live.clone();
         let mut command = command_line(&self.plan.engine, &self.place.binary, port, point);
-        let mut env = engine_environment(&self.plan, &self.place);
+        let mut env = engine_environment(&self.plan, &self.place, point);
         let live = match live {
             Some((on, widest)) if self.plan.engine.graph.is_some() => {
                 let path = folder.canonicalize().map_err(failed)?.join("frontend");
@@ -326,6 +342,15 @@ impl RealRig {
             None => None,
         };
         command.extend(self.telling.iter().map(|flag| format!("--{flag}")));
+        // The processes of a graph are started below the guardian, which looks for its own program alone.
+        let of_graph = self.plan.engine.graph.as_ref().and(self.plan.engine.command.first());
+        if let Some(program) = of_graph.filter(|program| !can_be_run(program)) {
+            let failure = Failure {
+                diagnosis: no_program(&format!("{program}: there is no such program")),
+                took: begun.elapsed().into(),
+            };
+            return Err(RigError::Engine(Box::new(failure)));
+        }
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
@@ -336,13 +361,8 @@ impl RealRig {
         let child = match Child::spawn(launch, self.secrets.clone()).await {
             Ok(child) => child,
             Err(error @ SuperviseError::NotSpawned(_)) => {
-                let diagnosis = Diagnosis {
-                    cause: Cause::Environment,
-                    line: None,
-                    says: format!("{error}; is engine.command right, and the program on the PATH?"),
-                    consequence: Consequence::Abort,
-                };
-                return Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })));
+                let failure = Failure { diagnosis: no_program(&error.to_string()), took: begun.elapsed().into() };
+                return Err(RigError::Engine(Box::new(failure)));
             }
             Err(error) => return Err(RigError::Machine(error.to_string())),
         };
@@ -412,8 +432,8 @@ impl RealRig {
     }
 }
 
-fn engine_environment(plan: &Plan, place: &Workplace) -> BTreeMap<String, String> {
-    let mut env = environment(&plan.engine);
+fn engine_environment(plan: &Plan, place: &Workplace, point: &Point) -> BTreeMap<String, String> {
+    let mut env = environment(&plan.engine, point);
     if let Some(gpus) = &place.gpus {
         env.entry(VISIBLE_GPUS.to_owned()).or_insert_with(|| gpus.clone());
     }
@@ -454,6 +474,16 @@ fn unmoved() -> Diagnosis {
     }
 }
 
+/// The diagnosis of an engine whose program is not there.
+fn no_program(why: &str) -> Diagnosis {
+    Diagnosis {
+        cause: Cause::Environment,
+        line: None,
+        says: format!("{why}; is engine.command right, and the program on the PATH?"),
+        consequence: Consequence::Abort,
+    }
+}
+
 /// A failure that the log does not tell.
 fn hung(says: String) -> Diagnosis {
     Diagnosis {
@@ -478,6 +508,10 @@ impl Rig for RealRig {
         self.stop().await?;
         if !self.looked {
             (self.gpu_before, self.gpu_names, self.looked) = (self.gpus.memory().await, self.gpus.names().await, true);
+            self.devices = self.gpus.count().await;
+        }
+        if let Some(diagnosis) = self.too_few_gpus(point) {
+            return Err(RigError::Engine(Box::new(Failure { diagnosis, took: begun.elapsed().into() })));
         }
         let live = trial
             .on

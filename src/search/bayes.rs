@@ -8,7 +8,7 @@ use super::curve::{Curve, Root, STEP};
 use super::margins::{Margins, Sight};
 use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, Query, Seen, Strategy, Tell};
 use crate::settings::Plan;
-use crate::space::{self, Point, Space};
+use crate::space::{self, Parameter, Point, Space, Value};
 use crate::units::Rate;
 
 /// Spaces of at most so many points are looked at point by point, larger ones at this many quasi-random points and the neighbours of the best.
@@ -64,6 +64,8 @@ pub struct Bayes {
     promising: usize,
     /// Whether something was told that the margins have not learnt.
     stale: bool,
+    /// Words and switches that the twin has no term for. What a value of one does, only a launch with it tells.
+    unmodelled: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -108,6 +110,7 @@ impl Bayes {
             beliefs: Vec::new(),
             promising: plan.search.candidates as usize,
             stale: true,
+            unmodelled: plan.unmodelled_choices().map(|p| p.name.clone()).collect(),
         }
     }
 
@@ -287,7 +290,16 @@ impl Bayes {
             }
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
-        if self.launches() < self.most_launches && self.in_vain() < PATIENCE {
+        // What one probe makes of a limit is far from it without a twin: a point that may be better is not left before its limit is known.
+        if let Some(own) = offers.first().filter(|o| !margins.with_twin() && o.gain >= self.min_gain) {
+            return probe(own.point.clone(), own.rate);
+        }
+        if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
+            let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+            let offer = self.offer(&point, &curve, best.rate, engine);
+            return probe(offer.point, offer.rate);
+        }
+        if self.launches() < self.most_launches && self.in_vain() < self.patience() {
             for point in self.untried() {
                 let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, best.rate, engine));
@@ -339,6 +351,29 @@ impl Bayes {
         best.map_or(Ask::Done, |(point, _)| probe(point, Rate(lowest).rounded()))
     }
 
+    /// A point with a value that no launch had and only a launch tells of; where it can be, the best one with that value.
+    fn unseen(&self, best: &Point) -> Option<Point> {
+        let held = self.held.as_ref()?;
+        let free = self.space.parameters.iter().filter(|p| held.get(&p.name).is_none());
+        let values =
+            free.filter(|p| self.unmodelled.contains(&p.name)).flat_map(|p| p.values.iter().map(move |v| (p, v)));
+        let has = |point: &Point, (p, value): &(&Parameter, &Value)| point.get(&p.name).is_some_and(|v| v.same(value));
+        let mut new = values.filter(|value| !self.trials.iter().any(|t| has(&t.point, value))).peekable();
+        new.peek()?;
+        let untried = self.untried();
+        new.find_map(|value| {
+            let like = self.space.changed(best, &value.0.name, value.1.clone());
+            let others = untried.iter().filter(|point| has(point, &value));
+            others.clone().find(|point| **point == like).or_else(|| others.clone().next()).cloned()
+        })
+    }
+
+    /// After so many launches in a row that gained nothing the search ends; those that showed a value for the first time are not among them.
+    fn patience(&self) -> usize {
+        let shown = self.space.parameters.iter().filter(|p| self.unmodelled.contains(&p.name));
+        PATIENCE + shown.map(|p| p.values.len() - 1).sum::<usize>()
+    }
+
     /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
     fn in_vain(&self) -> usize {
         let limit = |t: &Trial| self.belief(&t.point).map_or(0.0, rate);
@@ -358,7 +393,7 @@ impl Bayes {
     /// Points that may be launched: all of a small space, or some of a large one and the neighbours of the best.
     fn untried(&self) -> Vec<Point> {
         let Some(held) = &self.held else { return Vec::new() };
-        let raised = self.baseline.holding(held);
+        let raised = self.space.settled(self.baseline.holding(held));
         let wanted = self.space.size().min(LOOKED_AT);
         let mut points = vec![raised];
         points.extend(space::candidates(&self.space, held, wanted, self.seed));
@@ -400,7 +435,7 @@ fn neighbours(space: &Space, held: &Point, point: &Point) -> Vec<Point> {
         let at = p.values.iter().position(|v| point.get(&p.name).is_some_and(|own| own.same(v)));
         let beside = at.map_or(Vec::new(), |i| vec![i.checked_sub(1), Some(i + 1)]);
         let values = beside.into_iter().flatten().filter_map(|i| p.values.get(i));
-        values.map(|v| point.with(&p.name, v.clone())).collect::<Vec<Point>>()
+        values.map(|v| space.changed(point, &p.name, v.clone())).collect::<Vec<Point>>()
     })
     .collect()
 }
@@ -466,8 +501,9 @@ impl Strategy for Bayes {
 
     fn points_expected(&self) -> usize {
         let until_patience_ends =
-            if self.margins.is_none() { USUAL_LAUNCHES } else { (PATIENCE + 1).saturating_sub(self.in_vain()) };
-        self.promising.min(until_patience_ends.min(USUAL_LAUNCHES))
+            if self.margins.is_none() { USUAL_LAUNCHES } else { (self.patience() + 1).saturating_sub(self.in_vain()) };
+        let usual = USUAL_LAUNCHES + self.patience() - PATIENCE;
+        self.promising.min(until_patience_ends.min(usual))
     }
 }
 

@@ -73,6 +73,11 @@ impl Margins {
         model
     }
 
+    /// Whether a twin told every mean.
+    pub fn with_twin(&self) -> bool {
+        self.limits.iter().all(|limited| limited.with_twin)
+    }
+
     fn one<'s>(
         &self,
         residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,

@@ -49,7 +49,7 @@ impl Order for VecDeque<Point> {
 /// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
 fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
     let mut points = VecDeque::new();
-    let raised = baseline.holding(held);
+    let raised = space.settled(baseline.holding(held));
     if space.admits(&raised) && raised != *baseline {
         points.push_back(raised);
     }

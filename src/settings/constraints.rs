@@ -28,14 +28,16 @@ pub fn read(
     sound
 }
 
-fn one(text: &str, span: &Range<usize>, parameters: &Parameters) -> Result<Constraint, Problem> {
+/// Reads a constraint, or a condition, between parameters that are known.
+pub fn one(text: &str, span: &Range<usize>, parameters: &Parameters) -> Result<Constraint, Problem> {
     let constraint = Constraint::parse(text)
-        .map_err(|reason| Problem::new(span, format!("`{text}` is no constraint"), reason, FORM))?;
-    if !constraint.left.factor.is_finite() || !constraint.right.factor.is_finite() {
+        .map_err(|reason| Problem::new(span, format!("`{text}` is no constraint"), reason, FORM))?
+        .with_words(&parameters.sound);
+    if constraint.alternatives().any(|one| !one.left.factor.is_finite() || !one.right.factor.is_finite()) {
         let hint = "write finite numbers";
         return Err(Problem::new(span, format!("`{text}` is no constraint"), "not a finite number", hint));
     }
-    if constraint.names().next().is_none() {
+    if constraint.alternatives().any(|one| one.left.parameter.is_none() && one.right.parameter.is_none()) {
         let hint = format!("name a parameter; {FORM}");
         return Err(Problem::new(span, format!("`{text}` names no parameter"), "two numbers", hint));
     }
@@ -50,11 +52,24 @@ fn one(text: &str, span: &Range<usize>, parameters: &Parameters) -> Result<Const
             let message = format!("`{name}` is not one of the parameters");
             return Err(Problem::new(span, message, "unknown parameter", hint));
         }
-        let words = |parameter: &&Parameter| parameter.name == name && numbers(parameter).next().is_none();
-        if parameters.sound.iter().find(words).is_some() {
-            let message = format!("`{name}` has no numbers to compare");
-            let hint = "constrain parameters whose values are numbers";
-            return Err(Problem::new(span, message, "not a number", hint));
+    }
+    for one in constraint.alternatives() {
+        let by_word = one.left.word.is_some() || one.right.word.is_some();
+        if by_word {
+            if !matches!(one.comparison, Comparison::Equal | Comparison::NotEqual) {
+                let message = format!("`{one}` asks whether a word is larger");
+                return Err(Problem::new(span, message, "a word", "compare words with == or !="));
+            }
+            continue;
+        }
+        for name in [&one.left, &one.right].into_iter().filter_map(|term| term.parameter.as_ref()) {
+            let words = |parameter: &&Parameter| parameter.name == *name && numbers(parameter).next().is_none();
+            if parameters.sound.iter().find(words).is_some() {
+                let message = format!("`{name}` has no numbers to compare");
+                let hint =
+                    "constrain parameters whose values are numbers, or compare with one of its values by == or !=";
+                return Err(Problem::new(span, message, "not a number", hint));
+            }
         }
     }
     Ok(constraint)
@@ -72,7 +87,8 @@ pub fn check(
     problems: &mut Vec<Problem>,
 ) {
     let before = problems.len();
-    let baseline = Space { parameters: parameters.to_vec(), constraints: Vec::new() }.baseline();
+    let space = Space { parameters: parameters.to_vec(), constraints: Vec::new() };
+    let baseline = space.baseline();
     for (constraint, span) in constraints {
         if !possible(parameters, &[constraint]) {
             let hint = "relax it, or widen the values of the parameters that it names";
@@ -96,16 +112,20 @@ pub fn check(
 ///
 /// Values that no value of the other side can satisfy are removed until nothing changes. That alone decides every
 /// system of inequalities with positive factors; what remains of a small space is then tried point by point.
-fn possible(parameters: &[Parameter], constraints: &[&Constraint]) -> bool {
+pub fn possible(parameters: &[Parameter], constraints: &[&Constraint]) -> bool {
     let mut checks = 0;
+    let named = |parameter: &Parameter, by: &Constraint| by.names().any(|name| name == parameter.name);
+    let conditions = || parameters.iter().filter_map(|p| p.when.as_ref());
+    // Of comparisons that are enough, and of parameters that may not exist, only whole points tell.
+    let is_plain = |c: &Constraint| c.or.is_empty() && !parameters.iter().any(|p| p.when.is_some() && named(p, c));
     let mut domains: Vec<(&str, Vec<Value>)> = parameters
         .iter()
-        .filter(|parameter| constraints.iter().any(|c| c.names().any(|name| name == parameter.name)))
+        .filter(|p| constraints.iter().copied().chain(conditions()).any(|c| named(p, c)))
         .map(|parameter| (parameter.name.as_str(), parameter.values.clone()))
         .collect();
     loop {
         let mut changed = false;
-        for constraint in constraints {
+        for constraint in constraints.iter().filter(|c| is_plain(c)) {
             for index in 0..domains.len() {
                 let (name, values) = &domains[index];
                 if !constraint.names().any(|other| other == *name) {
@@ -126,7 +146,7 @@ fn possible(parameters: &[Parameter], constraints: &[&Constraint]) -> bool {
             }
         }
         if !changed {
-            return any_point(&domains, constraints, checks);
+            return any_point(parameters, &domains, constraints, checks);
         }
     }
 }
@@ -156,7 +176,13 @@ fn supported(
 }
 
 /// Tries every point of a small space; `true` where a point keeps all constraints or the space is too large to try.
-fn any_point(domains: &[(&str, Vec<Value>)], constraints: &[&Constraint], checks: u32) -> bool {
+fn any_point(
+    parameters: &[Parameter],
+    domains: &[(&str, Vec<Value>)],
+    constraints: &[&Constraint],
+    checks: u32,
+) -> bool {
+    let space = Space { parameters: parameters.to_vec(), constraints: Vec::new() };
     let size = domains.iter().try_fold(1_u32, |size, (_, values)| size.checked_mul(u32::try_from(values.len()).ok()?));
     let Some(size) = size.filter(|size| *size <= CHECKS.saturating_sub(checks)) else { return true };
     (0..size).any(|number| {
@@ -166,6 +192,7 @@ fn any_point(domains: &[(&str, Vec<Value>)], constraints: &[&Constraint], checks
             point.0.insert((*name).to_owned(), values[rest % values.len()].clone());
             rest /= values.len();
         }
+        let point = space.settled(point);
         constraints.iter().all(|constraint| constraint.holds(&point))
     })
 }
@@ -177,7 +204,7 @@ mod tests {
     use super::*;
 
     fn parameter(name: &str, values: impl IntoIterator<Item = i64>) -> Parameter {
-        Parameter { name: name.into(), values: values.into_iter().map(Value::Int).collect(), default: None }
+        Parameter { name: name.into(), values: values.into_iter().map(Value::Int).collect(), default: None, when: None }
     }
 
     fn possible_with(parameters: &[Parameter], texts: &[&str]) -> bool {

@@ -9,9 +9,10 @@ use super::engine_kind::EngineKind;
 use super::format::ENGINE;
 use super::plan::{EnginePlan, GraphPlan};
 use super::reader::{self, Fields, Place};
-use crate::engine::{Quantity, dialect};
+use crate::engine::live::LIVE_FILE;
+use crate::engine::{Quantity, dialect, variable};
 use crate::problems::Problem;
-use crate::space::Value;
+use crate::space::{Value, plain_name as flag_name};
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
@@ -27,6 +28,26 @@ const FLAGS_OF_GRAPHS: [&str; 8] = [
     "metrics-prefix",
     "engine-type",
 ];
+
+/// Variables that a graph sets for its processes, for the same ends.
+const VARIABLES_OF_GRAPHS: [&str; 12] = [
+    "DYN_DISCOVERY_BACKEND",
+    "DYN_FILE_KV",
+    "DYN_REQUEST_PLANE",
+    "DYN_EVENT_PLANE",
+    "DYN_TCP_RPC_HOST",
+    "DYN_TCP_RESPONSE_STREAM_HOST",
+    "DYN_EVENT_PLANE_HOST",
+    "DYN_SYSTEM_HOST",
+    "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS",
+    "DYN_SYSTEM_PORT",
+    "DYN_HTTP_HOST",
+    "DYN_HTTP_PORT",
+];
+/// Variables that every launch sets: folders that are removed with the engine, and the limits of a live one.
+const OUR_VARIABLES: [&str; 3] = ["TMPDIR", "VLLM_RPC_BASE_PATH", LIVE_FILE];
+/// The variable with the GPUs that CUDA may use.
+pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Reads the section's values; [`plan`] makes the plan of them.
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fields {
@@ -126,6 +147,32 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
     }
 }
 
+/// Reports variables that a launch sets itself, and those that are tuned and also fixed.
+pub fn check_variables(
+    fields: &Fields,
+    variables: &[(String, Range<usize>)],
+    tuned: &Parameters,
+    problems: &mut Vec<Problem>,
+) {
+    let is_graph = fields.word::<String>("backend").is_some();
+    let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
+    let tuned = || tuned.names.iter().zip(&tuned.spans).filter_map(|(name, span)| Some((variable(name)?, span)));
+    for (name, span) in variables {
+        if ours(name) {
+            let message = format!("`engine.env` sets {name}, and every launch has another value");
+            problems.push(Problem::new(span, message, "set for every launch", "remove it"));
+        } else if tuned().any(|(tuned, _)| tuned == name) {
+            let message = format!("`env.{name}` is tuned and also fixed in `engine.env`");
+            let hint = format!("remove it here, or remove `env.{name}` from `[parameters]`");
+            problems.push(Problem::new(span, message, "fixed here", hint));
+        }
+    }
+    for (name, span) in tuned().filter(|(name, _)| ours(name) || *name == VISIBLE_GPUS) {
+        let message = format!("`env.{name}` cannot be tuned: the tuner sets it for every launch");
+        problems.push(Problem::new(span, message, "not tunable", "remove it"));
+    }
+}
+
 /// Reports what a graph of Dynamo cannot be launched with.
 pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
     let Some(backend) = fields.word::<String>("backend") else { return };
@@ -183,16 +230,6 @@ pub fn check_dialect(fields: &Fields, tuned: &[(&String, &Range<usize>)], probe:
 /// The number that a word of a command line is, if it is one.
 fn number(word: &str) -> Option<Value> {
     word.parse().map(Value::Int).ok().or_else(|| word.parse().map(Value::Real).ok())
-}
-
-/// The name of a flag in the one spelling that we compare: words joined by `-`.
-///
-/// What follows a dot is a key inside of a JSON argument, where `_` and `-` differ.
-pub fn flag_name(flag: &str) -> String {
-    match flag.split_once('.') {
-        Some((head, inner)) => format!("{}.{inner}", head.replace('_', "-")),
-        None => flag.replace('_', "-"),
-    }
 }
 
 #[cfg(test)]

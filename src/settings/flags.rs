@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::engine::flag_name;
 use super::format::ENGINE;
 use super::reader;
 use super::{Sections, parameters, secrets, syntax};
+use crate::engine::variable;
 use crate::problems::{Problem, Problems};
-use crate::space::Value;
+use crate::space::{Value, plain_name as flag_name};
 
 /// A flag as a launch writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn used(text: &str, from: usize) -> Vec<UsedFlag> {
     let mut flags = Vec::new();
     if let Some((place, table)) = sections.required("engine") {
         let fields = reader::fields(&ENGINE, &place, table, unseen);
-        for (key, skipped) in [("command", from), ("args", 0)] {
+        for (key, skipped) in [("command", from), ("args", 0), ("frontend_args", 0)] {
             let words = fields.texts(key).unwrap_or_default().iter().skip(skipped);
             flags.extend(words.filter_map(|(word, span)| of_word(word, span)));
         }
@@ -53,7 +53,9 @@ fn used(text: &str, from: usize) -> Vec<UsedFlag> {
         let known = parameters::read(&place, table, unseen).sound;
         for (key, span, _) in reader::in_order(table) {
             let name = flag_name(key);
-            let Some(parameter) = known.iter().find(|parameter| parameter.name == name) else { continue };
+            let Some(parameter) = known.iter().find(|p| p.name == name && variable(&p.name).is_none()) else {
+                continue;
+            };
             let switch = parameter.values.iter().any(|value| matches!(value, Value::Bool(false)));
             if switch {
                 let (name, off) = (format!("no-{name}"), Some(name.clone()));

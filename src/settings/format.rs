@@ -123,7 +123,7 @@ pub static SECTIONS: &[Section] = &[
     Section { name: "slo", required: true, content: Content::Limits, doc: "The latency promises: a limit for a quantile of a metric, such as `ttft_p99 = \"1s\"`." },
     Section { name: "engine", required: true, content: Content::Keys(&ENGINE), doc: "How the engine is started and watched." },
     Section { name: "workload", required: true, content: Content::Keys(&WORKLOAD), doc: "What is asked of the engine." },
-    Section { name: "parameters", required: true, content: Content::Parameters, doc: "What is tuned: flags of the engine, without their dashes." },
+    Section { name: "parameters", required: true, content: Content::Parameters, doc: "What is tuned: flags of the engine without their dashes, and `env.NAME` for variables of its environment." },
     Section { name: "search", required: false, content: Content::Keys(&SEARCH), doc: "How the space is searched." },
     Section { name: "probe", required: false, content: Content::Keys(&PROBE), doc: "The lengths of a probe." },
     Section { name: "budget", required: false, content: Content::Keys(&BUDGET), doc: "What the search may cost." },
@@ -215,6 +215,7 @@ pub static PARAMETER: Table = Table {
         Key::required("max", Kind::Number, "No value is larger.").of(&["range"]),
         Key::optional("step", Kind::Number, "The distance between values; 1 for integers, required for reals.").of(&["range"]),
         Key::optional("default", Kind::Value, "The baseline's value; without it the running engine tells its own."),
+        Key::optional("when", Kind::Text, "The condition under which the parameter exists, such as \"speculative-config != off\"; without one it always does."),
     ],
 };
 
@@ -231,7 +232,7 @@ pub static SEARCH: Table = Table {
         Key::default("candidates", Kind::Integer { min: 1, max: 10_000 }, "24", "At most this many candidates are launched."),
         Key::optional("first_rate", Kind::Positive, "The first rate at the baseline in requests per second; without it the warm-up tells."),
         Key::default("seed", Kind::Integer { min: 0, max: i64::MAX }, "1", "The seed of every draw."),
-        Key::default("constraints", Kind::Texts { at_least: 0 }, "[]", "Comparisons between parameters that every point keeps."),
+        Key::default("constraints", Kind::Texts { at_least: 0 }, "[]", "Comparisons between parameters that every point keeps; with `or` between some, one of them is enough."),
     ],
 };
 

@@ -31,9 +31,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problems;
 pub use crate::problems::{Problem, Problems};
+pub use crate::space::plain_name as flag_name;
 pub use domain::Domain;
 pub use domains::refuses;
-pub use engine::{OUR_FLAGS, flag_name, serves_for_others};
+pub use engine::{OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
 pub use engine_kind::EngineKind;
 pub use flags::{UsedFlag, faults};
 pub use plan::{
@@ -140,6 +141,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
         let tuned: Vec<_> = parameters.names.iter().zip(&parameters.spans).collect();
         engine::check_dialect(fields, &tuned, &probe, problems);
         engine::check_graph(fields, problems);
+        engine::check_variables(fields, &variables(&found), parameters, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {
@@ -151,6 +153,13 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
         search: search::search(&search_fields)?,
         budget: search::budget(&budget)?,
     })
+}
+
+/// The variables of `engine.env`, with their places.
+fn variables(found: &Sections) -> Vec<(String, Range<usize>)> {
+    let table = found.required("engine").and_then(|(_, table)| table.get("env")?.get_ref().as_table());
+    let named = |table| reader::in_order(table).into_iter().map(|(name, span, _)| (name.to_owned(), span)).collect();
+    table.map_or_else(Vec::new, named)
 }
 
 fn space(parameters: parameters::Parameters, search: &Fields, problems: &mut Vec<Problem>) -> Space {

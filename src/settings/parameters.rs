@@ -1,4 +1,4 @@
-//! `[parameters]`: flags of the engine with the values that each may take.
+//! `[parameters]`: flags of the engine, and variables of its environment, with the values that each may take.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -6,15 +6,16 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::domains;
-use super::engine::{OUR_FLAGS, flag_name};
+use super::engine::OUR_FLAGS;
 use super::format::{MOST_VALUES, PARAMETER};
 use super::reader::{self, Fields, Place};
 use super::reading;
 use super::secrets::holds_secret;
 use super::suggest;
+use super::{constraints, domains};
+use crate::engine::variable;
 use crate::problems::Problem;
-use crate::space::{Parameter, Value};
+use crate::space::{Parameter, Value, plain_name};
 
 /// A regular expression of every key, for the schema.
 pub const KEY_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]*$";
@@ -35,6 +36,7 @@ pub struct Parameters {
 
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Parameters {
     let mut parameters = Parameters::default();
+    let mut conditions = Vec::new();
     for (key, span, value) in reader::in_order(table) {
         let name = match name(key, &span) {
             Ok(name) => name,
@@ -54,10 +56,12 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
         let read = parameter(&name, &span, value, problems);
         parameters.names.push(name);
         parameters.spans.push(span);
-        if let Some(parameter) = read.filter(|_| problems.len() == before) {
+        if let Some((parameter, when)) = read.filter(|_| problems.len() == before) {
+            conditions.extend(when.map(|(text, span)| (parameter.name.clone(), text, span)));
             parameters.sound.push(parameter);
         }
     }
+    conditional(&mut parameters, &conditions, problems);
     if parameters.names.is_empty() && !parameters.nameless {
         let hint = "name at least one flag to tune, such as max-num-seqs = { values = [32, 64, 128] }";
         problems.push(Problem::new(&place.span, "`[parameters]` tunes nothing", "no parameters", hint));
@@ -65,9 +69,51 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Para
     parameters
 }
 
+/// The text of a condition, with its place.
+type Condition = (String, Range<usize>);
+
+/// Gives parameters the conditions under which they exist: name, text and place.
+fn conditional(
+    parameters: &mut Parameters,
+    conditions: &[(String, String, Range<usize>)],
+    problems: &mut Vec<Problem>,
+) {
+    for (name, text, span) in conditions {
+        let when = match constraints::one(text, span, parameters) {
+            Ok(when) => when,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        if let Some(chained) = when.names().find(|other| conditions.iter().any(|(name, ..)| name == other)) {
+            let message = format!("the condition of `{name}` names `{chained}`, which has a condition itself");
+            let hint = "name parameters that always exist";
+            problems.push(Problem::new(span, message, "not known to exist", hint));
+            continue;
+        }
+        if !constraints::possible(&parameters.sound, &[&when]) {
+            let message = format!("`{name}` never exists: no values meet `{when}`");
+            problems.push(Problem::new(span, message, "never true", "remove the parameter, or relax its condition"));
+            continue;
+        }
+        if let Some(parameter) = parameters.sound.iter_mut().find(|p| p.name == *name) {
+            parameter.when = Some(when);
+        }
+    }
+}
+
 fn name(key: &str, span: &Range<usize>) -> Result<String, Problem> {
     let bare = key.trim_start_matches('-');
-    let name = flag_name(bare);
+    if let Some(variable) = variable(key) {
+        let sound = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if variable.is_empty() || !variable.chars().all(sound) || variable.starts_with(|c: char| c.is_ascii_digit()) {
+            let hint = "write env.NAME in quotes, such as \"env.VLLM_ATTENTION_BACKEND\" = { values = [...] }";
+            return Err(Problem::new(span, format!("`{key}` names no variable"), "not a variable", hint));
+        }
+        return Ok(key.to_owned());
+    }
+    let name = plain_name(bare);
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if bare.is_empty() || !bare.chars().all(sound) || bare.starts_with(['_', '.']) {
         let hint = "write a flag of the engine without its dashes, such as max-num-seqs";
@@ -90,7 +136,7 @@ fn parameter(
     key: &Range<usize>,
     value: &Spanned<DeValue>,
     problems: &mut Vec<Problem>,
-) -> Option<Parameter> {
+) -> Option<(Parameter, Option<Condition>)> {
     let path = format!("parameters.{name}");
     let DeValue::Table(table) = value.get_ref() else {
         let hint = match value.get_ref() {
@@ -111,8 +157,8 @@ fn parameter(
     }
     let whole = value.span();
     let values = match fields.values("values") {
-        Some(listed) => choices(name, listed, fields.span("values").unwrap_or(whole)),
-        None => range(&path, &fields, whole),
+        Some(listed) => choices(name, listed, fields.span("values").unwrap_or(whole.clone())),
+        None => range(&path, &fields, whole.clone()),
     };
     let values = match values {
         Ok(values) => values,
@@ -152,7 +198,8 @@ fn parameter(
             }
         },
     };
-    Some(Parameter { name: name.to_owned(), values, default })
+    let when = fields.text("when").map(|text| (text.to_owned(), fields.span("when").unwrap_or(whole)));
+    Some((Parameter { name: name.to_owned(), values, default, when: None }, when))
 }
 
 /// The kind of a value, for lists that must hold one kind only.

@@ -11,8 +11,19 @@ use serde::{Deserialize, Serialize};
 use super::engine_kind::EngineKind;
 use super::secrets::{Secrets, in_words, redact_variable, redact_words};
 use crate::engine::{Quantity, dialect};
-use crate::space::{Parameter, Space};
+use crate::space::{Parameter, Space, is_choice};
 use crate::units::{Rate, Seconds};
+
+/// The parameters that the twin has a term for.
+const TERMS: [&str; 7] = [
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "gpu-memory-utilization",
+    "max-model-len",
+    "kv-cache-memory-bytes",
+    "enable-prefix-caching",
+    "block-size",
+];
 
 /// The whole job of one space file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,9 +44,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether a twin is fitted to the probes.
+    /// Whether a twin is fitted to the probes. It would take what a parameter without a term does for a change of the engine's steps.
     pub fn with_twin(&self) -> bool {
-        self.probe.twin && dialect(self.engine.kind).is_modelled()
+        self.probe.twin && dialect(self.engine.kind).is_modelled() && self.without_term().is_empty()
+    }
+
+    /// The parameters that the twin has no term for: the Gaussian process alone learns what they do.
+    pub fn without_term(&self) -> Vec<&str> {
+        let tuned = self.space.parameters.iter().filter(|p| p.values.len() > 1);
+        tuned.map(|p| p.name.as_str()).filter(|name| !TERMS.contains(name)).collect()
+    }
+
+    /// Those of them that are words or switches.
+    pub fn unmodelled_choices(&self) -> impl Iterator<Item = &Parameter> {
+        let without_term = self.without_term();
+        let all = self.space.parameters.iter().filter(move |p| without_term.contains(&p.name.as_str()));
+        all.filter(|p| is_choice(p))
     }
 
     /// The share of the memory, where it is among the parameters.

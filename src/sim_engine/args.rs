@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::faults::Fault;
 use super::ignored::Ignored;
 use super::speculative::Speculative;
-use crate::twin::{EngineFlags, Profile, bytes};
+use crate::twin::{ACCEPTANCE, EngineFlags, Profile, bytes};
 
 /// The profile where `--sim-profile` is not given.
 pub const DEFAULT_PROFILE: &str = "quickstart";
@@ -115,7 +115,7 @@ pub struct SimArgs {
     #[arg(long, hide = true, default_value_t = 0.0)]
     pub sim_stop_seconds: f64,
     /// The chance of a drafted token to be accepted once those before it are
-    #[arg(long, hide = true, default_value_t = 0.6, value_parser = chance)]
+    #[arg(long, hide = true, default_value_t = ACCEPTANCE, value_parser = chance)]
     pub sim_acceptance: f64,
     /// A way to fail, for tests of those who supervise engines
     #[arg(long, hide = true, value_enum, default_value_t = Fault::None)]
@@ -180,6 +180,8 @@ impl SimArgs {
             max_model_len: self.max_model_len.unwrap_or(defaults.max_model_len),
             kv_cache_memory_bytes: self.kv_cache_memory_bytes,
             prefix_caching: self.prefix_caching(),
+            draft_tokens: self.draft_tokens().unwrap_or(0),
+            acceptance: self.sim_acceptance,
         }
     }
 

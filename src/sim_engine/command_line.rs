@@ -208,7 +208,8 @@ mod tests {
         }
         let words: Vec<OsString> =
             "autotune sim-engine --sim-dialect sglang --help".split(' ').map(OsString::from).collect();
-        let known = crate::engine::KnownFlags::of_help(&whole_help(&words).unwrap()).unwrap();
+        let known =
+            crate::engine::KnownFlags::of_help(&whole_help(&words).unwrap(), &crate::settings::OUR_FLAGS).unwrap();
         assert!(known.refuses("mem-fraction-static").is_none() && known.refuses("max-num-seqs").is_some());
     }
 

@@ -57,6 +57,7 @@ pub fn candidates(space: &Space, held: &Point, wanted: usize, seed: u64) -> Vec<
                 })
                 .collect(),
         );
+        let point = space.settled(point);
         if space.admits(&point) && !found.contains(&point) {
             found.push(point);
         }
@@ -73,8 +74,13 @@ mod tests {
         let ints = |values: &[i64]| values.iter().map(|v| Value::Int(*v)).collect::<Vec<_>>();
         Space {
             parameters: vec![
-                Parameter { name: "max-num-seqs".into(), values: ints(&[4, 8, 16, 32]), default: None },
-                Parameter { name: "max-num-batched-tokens".into(), values: ints(&[8, 64, 512]), default: None },
+                Parameter { name: "max-num-seqs".into(), values: ints(&[4, 8, 16, 32]), default: None, when: None },
+                Parameter {
+                    name: "max-num-batched-tokens".into(),
+                    values: ints(&[8, 64, 512]),
+                    default: None,
+                    when: None,
+                },
             ],
             constraints: vec![Constraint::parse("max-num-batched-tokens >= max-num-seqs").unwrap()],
         }
@@ -90,7 +96,7 @@ mod tests {
 
     #[test]
     fn sizes_are_told_apart_by_their_ratio_shares_by_their_distance_and_words_not_at_all() {
-        let parameter = |values: Vec<Value>| Parameter { name: "x".into(), values, default: None };
+        let parameter = |values: Vec<Value>| Parameter { name: "x".into(), values, default: None, when: None };
         let sizes = parameter([32, 64, 1024].map(Value::Int).to_vec());
         assert!((coordinate(&sizes, Some(&Value::Int(64))) - 0.2).abs() < 1e-9);
         let shares = parameter([0.8, 0.9, 1.0].map(Value::Real).to_vec());

@@ -53,6 +53,13 @@ impl Gpus {
         Self { chosen: chosen.map(str::to_owned) }
     }
 
+    /// How many there are, by the tool, or else by what was named; none where neither tells.
+    pub async fn count(&self) -> Option<u64> {
+        let told = self.names().await.len() as u64;
+        let named = || self.chosen.as_ref().map(|chosen| chosen.split(',').count() as u64);
+        if told > 0 { Some(told) } else { named() }
+    }
+
     /// Memory in use, or none where there is no GPU to ask.
     pub async fn memory(&self) -> Option<GpuMemory> {
         sum(&query("memory.used", self.chosen.as_deref()).await?)

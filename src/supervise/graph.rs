@@ -125,6 +125,7 @@ fn free_from(port: u16) -> io::Result<u16> {
 /// worker's events on every address all the same.
 fn shared(files: &str) -> BTreeMap<String, String> {
     const HERE: &str = "127.0.0.1";
+    // `VARIABLES_OF_GRAPHS` of the settings names all of them.
     [
         ("DYN_DISCOVERY_BACKEND", "file"),
         ("DYN_FILE_KV", files),

@@ -86,7 +86,9 @@ pub fn run(command: &[String], scratch: &Path, grace: Duration) -> Result<(), Bo
     block_signals()?;
     say(&Report::Spawned(engine));
     let orders = listen();
-    let litter = watch(engine, orders, grace);
+    // Each process of a graph ends by itself, and may take as long as an engine may.
+    let is_graph = command.get(1).is_some_and(|word| word == "graph");
+    let litter = watch(engine, orders, grace, if is_graph { grace } else { FAMILY_GRACE });
     for file in litter {
         drop(std::fs::remove_file(file));
     }
@@ -211,7 +213,7 @@ fn listen() -> &'static AtomicU8 {
 }
 
 /// Reaps until nothing is left; returns the shared memory that killed processes may have left.
-fn watch(engine: i32, orders: &AtomicU8, grace: Duration) -> BTreeSet<PathBuf> {
+fn watch(engine: i32, orders: &AtomicU8, grace: Duration, of_family: Duration) -> BTreeSet<PathBuf> {
     let mut litter = BTreeSet::new();
     let (mut asked_for, mut ended_for) = (None, None);
     loop {
@@ -241,7 +243,7 @@ fn watch(engine: i32, orders: &AtomicU8, grace: Duration) -> BTreeSet<PathBuf> {
             *asked += LOOK_EVERY;
             let left_behind = ended_for.as_mut().is_some_and(|ended: &mut Duration| {
                 *ended += LOOK_EVERY;
-                *ended > FAMILY_GRACE
+                *ended > of_family
             });
             if order == KILL || *asked > patience || left_behind {
                 strike(engine, Signal::SIGKILL, &mut litter);

@@ -148,7 +148,7 @@ impl<R: Rig> Context<'_, R> {
         let changes = space.parameters.iter().flat_map(|p| p.values.iter().map(|v| (&p.name, v)));
         let mut best: Option<(String, f64)> = None;
         for (name, value) in changes {
-            let point = baseline.point.with(name, value.clone());
+            let point = space.changed(&baseline.point, name, value.clone());
             if space.admits(&point)
                 && let Some(there) = margin(&point).filter(|there| *there < best.as_ref().map_or(now - 0.01, |b| b.1))
             {

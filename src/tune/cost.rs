@@ -143,7 +143,11 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     let most = f64::from(plan.search.candidates).min(all);
     match plan.search.strategy {
         StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0),
-        StrategyKind::Bayes => (most.min(8.0), 5.0, 2.0),
+        StrategyKind::Bayes => {
+            // Each value of what has no term is launched once.
+            let shown = plan.unmodelled_choices().map(|p| p.values.len() - 1).sum::<usize>() as f64;
+            (most.min(shown + 8.0), 5.0, 2.0)
+        }
         StrategyKind::Bisect => (most, CLIMB, RACE),
     }
 }

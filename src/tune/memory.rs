@@ -90,6 +90,7 @@ impl<'a, R: Rig> Context<'a, R> {
             Some(value) => point.with(&p.name, value.clone()),
             None => point,
         });
+        let corner = self.plan.space.settled(corner);
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
     }
 

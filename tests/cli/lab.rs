@@ -44,6 +44,7 @@ fn plan(candidates: u32) -> Plan {
         name: name.into(),
         values: (0..values).map(Value::Int).collect(),
         default: Some(Value::Int(0)),
+        when: None,
     };
     plan.space = Space { parameters: [("a", 4), ("b", 3)].map(parameter).to_vec(), constraints: Vec::new() };
     plan.search.candidates = candidates;
@@ -101,7 +102,8 @@ fn random_points_repeat_with_the_seed_and_never_within_a_search() {
 #[test]
 fn the_last_parameter_changes_fastest_what_is_held_stays_and_what_is_forbidden_is_left_out() {
     let ints = |values: &[i64]| values.iter().map(|v| Value::Int(*v)).collect::<Vec<_>>();
-    let parameter = |name: &str, values| Parameter { name: name.into(), values: ints(values), default: None };
+    let parameter =
+        |name: &str, values| Parameter { name: name.into(), values: ints(values), default: None, when: None };
     let space = Space {
         parameters: vec![parameter("c", &[7, 8]), parameter("b", &[1, 2]), parameter("a", &[1, 2, 3])],
         constraints: vec![Constraint::parse("a >= b").unwrap()],

@@ -157,3 +157,74 @@ fn a_session_on_sglang_ends_with_its_own_arguments() {
     }
     bench.assert_nothing_left();
 }
+
+/// A job in which a variable, a flag with a condition and a constraint with alternatives are tuned. The engine's own first line tells what
+/// it was started with.
+fn with_variables() -> Workbench {
+    let command = format!(
+        "command = [\"sh\", \"-c\", 'echo \"backend ${{BACKEND-none}}: $*\"; exec {BINARY} sim-engine \"$@\"', \"engine\"]"
+    );
+    let bench = Workbench::with_budget(&command, "constraints = [\"env.BACKEND == off or max-num-seqs == 16\"]", "40s");
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let more = "max-num-seqs = { values = [4, 16], default = 4 }\n\
+                \"env.BACKEND\" = { values = [\"off\", \"FLASHINFER\"], default = \"off\" }\n\
+                block-size = { values = [16, 32], default = 32, when = \"env.BACKEND != off\" }";
+    let space = space.replace("max-num-seqs = { values = [4, 16, 64], default = 4 }", more);
+    std::fs::write(bench.path("space.toml"), space).unwrap();
+    bench
+}
+
+#[test]
+fn variables_and_conditions_go_through_launch_journal_and_answer() {
+    let bench = with_variables();
+    let check =
+        Command::new(BINARY).args(["check", "--space", "space.toml"]).current_dir(bench.path("")).output().unwrap();
+    let says = said(&check);
+    assert!(says.contains("6 in the grid, 4 keep the constraints"), "{says}");
+    assert!(says.contains("the model of the engine has no term for `env.BACKEND`"), "{says}");
+    assert!(says.contains("block-size: 16 32 (default 32), when env.BACKEND != off"), "{says}");
+
+    let run = bench.run(&["--seed", "1"]);
+    assert!(bench.has_ended(run.status), "{}", said(&run));
+    let mut backends = 0;
+    for entry in &bench.journal().entries {
+        let Record::Launching { trial, point, .. } = &entry.record else { continue };
+        let log = std::fs::read_to_string(bench.path(&format!("out/trials/t{trial:03}-1/engine.log"))).unwrap();
+        let first = log.lines().find(|line| line.contains("backend ")).unwrap();
+        let flashinfer = point.get("env.BACKEND").is_some_and(|backend| backend.to_string() == "FLASHINFER");
+        assert_eq!(first.contains("backend FLASHINFER: "), flashinfer, "{point}: {first}");
+        assert_eq!(first.contains("--block-size"), flashinfer, "{point}: {first}");
+        assert!(!first.contains("env.BACKEND"), "{first}");
+        assert!(!flashinfer || point.get("max-num-seqs").is_some_and(|seqs| seqs.to_string() == "16"), "{point}");
+        backends += u32::from(flashinfer);
+    }
+    assert!(backends > 0, "each value of what has no term is launched: {}", said(&run));
+    let best = bench.outcome().best.unwrap();
+    let tuned = best.parameters.get("env.BACKEND").unwrap().to_string() == "FLASHINFER";
+    assert_eq!(best.environment.get("BACKEND").map(String::as_str), tuned.then_some("FLASHINFER"));
+    assert_eq!(best.left_out, if tuned { vec![] } else { vec!["block-size".to_owned()] });
+    assert_eq!(bench.path("out/env.txt").exists(), tuned);
+    let rows = std::fs::read_to_string(bench.path("out/trials.csv")).unwrap();
+    assert!(rows.lines().next().unwrap().contains("max-num-seqs,env.BACKEND,block-size"), "{rows}");
+}
+
+#[test]
+fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
+    let bench = Workbench::new("", "");
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let more =
+        "max-num-seqs = { values = [16], default = 16 }\ntensor-parallel-size = { values = [1, 2, 4], default = 1 }";
+    let space = space.replace("max-num-seqs = { values = [4, 16, 64], default = 4 }", more);
+    std::fs::write(bench.path("space.toml"), &space).unwrap();
+    let gpus = |command: &mut Command| command.env("CUDA_VISIBLE_DEVICES", "0,1").output().unwrap();
+    let check = gpus(Command::new(BINARY).args(["check", "--space", "space.toml"]).current_dir(bench.path("")));
+    assert!(said(&check).contains("some points take 4 GPUs, and 2 are there"), "{}", said(&check));
+    let run = gpus(&mut bench.command(&["--seed", "1"]));
+    assert!(bench.has_ended(run.status), "{}", said(&run));
+    let best = bench.outcome().best.unwrap();
+    assert!(best.parameters.get("tensor-parallel-size").unwrap().number().unwrap() <= 2.0);
+
+    std::fs::write(bench.path("space.toml"), space.replace("default = 1 }", "default = 4 }")).unwrap();
+    let run = gpus(&mut bench.command(&["--fresh"]));
+    assert!(said(&run).contains("the defaults do not start (it takes 4 GPUs, and 2 are there"), "{}", said(&run));
+}

@@ -31,7 +31,14 @@ pub struct EngineFlags {
     pub kv_cache_memory_bytes: Option<u64>,
     /// Whether the KV blocks of common prefixes are reused.
     pub prefix_caching: bool,
+    /// Tokens of a draft of speculative decoding; 0 where there is none.
+    pub draft_tokens: u32,
+    /// The chance of a drafted token to be accepted once those before it are.
+    pub acceptance: f64,
 }
+
+/// The chance of a drafted token to be accepted, where nothing says it.
+pub const ACCEPTANCE: f64 = 0.6;
 
 /// Why a flag cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,19 +68,22 @@ impl From<EngineDefaults> for EngineFlags {
             max_model_len: defaults.max_model_len,
             kv_cache_memory_bytes: None,
             prefix_caching: true,
+            draft_tokens: 0,
+            acceptance: ACCEPTANCE,
         }
     }
 }
 
 impl EngineFlags {
     /// The flags that change what is simulated, without their dashes.
-    pub const KNOWN: [&'static str; 6] = [
+    pub const KNOWN: [&'static str; 7] = [
         "max-num-seqs",
         "max-num-batched-tokens",
         "gpu-memory-utilization",
         "max-model-len",
         "kv-cache-memory-bytes",
         "enable-prefix-caching",
+        "speculative-config",
     ];
 
     /// Sets the flag of that name, written without dashes, to a value as the command line spells it.
@@ -90,6 +100,11 @@ impl EngineFlags {
             }
             "kv-cache-memory-bytes" => self.kv_cache_memory_bytes = Some(bytes(value).ok_or_else(wrong)?),
             "enable-prefix-caching" => self.prefix_caching = value.parse().map_err(|_| wrong())?,
+            "speculative-config" => self.draft_tokens = draft_tokens(value).ok_or_else(wrong)?,
+            "sim-acceptance" => {
+                let chance = value.parse().ok().filter(|chance: &f64| (0.0..=1.0).contains(chance));
+                self.acceptance = chance.ok_or_else(wrong)?;
+            }
             _ => return Err(FlagError::Unknown { name: name.to_owned() }),
         }
         Ok(())
@@ -118,6 +133,16 @@ impl EngineFlags {
         }
         Ok(unknown)
     }
+}
+
+/// Tokens of a draft by vLLM's JSON; none where it is no speculation by n-grams, which need no model.
+fn draft_tokens(text: &str) -> Option<u32> {
+    if ["", "None", "off"].contains(&text) {
+        return Some(0);
+    }
+    let config: serde_json::Value = serde_json::from_str(text).ok()?;
+    let tokens = u32::try_from(config["num_speculative_tokens"].as_u64()?).ok();
+    tokens.filter(|tokens| *tokens > 0 && config["method"] == "ngram")
 }
 
 /// A whole number as vLLM reads it: 1024-based with a capital K, M, G or T, 1000-based and maybe with a fraction with a small one.
@@ -157,6 +182,11 @@ mod tests {
             flags.set_all(&words("--max-num-seqs many")).unwrap_err().to_string(),
             "`max-num-seqs` cannot be `many`"
         );
+        flags.set("speculative-config", r#"{"method":"ngram","num_speculative_tokens":4}"#).unwrap();
+        assert_eq!((flags.draft_tokens, flags.acceptance), (4, ACCEPTANCE));
+        flags.set("speculative-config", "off").unwrap();
+        assert_eq!(flags.draft_tokens, 0);
+        assert!(flags.set("speculative-config", r#"{"method":"eagle","num_speculative_tokens":4}"#).is_err());
         let unknown = flags.set("block-size", "32").unwrap_err().to_string();
         assert!(unknown.starts_with("the simulation does not know `block-size`; it knows "), "{unknown}");
         assert!(unknown.contains("max-num-seqs"), "{unknown}");

@@ -29,7 +29,7 @@ pub use costs::{NO_COSTS, StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
 pub use fidelity::{ReplayFidelity, replay_faithfully};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
-pub use flags::{EngineDefaults, EngineFlags, FlagError, bytes};
+pub use flags::{ACCEPTANCE, EngineDefaults, EngineFlags, FlagError, bytes};
 pub use kernels::{Kernels, Prompts};
 pub use noise::{Launch, Noise, Unsteady};
 pub use observed::{Observed, Probe};

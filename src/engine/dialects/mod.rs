@@ -5,7 +5,7 @@ mod dynamo;
 mod sglang;
 pub mod vllm;
 
-pub use dynamo::is_of_frontend;
+pub use dynamo::{FRONTEND, is_of_frontend};
 use serde_json::Value as Json;
 
 use super::effective::Effective;

@@ -61,7 +61,7 @@ impl<'m> List<'m> {
 
     fn edits(&self, changes: &[Change]) -> Option<Vec<Edit>> {
         let mut edits = Vec::new();
-        let mut added: Vec<Vec<String>> = Vec::new();
+        let (mut added, mut removed): (Vec<Vec<String>>, Vec<usize>) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
                 Change::Set(word, text) => {
@@ -75,9 +75,23 @@ impl<'m> List<'m> {
                         _ => Edit::replace(item.span.clone(), self.kept(text, style)),
                     });
                 }
-                Change::Remove(word) => edits.push(remove_item(self.source, self.node?, self.first + word)?),
+                Change::Remove(word) => removed.push(self.first + word),
                 Change::Append(words) => added.push(self.render(words)),
             }
+        }
+        // Of a flag and its value at the end of brackets, both go at once.
+        if let [.., before, last] = removed[..]
+            && last + 1 == self.items().len()
+            && before + 1 == last
+            && before > 0
+            && self.in_flow()
+        {
+            removed.truncate(removed.len() - 2);
+            let kept = self.items()[before - 1].span.end;
+            edits.push(Edit::replace(kept..self.items()[last].span.end, ""));
+        }
+        for index in removed {
+            edits.push(remove_item(self.source, self.node?, index)?);
         }
         if !added.is_empty() {
             if self.items().is_empty() {

@@ -2,10 +2,10 @@
 
 use super::chart::{Axis, Chart};
 use super::{escaped, legend, missing, next_step, paragraph, table};
-use crate::report::args_txt;
 use crate::report::data::ReportData;
 use crate::report::outcome::Answer;
 use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
+use crate::report::{args_txt, env_txt};
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
@@ -26,8 +26,13 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     html += "<div class=\"pair\">";
     if let Some(best) = &outcome.best {
         let certified = if best.certified_rate.is_some() { "" } else { " (not certified)" };
+        let environment = if best.environment.is_empty() {
+            String::new()
+        } else {
+            format!("<h3>Environment</h3><pre>{}</pre>", escaped(&env_txt(best)))
+        };
         html += &format!(
-            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre>\
+            "<div class=\"arguments\"><h3>Arguments to copy{certified}</h3><pre>{}</pre>{environment}\
              <details><summary>As the args of a container</summary><pre>{}</pre></details></div>",
             escaped(&args_txt(&best.arguments)),
             escaped(&args_yaml(&best.arguments))

@@ -6,7 +6,9 @@ use super::shape::{prompt_shape, sketched_shape};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::rig::{Failure, Telemetry};
 use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
-use crate::twin::{EngineFlags, Kernels, Launch, Limits, Noise, PromptShape, Scheduler, StepCosts, Unsteady};
+use crate::twin::{
+    EngineFlags, Kernels, Launch, Limits, Noise, PromptShape, Scheduler, Speculation, StepCosts, Unsteady,
+};
 use crate::units::Seconds;
 use crate::workload::{self, Material, Pace, Planned, Prompt, Source};
 
@@ -14,6 +16,8 @@ use crate::workload::{self, Material, Pace, Planned, Prompt, Source};
 const ANSWERS: u64 = 4;
 /// The same for the choice of conversations whose answers miss.
 const MISSES: u64 = 5;
+/// The same for the tokens of drafts that are accepted.
+const DRAFTS: u64 = 6;
 
 /// The engine of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +164,10 @@ pub struct Served {
 
 impl SimulatedEngine {
     /// An engine with an empty cache in which what the workload shares on purpose is then warm.
-    fn warmed(&self, traffic: &Traffic) -> Scheduler {
-        let mut scheduler = Scheduler::new(self.costs, self.limits).on(self.kernels);
+    fn warmed(&self, traffic: &Traffic, seed: u64) -> Scheduler {
+        let speculation = (self.flags.draft_tokens > 0)
+            .then(|| Speculation::new(self.flags.draft_tokens, self.flags.acceptance, workload::mix(seed, &[DRAFTS])));
+        let mut scheduler = Scheduler::new(self.costs, self.limits).on(self.kernels).speculating(speculation);
         for (prompt, id) in traffic.shared.iter().zip((0..=u64::MAX).rev()) {
             scheduler.admit(id, traffic.shape(prompt, self), 1);
             while scheduler.step().is_some() {}
@@ -179,7 +185,7 @@ impl SimulatedEngine {
         let costs = &self.costs;
         let overhead = costs.overhead;
         let mut unsteady = Unsteady::new(self.noise, self.launch, seed);
-        let mut scheduler = self.warmed(&traffic).sparing(!B::EVERY_TOKEN);
+        let mut scheduler = self.warmed(&traffic, seed).sparing(!B::EVERY_TOKEN);
         let before = scheduler.counters();
         let mut peaks = Peaks::default();
         let (mut now, mut last) = (0.0, 0.0);

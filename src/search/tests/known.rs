@@ -6,7 +6,7 @@ use crate::space::{Parameter, Space, Value};
 pub(in super::super) fn space() -> Space {
     let values = [4, 8, 16, 32, 64].map(Value::Int).to_vec();
     Space {
-        parameters: vec![Parameter { name: "max-num-seqs".into(), values, default: None }],
+        parameters: vec![Parameter { name: "max-num-seqs".into(), values, default: None, when: None }],
         constraints: Vec::new(),
     }
 }

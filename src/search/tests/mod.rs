@@ -128,6 +128,7 @@ fn plan(kind: StrategyKind, values: &[i64], candidates: u32) -> Plan {
         name: (*name).into(),
         values: (0..*values).map(Value::Int).collect(),
         default: Some(Value::Int(0)),
+        when: None,
     });
     plan.space = Space { parameters: parameters.collect(), constraints: Vec::new() };
     plan.search.strategy = kind;

@@ -46,6 +46,16 @@ const MISTAKES: &[Mistake] = &[
     mistake(SEQS, "max-num-seqs = { values = [64, 0, 48] }", "0, 48", "the engine cannot take `max-num-seqs` 0", "an integer of at least 1"),
     mistake(GPU, "gpu-memory-utilization = { min = 0.9, max = 1.1, step = 0.1 }", "1.1, step", "the engine cannot take `gpu-memory-utilization` 1.1", "at most 1"),
     mistake(ARGS, "\"--max-model-len\", \"-16384\"", "\"-16384\"", "the engine cannot take `max-model-len` -16384", "at least -1"),
+    // Variables of the environment, conditions and alternatives.
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], default = 64 }\n\"env.2X\" = { values = [1] }", "\"env.2X\"", "`env.2X` names no variable", "env.NAME in quotes"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], default = 64 }\n\"env.HF_HUB_OFFLINE\" = { values = [\"0\", \"1\"] }", "HF_HUB_OFFLINE = \"1\"", "`env.HF_HUB_OFFLINE` is tuned and also fixed in `engine.env`", "remove it here"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], default = 64 }\n\"env.CUDA_VISIBLE_DEVICES\" = { values = [\"0\", \"1\"] }", "\"env.CUDA_VISIBLE_DEVICES\"", "`env.CUDA_VISIBLE_DEVICES` cannot be tuned", "remove it"),
+    mistake("HF_HUB_OFFLINE = \"1\"", "TMPDIR = \"/x\"", "TMPDIR", "`engine.env` sets TMPDIR, and every launch has another value", "remove it"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend > FLASHINFER\" }", "\"attention-backend > FLASHINFER\"", "asks whether a word is larger", "== or !="),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend == FLASH\" }", "\"attention-backend == FLASH\"", "`FLASH` is not one of the parameters", "the parameters are"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"max-num-seqs > 32\" }", "\"max-num-seqs > 32\"", "names `max-num-seqs`, which has a condition itself", "always exist"),
+    mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"gpu-memory-utilization > 2\" }", "\"gpu-memory-utilization > 2\"", "`max-num-seqs` never exists", "relax its condition"),
+    mistake(CONSTRAINT, "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "excludes every point", "relax it"),
     // The syntax of TOML.
     mistake("port = 8011", "port = ", "\nstart_timeout", "not valid TOML", "write a value after `=`"),
     mistake("kind = \"vllm\"", "kind = vllm", "vllm\ncommand", "not valid TOML", "double quotes"),

@@ -137,7 +137,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 fn parameter(name: &str, values: Vec<Value>, default: Option<Value>) -> Parameter {
-    Parameter { name: name.into(), values, default }
+    Parameter { name: name.into(), values, default, when: None }
 }
 
 #[test]
@@ -354,4 +354,24 @@ fn fuzz_space_files() {
             Err(problems) => drop(problems.render()),
         }
     });
+}
+
+#[test]
+fn parameters_may_be_variables_and_have_conditions() {
+    let text = FULL
+        .replace(
+            "enable-prefix-caching = { values = [true, false] }",
+            r#""env.VLLM_ATTENTION_BACKEND" = { values = ["off", "FLASHINFER"], default = "off" }
+block-size = { values = [16, 32], default = 16, when = "env.VLLM_ATTENTION_BACKEND == FLASHINFER or max-num-seqs < 48" }"#,
+        )
+        .replace("\"max-num-batched-tokens >= 4", "\"env.VLLM_ATTENTION_BACKEND == off or max-num-seqs <= 48\", \"max-num-batched-tokens >= 4");
+    let plan = parse("space.toml", &text).unwrap();
+    assert!(plan.space.baseline().get("block-size").is_none());
+    let flashinfer =
+        plan.space.changed(&plan.space.baseline(), "env.VLLM_ATTENTION_BACKEND", Value::Text("FLASHINFER".into()));
+    assert_eq!(flashinfer.get("block-size"), Some(&Value::Int(16)));
+    assert!(!plan.space.admits(&flashinfer), "64 sequences are too many for it");
+    assert_eq!(plan.without_term(), ["env.VLLM_ATTENTION_BACKEND", "attention-backend"]);
+    let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(read, plan);
 }

@@ -1,5 +1,6 @@
 //! The engine of a trial as the twin sees it: the limits of its scheduler, and what it caches.
 
+use crate::engine::is_left_out;
 use crate::rig::{self, Ready};
 use crate::settings::Plan;
 use crate::space::{Point, Value};
@@ -24,8 +25,10 @@ impl TwinEngine {
             _ => None,
         };
         let speculates = |word: &String| word.trim_start_matches('-').starts_with("speculative");
+        let drafts = |(name, value): (&String, &Value)| speculates(name) && !is_left_out(value);
         if !plan.with_twin()
             || plan.engine.args.iter().any(speculates)
+            || point.0.iter().any(drafts)
             || value("enable-chunked-prefill") == Some(&Value::Bool(false))
         {
             return None;
@@ -69,6 +72,8 @@ impl TwinEngine {
             max_model_len: u32::MAX,
             kv_cache_memory_bytes: None,
             prefix_caching: self.reuses(),
+            draft_tokens: 0,
+            acceptance: 0.0,
         };
         let (max_seqs_before_oom, launch) = (u32::MAX, Launch::MEDIAN);
         let (kernels, noise, misses) = (None, None, resent.map_or(0.0, |resent| 1.0 - resent.found));

@@ -25,7 +25,7 @@ pub struct Dynamo {
 }
 
 /// The flags of the frontend, one in each line.
-const FRONTEND: &str = include_str!("frontend-1.6.1.txt");
+pub const FRONTEND: &str = include_str!("frontend-1.6.1.txt");
 
 /// Workers that simulate vLLM's scheduler; their KV cache has as many blocks as they are told.
 pub const MOCKER: Dynamo = Dynamo {

@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn its_parser_lists_what_stands_here() {
         let known = KnownFlags::of(&Sglang);
-        let listed = KnownFlags::of_help(HELP).unwrap();
+        let listed = KnownFlags::of_help(HELP, &crate::settings::OUR_FLAGS).unwrap();
         for (_, flag) in Sglang.quantities() {
             assert!(known.refuses(flag).is_none() && listed.refuses(flag).is_none(), "{flag}");
         }
