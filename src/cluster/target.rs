@@ -32,6 +32,13 @@ pub struct Borrowed {
     pub nodes: Vec<String>,
 }
 
+impl Borrowed {
+    /// Whether no pod was taken: what was changed are arguments or variables, for a comparison.
+    pub fn is_whole(&self) -> bool {
+        self.original == self.kept
+    }
+}
+
 /// Whether a pod holds nothing any more.
 pub(super) fn has_ended(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
