@@ -182,6 +182,7 @@ pub async fn bring_back(
         }
         let force = Apply { force: true, dry_run: false };
         cluster.apply(&target.api(), target.kind.plural, &target.name, &undo, force).await?;
+        target.disown(cluster).await?;
         say(cluster, &target, Step::RolledBack, &format!("{} has its former arguments again", target.title())).await;
         if let Some(target) = find_borrowed(cluster, which, known).await? {
             return release(cluster, &target).await;

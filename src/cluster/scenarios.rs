@@ -737,11 +737,28 @@ async fn two_values_are_compared_and_the_former_one_comes_back() {
             "PATCH deployments/chat",
             "PATCH deployments/chat",
             "PATCH deployments/chat",
+            "PATCH deployments/chat",
             "DELETE configmaps/autotune-chat",
             "PATCH deployments/chat",
             "DELETE leases/autotune-chat",
         ];
         assert_eq!(writes, wanted, "what undoes it is kept before the first change");
+    }
+}
+
+/// What an earlier run applied is ours to server-side apply, which takes away what its manager does not name any more.
+#[tokio::test(start_paused = true)]
+async fn a_comparison_leaves_what_an_earlier_run_or_comparison_changed() {
+    let (cluster, world) = with_variable();
+    whole(&cluster, &Request { apply: Some(false), ..request("Deployment", "chat") }).await.unwrap();
+    let engine = |world: &Shared| {
+        world.lock().unwrap().objects["deployments/chat"]["spec"]["template"]["spec"]["containers"][0].clone()
+    };
+    let before = engine(&world);
+    assert_eq!(before["args"][1], "16");
+    for name in ["MODE", "NEW", "MODE"] {
+        compared(&cluster, &world, varying(name)).await.unwrap();
+        assert_eq!(engine(&world).to_string(), before.to_string(), "{name}");
     }
 }
 

@@ -145,6 +145,8 @@ async fn begin(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> {
     });
     cluster.create(CORE, "configmaps", &config_map).await?;
     target.note(cluster, Some(&plan.changed)).await?;
+    // Of an earlier run: an apply that does not name them would take them away.
+    target.disown(cluster).await?;
     keep_undo(cluster, target, Some(&plan.undo)).await
 }
 

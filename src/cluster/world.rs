@@ -241,9 +241,20 @@ impl World {
                     last = std::mem::replace(&mut given.0, body.clone());
                 }
                 let owner = self.applied.get(&at).map(|(_, owner)| owner.clone()).unwrap_or_default();
+                // Only the list of managers is edited by operations here.
+                if body.is_array() {
+                    self.applied.remove(&at);
+                }
                 self.change(&at, |object| {
+                    if body.is_array() {
+                        object["metadata"]["managedFields"] = json!([]);
+                        return;
+                    }
                     prune(object, &last, &body, &owner);
                     merge(object, &body);
+                    if query.contains("force=") {
+                        object["metadata"]["managedFields"] = json!([{"manager": "autotune", "operation": "Apply"}]);
+                    }
                 })
             }
             Method::DELETE => self.objects.remove(&at).ok_or_else(missing),

@@ -1,5 +1,6 @@
 //! One side at work: reached, launched and stopped again, or given its value.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::side::{Engine, Side};
@@ -66,6 +67,14 @@ impl<'a> Site<'a> {
     /// What it is and says of itself; none where it was never reached.
     pub(super) fn seen(self) -> Option<SideSeen> {
         self.seen
+    }
+
+    /// How many requests each replica has had, where it runs and tells.
+    pub(super) async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
+        match &self.open {
+            Some(open) => open.levels.requests_by_replica().await,
+            None => BTreeMap::new(),
+        }
     }
 
     /// One window.

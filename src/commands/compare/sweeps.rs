@@ -173,7 +173,9 @@ async fn measure(
     }
     for step in order(first, sites.len(), shared.args.sweeps, shared.levels.len(), !alone) {
         close_others(sites, step.side).await?;
+        let before = sites[step.side].requests_by_replica().await;
         let level = window(shared, &mut sites[step.side], step, shared.args.duration.into()).await?;
+        let requests = [&before, &sites[step.side].requests_by_replica().await];
         let summary = Summary::of(&level);
         let failed = matches!(summary.standing, Standing::Saturated | Standing::Errors);
         let limits = level.verdict.as_ref().map(|verdict| seen(verdict, failed)).unwrap_or_default();
@@ -183,7 +185,7 @@ async fn measure(
                 "error: A and B are one server, and its prefix cache is not emptied: B would find there what A sent; VLLM_SERVER_DEV_MODE=1 lets vLLM empty it",
             ));
         }
-        windows.push(WindowSeen::of(step.sweep, step.side, &level, summary, limits));
+        windows.push(WindowSeen::of(step.sweep, step.side, &level, summary, limits, requests));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Levels of load on one server, one after the other: settled, driven, judged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +85,11 @@ impl<'a> Levels<'a> {
             };
         }
         Ok(self.warmed)
+    }
+
+    /// How many requests each replica has had, where the server tells.
+    pub(in crate::commands) async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
+        self.server.endpoints().requests_by_replica().await
     }
 
     /// The mean number of tokens of an answer.
