@@ -348,6 +348,7 @@ pub enum JobCommand {
 
 /// What is borrowed from.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("borrowed").args(["deployment", "statefulset", "dynamo_graph", "kubeai_model", "leader_worker_set"]).required(true)))]
 pub struct TargetArgs {
     /// The object
     #[command(flatten)]
@@ -374,9 +375,9 @@ pub struct PlaceArgs {
     pub annotations: Vec<(String, String)>,
 }
 
-/// Which object: one of these.
+/// Which object: one of these at most.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct ObjectArgs {
     /// The Deployment that holds the GPU
     #[arg(long, value_name = "NAME")]

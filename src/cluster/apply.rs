@@ -240,9 +240,10 @@ fn differing(whole: &Value, others: &[&Value]) -> Option<Value> {
         Value::Object(entries) => {
             let below = entries.iter().filter(|(_, value)| !value.is_null()).filter_map(|(key, value)| {
                 let beside: Vec<&Value> = others.iter().map(|other| &other[key]).collect();
-                let differs = differing(value, &beside)?;
                 // This list of a DynamoGraphDeployment has names, and is replaced as one all the same.
-                Some((key.clone(), if key == "envs" { value.clone() } else { differs }))
+                let is_one = key == "envs" && beside.iter().any(|other| *other != value);
+                let differs = if is_one { Some(value.clone()) } else { differing(value, &beside) };
+                Some((key.clone(), differs?))
             });
             let below: serde_json::Map<String, Value> = below.collect();
             (!below.is_empty()).then(|| below.into())

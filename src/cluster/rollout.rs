@@ -51,7 +51,10 @@ pub async fn replaced(
         let staying = pods.iter().filter(|pod| former.contains(&pod["metadata"]["uid"])).count();
         let stays = (staying > 0).then(|| format!("{staying} of its pods are older than its newest version"));
         let Some(stands) = unsettled(&target, &pods).or(stays) else { return Ok(Rollout::Ready) };
-        if let Some(why) = pods.iter().find_map(gives_up) {
+        // Pods that go say nothing of the newest version.
+        let stay =
+            |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && !former.contains(&pod["metadata"]["uid"]);
+        if let Some(why) = pods.iter().filter(stay).find_map(gives_up) {
             return Ok(Rollout::Failed(why));
         }
         let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));

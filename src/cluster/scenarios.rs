@@ -781,7 +781,10 @@ async fn a_comparison_refuses_what_it_cannot_bring_back_or_measure() {
     let secret = json!([{"name": "engine", "env": [{"name": "HF_TOKEN", "value": "hush"}]}]);
     world.lock().unwrap().edit("deployments/chat", json!({"spec": {"template": {"spec": {"containers": secret}}}}));
     let said = compared(&cluster, &world, varying("HF_TOKEN")).await.unwrap_err().to_string();
-    assert!(said.contains("a secret stands among the arguments or variables") && !said.contains("hush"), "{said}");
+    assert!(
+        said.contains("a secret stands among the arguments or variables of Deployment chat") && !said.contains("hush"),
+        "{said}"
+    );
     let (cluster, world) = chat();
     world.lock().unwrap().edit("deployments/chat", json!({"spec": {"replicas": 0}}));
     assert!(says(&cluster, &world).await.contains("is scaled to 0: there is nothing to compare"));

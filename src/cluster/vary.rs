@@ -167,10 +167,22 @@ pub async fn set(cluster: &Cluster, plan: &Plan, side: usize) -> Result<i64, Clu
         let name = ["A", "B"][side];
         say(cluster, &before, Step::Varied, &format!("{} has the value of {name}", before.title())).await;
     }
-    match replaced(cluster, which, *patience, if replaces { &former } else { &[] }).await? {
-        Rollout::Ready => Ok(now),
+    serving(cluster, which, *patience, if replaces { &former } else { &[] }).await.map(|()| now)
+}
+
+/// Waits until the target serves with the value that it has. Pods without a readiness probe are ready for a moment before they end.
+///
+/// # Errors
+/// Those of the server; that the target does not serve with the value.
+pub async fn serves(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> {
+    serving(&cluster.patient(), &plan.varying.which, plan.varying.patience, &[]).await
+}
+
+async fn serving(cluster: &Cluster, which: &Which, patience: Duration, former: &[Value]) -> Result<(), ClusterError> {
+    match replaced(cluster, which, patience, former).await? {
+        Rollout::Ready => Ok(()),
         Rollout::Failed(why) => {
-            Err(ClusterError::Wrong(format!("{} does not serve with this value: {why}", before.title())))
+            Err(ClusterError::Wrong(format!("{} does not serve with this value: {why}", which.title())))
         }
     }
 }
@@ -357,6 +369,12 @@ mod tests {
         let [new, undo] = of("DynamoGraphDeployment", alpha, Some("Frontend"), &mode).unwrap();
         let whole = |mode: &str| json!({"services": {"Frontend": {"envs": [{"name": "A", "value": "1"}, {"name": "DYN_ROUTER_MODE", "value": mode}]}}});
         assert_eq!([new, undo], [whole("kv"), whole("round_robin")], "this list is replaced as one");
+        let without = json!({
+            "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "graph"},
+            "spec": {"services": {"Frontend": {"envs": [{"name": "A", "value": "1"}]}, "W": {}}},
+        });
+        let [_, undo] = of("DynamoGraphDeployment", without, Some("Frontend"), &mode).unwrap();
+        assert_eq!(undo, json!({"services": {"Frontend": {"envs": [{"name": "A", "value": "1"}]}}}));
         let model = |spec: Value| json!({"apiVersion": "kubeai.org/v1", "kind": "Model", "metadata": {"name": "m"}, "spec": spec});
         let [new, undo] = of("Model", model(json!({"env": {"A": "1"}})), None, &variable("A", "2")).unwrap();
         assert_eq!([new, undo], [json!({"env": {"A": "2"}}), json!({"env": {"A": "1"}})]);

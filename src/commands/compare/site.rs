@@ -8,7 +8,7 @@ use super::sweeps::Shared;
 use crate::access::Access;
 use crate::cli::inherited_secrets;
 use crate::clock;
-use crate::cluster::vary;
+use crate::cluster::{ClusterError, vary};
 use crate::commands::job::failed;
 use crate::commands::load::{Levels, Load, Ran, interrupts, reach};
 use crate::commands::stop::Stop;
@@ -110,10 +110,7 @@ impl<'a> Site<'a> {
     async fn set(&mut self, place: usize) -> Result<Option<i64>, Failed> {
         let Some((cluster, plan)) = &self.shared.object else { return Ok(None) };
         tokio::select! {
-            version = vary::set(cluster, plan, place) => version.map(Some).map_err(|why| Failed {
-                code: exit::NEVER_STARTED,
-                message: format!("{}: {}", self.name, failed(why).message),
-            }),
+            version = vary::set(cluster, plan, place) => version.map(Some).map_err(|why| unready(self.name, why)),
             () = self.stop.told() => Err(interrupts::before_the_end()),
         }
     }
@@ -138,14 +135,18 @@ impl<'a> Site<'a> {
             }
         };
         let endpoints = rig.as_ref().and_then(RealRig::endpoints);
-        let Shared { args, load, traffic, sink, .. } = self.shared;
+        let Shared { args, load, traffic, sink, object, .. } = self.shared;
         let begun = clock::ticks();
+        let name = self.name;
         let reaching = async {
             loop {
-                match reach(&url, &args.access, &access, load, traffic, endpoints.clone(), &**sink).await {
+                match (reach(&url, &args.access, &access, load, traffic, endpoints.clone(), &**sink).await, object) {
                     // A Service follows its pods, and a frontend its workers, a moment later.
-                    Err(_) if begun.elapsed() < patience => tokio::time::sleep(AGAIN).await,
-                    done => break done,
+                    (Err(_), Some((cluster, plan))) if begun.elapsed() < patience => {
+                        tokio::time::sleep(AGAIN).await;
+                        vary::serves(cluster, plan).await.map_err(|why| unready(name, why))?;
+                    }
+                    (done, _) => break done,
                 }
             }
         };
@@ -224,6 +225,11 @@ impl<'a> Site<'a> {
             }
         }
     }
+}
+
+/// An object that does not serve with the value of a side.
+fn unready(name: &str, why: ClusterError) -> Failed {
+    Failed { code: exit::NEVER_STARTED, message: format!("{} ({name})", failed(why).message) }
 }
 
 /// Stops an engine, or kills it at another signal.

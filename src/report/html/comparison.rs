@@ -163,7 +163,12 @@ fn levels(comparison: &Comparison) -> String {
     for metric in ["TTFT", "TPOT"] {
         head.extend(of.map(|(name, _)| format!("{metric} {name}, ms")));
     }
-    head.extend(["tokens/s", "cached", "accepted", "failed", "replicas", "breaks"].map(str::to_owned));
+    let any = |has: fn(&Cell) -> bool| comparison.levels.iter().flat_map(|level| &level.sides).any(has);
+    let (accepts, replicas) =
+        (any(|cell| cell.acceptance_length.is_some()), any(|cell| !cell.replica_shares.is_empty()));
+    head.extend(["tokens/s", "cached", "failed", "breaks"].map(str::to_owned));
+    head.extend(accepts.then(|| "accepted".to_owned()));
+    head.extend(replicas.then(|| "requests by replica".to_owned()));
     let row = |level: &LevelCompared, side: usize| {
         let cell: &Cell = &level.sides[side];
         let mut row = vec![level.offered.size().map_or(String::new(), |size| size.to_string()), NAMES[side].to_owned()];
@@ -175,11 +180,11 @@ fn levels(comparison: &Comparison) -> String {
         row.extend([
             told(cell.output_throughput.map(|rate| format!("{:.0}", rate.0))),
             told(cell.cached_share.map(percent)),
-            told(cell.acceptance_length.map(|length| format!("{length:.2}"))),
             cell.failed.to_string(),
-            told((!shares.is_empty()).then(|| shares.join(" / "))),
             cell.breaks(),
         ]);
+        row.extend(accepts.then(|| told(cell.acceptance_length.map(|length| format!("{length:.2}")))));
+        row.extend(replicas.then(|| told((!shares.is_empty()).then(|| shares.join(" / ")))));
         row
     };
     let rows: Vec<Vec<String>> = comparison.levels.iter().flat_map(|level| [row(level, 0), row(level, 1)]).collect();
@@ -236,7 +241,7 @@ fn turns(comparison: &Comparison) -> String {
     );
     let mut head = vec!["turn".to_owned()];
     for side in NAMES {
-        head.extend(["requests", "TTFT p50, ms", "TTFT p99, ms", "cached"].map(|column| format!("{side} {column}")));
+        head.extend(["count", "p50", "p99", "cached"].map(|column| format!("{side} {column}")));
     }
     let row = |turn: u32| {
         let mut row = vec![turn.to_string()];
@@ -250,7 +255,7 @@ fn turns(comparison: &Comparison) -> String {
         row
     };
     let rows: Vec<Vec<String>> = (1..=most).map(row).collect();
-    let says = paragraph(&format!("At {}; compare.json has the turns of every level.", level.offered));
+    let says = paragraph(&format!("TTFT in ms at {}; compare.json has the turns of every level.", level.offered));
     format!(
         "{says}{key}<div class=\"pair\">{}<div class=\"table\">{}</div></div>",
         figure("TTFT by turn", &svg, ""),
