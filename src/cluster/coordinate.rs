@@ -296,12 +296,12 @@ pub async fn run(
         }
         return Ok(Done { ended: ended.clone(), arguments: left_by(ended, plan, request) });
     }
-    let work = async {
+    let work = Box::pin(async {
         tokio::select! {
             done = borrowed(cluster, plan, request) => done,
             () = stop => Err(ClusterError::Stopped),
         }
-    };
+    });
     holding(impatient, &request.which, &request.holder, work, async |done| {
         end(cluster, request, done).await;
         give_back(cluster, &request.which, Some(&plan.borrowed)).await

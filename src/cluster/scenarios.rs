@@ -695,7 +695,7 @@ async fn compared(cluster: &Cluster, world: &Shared, varying: Varying) -> Result
         }
         Ok(seen)
     };
-    vary::during(cluster, &plan, measured).await?
+    Box::pin(vary::during(cluster, &plan, Box::pin(measured))).await?
 }
 
 /// A variable of the engine in the Deployment's only pod.

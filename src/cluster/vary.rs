@@ -122,11 +122,11 @@ pub async fn during<T>(cluster: &Cluster, plan: &Plan, work: impl Future<Output 
     let patient = &cluster.patient();
     let Varying { which, holder, .. } = &plan.varying;
     let changes = Cell::new(false);
-    let work = async {
+    let work = Box::pin(async {
         begin(patient, plan).await?;
         changes.set(true);
         Ok(work.await)
-    };
+    });
     let brings_back = async |_: &Result<T, ClusterError>| {
         let undo = changes.get().then_some(&plan.undo);
         bring_back(patient, which, Some(&plan.changed), undo).await

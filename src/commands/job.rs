@@ -181,7 +181,8 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
             complain("nothing was touched; this is the worker that would run");
             return Ok(exit::FOUND);
         }
-        let done = coordinate::run(&cluster, &plan, &request, stopped("giving the GPU back")).await.map_err(failed)?;
+        let run = Box::pin(coordinate::run(&cluster, &plan, &request, stopped("giving the GPU back")));
+        let done = run.await.map_err(failed)?;
         let code = finish(&done, &out)?;
         let serves = tokio::select! {
             serves = coordinate::serves_again(&cluster, &request.which) => serves.map_err(failed)?,

@@ -102,7 +102,8 @@ pub(in crate::commands) fn sweeps(
         let ended = match &shared.object {
             None => measured.await,
             Some((cluster, plan)) => {
-                let ended = vary::during(cluster, plan, measured).await.unwrap_or_else(|why| Err(failed(why)));
+                let during = Box::pin(vary::during(cluster, plan, Box::pin(measured)));
+                let ended = during.await.unwrap_or_else(|why| Err(failed(why)));
                 ended.and(serves_again(cluster, plan, stop).await)
             }
         };
