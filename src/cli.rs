@@ -348,6 +348,7 @@ pub enum JobCommand {
 
 /// What is borrowed from.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("borrowed").args(["deployment", "statefulset", "dynamo_graph", "kubeai_model", "leader_worker_set"]).required(true)))]
 pub struct TargetArgs {
     /// The object
     #[command(flatten)]
@@ -355,6 +356,14 @@ pub struct TargetArgs {
     /// The component of the graph [default: the only one that runs an engine]
     #[arg(long, value_name = "NAME", requires = "dynamo_graph")]
     pub component: Option<String>,
+    /// Where it is
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Where an object is, and what its cluster asks for.
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
     /// Its namespace [default: that of the kubeconfig, or of this pod]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
@@ -366,9 +375,9 @@ pub struct TargetArgs {
     pub annotations: Vec<(String, String)>,
 }
 
-/// Which object: one of these.
+/// Which object: one of these at most.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct ObjectArgs {
     /// The Deployment that holds the GPU
     #[arg(long, value_name = "NAME")]
@@ -759,12 +768,25 @@ limits (with --equal-within: B is worse), 4 an engine never started, 5 interrupt
     group(clap::ArgGroup::new("levels").args(["users", "rates"]).required(true))
 )]
 pub struct CompareArgs {
-    /// A and B: the addresses of two servers, two space files, or two folders of runs; one space file with --vary
+    /// A and B: the addresses of two servers, two space files, or two folders of runs; with --vary one space file, or the address of an object
     #[arg(value_name = "SIDE", required = true, num_args = 1..=2)]
     pub sides: Vec<String>,
-    /// Launch the space file's engine under two values of a flag or a variable: args.FLAG=A,B or env.NAME=A,B; an empty value leaves it out
+    /// One engine or object under two values of a flag or a variable: args.FLAG=A,B or env.NAME=A,B; an empty value leaves it out
     #[arg(long, value_name = "NAME=A,B")]
     pub vary: Option<String>,
+
+    /// The object in a cluster that --vary changes and brings back
+    #[command(flatten)]
+    pub object: Option<ObjectArgs>,
+    /// The container of the object whose flag or variable it is [default: the only one, or the only one with a GPU]
+    #[arg(long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// Where the object is
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// How long the object's pods may take to become ready with a value
+    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = crate::settings::duration)]
+    pub patience: Duration,
 
     /// Levels of users of a closed loop, such as 20,30,40
     #[arg(long, value_name = "N,N", value_delimiter = ',', help_heading = "Load", conflicts_with = "max_concurrency", value_parser = clap::value_parser!(u32).range(1..=100_000))]

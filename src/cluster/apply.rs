@@ -11,8 +11,8 @@ use crate::export::forms::{self, diff};
 use crate::export::render::yaml;
 use crate::export::source::Source;
 use crate::export::winner::{NoWinner, annotations, settings, winner};
-use crate::export::write::{Exported, IntendedFlags, Visit, export};
-use crate::export::yaml::{Path, Step, meaning};
+use crate::export::write::{IntendedFlags, Visit, export};
+use crate::export::yaml::meaning;
 use crate::problems::Problems;
 use crate::report::{Outcome, outcome_json};
 use crate::rig::foreign;
@@ -114,7 +114,7 @@ pub fn redacted(object: &Value) -> Value {
 }
 
 /// The object without what the server put into it.
-fn of_owner(target: &Target) -> Value {
+pub(super) fn of_owner(target: &Target) -> Value {
     let meta = &target.object["metadata"];
     let mut kept = json!({});
     for key in OF_OWNER {
@@ -129,38 +129,79 @@ fn of_owner(target: &Target) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": kept, "spec": object["spec"]})
 }
 
+/// What is set among an engine's arguments, and the annotations that say where it comes from.
+type Wanted = (Vec<Setting>, Vec<(String, String)>);
+
 fn written(
     engine: EngineKind,
     target: &Target,
     container: Option<&str>,
-    (settings, annotations): (Vec<Setting>, Vec<(String, String)>),
+    wanted: Wanted,
     visit: Visit<'_>,
 ) -> Result<Option<Change>, ClusterError> {
+    let (old, new, warnings) = edited(engine, target, container, wanted, visit)?;
+    let name = target.title();
+    if old == new {
+        return Ok(None);
+    }
+    let undo = fields(&old, &[&new]);
+    keeps_no_secret(&name, &undo)?;
+    Ok(Some(Change { fields: fields(&new, &[&old]), undo, diff: shown(&name, &old, &new), warnings }))
+}
+
+/// An object as its owner wrote it, the same with other arguments, and warnings.
+fn edited(
+    engine: EngineKind,
+    target: &Target,
+    container: Option<&str>,
+    (settings, annotations): Wanted,
+    visit: Visit<'_>,
+) -> Result<(Value, Value, String), ClusterError> {
     let before = yaml(&of_owner(target), 0) + "\n";
     let flags = Flags::of(engine, settings.iter().map(|s| s.name.as_str()));
     let containers = target.part.iter().cloned().chain(container.map(str::to_owned)).collect();
     let wanted = IntendedFlags { settings, annotations, containers, path: None };
     let name = target.title();
     let done = export(&name, &before, &wanted, &flags, visit).map_err(|e| ClusterError::Wrong(e.render()))?;
-    if done.changed.is_empty() {
-        return Ok(None);
-    }
     let warnings = if done.notes.is_empty() {
         String::new()
     } else {
         Problems::new(&name, &before, done.notes.clone()).render_as_warnings()
     };
-    let (old, new) = (json_of(&before)?, json_of(&done.text)?);
+    Ok((json_of(&before)?, json_of(&done.text)?, warnings))
+}
+
+/// An object with one argument changed, as its owner would write it.
+///
+/// # Errors
+/// Why the arguments cannot be changed.
+pub(super) fn with_argument(
+    engine: EngineKind,
+    target: &Target,
+    container: Option<&str>,
+    setting: Setting,
+) -> Result<Value, ClusterError> {
+    edited(engine, target, container, (vec![setting], Vec::new()), &|_, _| Vec::new()).map(|(_, new, _)| new)
+}
+
+/// Two versions of an object as a diff without secrets.
+pub(super) fn shown(name: &str, old: &Value, new: &Value) -> String {
     let said = |object: &Value| yaml(&redacted(object), 0) + "\n";
-    let diff = diff(&name, &said(&old), &said(&new));
-    let undo = fields(&old, &done);
-    if holds_secret(&undo, &redacted(&undo)) {
-        return Err(ClusterError::Wrong(format!(
-            "a secret stands among the arguments of {name}, and undoing a change would keep it in a ConfigMap. Put it into a Secret, \
-give the container a variable from it, and write $(VARIABLE) among the arguments"
-        )));
+    diff(name, &said(old), &said(new))
+}
+
+/// Refuses fields that would bring a secret into a ConfigMap.
+///
+/// # Errors
+/// That there is one, and what to do.
+pub(super) fn keeps_no_secret(name: &str, undo: &Value) -> Result<(), ClusterError> {
+    if !holds_secret(undo, &redacted(undo)) {
+        return Ok(());
     }
-    Ok(Some(Change { fields: fields(&new, &done), undo, diff, warnings }))
+    Err(ClusterError::Wrong(format!(
+        "a secret stands among the arguments or variables of {name}, and undoing a change would keep it in a ConfigMap. Put it into a Secret, \
+give the container a variable from it, and write $(VARIABLE) among the arguments"
+    )))
 }
 
 /// Whether an object holds a secret, by what is shown of it. A variable that the cluster puts in is none.
@@ -179,50 +220,53 @@ fn json_of(text: &str) -> Result<Value, ClusterError> {
     Ok(whole.as_ref().map(forms::json).unwrap_or_default())
 }
 
-/// What changes, as it stands in one version of the object.
-fn fields(whole: &Value, done: &Exported) -> Value {
-    let mut fields = json!({
-        "apiVersion": whole["apiVersion"],
-        "kind": whole["kind"],
-        "metadata": {"name": whole["metadata"]["name"]},
-    });
-    for Path(steps) in done.changed.iter().map(|changed| &changed.path) {
-        name_field(&mut fields, whole, steps);
+/// The fields of an object that differ in other versions of it, with what identifies them: what server-side apply takes. What is not there is
+/// not named, since server-side apply takes away what its manager named before and nobody else manages.
+pub(super) fn fields(whole: &Value, others: &[&Value]) -> Value {
+    let mut fields = differing(whole, others).unwrap_or_else(|| json!({}));
+    for key in ["apiVersion", "kind"] {
+        fields[key] = whole[key].clone();
     }
+    fields["metadata"]["name"] = whole["metadata"]["name"].clone();
     fields
 }
 
-/// Takes over the value at the end of a path. What is not there is not named: server-side apply takes away what its manager named before
-/// and nobody else manages. A list whose items have no names is taken as a whole, because it is replaced as one.
-fn name_field(fields: &mut Value, whole: &Value, path: &[Step]) {
-    match path {
-        [] => *fields = whole.clone(),
-        [Step::Key(key), rest @ ..] => {
-            let Some(below) = whole.get(key) else { return };
-            let mut named = fields[key.as_str()].take();
-            name_field(&mut named, below, rest);
-            if named.is_null() {
-                fields.as_object_mut().map(|fields| fields.remove(key));
-            } else {
-                fields[key.as_str()] = named;
-            }
-        }
-        [Step::Item(index), rest @ ..] => {
-            let items = whole.as_array().map(Vec::as_slice).unwrap_or_default();
-            if !items.iter().all(|item| item["name"].is_string()) {
-                *fields = whole.clone();
-                return;
-            }
-            let Some(item) = items.get(*index) else { return };
-            let mut named = fields.as_array_mut().map(std::mem::take).unwrap_or_default();
-            let at = named.iter().position(|there| there["name"] == item["name"]).unwrap_or(named.len());
-            if at == named.len() {
-                named.push(json!({"name": item["name"]}));
-            }
-            name_field(&mut named[at], item, rest);
-            *fields = named.into();
-        }
+/// What of a value differs in others. Items of a list are found by their names; a list whose items have none is replaced as one.
+fn differing(whole: &Value, others: &[&Value]) -> Option<Value> {
+    if others.iter().all(|other| *other == whole) {
+        return None;
     }
+    match whole {
+        Value::Object(entries) => {
+            let below = entries.iter().filter(|(_, value)| !value.is_null()).filter_map(|(key, value)| {
+                let beside: Vec<&Value> = others.iter().map(|other| &other[key]).collect();
+                // This list of a DynamoGraphDeployment has names, and is replaced as one all the same.
+                let is_one = key == "envs" && beside.iter().any(|other| *other != value);
+                let differs = if is_one { Some(value.clone()) } else { differing(value, &beside) };
+                Some((key.clone(), differs?))
+            });
+            let below: serde_json::Map<String, Value> = below.collect();
+            (!below.is_empty()).then(|| below.into())
+        }
+        Value::Array(items) if have_names(whole) && others.iter().all(|other| have_names(other)) => {
+            let below = items.iter().filter_map(|item| {
+                let its = |other: &&'_ Value| other.as_array()?.iter().find(|its| its["name"] == item["name"]).cloned();
+                let beside: Vec<Value> = others.iter().map(|other| its(other).unwrap_or_default()).collect();
+                let mut differs = differing(item, &beside.iter().collect::<Vec<_>>())?;
+                differs["name"] = item["name"].clone();
+                Some(differs)
+            });
+            let below: Vec<Value> = below.collect();
+            (!below.is_empty()).then(|| below.into())
+        }
+        _ => Some(whole.clone()),
+    }
+}
+
+/// Whether a list, if it is there, is one of items with names.
+fn have_names(list: &Value) -> bool {
+    list.as_array()
+        .map_or(list.is_null(), |items| !items.is_empty() && items.iter().all(|item| item["name"].is_string()))
 }
 
 #[cfg(test)]

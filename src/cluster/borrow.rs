@@ -146,24 +146,43 @@ fn undo_of(config_map: &Value, target: &Target) -> Option<Option<Value>> {
     target.noted_undo(text).then(|| serde_json::from_str(text).ok())
 }
 
-/// Ends the worker, brings back arguments that were not proved, and gives the target its scale back; what is done already is left alone.
-/// `known` is what this coordinator took: it counts where somebody removed the note.
+/// Ends the worker, and then brings the target back.
 ///
 /// # Errors
 /// Those of the server: then the annotation stays, and the next attempt goes on from there.
 pub async fn give_back(cluster: &Cluster, which: &Which, known: Option<&Borrowed>) -> Result<(), ClusterError> {
     end_worker(cluster, &which.name).await?;
+    bring_back(cluster, which, known, None).await
+}
+
+/// Brings back arguments that were not proved, and gives the target its scale back; what is done already is left alone. `known` is what this
+/// coordinator took, and `undo` what undoes its changes: they count where somebody removed the note.
+///
+/// # Errors
+/// Those of the server: then the annotation stays, and the next attempt goes on from there.
+pub async fn bring_back(
+    cluster: &Cluster,
+    which: &Which,
+    known: Option<&Borrowed>,
+    undo: Option<&Value>,
+) -> Result<(), ClusterError> {
     let Some(target) = find_borrowed(cluster, which, known).await? else {
         cluster.tell(&format!("{} is gone; there is nothing to restore", which.title()));
         return forget(cluster, &which.name).await;
     };
-    if let Some(undo) = kept_undo(cluster, &target).await? {
-        if let Some(borrowed) = target.borrowed.as_ref().filter(|borrowed| borrowed.original == target.replicas) {
+    let undo = match undo {
+        Some(undo) => Some(undo.clone()),
+        None => kept_undo(cluster, &target).await?,
+    };
+    if let Some(undo) = undo {
+        let scaled_up = |b: &&Borrowed| b.original == target.replicas && !b.is_whole();
+        if let Some(borrowed) = target.borrowed.as_ref().filter(scaled_up) {
             // Pods with the new arguments hold the GPUs that those with the former ones need: a rolling update would wait for ever.
             target.scale(cluster, borrowed.kept).await?;
         }
         let force = Apply { force: true, dry_run: false };
         cluster.apply(&target.api(), target.kind.plural, &target.name, &undo, force).await?;
+        target.disown(cluster).await?;
         say(cluster, &target, Step::RolledBack, &format!("{} has its former arguments again", target.title())).await;
         if let Some(target) = find_borrowed(cluster, which, known).await? {
             return release(cluster, &target).await;
@@ -195,7 +214,9 @@ pub async fn release(cluster: &Cluster, target: &Target) -> Result<(), ClusterEr
 
 /// Asks for the pods that a borrowed target had, unless somebody else has decided meanwhile.
 pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), ClusterError> {
-    let Some(Borrowed { original, kept, run, .. }) = &target.borrowed else { return Ok(()) };
+    let Some(Borrowed { original, kept, run, .. }) = target.borrowed.as_ref().filter(|b| !b.is_whole()) else {
+        return Ok(());
+    };
     let says = if target.replicas == *kept {
         target.scale(cluster, *original).await?;
         format!("{} is scaled back to {original}", target.title())

@@ -202,6 +202,9 @@ async fn ask_for_pod(cluster: &Cluster, job: &Value, claim: Option<&str>) -> Res
 /// Refuses a target that would not come back as it was.
 async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result<Vec<Value>, ClusterError> {
     let (title, original, wrong) = (target.title(), target.original(), |why| Err(ClusterError::Wrong(why)));
+    if target.borrowed.as_ref().is_some_and(Borrowed::is_whole) {
+        return wrong(left_changed(cluster, target, &request.which));
+    }
     if original == 0 {
         return wrong(format!("{title} is scaled to 0: there is no GPU to borrow"));
     }
@@ -211,6 +214,9 @@ async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result
     if target.borrowed.is_some() {
         return Ok(Vec::new());
     }
+    if let Some(why) = (target.kind.unlendable)(&target.scaled()) {
+        return wrong(format!("{title} {why}"));
+    }
     if let Some(why) = obstacle(cluster, target).await? {
         return wrong(why);
     }
@@ -219,13 +225,28 @@ async fn refuse(cluster: &Cluster, target: &Target, request: &Request) -> Result
     {
         return wrong(format!("{title} {why}"));
     }
+    settled(cluster, target).await
+}
+
+/// The pods of a target that serves with all of them, in its newest version.
+pub(super) async fn settled(cluster: &Cluster, target: &Target) -> Result<Vec<Value>, ClusterError> {
     let pods = target.pods(cluster).await?;
     let Some(why) = unsettled(target, &pods) else { return Ok(pods) };
     let why = [Some(why), pods.iter().find_map(standing)].into_iter().flatten().collect::<Vec<_>>().join("; ");
-    wrong(format!(
-        "{title} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
-rollout, or undo it (`kubectl rollout status`, `kubectl rollout undo`)"
-    ))
+    Err(ClusterError::Wrong(format!(
+        "{} is not settled: {why}. After a run only pods of its newest template come back, and they may not serve: wait for its \
+rollout, or undo it (`kubectl rollout status`, `kubectl rollout undo`)",
+        target.title()
+    )))
+}
+
+/// What is said of a target that a comparison left with one of its values.
+pub(super) fn left_changed(cluster: &Cluster, target: &Target, which: &Which) -> String {
+    let by_hand = which.restore(&cluster.namespace);
+    format!(
+        "{} was changed by a comparison that did not come to its end: `{by_hand}` brings it back first",
+        target.title()
+    )
 }
 
 /// Asks the server what it would say of new arguments, while that costs nothing.
@@ -275,12 +296,36 @@ pub async fn run(
         }
         return Ok(Done { ended: ended.clone(), arguments: left_by(ended, plan, request) });
     }
-    let lease = Lease::take(cluster, &own_name(&request.which.name), &request.holder).await?;
+    let work = Box::pin(async {
+        tokio::select! {
+            done = borrowed(cluster, plan, request) => done,
+            () = stop => Err(ClusterError::Stopped),
+        }
+    });
+    holding(impatient, &request.which, &request.holder, work, async |done| {
+        end(cluster, request, done).await;
+        give_back(cluster, &request.which, Some(&plan.borrowed)).await
+    })
+    .await
+}
+
+/// Works on a target while its lease is held, and gives back, whatever the work ends with.
+///
+/// # Errors
+/// What went wrong; if giving back is what failed, that, with the way to do it by hand.
+pub(super) async fn holding<T>(
+    impatient: &Cluster,
+    which: &Which,
+    holder: &str,
+    work: impl Future<Output = Result<T, ClusterError>>,
+    gives_back: impl AsyncFnOnce(&Result<T, ClusterError>) -> Result<(), ClusterError>,
+) -> Result<T, ClusterError> {
+    let cluster = &impatient.patient();
+    let lease = Lease::take(cluster, &own_name(&which.name), holder).await?;
     let done = tokio::select! {
-        done = borrowed(cluster, plan, request) => done,
-        // Whoever has it now gives the GPU back.
+        done = work => done,
+        // Whoever has it now gives back.
         lost = keep(cluster, &lease) => return Err(lost),
-        () = stop => Err(ClusterError::Stopped),
     };
     // Somebody may have taken over since the last renewal. Nobody can while the server is away.
     if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(impatient).await {
@@ -288,17 +333,14 @@ pub async fn run(
     }
     // The worker may take minutes to end, longer than a lease that nobody renews.
     let given_back = tokio::select! {
-        given_back = async {
-            end(cluster, request, &done).await;
-            give_back(cluster, &request.which, Some(&plan.borrowed)).await
-        } => given_back,
+        given_back = gives_back(&done) => given_back,
         lost = keep(cluster, &lease) => return Err(lost),
     };
     let released = lease.release(cluster).await;
     if let Err(error) = given_back.and(released) {
         // A policy that asks for labels asks restore for them too.
         let marks: String = cluster.site.marks().iter().map(|word| format!(" {}", shell_quoted(word))).collect();
-        let (by_hand, title) = (request.which.restore(&cluster.namespace) + &marks, plan.target.title());
+        let (by_hand, title) = (which.restore(&cluster.namespace) + &marks, which.title());
         let before = done.err().map_or(String::new(), |why| format!("{why}; and "));
         return Err(ClusterError::Held(format!("{before}{title} was not given back ({error}); `{by_hand}` does it")));
     }

@@ -15,6 +15,8 @@ pub enum Step {
     Disturbed,
     Tuned,
     Applied,
+    /// The target has one of two values that are compared.
+    Varied,
     /// The arguments are what they were.
     RolledBack,
     /// The target has its scale again.
@@ -30,6 +32,7 @@ impl Step {
             Self::Disturbed => ("AutotuneDisturbed", "Warning"),
             Self::Tuned => ("AutotuneTuned", "Normal"),
             Self::Applied => ("AutotuneApplied", "Normal"),
+            Self::Varied => ("AutotuneVaried", "Normal"),
             Self::RolledBack => ("AutotuneRolledBack", "Warning"),
             Self::GivenBack => ("AutotuneGivenBack", "Normal"),
         }

@@ -23,6 +23,7 @@ pub mod rollout;
 pub mod site;
 pub mod target;
 mod template;
+pub mod vary;
 pub mod worker;
 
 #[cfg(test)]

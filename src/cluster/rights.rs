@@ -31,6 +31,28 @@ fn right(verb: &'static str, group: &'static str, resource: &str, name: Option<&
     Right { verb, group, resource: resource.to_owned(), name: name.map(str::to_owned) }
 }
 
+/// What a comparison of two values of a target does.
+pub fn varying(Which { kind, name, .. }: &Which) -> Vec<Right> {
+    let mut rights =
+        vec![right("get", kind.group, kind.plural, Some(name)), right("patch", kind.group, kind.plural, Some(name))];
+    rights.push(right("list", "", "pods", None));
+    rights.extend(owning(name, &[("", "configmaps"), ("coordination.k8s.io", "leases")]));
+    rights.push(right("patch", "", "configmaps", Some(&own_name(name))));
+    rights.push(right("update", "coordination.k8s.io", "leases", Some(&own_name(name))));
+    rights
+}
+
+/// To make objects of these kinds for a target, and to delete them.
+fn owning(target: &str, kinds: &[(&'static str, &str)]) -> Vec<Right> {
+    let own = own_name(target);
+    let of_kind = |(group, resource): &(&'static str, &str)| {
+        // Creation cannot be limited to a name: the object is not there yet.
+        let named = |verb| right(verb, group, resource, Some(&own));
+        [right("create", group, resource, None), named("get"), named("delete")]
+    };
+    kinds.iter().flat_map(of_kind).collect()
+}
+
 /// What a run on a target does with so many workers, and whether it `applies` arguments at its end.
 pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -> Vec<Right> {
     let (own, outcome) = (own_name(name), outcome_name(name));
@@ -42,13 +64,7 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -
         rights.push(right("patch", kind.group, &format!("{}/scale", kind.plural), Some(name)));
     }
     rights.push(right("list", "", "pods", None));
-    let owned = [("", "configmaps"), ("batch", "jobs"), ("coordination.k8s.io", "leases")];
-    for (group, resource) in owned {
-        // Creation cannot be limited to a name: the object is not there yet.
-        rights.push(right("create", group, resource, None));
-        rights.push(right("get", group, resource, Some(&own)));
-        rights.push(right("delete", group, resource, Some(&own)));
-    }
+    rights.extend(owning(name, &[("", "configmaps"), ("batch", "jobs"), ("coordination.k8s.io", "leases")]));
     rights.push(right("update", "coordination.k8s.io", "leases", Some(&own)));
     // The worker waits until the GPU is free.
     rights.push(right("patch", "batch", "jobs", Some(&own)));

@@ -28,6 +28,19 @@ pub enum Rollout {
 /// # Errors
 /// Those of the server; that the target is gone.
 pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Result<Rollout, ClusterError> {
+    replaced(cluster, which, within, &[]).await
+}
+
+/// Waits until a target's pods are ready and none of the `former` ones, by their uids, is left.
+///
+/// # Errors
+/// Those of the server; that the target is gone.
+pub async fn replaced(
+    cluster: &Cluster,
+    which: &Which,
+    within: Duration,
+    former: &[Value],
+) -> Result<Rollout, ClusterError> {
     let (begun, mut said) = (clock::ticks(), String::new());
     loop {
         let target = Target::read(cluster, which).await?;
@@ -35,8 +48,13 @@ pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Resul
             return Ok(Rollout::Failed("it is scaled to 0".to_owned()));
         }
         let pods = target.pods(cluster).await?;
-        let Some(stands) = unsettled(&target, &pods) else { return Ok(Rollout::Ready) };
-        if let Some(why) = pods.iter().find_map(gives_up) {
+        let staying = pods.iter().filter(|pod| former.contains(&pod["metadata"]["uid"])).count();
+        let stays = (staying > 0).then(|| format!("{staying} of its pods are older than its newest version"));
+        let Some(stands) = unsettled(&target, &pods).or(stays) else { return Ok(Rollout::Ready) };
+        // Pods that go say nothing of the newest version.
+        let stay =
+            |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && !former.contains(&pod["metadata"]["uid"]);
+        if let Some(why) = pods.iter().filter(stay).find_map(gives_up) {
             return Ok(Rollout::Failed(why));
         }
         let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));

@@ -14,6 +14,7 @@ use super::kinds::KINDS;
 use super::request::{Arguments, Done, Request};
 use super::site::Site;
 use super::target::Which;
+use super::vary::{self, Varying, Wanted};
 use super::worker::Order;
 use super::world::{Fault, World};
 use crate::clock;
@@ -668,6 +669,218 @@ async fn a_run_that_cannot_go_on_gives_the_gpu_back() {
     assert!(done.ended.outcome.is_none() && done.ended.because.contains("there is no PersistentVolumeClaim gone"));
     assert!(said(&world, "this run cannot go on, and gives the GPU back"));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
+}
+
+/// A comparison of two values of a variable that the Deployment does not have, and of one that it has.
+fn varying(name: &str) -> Varying {
+    let Request { which, holder, patience, .. } = request("Deployment", "chat");
+    let wanted = ["a", "b"].map(|value| Wanted::Variable(name.to_owned(), Some(value.to_owned())));
+    Varying { which, container: None, wanted, holder, run: "compare-1".into(), patience }
+}
+
+/// Both values in turns, as a comparison of two sweeps gives them; which of them the pods had.
+async fn compared(cluster: &Cluster, world: &Shared, varying: Varying) -> Result<Vec<Value>, ClusterError> {
+    let name = match &varying.wanted[0] {
+        Wanted::Variable(name, _) => name.clone(),
+        _ => String::new(),
+    };
+    let plan = vary::plan(cluster, varying).await?;
+    let measured = async {
+        let mut seen = Vec::new();
+        for side in [0, 1, 1, 0] {
+            let version = vary::set(cluster, &plan, side).await?;
+            seen.push(value(world, &name));
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            vary::stays(cluster, &plan, version).await?;
+        }
+        Ok(seen)
+    };
+    Box::pin(vary::during(cluster, &plan, Box::pin(measured))).await?
+}
+
+/// A variable of the engine in the Deployment's only pod.
+fn value(world: &Shared, name: &str) -> Value {
+    let world = world.lock().unwrap();
+    let [pod] = &world.of("pods")[..] else { return "not one pod".into() };
+    let all = pod["spec"]["containers"][0]["env"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|variable| variable["name"] == name).map_or(Value::Null, |variable| variable["value"].clone())
+}
+
+/// The Deployment with a variable that its owner set.
+fn with_variable() -> (Cluster, Shared) {
+    let mut object = target("Deployment", "chat", 1);
+    object["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "MODE", "value": "own"}]);
+    bed(1, "deployments", object)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_values_are_compared_and_the_former_one_comes_back() {
+    for (name, before) in [("MODE", json!("own")), ("NEW", Value::Null)] {
+        let (cluster, world) = with_variable();
+        let spec = world.lock().unwrap().objects["deployments/chat"]["spec"].clone();
+        let seen = compared(&cluster, &world, varying(name)).await.unwrap();
+        assert_eq!(seen, ["a", "b", "b", "a"].map(Value::from));
+        assert_eq!((value(&world, name), left(&world, "deployments/chat")), (before, Vec::new()));
+        let after = world.lock().unwrap().objects["deployments/chat"]["spec"].clone();
+        assert_eq!(after.to_string().replace(",\"env\":[]", ""), spec.to_string(), "all else is as it was");
+        let mut writes = world.lock().unwrap().writes.clone();
+        writes.retain(|write| write != "PUT leases/autotune-chat");
+        let wanted = [
+            "POST leases",
+            "DELETE configmaps/autotune-chat",
+            "POST configmaps",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "PATCH configmaps/autotune-chat",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "PATCH deployments/chat",
+            "DELETE configmaps/autotune-chat",
+            "PATCH deployments/chat",
+            "DELETE leases/autotune-chat",
+        ];
+        assert_eq!(writes, wanted, "what undoes it is kept before the first change");
+    }
+}
+
+/// What an earlier run applied is ours to server-side apply, which takes away what its manager does not name any more.
+#[tokio::test(start_paused = true)]
+async fn a_comparison_leaves_what_an_earlier_run_or_comparison_changed() {
+    let (cluster, world) = with_variable();
+    whole(&cluster, &Request { apply: Some(false), ..request("Deployment", "chat") }).await.unwrap();
+    let engine = |world: &Shared| {
+        world.lock().unwrap().objects["deployments/chat"]["spec"]["template"]["spec"]["containers"][0].clone()
+    };
+    let before = engine(&world);
+    assert_eq!(before["args"][1], "16");
+    for name in ["MODE", "NEW", "MODE"] {
+        compared(&cluster, &world, varying(name)).await.unwrap();
+        assert_eq!(engine(&world).to_string(), before.to_string(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_refuses_what_it_cannot_bring_back_or_measure() {
+    let (cluster, world) = with_variable();
+    let says = async |cluster: &Cluster, world: &Shared| {
+        let said = compared(cluster, world, varying("MODE")).await.unwrap_err().to_string();
+        assert!(world.lock().unwrap().writes.is_empty(), "nothing is touched: {:?}", world.lock().unwrap().writes);
+        said
+    };
+    world.lock().unwrap().denied = true;
+    let said = says(&cluster, &world).await;
+    assert!(said.contains("missing rights in the namespace default: ") && !said.contains("jobs"), "{said}");
+    world.lock().unwrap().denied = false;
+    let aim = json!({"scaleTargetRef": {"kind": "Deployment", "name": "chat"}});
+    world.lock().unwrap().put("horizontalpodautoscalers", json!({"metadata": {"name": "hpa"}, "spec": aim}));
+    assert!(says(&cluster, &world).await.contains("would scale it up in mid-run"));
+    world.lock().unwrap().remove("horizontalpodautoscalers/hpa");
+    let secret = json!([{"name": "engine", "env": [{"name": "HF_TOKEN", "value": "hush"}]}]);
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"template": {"spec": {"containers": secret}}}}));
+    let said = compared(&cluster, &world, varying("HF_TOKEN")).await.unwrap_err().to_string();
+    assert!(
+        said.contains("a secret stands among the arguments or variables of Deployment chat") && !said.contains("hush"),
+        "{said}"
+    );
+    let (cluster, world) = chat();
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"replicas": 0}}));
+    assert!(says(&cluster, &world).await.contains("is scaled to 0: there is nothing to compare"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_does_not_serve_and_a_change_by_somebody_else_end_a_comparison() {
+    let (cluster, world) = with_variable();
+    let mut changes = 0;
+    world.lock().unwrap().before = Some(Box::new(move |world, _, call| {
+        // The value of B never becomes ready.
+        changes += usize::from(call.contains("force=true") && !call.contains("dryRun"));
+        world.gpus = usize::from(changes != 2);
+        None
+    }));
+    let said = compared(&cluster, &world, varying("MODE")).await.unwrap_err().to_string();
+    assert!(said.contains("Deployment chat does not serve with this value: "), "{said}");
+    assert_eq!((value(&world, "MODE"), left(&world, "deployments/chat")), ("own".into(), Vec::new()));
+    let (cluster, world) = with_variable();
+    at(&world, "PUT /apis/coordination", |world| {
+        world.edit("deployments/chat", json!({"spec": {"template": {"spec": {"edited": true}}}}));
+        None
+    });
+    let said = compared(&cluster, &world, varying("MODE")).await.unwrap_err().to_string();
+    assert!(said.contains("somebody changed Deployment chat while it was measured"), "{said}");
+    assert_eq!((value(&world, "MODE"), left(&world, "deployments/chat")), ("own".into(), Vec::new()));
+}
+
+/// A run does not tune what a comparison left, and the next comparison does not take its value for the former one.
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_comparison_left_is_restored_first() {
+    let (cluster, world) = with_variable();
+    let killed = tokio::time::timeout(Duration::from_secs(20), compared(&cluster, &world, varying("MODE"))).await;
+    assert!(killed.is_err() && value(&world, "MODE") == "a");
+    let left_changed = "was changed by a comparison that did not come to its end: `autotune restore --deployment chat -n default` brings it back first";
+    let again = compared(&cluster, &world, varying("MODE")).await.unwrap_err().to_string();
+    let tuned = whole(&cluster, &request("Deployment", "chat")).await.err().unwrap().to_string();
+    assert!(again.contains(left_changed) && tuned.contains(left_changed), "{again}; {tuned}");
+    restore(&cluster, &request("Deployment", "chat").which, "somebody").await.unwrap();
+    assert_eq!((value(&world, "MODE"), left(&world, "deployments/chat")), ("own".into(), Vec::new()));
+}
+
+/// Each accident at each call of a comparison.
+#[tokio::test(start_paused = true)]
+async fn after_any_accident_at_any_step_the_former_value_is_back_or_restore_brings_it() {
+    let (mut restored, mut ended_well) = (0, 0);
+    // All but those of a scale and of a worker, which a comparison does not have.
+    for kind in [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 13, 14, 15, 17] {
+        for number in 1.. {
+            let (cluster, world) = with_variable();
+            let killing = Arc::new(Notify::new());
+            let (kill, happened) = (Arc::clone(&killing), Arc::new(Mutex::new(false)));
+            let happens = Arc::clone(&happened);
+            world.lock().unwrap().before = Some(Box::new(move |world, call, _| {
+                let after = call.checked_sub(number)?;
+                *happens.lock().unwrap() = true;
+                accident(kind, world, after, &kill)
+            }));
+            let ended = tokio::select! {
+                biased;
+                () = killing.notified() => None,
+                ended = compared(&cluster, &world, varying("MODE")) => Some(ended),
+            };
+            if !*happened.lock().unwrap() {
+                break;
+            }
+            let what = format!("accident {kind} at call {number}");
+            let says = match &ended {
+                None => "killed".to_owned(),
+                Some(Ok(seen)) => {
+                    ended_well += 1;
+                    assert_eq!(seen, &["a", "b", "b", "a"].map(Value::from), "{what}");
+                    String::new()
+                }
+                Some(Err(error)) => error.to_string(),
+            };
+            let is_told = says == "killed" || says.contains("autotune restore --deployment chat -n default");
+            let by_another = kind == 15 && says.contains("has taken over");
+            if is_told || by_another {
+                restored += 1;
+                world.lock().unwrap().before = None;
+                let holder = if by_another { "another" } else { "somebody" };
+                restore(&cluster, &request("Deployment", "chat").which, holder).await.unwrap();
+            }
+            let said = world.lock().unwrap().said.clone();
+            assert_eq!(value(&world, "MODE"), "own", "{what}: {says}; {said:#?}");
+            assert_eq!(scale(&world, "deployments/chat"), 1, "{what}: {says}");
+            // Somebody who empties a lease at the very end leaves it to be found.
+            assert!(
+                left(&world, "deployments/chat").iter().all(|left| left.starts_with("leases/") && kind == 15),
+                "{what}: {says}; {:?}",
+                left(&world, "deployments/chat")
+            );
+        }
+    }
+    assert!(restored > 20 && ended_well > 50, "{restored} restored, {ended_well} ended well");
 }
 
 /// What may happen at any call: by the API server, by somebody else, to the coordinator.

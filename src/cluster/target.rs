@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::api::{Cluster, ClusterError, Patch};
+use super::api::{Cluster, ClusterError, MANAGER, Patch};
 use super::kinds::{Kind, Labels, Scaled};
 use crate::digest::sha256;
 
@@ -20,6 +20,9 @@ const UNDO_DIGEST: &str = "autotune/undo-sha256";
 /// The run, and with it the folder of its journal; what the run makes has it too.
 pub const RUN: &str = "autotune/run";
 
+/// So often a list that others change is edited before that is given up.
+const ATTEMPTS: usize = 5;
+
 /// What stands on a target while it is borrowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Borrowed {
@@ -30,6 +33,13 @@ pub struct Borrowed {
     pub run: String,
     /// Where its pods ran, of which the worker takes the place.
     pub nodes: Vec<String>,
+}
+
+impl Borrowed {
+    /// Whether no pod was taken: what was changed are arguments or variables, for a comparison.
+    pub fn is_whole(&self) -> bool {
+        self.original == self.kept
+    }
 }
 
 /// Whether a pod holds nothing any more.
@@ -220,6 +230,37 @@ impl Target {
     /// Whether that text is the one whose digest was noted.
     pub(super) fn noted_undo(&self, text: &str) -> bool {
         self.object["metadata"]["annotations"][UNDO_DIGEST] == sha256(text.as_bytes())
+    }
+
+    /// Ends our management of fields by server-side apply, and leaves them as they are: what we managed would be taken away by the next apply of
+    /// ours that does not name it, and be a conflict for the owner's.
+    pub(super) async fn disown(&self, cluster: &Cluster) -> Result<(), ClusterError> {
+        for _ in 0..ATTEMPTS {
+            let object = match cluster.find(&self.api(), self.kind.plural, &self.name).await? {
+                Some(object) => object,
+                None => return Ok(()),
+            };
+            let managers = object["metadata"]["managedFields"].as_array();
+            let ours = |entry: &Value| {
+                entry["manager"] == MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
+            };
+            let Some(place) = managers.and_then(|all| all.iter().position(ours)) else { return Ok(()) };
+            let at = format!("/metadata/managedFields/{place}");
+            let patch = Patch::Operations(json!([
+                {"op": "test", "path": format!("{at}/manager"), "value": MANAGER},
+                {"op": "test", "path": format!("{at}/operation"), "value": "Apply"},
+                {"op": "remove", "path": at},
+            ]));
+            match cluster.patch(&self.api(), self.kind.plural, &self.name, &patch).await {
+                // Somebody changed the list since it was read.
+                Err(ClusterError::Refused { code: 409 | 422, .. }) => {}
+                done => return done.map(drop),
+            }
+        }
+        Err(ClusterError::Wrong(format!(
+            "{} is changed by others all the time, so that its managers cannot be edited",
+            self.title()
+        )))
     }
 
     async fn annotate(&self, cluster: &Cluster, notes: Value) -> Result<(), ClusterError> {

@@ -39,6 +39,8 @@ pub struct World {
     pub sidecar: bool,
     /// Whether no right is granted.
     pub denied: bool,
+    /// What server-side apply was given last for each object, and the object as it was before the first time.
+    applied: BTreeMap<String, (Value, Value)>,
     calls: usize,
     version: u64,
 }
@@ -73,6 +75,35 @@ fn merge(there: &mut Value, patch: &Value) {
     }
 }
 
+/// Takes away what server-side apply was given before and is not given now, unless its owner had put it there.
+fn prune(there: &mut Value, last: &Value, now: &Value, owner: &Value) {
+    match (there, last) {
+        (Value::Object(there), Value::Object(last)) => {
+            for (key, value) in last {
+                if now[key].is_null() && owner[key].is_null() {
+                    there.remove(key);
+                } else if let Some(there) = there.get_mut(key) {
+                    prune(there, value, &now[key], &owner[key]);
+                }
+            }
+        }
+        (Value::Array(there), Value::Array(last)) if last.iter().all(|item| item["name"].is_string()) => {
+            let of = |list: &Value, name: &Value| {
+                list.as_array().and_then(|l| l.iter().find(|i| i["name"] == *name)).cloned().unwrap_or_default()
+            };
+            for item in last {
+                let (now, owner) = (of(now, &item["name"]), of(owner, &item["name"]));
+                if now.is_null() && owner.is_null() {
+                    there.retain(|its| its["name"] != item["name"]);
+                } else if let Some(there) = there.iter_mut().find(|its| its["name"] == item["name"]) {
+                    prune(there, item, &now, &owner);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 impl World {
     /// A cluster with so many GPUs, and who asks it.
     pub fn new(gpus: usize) -> (Cluster, Arc<Mutex<Self>>) {
@@ -85,6 +116,7 @@ impl World {
             worker: (0, String::new()),
             sidecar: false,
             denied: false,
+            applied: BTreeMap::new(),
             calls: 0,
             version: 0,
         }));
@@ -195,10 +227,35 @@ impl World {
                     object["spec"] = body["spec"].clone();
                 })
             }
-            Method::PATCH if is_rehearsed => Ok(self.objects.get(&at).ok_or_else(missing)?.clone()),
+            Method::PATCH if is_rehearsed => {
+                let mut object = self.objects.get(&at).ok_or_else(missing)?.clone();
+                merge(&mut object, &body);
+                Ok(object)
+            }
             Method::PATCH => {
                 assert!(["", "scale"].contains(&sub), "{sub}");
-                self.change(&at, |object| merge(object, &body))
+                let mut last = Value::Null;
+                if query.contains("force=") {
+                    let owner = self.objects.get(&at).ok_or_else(missing)?.clone();
+                    let given = self.applied.entry(at.clone()).or_insert((Value::Null, owner));
+                    last = std::mem::replace(&mut given.0, body.clone());
+                }
+                let owner = self.applied.get(&at).map(|(_, owner)| owner.clone()).unwrap_or_default();
+                // Only the list of managers is edited by operations here.
+                if body.is_array() {
+                    self.applied.remove(&at);
+                }
+                self.change(&at, |object| {
+                    if body.is_array() {
+                        object["metadata"]["managedFields"] = json!([]);
+                        return;
+                    }
+                    prune(object, &last, &body, &owner);
+                    merge(object, &body);
+                    if query.contains("force=") {
+                        object["metadata"]["managedFields"] = json!([{"manager": "autotune", "operation": "Apply"}]);
+                    }
+                })
             }
             Method::DELETE => self.objects.remove(&at).ok_or_else(missing),
             _ => Err((405, method.to_string())),

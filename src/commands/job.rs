@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
-use crate::cli::{JobArgs, JobRunArgs, TargetArgs, colour};
+use crate::cli::{JobArgs, JobRunArgs, ObjectArgs, PlaceArgs, TargetArgs, colour};
+use crate::cluster::api::Tell;
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate;
@@ -33,14 +34,14 @@ const SPACE: &str = "space.toml";
 /// A ConfigMap holds 1 MiB, keys and metadata included.
 const CONFIG_MAP: usize = 1_000_000;
 
-fn which(args: &TargetArgs) -> Result<Which, Failed> {
-    let (flag, name) = args.object.chosen();
+pub(super) fn which(object: &ObjectArgs, part: Option<String>) -> Result<Which, Failed> {
+    let (flag, name) = object.chosen();
     let kind = KINDS.into_iter().find(|kind| kind.flag == flag);
     let kind = kind.ok_or_else(|| Failed::usage("error: say which object holds the GPU, such as --deployment NAME"))?;
-    Ok(Which { kind, name: name.to_owned(), part: args.component.clone() })
+    Ok(Which { kind, name: name.to_owned(), part })
 }
 
-fn failed(error: ClusterError) -> Failed {
+pub(super) fn failed(error: ClusterError) -> Failed {
     match error {
         ClusterError::Wrong(_) | ClusterError::NoCluster(_) => Failed::usage(format!("error: {error}")),
         ClusterError::Stopped => Failed { code: exit::INTERRUPTED, message: format!("error: {error}") },
@@ -48,14 +49,14 @@ fn failed(error: ClusterError) -> Failed {
     }
 }
 
-async fn connect(args: &TargetArgs, site: Site) -> Result<Cluster, Failed> {
-    let mut cluster = Cluster::connect(args.namespace.as_deref(), Arc::new(complain)).await.map_err(failed)?;
+pub(super) async fn connect(namespace: Option<&str>, site: Site, tell: Tell) -> Result<Cluster, Failed> {
+    let mut cluster = Cluster::connect(namespace, tell).await.map_err(failed)?;
     cluster.site = site;
     Ok(cluster)
 }
 
 /// What the cluster asks of every object.
-fn marks(args: &TargetArgs) -> Site {
+pub(super) fn marks(args: &PlaceArgs) -> Site {
     let (labels, annotations) = (args.labels.iter().cloned().collect(), args.annotations.iter().cloned().collect());
     Site { labels, annotations, ..Site::default() }
 }
@@ -66,7 +67,7 @@ fn site(args: &JobArgs) -> Site {
         pull_secrets: args.image_pull_secret.clone(),
         requests: args.requests.iter().cloned().collect(),
         limits: args.limits.iter().cloned().collect(),
-        ..marks(&args.target)
+        ..marks(&args.target.place)
     }
 }
 
@@ -98,7 +99,7 @@ workers",
 
 /// Prints what `kubectl apply` takes to do in a Job what `job run` does from a terminal.
 pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
-    let (which, (_, files)) = (which(&args.target)?, session(args)?);
+    let (which, (_, files)) = (which(&args.target.object, args.target.component.clone())?, session(args)?);
     let mut words =
         vec![format!("--{}", which.kind.flag), which.name.clone(), "--image".to_owned(), args.image.clone()];
     let mut option = |name: &str, value: Option<String>| {
@@ -117,7 +118,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
     }
     words.extend(overrides(args));
     print(&manifests(&Rendered {
-        namespace: args.target.namespace.clone(),
+        namespace: args.target.place.namespace.clone(),
         which,
         image: args.image.clone(),
         claim: args.results.clone(),
@@ -133,7 +134,7 @@ pub(super) fn render(args: &JobArgs) -> Result<u8, Failed> {
 
 /// Borrows, tunes, gives back; the exit code is that of the worker's answer.
 pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> Result<u8, Failed> {
-    let (which, (session, files)) = (which(&args.target)?, session(args)?);
+    let (which, (session, files)) = (which(&args.target.object, args.target.component.clone())?, session(args)?);
     let budget = session.budget.gpu_time;
     let name = which.name.clone();
     let out = out.clone().unwrap_or_else(|| PathBuf::from("autotune-out").join(&name));
@@ -164,7 +165,7 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
         logs: !std::io::stderr().is_terminal(),
     };
     runtime()?.block_on(async {
-        let cluster = connect(&args.target, site(args)).await?;
+        let cluster = connect(args.target.place.namespace.as_deref(), site(args), Arc::new(complain)).await?;
         let plan = coordinate::plan(&cluster, &request, &session).await.map_err(failed)?;
         if plan.ended.is_none() {
             announce(&cluster, &plan, &request, Seconds::from(budget));
@@ -180,7 +181,8 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
             complain("nothing was touched; this is the worker that would run");
             return Ok(exit::FOUND);
         }
-        let done = coordinate::run(&cluster, &plan, &request, stopped("giving the GPU back")).await.map_err(failed)?;
+        let run = Box::pin(coordinate::run(&cluster, &plan, &request, stopped("giving the GPU back")));
+        let done = run.await.map_err(failed)?;
         let code = finish(&done, &out)?;
         let serves = tokio::select! {
             serves = coordinate::serves_again(&cluster, &request.which) => serves.map_err(failed)?,
@@ -324,9 +326,9 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
 
 /// Gives back what an earlier run left borrowed.
 pub(super) fn restore(args: &TargetArgs) -> Result<u8, Failed> {
-    let which = which(args)?;
+    let which = which(&args.object, args.component.clone())?;
     runtime()?.block_on(async {
-        let cluster = connect(args, marks(args)).await?;
+        let cluster = connect(args.place.namespace.as_deref(), marks(&args.place), Arc::new(complain)).await?;
         coordinate::restore(&cluster, &which, &holder()).await.map_err(failed)?;
         Ok(exit::FOUND)
     })

@@ -1,5 +1,7 @@
 //! Reads a page in the Prometheus text format, leniently: a line that makes no sense is left out.
 
+use std::collections::BTreeMap;
+
 /// One sample of a page.
 #[derive(Clone, Debug, PartialEq)]
 struct Sample {
@@ -39,6 +41,18 @@ impl Page {
     pub fn value_with(&self, name: &str, (label, value): (&str, &str)) -> Option<f64> {
         let has = |s: &&Sample| s.name == name && s.label(label) == Some(value) && !s.value.is_nan();
         self.samples.iter().filter(has).map(|s| s.value).reduce(|a, b| a + b)
+    }
+
+    /// The sums of a metric by the value of a label, over the label sets that have another label with that value.
+    pub fn by_label(&self, name: &str, label: &str, with: Option<(&str, &str)>) -> BTreeMap<String, f64> {
+        let has = |s: &&Sample| s.name == name && !s.value.is_nan() && with.is_none_or(|(l, v)| s.label(l) == Some(v));
+        let mut sums = BTreeMap::new();
+        for sample in self.samples.iter().filter(has) {
+            if let Some(value) = sample.label(label) {
+                *sums.entry(value.to_owned()).or_insert(0.0) += sample.value;
+            }
+        }
+        sums
     }
 
     /// The sum of a metric over those of its label sets in which a label that parts the whole is absent or empty.

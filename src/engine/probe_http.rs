@@ -1,5 +1,6 @@
 //! The engine's own endpoints beside the load: readiness, what it says it runs, and its counters.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -124,11 +125,25 @@ impl Endpoints {
 
     /// The engine's counters now, where it has a metrics page.
     pub async fn sample(&self) -> Option<EngineSample> {
+        Some(self.dialect.sample(&self.page().await?))
+    }
+
+    /// How many requests each replica has had since its start, by its name; none where the pages do not tell replicas apart.
+    pub async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
+        let Some(page) = self.page().await else { return BTreeMap::new() };
+        // The workers of a Dynamo graph, and the engines of one vLLM.
+        let workers =
+            page.by_label("dynamo_component_requests_total", "worker_id", Some(("dynamo_endpoint", "generate")));
+        if workers.is_empty() { page.by_label("vllm:request_success_total", "engine", None) } else { workers }
+    }
+
+    /// The server's own page of metrics, and those beside it.
+    async fn page(&self) -> Option<Page> {
         let mut text = self.get("/metrics").await.ok()?;
         for page in &self.pages {
             text += &whole(self.http.get(page)).await.ok()?;
         }
-        Some(self.dialect.sample(&Page::parse(&text)))
+        Some(Page::parse(&text))
     }
 
     /// Empties the prefix cache; false where the engine does not offer it or is busy.

@@ -22,6 +22,7 @@ use crate::journal::Journal;
 
 pub use calibration::calibration;
 pub use compare::{Compared, compare};
+pub use html::comparison_page;
 pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome, outcome_json};
 pub use rehearsal::rehearsal;
 pub use standing::standing;

@@ -43,6 +43,8 @@ fn prefix_caching_on_against_off_is_seen_and_what_is_not_on_ends_the_run() {
     let tsv = std::fs::read_to_string(out.join("compare.tsv")).unwrap();
     let columns: Vec<usize> = tsv.lines().map(|line| line.split('\t').count()).collect();
     assert!(tsv.contains("\nbreakpoint\tA\tusers\t") && columns.iter().all(|n| *n == columns[0]), "{tsv}");
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("TTFT p95 against its limit") && page.contains("enable-prefix-caching"), "{page}");
     let again = compare(&[off.url(), on.url()], &flags);
     let words = said(&again);
     assert!(words.contains("holds the results of an earlier comparison; name another --out"), "{words}");
@@ -113,7 +115,11 @@ fn what_cannot_be_compared_is_refused_at_once() {
             "--users 4 --slo ttft_p95=1s --vary args.x=1,2",
             "--vary makes both sides from one space file",
         ),
-        (vec![url], "--users 4 --vary args.x=1,2", "a server that runs cannot be launched: give a space file"),
+        (
+            vec![url],
+            "--users 4 --vary args.x=1,2",
+            "a server that runs cannot be launched with another value: give a space file, or the object",
+        ),
         (vec![url, url], "--users 4", "compare needs limits, such as --slo ttft_p95=400ms"),
         (vec![url, url], "--users 4 --rates 1 --slo ttft_p95=1s", "cannot be used with"),
         (vec![url, url], "--rates 0 --slo ttft_p95=1s", "a rate is a number of requests per second above 0"),
@@ -122,7 +128,14 @@ fn what_cannot_be_compared_is_refused_at_once() {
             "--users 4 --slo ttft_p95=1s --require B:speed>2",
             "write a condition such as B:cached_share>=0.9",
         ),
-        (vec![&space], "--users 4 --vary Frontend:env.DYN_ROUTER_MODE=round_robin,kv", "objects of a cluster cannot"),
+        (
+            vec![&space],
+            "--users 4 --vary Frontend:env.DYN_ROUTER_MODE=round_robin,kv",
+            "for an object of a cluster, name it, such as --deployment NAME, beside its address",
+        ),
+        (vec![url], "--users 4 --deployment chat", "give the one address by which it is reached, and --vary NAME=A,B"),
+        (vec![&space], "--users 4 --deployment chat --vary env.A=1,2", "is no address: an object is measured through"),
+        (vec![url], "--users 4 --deployment chat --statefulset chat --vary env.A=1,2", "cannot be used with"),
     ] {
         let run = compare(&sides, flags);
         assert!(run.status.code() == Some(2) && said(&run).contains(part), "{flags}: {}", said(&run));

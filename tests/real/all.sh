@@ -15,6 +15,7 @@ trap 'rm -rf "$out"' EXIT
 
 step "a cluster: new arguments and back again, every kind of target, a second node, nineteen situations, two workers"
 tests/real/cluster_apply.sh
+tests/real/compare_cluster.sh
 tests/real/cluster_kinds.sh
 tests/real/cluster_nodes.sh
 tests/real/cluster_situations.sh
@@ -40,6 +41,7 @@ step "bench --find beside an exhaustive ladder"
 tests/real/find_beside_ladder.py
 step "compare where the difference is known"
 tests/real/compare_same.py
+tests/real/compare_vllm.sh
 step "a real Dynamo with mocked workers: a session, and router modes compared"
 if [ -n "${DYNAMO_PYTHON:-}" ] && [ -n "${DYNAMO_MODEL:-}" ]; then
   tests/real/dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL" 4

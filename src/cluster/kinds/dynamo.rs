@@ -15,7 +15,8 @@ pub const GRAPH: Kind = Kind {
     versions: &["v1beta1", "v1alpha1"],
     plural: "dynamographdeployments",
     part,
-    obstacle,
+    obstacle: |_| None,
+    unlendable,
     replicas: |scaled| component(scaled.object, scaled.part)["replicas"].as_u64().unwrap_or(1),
     scaling,
     labels: |scaled| {
@@ -50,24 +51,32 @@ fn component<'o>(object: &'o Value, name: &str) -> &'o Value {
     components(object).into_iter().find(|(its, _)| *its == name).map_or(&Value::Null, |(_, component)| component)
 }
 
+fn kind(component: &Value) -> String {
+    let told = component["type"].as_str().or_else(|| component["componentType"].as_str());
+    told.unwrap_or_default().to_owned()
+}
+
 fn part(object: &Value, named: Option<&str>) -> Result<Option<String>, String> {
     let all = components(object);
-    let kind = |c: &Value| c["type"].as_str().or_else(|| c["componentType"].as_str()).unwrap_or_default().to_owned();
     let engines: Vec<&str> = all.iter().filter(|(_, c)| !OTHERS.contains(&&*kind(c))).map(|(name, _)| *name).collect();
     match (named, &engines[..]) {
-        (Some(named), _) if engines.contains(&named) => Ok(Some(named.to_owned())),
+        (Some(named), _) if all.iter().any(|(name, _)| *name == named) => Ok(Some(named.to_owned())),
         (None, [only]) => Ok(Some((*only).to_owned())),
         (_, []) => Err("has no component that runs an engine".to_owned()),
         (named, several) => {
-            let said = named.map_or(String::new(), |named| format!("no engine is called {named}: "));
+            let said = named.map_or(String::new(), |named| format!("no component is called {named}: "));
             let names = join(several.iter().map(|name| (*name).to_owned()), "and");
             Err(format!("{said}the engines are {names}: say which with --component"))
         }
     }
 }
 
-fn obstacle(scaled: &Scaled<'_>) -> Option<String> {
-    let nodes = component(scaled.object, scaled.part)["multinode"]["nodeCount"].as_u64().unwrap_or(1);
+fn unlendable(scaled: &Scaled<'_>) -> Option<String> {
+    let part = component(scaled.object, scaled.part);
+    if OTHERS.contains(&&*kind(part)) {
+        return Some("runs no engine: name one that does with --component".to_owned());
+    }
+    let nodes = part["multinode"]["nodeCount"].as_u64().unwrap_or(1);
     (nodes > 1).then(|| format!("runs {} over {nodes} nodes, and a worker is one pod", scaled.part))
 }
 
@@ -119,7 +128,10 @@ mod tests {
         let says = part(&two, None).unwrap_err();
         assert!(says.contains("Worker and Prefill") && says.contains("--component"), "{says}");
         assert_eq!(part(&two, Some("Prefill")), Ok(Some("Prefill".to_owned())));
-        assert!(part(&beta(planner), Some("Frontend")).unwrap_err().contains("no engine is called Frontend"));
+        assert!(part(&beta(planner.clone()), Some("Other")).unwrap_err().contains("no component is called Other"));
+        let object = beta(planner);
+        let lends = |part: &str| unlendable(&Scaled { name: "graph", part, object: &object });
+        assert!(lends("Frontend").unwrap().contains("runs no engine") && lends("Worker").is_none());
         let alpha =
             json!({"spec": {"services": {"F": {"componentType": "frontend"}, "W": {"componentType": "worker"}}}});
         assert_eq!(part(&alpha, None), Ok(Some("W".to_owned())));

@@ -18,6 +18,7 @@ pub const MODEL: Kind = Kind {
                 .to_owned()
         })
     },
+    unlendable: |_| None,
     replicas,
     scaling: |scaled, replicas| Scaling {
         plural: "models",

@@ -10,7 +10,8 @@ pub const SET: Kind = Kind {
     versions: &["v1"],
     plural: "leaderworkersets",
     part: whole,
-    obstacle: |scaled| {
+    obstacle: |_| None,
+    unlendable: |scaled| {
         let size = scaled.object["spec"]["leaderWorkerTemplate"]["size"].as_u64().unwrap_or(1);
         (size > 1).then(|| {
             format!(

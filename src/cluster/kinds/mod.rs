@@ -22,8 +22,10 @@ pub struct Kind {
     pub plural: &'static str,
     /// Which part of an object is meant where it has several, or why none can be; `named` is what the user says.
     pub part: fn(object: &Value, named: Option<&str>) -> Result<Option<String>, String>,
-    /// Why an object's scale does not hold, with a remedy; none where it does.
+    /// Why an object's scale or template does not hold, with a remedy; none where it does.
     pub obstacle: fn(&Scaled<'_>) -> Option<String>,
+    /// Why no worker can take the place of its pods, with a remedy; none where one can.
+    pub unlendable: fn(&Scaled<'_>) -> Option<String>,
     /// How many pods it asks for.
     pub replicas: fn(&Scaled<'_>) -> u64,
     /// How it is asked for so many.

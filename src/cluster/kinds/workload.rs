@@ -16,6 +16,7 @@ pub const DEPLOYMENT: Kind = Kind {
             "is paused (spec.paused), so its pods do not follow its template: `kubectl rollout resume` first".to_owned()
         })
     },
+    unlendable: |_| None,
     replicas,
     scaling: |scaled, replicas| scaling("deployments", scaled, replicas),
     labels,
@@ -36,7 +37,8 @@ pub const STATEFUL_SET: Kind = Kind {
     name: "StatefulSet",
     flag: "statefulset",
     plural: "statefulsets",
-    obstacle: deletes_claims,
+    obstacle: |_| None,
+    unlendable: deletes_claims,
     owns: owns_itself,
     stuck: |_, _, _| None,
     scaling: |scaled, replicas| scaling("statefulsets", scaled, replicas),

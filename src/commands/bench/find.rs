@@ -194,6 +194,7 @@ impl<'a> Finder<'a> {
             window,
             arrival_seed,
             content_seed: content_seed(self.args, self.levels),
+            answer_time: None,
             counter,
         }
     }

@@ -14,7 +14,7 @@ use super::{Failed, complain, exit, print};
 use crate::cli::CompareArgs;
 use crate::report::bench::{Offered, Status};
 use crate::report::comparison::{Comparison, Equality, Seen, compared, tsv};
-use crate::report::replace;
+use crate::report::{comparison_page, replace};
 use crate::units::Rate;
 
 pub(super) use side::{Side, of_run, traffic_of};
@@ -48,10 +48,11 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
     if let Some(out) = &args.sweeps.out {
         write(out, "compare.json", &json)?;
         write(out, "compare.tsv", &tsv(&comparison))?;
+        write(out, "report.html", &comparison_page(&comparison))?;
     }
     print(&if args.sweeps.json { json } else { compared(&comparison) })?;
     if let Some(out) = args.sweeps.out.as_ref().filter(|_| !args.sweeps.quiet) {
-        complain(&format!("results: {} (compare.json, compare.tsv)", out.display()));
+        complain(&format!("results: {} (report.html, compare.json, compare.tsv)", out.display()));
     }
     ended.map(|()| code(&comparison))
 }

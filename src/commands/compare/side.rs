@@ -1,10 +1,15 @@
-//! What A and B are: a server that runs, or an engine that is launched.
+//! What A and B are: a server that runs, an engine that is launched, or an object of a cluster with one of two values.
 
 use std::path::{Path, PathBuf};
 
 use super::vary::Vary;
 use crate::cli::{CompareArgs, LoadArgs};
+use crate::cluster::borrow::run_name;
+use crate::cluster::lease::holder;
+use crate::cluster::site::Site as ClusterSite;
+use crate::cluster::vary::Varying;
 use crate::commands::export::read_outcome;
+use crate::commands::job;
 use crate::commands::load::Traffic;
 use crate::commands::report::read_journal;
 use crate::commands::{Failed, read_plan};
@@ -17,6 +22,21 @@ pub(in crate::commands) enum Side {
     /// The address of a server.
     Url(String),
     Engine(Box<Engine>),
+    Object(Box<Object>),
+}
+
+/// An object of a cluster with the value of one side.
+pub(in crate::commands) struct Object {
+    /// Both values, and what they are of.
+    pub(super) varying: Varying,
+    pub(super) namespace: Option<String>,
+    pub(super) site: ClusterSite,
+    /// 0 is A, 1 is B.
+    pub(super) place: usize,
+    /// The address by which it is measured.
+    pub(super) url: String,
+    pub(super) what: String,
+    requires: Option<&'static str>,
 }
 
 /// An engine to launch.
@@ -41,8 +61,17 @@ impl Side {
         matches!(self, Self::Engine(_))
     }
 
+    /// Whether it stands only while the other side does not.
+    pub(super) fn stands_alone(&self) -> bool {
+        !matches!(self, Self::Url(_))
+    }
+
     pub(super) fn requires(&self) -> Option<&'static str> {
-        if let Self::Engine(engine) = self { engine.requires } else { None }
+        match self {
+            Self::Url(_) => None,
+            Self::Engine(engine) => engine.requires,
+            Self::Object(object) => object.requires,
+        }
     }
 }
 
@@ -52,10 +81,16 @@ pub(super) fn both(args: &CompareArgs) -> Result<[Side; 2], Failed> {
     match (args.sides.as_slice(), &args.vary) {
         ([a, b], None) => Ok([one(a)?, one(b)?]),
         ([_, _], Some(_)) => usage("--vary makes both sides from one space file: give one, or two without --vary"),
+        ([url], Some(vary)) if args.object.is_some() => objects(args, url, &Vary::parse(vary, true)?),
+        _ if args.object.is_some() => usage(
+            "an object of a cluster is compared under two values: give the one address by which it is reached, and --vary NAME=A,B",
+        ),
         ([only], Some(vary)) => {
-            let vary = Vary::parse(vary)?;
+            let vary = Vary::parse(vary, false)?;
             if is_url(only) {
-                return usage("--vary launches engines, and a server that runs cannot be launched: give a space file");
+                return usage(
+                    "a server that runs cannot be launched with another value: give a space file, or the object in the cluster, such as --deployment NAME",
+                );
             }
             let space = PathBuf::from(only);
             let plan = read_plan(&space)?;
@@ -71,6 +106,37 @@ pub(super) fn both(args: &CompareArgs) -> Result<[Side; 2], Failed> {
             "compare needs two sides: two addresses, two space files or runs, or one space file with --vary args.FLAG=A,B",
         ),
     }
+}
+
+/// An object under both values.
+fn objects(args: &CompareArgs, url: &str, vary: &Vary) -> Result<[Side; 2], Failed> {
+    if !is_url(url) {
+        return Err(Failed::usage(format!(
+            "error: {url} is no address: an object is measured through its Service, such as http://chat:8000"
+        )));
+    }
+    let Some(object) = &args.object else { return Err(Failed::usage("error: say which object is varied")) };
+    let which = job::which(object, vary.component.clone())?;
+    let [(a, with_a), (b, with_b)] = [0, 1].map(|side| vary.wanted(side));
+    let varying = Varying {
+        container: args.container.clone(),
+        wanted: [a, b],
+        holder: holder(),
+        run: run_name(jiff::Timestamp::now()),
+        patience: args.patience,
+        which,
+    };
+    Ok([(0, with_a), (1, with_b)].map(|(place, with)| {
+        Side::Object(Box::new(Object {
+            namespace: args.place.namespace.clone(),
+            site: job::marks(&args.place),
+            place,
+            url: url.to_owned(),
+            what: format!("{} {with}", varying.which.title()),
+            requires: vary.requires(place),
+            varying: varying.clone(),
+        }))
+    }))
 }
 
 fn is_url(word: &str) -> bool {
@@ -119,7 +185,7 @@ pub(in crate::commands) fn traffic_of(load: &mut LoadArgs, sides: &[Side], close
     if load.workload.is_none() && !given {
         let mut origins = sides.iter().filter_map(|side| match side {
             Side::Engine(engine) => Some(&engine.origin),
-            Side::Url(_) => None,
+            Side::Url(_) | Side::Object(_) => None,
         });
         match origins.next() {
             Some(Origin::Run(header, folder)) => return Traffic::of_run(load, header, folder),

@@ -1,9 +1,15 @@
-//! One side at work: reached, or launched and stopped again.
+//! One side at work: reached, launched and stopped again, or given its value.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::side::{Engine, Side};
 use super::sweeps::Shared;
 use crate::access::Access;
 use crate::cli::inherited_secrets;
+use crate::clock;
+use crate::cluster::{ClusterError, vary};
+use crate::commands::job::failed;
 use crate::commands::load::{Levels, Load, Ran, interrupts, reach};
 use crate::commands::stop::Stop;
 use crate::commands::{Failed, exit};
@@ -13,6 +19,9 @@ use crate::progress::Event;
 use crate::report::comparison::{SideSeen, facts};
 use crate::rig::{RealRig, Rig, RigError, Spawned, Trial, Workplace};
 use crate::settings::Secrets;
+
+/// Between two attempts to reach an object that was given a value.
+const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Site<'a> {
     name: &'static str,
@@ -29,6 +38,8 @@ pub(super) struct Site<'a> {
 struct Open<'a> {
     levels: Levels<'a>,
     rig: Option<RealRig>,
+    /// Of an object.
+    version: Option<i64>,
 }
 
 impl<'a> Site<'a> {
@@ -36,15 +47,19 @@ impl<'a> Site<'a> {
         Self { name, side, shared, stop, open: None, launches: 0, windows: 0, seen: None }
     }
 
-    pub(super) fn is_launched(&self) -> bool {
-        self.side.is_launched()
+    pub(super) fn stands_alone(&self) -> bool {
+        self.side.stands_alone()
+    }
+
+    pub(super) fn is_object(&self) -> bool {
+        matches!(self.side, Side::Object(_))
     }
 
     /// Whether both are the same address.
     pub(super) fn is_at_the_place_of(&self, other: &Self) -> bool {
         let place = |site: &Self| match site.side {
             Side::Url(url) => Some(url.trim_end_matches('/').trim_end_matches("/v1").to_owned()),
-            Side::Engine(_) => None,
+            Side::Engine(_) | Side::Object(_) => None,
         };
         place(self).is_some_and(|here| Some(here) == place(other))
     }
@@ -52,6 +67,14 @@ impl<'a> Site<'a> {
     /// What it is and says of itself; none where it was never reached.
     pub(super) fn seen(self) -> Option<SideSeen> {
         self.seen
+    }
+
+    /// How many requests each replica has had, where it runs and tells.
+    pub(super) async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
+        match &self.open {
+            Some(open) => open.levels.requests_by_replica().await,
+            None => BTreeMap::new(),
+        }
     }
 
     /// One window.
@@ -62,37 +85,73 @@ impl<'a> Site<'a> {
         let Some(open) = &mut self.open else { return Ok(Ran { level: None, interrupted: true }) };
         let number = self.windows;
         self.windows += 1;
-        let ran = open.levels.run(number, load).await;
+        let Some(warmed) = open.levels.warm().await? else { return Ok(Ran { level: None, interrupted: true }) };
+        // Conversations that are under way at the start are those of one answer time, so that both sides have the same.
+        let answer_time = Some(*self.shared.answer_time.get_or_init(|| warmed.answer_time));
+        let ran = open.levels.run(number, Load { answer_time, ..load }).await;
         ran.map_err(|failed| Failed { message: format!("{}: {}", self.name, failed.message), ..failed })
     }
 
-    /// Stops its engine; a server that runs stays.
+    /// Stops its engine; a server that runs stays, and an object keeps its value until it gets another.
     pub(super) async fn close(&mut self) -> Result<(), Failed> {
-        if !self.is_launched() {
+        if !self.stands_alone() {
             return Ok(());
         }
-        match self.open.take() {
-            Some(Open { rig: Some(mut rig), .. }) => stop_engine(&mut rig, &mut self.stop).await,
+        match (self.open.take(), &self.shared.object) {
+            (Some(Open { rig: Some(mut rig), .. }), _) => stop_engine(&mut rig, &mut self.stop).await,
+            (Some(Open { version: Some(version), .. }), Some((cluster, plan))) => {
+                vary::stays(cluster, plan, version).await.map_err(failed)
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Gives the object this side's value; none where a signal came first.
+    async fn set(&mut self, place: usize) -> Result<Option<i64>, Failed> {
+        let Some((cluster, plan)) = &self.shared.object else { return Ok(None) };
+        tokio::select! {
+            version = vary::set(cluster, plan, place) => version.map(Some).map_err(|why| unready(self.name, why)),
+            () = self.stop.told() => Err(interrupts::before_the_end()),
         }
     }
 
     /// Reaches the server, or launches the engine; false where a signal came first.
     async fn reach(&mut self) -> Result<bool, Failed> {
+        let (mut patience, mut version) = (Duration::ZERO, None);
         let (url, access, rig, effective) = match self.side {
             Side::Url(url) => (url.clone(), self.shared.access.clone(), None, Effective::default()),
+            Side::Object(object) => {
+                version = self.set(object.place).await?;
+                patience = object.varying.patience;
+                (object.url.clone(), self.shared.access.clone(), None, Effective::default())
+            }
             Side::Engine(engine) => {
                 let Some((rig, effective)) = self.launch(engine).await? else { return Ok(false) };
-                let hidden = Secrets::of(&engine.plan).and(inherited_secrets());
-                let access = Access { api_key: api_key(&engine.plan.engine), hidden, ..Access::default() };
+                let given = self.shared.access.clone();
+                let hidden = Secrets::of(&engine.plan).and(inherited_secrets()).and(given.hidden.clone());
+                let access = Access { api_key: api_key(&engine.plan.engine), hidden, ..given };
                 let url = rig.base_url().unwrap_or_default();
                 (url, access, Some(rig), effective)
             }
         };
         let endpoints = rig.as_ref().and_then(RealRig::endpoints);
-        let Shared { args, load, traffic, sink, .. } = self.shared;
+        let Shared { args, load, traffic, sink, object, .. } = self.shared;
+        let begun = clock::ticks();
+        let name = self.name;
+        let reaching = async {
+            loop {
+                match (reach(&url, &args.access, &access, load, traffic, endpoints.clone(), &**sink).await, object) {
+                    // A Service follows its pods, and a frontend its workers, a moment later.
+                    (Err(_), Some((cluster, plan))) if begun.elapsed() < patience => {
+                        tokio::time::sleep(AGAIN).await;
+                        vary::serves(cluster, plan).await.map_err(|why| unready(name, why))?;
+                    }
+                    (done, _) => break done,
+                }
+            }
+        };
         let reached = tokio::select! {
-            server = reach(&url, &args.access, &access, load, traffic, endpoints, &**sink) => Some(server),
+            server = reaching => Some(server),
             () = self.stop.told() => None,
         };
         let server = match reached {
@@ -114,13 +173,14 @@ impl<'a> Site<'a> {
         let what = match self.side {
             Side::Url(_) => server.target().base_url.clone(),
             Side::Engine(engine) => engine.what.clone(),
+            Side::Object(object) => object.what.clone(),
         };
         let facts = facts(&server.target().model, longest, &effective);
         self.seen.get_or_insert(SideSeen { what, facts });
         let label = Some(self.name.to_owned());
         let levels = Levels::new(load, traffic, server, label, sink.clone(), self.stop.clone());
         self.windows = 0;
-        self.open = Some(Open { levels, rig });
+        self.open = Some(Open { levels, rig, version });
         Ok(true)
     }
 
@@ -165,6 +225,11 @@ impl<'a> Site<'a> {
             }
         }
     }
+}
+
+/// An object that does not serve with the value of a side.
+fn unready(name: &str, why: ClusterError) -> Failed {
+    Failed { code: exit::NEVER_STARTED, message: format!("{} ({name})", failed(why).message) }
 }
 
 /// Stops an engine, or kills it at another signal.

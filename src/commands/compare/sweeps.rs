@@ -1,7 +1,7 @@
 //! Sweeps over the levels on one or two sides: what is required is checked first, and whatever ends them, engines are stopped.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::order::{Step, order};
 use super::require::{self, Requirement};
@@ -10,12 +10,15 @@ use super::site::Site;
 use crate::access::Access;
 use crate::cli::{LoadArgs, SweepArgs};
 use crate::clock;
+use crate::cluster::{Cluster, coordinate, vary};
+use crate::commands::job::{connect, failed};
 use crate::commands::load::{Load, Ran, Traffic, access, fresh_folder, interrupts, seen};
 use crate::commands::stop::Stop;
 use crate::commands::{Failed, exit, runtime, sink};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Level, Offered, Standing, Summary};
 use crate::report::comparison::{NAMES, SideSeen, WindowSeen};
+use crate::settings::WorkloadKind;
 use crate::units::Seconds;
 use crate::verdict::Window;
 use crate::workload;
@@ -33,6 +36,10 @@ pub(super) struct Shared<'a> {
     /// Where engines write their logs.
     pub(super) trials: PathBuf,
     pub(super) sink: Arc<dyn Sink>,
+    /// The object that is varied, and its cluster.
+    pub(super) object: Option<(Cluster, vary::Plan)>,
+    /// What an answer takes on the side that was reached first.
+    pub(super) answer_time: OnceLock<Seconds>,
 }
 
 /// What came of the sweeps.
@@ -70,22 +77,37 @@ pub(in crate::commands) fn sweeps(
         nix::sys::prctl::set_child_subreaper(true).map_err(Failed::own)?;
     }
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
-    let shared = Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink) };
+    let runtime = runtime()?;
+    let object = runtime.block_on(object(sides, &sink))?;
+    let answer_time = OnceLock::new();
+    let shared =
+        Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink), object, answer_time };
     let begun = clock::now();
     let mut windows = Vec::new();
-    let (ended, mut seen) = runtime()?.block_on(async {
+    let (ended, mut seen) = runtime.block_on(async {
         let stop = match Stop::listen() {
             Ok(stop) => stop,
             Err(e) => return (Err(Failed::own(format!("error: failed to listen for signals: {e}"))), Vec::new()),
         };
         let mut sites: Vec<Site<'_>> =
             sides.iter().zip(NAMES).map(|(side, name)| Site::new(name, side, &shared, stop.clone())).collect();
-        let ended = measure(&shared, &mut sites, requirements, &mut windows).await;
-        let mut closed = Ok(());
-        for site in &mut sites {
-            closed = closed.and(site.close().await);
-        }
-        (ended.and(closed), sites.into_iter().filter_map(Site::seen).collect())
+        let measured = async {
+            let ended = measure(&shared, &mut sites, requirements, &mut windows).await;
+            let mut closed = Ok(());
+            for site in &mut sites {
+                closed = closed.and(site.close().await);
+            }
+            ended.and(closed)
+        };
+        let ended = match &shared.object {
+            None => measured.await,
+            Some((cluster, plan)) => {
+                let during = Box::pin(vary::during(cluster, plan, Box::pin(measured)));
+                let ended = during.await.unwrap_or_else(|why| Err(failed(why)));
+                ended.and(serves_again(cluster, plan, stop).await)
+            }
+        };
+        (ended, sites.into_iter().filter_map(Site::seen).collect())
     });
     drop(sink);
     // A sweep counts as a whole: half of one would favour a side.
@@ -99,6 +121,31 @@ pub(in crate::commands) fn sweeps(
     Ok(Measured { warning, seconds: begun.elapsed().into(), sides: seen, windows, ended })
 }
 
+/// The cluster and the object of the sides, looked at before anything is touched; none where no side is of a cluster.
+async fn object(sides: &[Side], sink: &Arc<dyn Sink>) -> Result<Option<(Cluster, vary::Plan)>, Failed> {
+    let object = sides.iter().find_map(|side| if let Side::Object(object) = side { Some(object) } else { None });
+    let Some(object) = object else { return Ok(None) };
+    let told = Arc::clone(sink);
+    let tell = Arc::new(move |says: &str| told.take(&Event::Note(says)));
+    let cluster = connect(object.namespace.as_deref(), object.site.clone(), tell).await?;
+    let plan = vary::plan(&cluster, object.varying.clone()).await.map_err(failed)?;
+    cluster.tell(&format!("A and B differ in this; at the end the object is as it was:\n{}", plan.diff.trim_end()));
+    if let Some(tool) = plan.gitops {
+        cluster.tell(&format!("{tool} keeps the object as a repository says: pause it for the time of the comparison"));
+    }
+    Ok(Some((cluster, plan)))
+}
+
+/// Waits until the object serves with its former value, unless a signal comes.
+async fn serves_again(cluster: &Cluster, plan: &vary::Plan, mut stop: Stop) -> Result<(), Failed> {
+    let serves = tokio::select! {
+        serves = coordinate::serves_again(cluster, plan.which()) => serves.map_err(failed)?,
+        // Its pods start without us too.
+        () = stop.told() => true,
+    };
+    if serves { Ok(()) } else { Err(Failed::own("error: the object is as it was, and does not serve yet")) }
+}
+
 /// First what is required, then every sweep. Whatever it ends with, `windows` holds what was measured.
 async fn measure(
     shared: &Shared<'_>,
@@ -106,7 +153,7 @@ async fn measure(
     requirements: &[Requirement],
     windows: &mut Vec<WindowSeen>,
 ) -> Result<(), Failed> {
-    let launched = sites.iter().any(Site::is_launched);
+    let alone = sites.iter().any(Site::stands_alone);
     let mut first = 0;
     for side in 0..sites.len() {
         let asked: Vec<&Requirement> = requirements.iter().filter(|r| r.is_of(side)).collect();
@@ -125,9 +172,11 @@ async fn measure(
         // Its engine runs already.
         first = side;
     }
-    for step in order(first, sites.len(), shared.args.sweeps, shared.levels.len(), !launched) {
+    for step in order(first, sites.len(), shared.args.sweeps, shared.levels.len(), !alone) {
         close_others(sites, step.side).await?;
+        let before = sites[step.side].requests_by_replica().await;
         let level = window(shared, &mut sites[step.side], step, shared.args.duration.into()).await?;
+        let requests = [&before, &sites[step.side].requests_by_replica().await];
         let summary = Summary::of(&level);
         let failed = matches!(summary.standing, Standing::Saturated | Standing::Errors);
         let limits = level.verdict.as_ref().map(|verdict| seen(verdict, failed)).unwrap_or_default();
@@ -137,7 +186,7 @@ async fn measure(
                 "error: A and B are one server, and its prefix cache is not emptied: B would find there what A sent; VLLM_SERVER_DEV_MODE=1 lets vLLM empty it",
             ));
         }
-        windows.push(WindowSeen::of(step.sweep, step.side, &level, summary, limits));
+        windows.push(WindowSeen::of(step.sweep, step.side, &level, summary, limits, requests));
     }
     Ok(())
 }
@@ -156,11 +205,15 @@ async fn window(shared: &Shared<'_>, site: &mut Site<'_>, step: Step, length: Se
     let from = shared.load.ramp.map_or(length * 0.1, Seconds::from);
     // Both sides get the same arrivals and words; every other sweep and level has its own.
     let seed = |what: u64| workload::mix(shared.load.seed, &[what, u64::from(sweep), level as u64]);
+    // An object's engines may run on from one value to the next, with all that they cached. Lengths are drawn with the arrivals.
+    let drawn = matches!(shared.traffic.workload.kind, WorkloadKind::Random(_) | WorkloadKind::Conversations(_));
+    let content_seed = if site.is_object() && drawn { workload::mix(seed(2), &[step.side as u64]) } else { seed(2) };
     let load = Load {
         offered: shared.levels[level],
         window: Window { from, to: from + length },
         arrival_seed: seed(1),
-        content_seed: seed(2),
+        content_seed,
+        answer_time: None,
         counter: None,
     };
     match site.run(load).await? {

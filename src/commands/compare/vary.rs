@@ -1,12 +1,16 @@
-//! `--vary`: one space file under two values of a flag or a variable.
+//! `--vary`: one space file, or one object of a cluster, under two values of a flag or a variable.
 
+use crate::cluster::vary::Wanted;
 use crate::commands::Failed;
+use crate::export::flags::Setting;
 use crate::settings::{Plan, flag_name, holds_secret, redact_variable, redact_words};
 use crate::space::{Point, Value};
 
 /// What is varied, with the value of A and that of B.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Vary {
+    /// The component of a graph in a cluster.
+    pub(super) component: Option<String>,
     what: What,
     values: [String; 2],
 }
@@ -16,20 +20,30 @@ enum What {
     /// A flag of the engine, without its dashes.
     Flag(String),
     Variable(String),
+    /// A field of an object's spec.
+    Field(Vec<String>),
 }
 
 impl Vary {
-    pub(super) fn parse(text: &str) -> Result<Self, Failed> {
+    /// Reads what is varied of a space file, or of an object in a cluster.
+    pub(super) fn parse(text: &str, of_object: bool) -> Result<Self, Failed> {
         // Values may be secrets.
         let named = text.split('=').next().unwrap_or_default();
         let wrong = |why: &str| Failed::usage(format!("error: --vary {named}: {why}"));
         let (name, values) = text.split_once('=').ok_or_else(|| wrong("write args.FLAG=A,B or env.NAME=A,B"))?;
-        let what = match name.trim().split_once('.') {
+        let (component, name) = match name.trim().split_once(':') {
+            Some((component, name)) if of_object => (Some(component.to_owned()), name),
+            _ => (None, name.trim()),
+        };
+        let what = match name.split_once('.') {
             Some(("args", flag)) if !flag.is_empty() => What::Flag(flag_name(flag.trim_start_matches('-'))),
             Some(("env", variable)) if !variable.is_empty() => What::Variable(variable.to_owned()),
+            _ if of_object && name.split('.').all(|key| !key.is_empty()) => {
+                What::Field(name.split('.').map(str::to_owned).collect())
+            }
             _ => {
                 return Err(wrong(
-                    "only args.FLAG and env.NAME of a space file can be varied; objects of a cluster cannot, so deploy both and give their two addresses",
+                    "only args.FLAG and env.NAME of a space file can be varied; for an object of a cluster, name it, such as --deployment NAME, beside its address",
                 ));
             }
         };
@@ -37,7 +51,7 @@ impl Vary {
             Ok(values) if values[0] != values[1] => {
                 let is_secret = |value: &String| match &what {
                     What::Flag(flag) => holds_secret(flag, value),
-                    What::Variable(_) => false,
+                    What::Variable(_) | What::Field(_) => false,
                 };
                 if values.iter().any(is_secret) {
                     return Err(wrong(
@@ -45,10 +59,13 @@ impl Vary {
                     ));
                 }
                 let inherited = matches!(&what, What::Variable(name) if std::env::var_os(name).is_some());
-                if inherited && values.iter().any(String::is_empty) {
+                if inherited && !of_object && values.iter().any(String::is_empty) {
                     return Err(wrong("engines inherit this variable from autotune's own environment; unset it first"));
                 }
-                Ok(Self { what, values })
+                if of_object && !matches!(what, What::Variable(_)) && values.iter().any(String::is_empty) {
+                    return Err(wrong("only a variable of an object can be left out: give two values"));
+                }
+                Ok(Self { component, what, values })
             }
             Ok(_) => Err(wrong("its two values are the same")),
             Err(_) => Err(wrong(
@@ -81,13 +98,38 @@ impl Vary {
                 }
                 redact_words(&[format!("--{flag}"), value.clone()]).join(" ")
             }
+            // Only of objects.
+            What::Field(_) => String::new(),
         };
         (plan, point, if value.is_empty() { format!("without {}", self.name()) } else { words })
+    }
+
+    /// What a side of an object gets, and what it is in words.
+    pub(super) fn wanted(&self, side: usize) -> (Wanted, String) {
+        let value = &self.values[side];
+        let (wanted, words) = match &self.what {
+            What::Flag(flag) => (
+                Wanted::Flag(Setting { name: flag.clone(), value: scalar(value) }),
+                redact_words(&[format!("--{flag}"), value.clone()]).join(" "),
+            ),
+            What::Variable(name) => (
+                Wanted::Variable(name.clone(), (!value.is_empty()).then(|| value.clone())),
+                format!("{name}={}", redact_variable(name, value)),
+            ),
+            What::Field(path) => (
+                Wanted::Field(path.clone(), serde_json::to_value(scalar(value)).unwrap_or_default()),
+                format!("{}={value}", path.join(".")),
+            ),
+        };
+        let with = if value.is_empty() { format!("without {}", self.name()) } else { format!("with {words}") };
+        let component = self.component.as_ref().map_or(String::new(), |component| format!(" in {component}"));
+        (wanted, with + &component)
     }
 
     fn name(&self) -> &str {
         match &self.what {
             What::Flag(name) | What::Variable(name) => name,
+            What::Field(path) => path.last().map_or("", String::as_str),
         }
     }
 
@@ -162,7 +204,7 @@ mod tests {
     use crate::engine::flags;
 
     fn vary(text: &str) -> Result<Vary, String> {
-        Vary::parse(text).map_err(|failed| failed.message)
+        Vary::parse(text, false).map_err(|failed| failed.message)
     }
 
     #[test]
@@ -204,13 +246,32 @@ mod tests {
     }
 
     #[test]
+    fn an_object_has_components_and_fields_too() {
+        let of_object = |text: &str| Vary::parse(text, true).map_err(|failed| failed.message);
+        let mode = of_object("Frontend:env.DYN_ROUTER_MODE=round_robin,kv").unwrap();
+        assert_eq!((mode.component.as_deref(), mode.requires(1)), (Some("Frontend"), Some("kv_events>0")));
+        let wanted = Wanted::Variable("DYN_ROUTER_MODE".into(), Some("round_robin".into()));
+        assert_eq!(mode.wanted(0), (wanted, "with DYN_ROUTER_MODE=round_robin in Frontend".to_owned()));
+        let strategy = of_object("loadBalancing.strategy=LeastLoad,PrefixHash").unwrap();
+        let path = vec!["loadBalancing".to_owned(), "strategy".to_owned()];
+        assert_eq!(strategy.wanted(1).0, Wanted::Field(path, "PrefixHash".into()));
+        let load = of_object("loadBalancing.prefixHash.replication=128,256").unwrap();
+        assert!(matches!(load.wanted(0).0, Wanted::Field(_, number) if number == 128));
+        let gone = of_object("env.PATH=,/bin").unwrap();
+        assert_eq!(gone.wanted(0), (Wanted::Variable("PATH".into(), None), "without PATH".to_owned()));
+        assert!(
+            of_object("args.max-num-seqs=,8").unwrap_err().contains("only a variable of an object can be left out")
+        );
+    }
+
+    #[test]
     fn what_cannot_be_varied_is_refused() {
         for (text, part) in [
             (
                 "Frontend:env.DYN_ROUTER_MODE=round_robin,kv",
                 "only args.FLAG and env.NAME of a space file can be varied",
             ),
-            ("loadBalancing.strategy=LeastLoad,PrefixHash", "objects of a cluster cannot"),
+            ("loadBalancing.strategy=LeastLoad,PrefixHash", "name it, such as --deployment NAME, beside its address"),
             ("args.x=1", "give two values with a comma between them"),
             ("args.x=1,2,3", "give two values"),
             ("args.x=1,1", "its two values are the same"),

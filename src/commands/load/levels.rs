@@ -1,5 +1,6 @@
 //! Levels of load on one server, one after the other: settled, driven, judged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(in crate::commands) struct Load {
     pub(in crate::commands) arrival_seed: u64,
     /// The seed of its words.
     pub(in crate::commands) content_seed: u64,
+    /// What an answer is taken to last where conversations are under way at the start; what the warm-up shows unless given.
+    pub(in crate::commands) answer_time: Option<Seconds>,
     /// Ends the level once a promise is broken for certain.
     pub(in crate::commands) counter: Option<Counter>,
 }
@@ -84,6 +87,11 @@ impl<'a> Levels<'a> {
         Ok(self.warmed)
     }
 
+    /// How many requests each replica has had, where the server tells.
+    pub(in crate::commands) async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
+        self.server.endpoints().requests_by_replica().await
+    }
+
     /// The mean number of tokens of an answer.
     pub(in crate::commands) fn mean_output_tokens(&self) -> f64 {
         workload::mean_output_tokens(&self.traffic.workload, self.server.material())
@@ -92,7 +100,7 @@ impl<'a> Levels<'a> {
     /// One level: the server settled, the ramp, the window, the drain; then the verdict. It rests before every level but the first.
     pub(in crate::commands) async fn run(&mut self, number: usize, load: Load) -> Result<Ran, Failed> {
         let nothing = Ran { level: None, interrupted: true };
-        let Load { offered, mut window, arrival_seed, content_seed, counter } = load;
+        let Load { offered, mut window, arrival_seed, content_seed, answer_time, counter } = load;
         let Some(warmed) = self.warm().await? else { return Ok(nothing) };
         let rest = if number > 0 { self.args.cool_down } else { Duration::ZERO };
         let settling = async {
@@ -121,7 +129,7 @@ impl<'a> Levels<'a> {
             arrival_seed,
             content_seed,
             shared_seed: self.args.seed,
-            answer_time: warmed.answer_time,
+            answer_time: answer_time.unwrap_or(warmed.answer_time),
         };
         let started = clock::unix_seconds();
         let tally = Tally::default();

@@ -6,14 +6,14 @@ use crate::report::bench::{Answer, Offered, Status};
 use crate::search::CONFIDENCE;
 
 /// A share with its sign and what its size asks for: `+67 %`, `-2.4 %`.
-pub(super) fn signed(share: f64) -> String {
+pub(in crate::report) fn signed(share: f64) -> String {
     // Without a negative zero.
     let percent = (share * 1e3).round() / 10.0 + 0.0;
     format!("{percent:+.*} %", usize::from(percent.abs() < 9.95))
 }
 
 /// The interval of a difference, with its confidence.
-pub(super) fn interval(difference: &Difference) -> String {
+pub(in crate::report) fn interval(difference: &Difference) -> String {
     format!("{:.0} %: {} to {}", CONFIDENCE * 100.0, signed(difference.from), signed(difference.to))
 }
 

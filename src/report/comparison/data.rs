@@ -10,12 +10,9 @@ use super::setup::{Differing, Facts};
 use super::{NAMES, VERSION};
 use crate::report::bench::find::Levels;
 use crate::report::bench::{Answer, Known, Offered, Status, Summary};
-use crate::search::{
-    CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, LimitSeen, Range, Root, of_limits, of_pairs,
-};
+use crate::search::{CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, Range, Root, of_limits, of_pairs};
 use crate::settings::Limit;
 use crate::units::Seconds;
-use crate::verdict::LimitResult;
 
 /// What was measured, as the command hands it over.
 pub struct Seen {
@@ -94,6 +91,9 @@ pub struct Comparison {
     pub seconds: Seconds,
     /// Of the intervals, two-sided.
     pub confidence: f64,
+    /// The most that each limit allows.
+    #[serde(default)]
+    pub limits: BTreeMap<String, Seconds>,
     /// A and B.
     pub sides: [SideSeen; 2],
     pub differs: Vec<Differing>,
@@ -151,6 +151,7 @@ impl Comparison {
             sweeps,
             seconds,
             confidence: CONFIDENCE,
+            limits: limits.iter().map(|limit| (limit.key(), limit.at_most)).collect(),
             sides,
             differs,
             same,
@@ -206,18 +207,10 @@ fn at_level(level: Offered, limits: &[Limit], windows: &[WindowSeen]) -> LevelCo
             both.map(|((a, a_error), (b, b_error))| (b - a, a_error * a_error + b_error * b_error)).unzip();
         of_pairs(&logs, crate::spread::mean(&squares).sqrt()).map(Difference::of)
     };
-    let of_limit = |limit: &LimitResult, seen: LimitSeen| match seen {
-        LimitSeen::Margin(_, error) => Some((limit.measured?.0.max(1e-6).ln(), error)),
-        LimitSeen::Broken | LimitSeen::Unknown => None,
-    };
     let mut differences: BTreeMap<String, Difference> = limits
         .iter()
         .enumerate()
-        .filter_map(|(place, limit)| {
-            let log =
-                move |w: &WindowSeen| of_limit(w.summary.verdict.as_ref()?.limits.get(place)?, *w.seen.get(place)?);
-            Some((limit.key(), ratio(Box::new(log))?))
-        })
+        .filter_map(|(place, limit)| Some((limit.key(), ratio(Box::new(move |w| w.log_quantile(place)))?)))
         .collect();
     // Of a count of answers, as if they came independently.
     let throughput = |w: &WindowSeen| {
@@ -289,6 +282,9 @@ mod tests {
     use super::*;
     use crate::report::bench::fixtures::{level, records};
     use crate::report::bench::{Level, text::WIDTH};
+    use crate::report::comparison_page;
+    use crate::report::html::tests::assert_well_formed;
+    use crate::search::LimitSeen;
     use crate::units::Rate;
 
     const SLO: &str = "ttft_p95=400ms,tpot_p99=30ms";
@@ -296,7 +292,15 @@ mod tests {
     fn window(sweep: u32, side: usize, level: &Level) -> WindowSeen {
         let verdict = level.verdict.as_ref().unwrap();
         let seen = verdict.limits.iter().map(|l| LimitSeen::Margin(l.margin.unwrap(), l.margin_error.unwrap_or(0.1)));
-        WindowSeen::of(sweep, side, level, Summary::of(level), seen.collect())
+        let requests = |a: f64, b: f64| [("a".to_owned(), a), ("b".to_owned(), b)].into();
+        WindowSeen::of(
+            sweep,
+            side,
+            level,
+            Summary::of(level),
+            seen.collect(),
+            [&requests(1.0, 1.0), &requests(3.0, 7.0)],
+        )
     }
 
     /// First tokens after `per_user` seconds for each user, a little more or less in each sweep.
@@ -352,6 +356,7 @@ mod tests {
         differs   enable-prefix-caching: true | false
         same      engine version, max-model-len, model
         cache     emptied before each window on both sides
+        replicas  A: 75 %, 25 %; B: 75 %, 25 % of the requests, at 60 users
 
                  in ms
                    ttft   ttft   ttft  tpot  tpot  tpot    out
@@ -394,6 +399,55 @@ mod tests {
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
         assert_eq!(rows[1][..8], ["breakpoint", "A", "users", "27", "21", "34", "found", "ttft_p95"]);
         assert_eq!((rows[3][0], rows.len()), ("difference", 1 + 2 + 1 + 8));
+    }
+
+    #[test]
+    fn the_page_says_the_answer_first_and_draws_both_curves() {
+        let found = comparison([0.010, 0.0065], &[20, 30, 45, 60], Some(0.03));
+        let page = comparison_page(&found);
+        let headline = page.find("<h1>B keeps 55 % more users than A (90 %: +52 % to +58 %).</h1>").unwrap();
+        assert!(headline < page.find("<svg viewBox").unwrap());
+        for part in ["band defaults", "band tuned", "line limit", "A: 27 users", "B: 42 users", "limit 400 ms"] {
+            assert!(page.contains(part), "{part}");
+        }
+        let ttft = found.levels[0].sides[0].quantiles["ttft_p95"];
+        assert!(ttft.from < ttft.value && ttft.value < ttft.to, "{ttft:?}");
+        assert!(page.contains("The traffic has no conversations of several turns."));
+        assert_well_formed(&page);
+    }
+
+    #[test]
+    fn turns_of_conversations_are_told_apart() {
+        let turned = |side: usize, sweep: u32| {
+            let mut records = records(10.0, 0.1);
+            for (number, record) in records.iter_mut().enumerate() {
+                let turn = number as u32 % 3;
+                record.turn = Some((number as u32 / 3, turn));
+                record.first = record.first.map(|first| first + Seconds(0.1 * f64::from(turn) * side as f64));
+                (record.tokens_in, record.tokens_cached) = (Some(100), Some(30 * turn));
+            }
+            window(sweep, side, &level(Offered::Users(20), records, SLO))
+        };
+        let windows = (0..2).flat_map(|sweep| [turned(0, sweep), turned(1, sweep)]).collect();
+        let side = || SideSeen { what: "x".to_owned(), facts: [("model".to_owned(), "m".to_owned())].into() };
+        let found = Comparison::of(Seen {
+            workload: String::new(),
+            seed: 7,
+            seconds: Seconds(1.0),
+            limits: crate::settings::limits(SLO).unwrap(),
+            levels: vec![Offered::Users(20)],
+            sides: [side(), side()],
+            windows,
+            equal_within: None,
+        });
+        let [a, b] = &found.levels[0].sides;
+        let turns = |cell: &Cell| cell.turns.iter().map(|t| (t.turn, t.cached_share.unwrap())).collect::<Vec<_>>();
+        assert_eq!((turns(a), turns(b)), (turns(a), vec![(1, 0.0), (2, 0.3), (3, 0.6)]));
+        let slower = b.turns[2].ttft.median.0 - a.turns[2].ttft.median.0;
+        assert!((slower - 0.2).abs() < 1e-6, "{slower}");
+        let text = shown(&found);
+        assert!(text.contains("at 20 users, by turn:") && text.contains("60 %"), "{text}");
+        assert!(comparison_page(&found).contains("TTFT by turn"));
     }
 
     #[test]

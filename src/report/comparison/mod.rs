@@ -10,10 +10,12 @@ mod table;
 mod tsv;
 mod verified;
 
-pub use cell::{Cell, WindowSeen};
+pub(super) use answer::{interval, signed};
+pub use cell::{Cell, TurnSeen, WindowSeen};
 pub use data::{Comparison, Difference, Equality, LevelCompared, Seen, SideSeen};
 pub use setup::{Differing, Facts, facts};
 pub use table::compared;
+pub(super) use table::told_by_turn;
 pub use tsv::tsv;
 pub use verified::{Earlier, Verified};
 

@@ -11,7 +11,9 @@ pub type Facts = BTreeMap<String, String>;
 
 /// The model with the length that it serves, the engine's version and cache, and each flag in force.
 pub fn facts(model: &str, longest: Option<i64>, effective: &Effective) -> Facts {
-    let mut facts: Facts = effective.values.iter().map(|(flag, value)| (flag.clone(), value.to_string())).collect();
+    // Every launch has a port of its own.
+    let values = effective.values.iter().filter(|(flag, _)| *flag != "port");
+    let mut facts: Facts = values.map(|(flag, value)| (flag.clone(), value.to_string())).collect();
     facts.insert("model".to_owned(), model.to_owned());
     facts.extend(longest.map(|longest| ("max-model-len".to_owned(), longest.to_string())));
     facts.extend(effective.version.clone().map(|version| ("engine version".to_owned(), version)));

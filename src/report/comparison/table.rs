@@ -10,6 +10,8 @@ use crate::report::bench::{Offered, Spread};
 use crate::units::Seconds;
 
 const INDENT: usize = 10;
+/// So many turns of conversations are told.
+const TURNS: u32 = 10;
 /// So many names of what is the same are told.
 const NAMED: usize = 4;
 
@@ -37,8 +39,10 @@ pub fn compared(comparison: &Comparison) -> String {
     );
     text += &differs(comparison);
     text += &entry("cache", INDENT, &comparison.cache);
+    text += &replicas(levels);
     text += &format!("\n{}\n", grid(levels));
     text += &paired(levels);
+    text += &by_turn(comparison);
     for (name, answer) in NAMES.iter().zip(answers) {
         text += &entry(name, 3, &answer.because);
     }
@@ -64,6 +68,52 @@ fn differs(comparison: &Comparison) -> String {
         (false, more) => entry("same", INDENT, &format!("{} and {more} more", named.join(", "))),
     };
     entry("differs", INDENT, &differs) + &same
+}
+
+/// The share of requests of each replica at the heaviest level.
+fn replicas(levels: &[LevelCompared]) -> String {
+    let Some(level) = levels.last() else { return String::new() };
+    if level.sides.iter().all(|cell| cell.replica_shares.is_empty()) {
+        return entry("replicas", INDENT, "one, or not told apart by /metrics");
+    }
+    let told = |(name, cell): (&&str, &Cell)| {
+        let shares: Vec<String> = cell.replica_shares.iter().map(|share| percent(*share)).collect();
+        format!("{name}: {}", if shares.is_empty() { "not told apart".to_owned() } else { shares.join(", ") })
+    };
+    let told: Vec<String> = NAMES.iter().zip(&level.sides).map(told).collect();
+    entry("replicas", INDENT, &format!("{} of the requests, at {}", told.join("; "), level.offered))
+}
+
+/// The level whose turns are shown: the heaviest that one side keeps, or the lightest.
+pub(in crate::report) fn told_by_turn(comparison: &Comparison) -> Option<&LevelCompared> {
+    let kept = comparison.answers.iter().filter_map(|answer| answer.level).fold(0.0, f64::max);
+    let has = |level: &&LevelCompared| level.sides.iter().any(|cell| !cell.turns.is_empty());
+    let all = || comparison.levels.iter().filter(has);
+    all().rfind(|level| level.offered.size().is_some_and(|size| size <= kept)).or_else(|| all().next())
+}
+
+fn by_turn(comparison: &Comparison) -> String {
+    let Some(level) = told_by_turn(comparison) else { return String::new() };
+    let most = level.sides.iter().flat_map(|cell| &cell.turns).map(|turn| turn.turn).max().unwrap_or(0);
+    let mut text = format!("{:2}at {}, by turn:\n{:8}", "", level.offered, "");
+    for name in NAMES {
+        text += &format!("  {name}: ttft p50    p99 cached");
+    }
+    text += "\n";
+    for turn in 1..=most.min(TURNS) {
+        text += &format!("{turn:>6}  ");
+        for cell in &level.sides {
+            let seen = cell.turns.iter().find(|seen| seen.turn == turn);
+            let latency = |of: OfSpread| millis(seen.map(|seen| of(&seen.ttft)));
+            let cached = seen.and_then(|seen| seen.cached_share).map_or(NOTHING.to_owned(), percent);
+            text += &format!("{:>14}{:>7}{cached:>7}", latency(|s| s.median), latency(|s| s.p99));
+        }
+        text += "\n";
+    }
+    if most > TURNS {
+        text += &entry("", 6, &format!("and {} more turns, which compare.json has", most - TURNS));
+    }
+    text + "\n"
 }
 
 type OfCell = Box<dyn Fn(&Cell) -> String>;

@@ -3,12 +3,14 @@
 mod answer;
 mod certifying;
 mod chart;
+mod comparison;
 mod evidence;
 mod parameters;
 mod promises;
 mod repeat;
 mod time;
 
+pub use comparison::comparison_page;
 pub(super) use repeat::{command as repeat_command, next_step};
 
 use super::data::{ReportData, Whose};
@@ -33,11 +35,6 @@ pub(super) fn page(data: &ReportData<'_>) -> String {
         ("evidence", "Evidence", "Why believe it", evidence::section(data)),
         ("repeat", "Repeat", "How to repeat it", repeat::section(data)),
     ];
-    let links: String = sections.iter().map(|(id, name, ..)| format!("<a href=\"#{id}\">{name}</a> ")).collect();
-    let body: String = sections
-        .iter()
-        .map(|(id, _, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
-        .collect();
     let (title, source) = (headline(&data.outcome), source(&data.outcome));
     let kind = if data.outcome.simulated { "simulated" } else { "measured" };
     let source = match source.split_once(": ") {
@@ -45,7 +42,27 @@ pub(super) fn page(data: &ReportData<'_>) -> String {
         None => escaped(&source),
     };
     let (headline, lead) = said(&data.outcome, &title);
-    let (title, headline) = (escaped(&title), escaped(&headline));
+    shell(&Shell { title: &title, source: &source, headline: &headline, lead: &lead, sections: &sections })
+}
+
+/// What a page holds: `source` and `lead` are HTML, the others text.
+struct Shell<'p> {
+    title: &'p str,
+    source: &'p str,
+    headline: &'p str,
+    lead: &'p str,
+    /// Of each its id, its name in the links, its title and its HTML.
+    sections: &'p [(&'p str, &'p str, &'p str, String)],
+}
+
+/// A page that needs nothing else.
+fn shell(Shell { title, source, headline, lead, sections }: &Shell<'_>) -> String {
+    let links: String = sections.iter().map(|(id, name, ..)| format!("<a href=\"#{id}\">{name}</a> ")).collect();
+    let body: String = sections
+        .iter()
+        .map(|(id, _, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
+        .collect();
+    let (title, headline) = (escaped(title), escaped(headline));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
@@ -175,4 +192,4 @@ fn unit(limit: f64) -> (&'static str, f64) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::report) mod tests;

@@ -18,7 +18,7 @@ fn made(journal: &Journal, folder: &Path) -> String {
 }
 
 /// Each tag is closed in its order, and nothing but tags opens one.
-fn assert_well_formed(page: &str) {
+pub(in crate::report) fn assert_well_formed(page: &str) {
     let (head, rest) = page.split_once("<style>").unwrap();
     let (_, rest) = rest.split_once("</style>").unwrap();
     let text = format!("{}{rest}", head.strip_prefix("<!DOCTYPE html>").unwrap());

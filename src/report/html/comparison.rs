@@ -1,0 +1,297 @@
+//! The page of a comparison: the answer, each limit's quantile over the levels on both sides, the levels, the turns, and how it was measured.
+
+use super::chart::{Axis, Chart, Shape};
+use super::{
+    BOX, CIRCLE, DASH, DIAMOND, Shell, UPRIGHT, escaped, figure, legend, list, missing, paragraph, promise, shell,
+    table, unit,
+};
+use crate::report::bench::text::{NOTHING, millis, percent};
+use crate::report::bench::{Answer, Offered, Spread, Status};
+use crate::report::comparison::{
+    Cell, Comparison, Difference, LevelCompared, NAMES, compared, interval, signed, told_by_turn,
+};
+use crate::units::Seconds;
+
+/// The colours of A and B, as other pages have them for defaults and the tuned point.
+const CLASSES: [&str; 2] = ["defaults", "tuned"];
+/// Latencies above so many limits are drawn at the upper end.
+const HIGHEST: f64 = 4.0;
+
+/// The page of `report.html` in a comparison's folder.
+pub fn comparison_page(comparison: &Comparison) -> String {
+    let sections = [
+        ("answer", "Answer", "The answer", answer(comparison)),
+        ("limits", "Limits", "Each limit over the levels", limits(comparison)),
+        ("levels", "Levels", "Both sides at each level", levels(comparison)),
+        ("turns", "Turns", "By turn of a conversation", turns(comparison)),
+        ("setup", "Set-up", "What differs, and how it was measured", setup(comparison)),
+    ];
+    let (headline, rest) = comparison.because.split_once("; ").unwrap_or((&comparison.because, ""));
+    let sentence = |text: &str| {
+        let mut characters = text.chars();
+        let first: String = characters.next().into_iter().flat_map(char::to_uppercase).collect();
+        format!("{first}{}.", characters.as_str())
+    };
+    let lead = if rest.is_empty() { String::new() } else { paragraph(&sentence(rest)) };
+    let sides: Vec<String> =
+        NAMES.iter().zip(&comparison.sides).map(|(name, side)| format!("{name}: {}", side.what)).collect();
+    shell(&Shell {
+        title: &format!("{} against {}", comparison.sides[0].what, comparison.sides[1].what),
+        source: &escaped(&sides.join(" · ")),
+        headline: &sentence(headline),
+        lead: &lead,
+        sections: &sections,
+    })
+}
+
+fn answer(comparison: &Comparison) -> String {
+    let tile = |class: &str, name: &str, number: &str, says: &str| {
+        format!(
+            "<div class=\"tile {class}\"><p>{}</p><p class=\"number\">{}</p><p>{}</p></div>",
+            escaped(name),
+            escaped(number),
+            escaped(says)
+        )
+    };
+    let mut tiles = String::new();
+    for ((name, class), answer) in NAMES.iter().zip(CLASSES).zip(&comparison.answers) {
+        let (number, says) = kept(comparison, answer);
+        tiles += &tile(class, name, &number, &says);
+    }
+    let difference = comparison.difference.as_ref();
+    let number = difference.map_or("not known".to_owned(), |difference| signed(difference.ratio));
+    let says = difference.map_or("no percentage without a limit on each side".to_owned(), interval);
+    tiles += &tile("gain", "B against A", &number, &says);
+    let sentence = |(name, answer): (&&str, &Answer)| format!("{name}: {}", answer.because);
+    let answers: Vec<String> = NAMES.iter().zip(&comparison.answers).map(sentence).collect();
+    let warnings: Vec<String> = comparison.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
+    format!("<div class=\"tiles\">{tiles}</div>{}{}", list(&answers), list(&warnings))
+}
+
+/// The limit of a side in a tile.
+fn kept(comparison: &Comparison, answer: &Answer) -> (String, String) {
+    let size = |level: f64| match comparison.levels.first().map(|level| level.offered) {
+        Some(Offered::Rate(_)) => format!("{level:.2} req/s"),
+        _ => format!("{level:.0} users"),
+    };
+    match (answer.status, answer.level, answer.from.zip(answer.to)) {
+        (Status::Found, Some(level), Some((from, to))) => {
+            (size(level), format!("90 %: {} to {}", size(from), size(to)))
+        }
+        (Status::Found, Some(level), None) => (size(level), String::new()),
+        (Status::AllKept, ..) => ("all".to_owned(), "every level that was measured".to_owned()),
+        (Status::NothingKept, ..) => ("none".to_owned(), "no level that was measured".to_owned()),
+        _ => ("not known".to_owned(), "its limit does not surely lie between the levels".to_owned()),
+    }
+}
+
+fn unit_of(comparison: &Comparison) -> &'static str {
+    match comparison.levels.first().map(|level| level.offered) {
+        Some(Offered::Rate(_)) => "requests per second",
+        _ => "users",
+    }
+}
+
+fn limits(comparison: &Comparison) -> String {
+    let charts: String = comparison.limits.iter().map(|(key, at_most)| curves(comparison, key, *at_most)).collect();
+    let key = legend(
+        &[
+            ("defaults full", CIRCLE, "A, measured"),
+            ("tuned full", DIAMOND, "B, measured"),
+            ("band defaults", BOX, "A, 90 % over the sweeps"),
+            ("band tuned", BOX, "B, 90 % over the sweeps"),
+            ("bar", UPRIGHT, "90 % interval of a side's limit"),
+            ("line limit", DASH, "the limit"),
+        ],
+        &charts,
+    );
+    format!("{key}<div class=\"figures\">{charts}</div>")
+}
+
+/// One limit: its quantile on both sides over the levels.
+fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
+    let title = format!("{} against its limit", promise(key));
+    let (name, scale) = unit(at_most.0);
+    let top = at_most.0 * HIGHEST;
+    // Of each side: the level, and the quantile with its interval.
+    let points = |side: usize| -> Vec<(f64, [f64; 3])> {
+        let at = |level: &LevelCompared| {
+            let quantile = level.sides[side].quantiles.get(key)?;
+            Some((level.offered.size()?, [quantile.value, quantile.from, quantile.to].map(|s| s.0.min(top) * scale)))
+        };
+        comparison.levels.iter().filter_map(at).collect()
+    };
+    let both = [points(0), points(1)];
+    if both.iter().all(Vec::is_empty) {
+        return figure(&title, "", "Not measured: no window had enough answers.");
+    }
+    let sizes = comparison.levels.iter().filter_map(|level| level.offered.size());
+    let values = both.iter().flatten().flat_map(|(_, values)| *values).chain([at_most.0 * scale * 1.05]);
+    let x = Axis::over(unit_of(comparison), sizes);
+    let y = Axis::over(&format!("{}, {name}", promise(key)), values);
+    let low = y.span().0;
+    let mut chart = Chart::new(&title, x, y, 320.0).named();
+    for (points, class) in both.iter().zip(CLASSES) {
+        let band: Vec<(f64, f64, f64)> = points.iter().map(|(size, [_, from, to])| (*size, *from, *to)).collect();
+        if band.len() > 1 {
+            chart.band(&band, class, "90 % over the sweeps");
+        }
+    }
+    chart.level(at_most.0 * scale, &format!("limit {at_most}"), "limit");
+    for (((points, class), side), shape) in both.iter().zip(CLASSES).zip(NAMES).zip([Shape::Circle, Shape::Diamond]) {
+        chart.line(points.iter().map(|(size, [value, ..])| (*size, *value)), class);
+        for (size, [value, from, to]) in points {
+            let says = format!("{side} at {size}: {value:.3} {name} (90 %: {from:.3} to {to:.3})");
+            chart.mark((*size, *value), 0.0, shape, &format!("{class} full"), &says);
+        }
+    }
+    for ((answer, class), side) in comparison.answers.iter().zip(CLASSES).zip(NAMES) {
+        let Some(level) = answer.level.filter(|_| answer.status == Status::Found) else { continue };
+        chart.upright(level, &format!("{side}: {}", kept(comparison, answer).0), class);
+        if let Some(ends) = answer.from.zip(answer.to) {
+            chart.spread(ends, low, class);
+        }
+    }
+    figure(&title, &chart.svg(), "")
+}
+
+type OfSpread = fn(&Spread) -> Seconds;
+
+fn levels(comparison: &Comparison) -> String {
+    let mut head: Vec<String> = vec![unit_of(comparison).to_owned(), "side".to_owned()];
+    let of: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
+    for metric in ["TTFT", "TPOT"] {
+        head.extend(of.map(|(name, _)| format!("{metric} {name}, ms")));
+    }
+    let any = |has: fn(&Cell) -> bool| comparison.levels.iter().flat_map(|level| &level.sides).any(has);
+    let (accepts, replicas) =
+        (any(|cell| cell.acceptance_length.is_some()), any(|cell| !cell.replica_shares.is_empty()));
+    head.extend(["tokens/s", "cached", "failed", "breaks"].map(str::to_owned));
+    head.extend(accepts.then(|| "accepted".to_owned()));
+    head.extend(replicas.then(|| "requests by replica".to_owned()));
+    let row = |level: &LevelCompared, side: usize| {
+        let cell: &Cell = &level.sides[side];
+        let mut row = vec![level.offered.size().map_or(String::new(), |size| size.to_string()), NAMES[side].to_owned()];
+        for spread in [&cell.ttft, &cell.tpot] {
+            row.extend(of.map(|(_, value)| millis(spread.as_ref().map(value))));
+        }
+        let told = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
+        let shares: Vec<String> = cell.replica_shares.iter().map(|share| percent(*share)).collect();
+        row.extend([
+            told(cell.output_throughput.map(|rate| format!("{:.0}", rate.0))),
+            told(cell.cached_share.map(percent)),
+            cell.failed.to_string(),
+            cell.breaks(),
+        ]);
+        row.extend(accepts.then(|| told(cell.acceptance_length.map(|length| format!("{length:.2}")))));
+        row.extend(replicas.then(|| told((!shares.is_empty()).then(|| shares.join(" / ")))));
+        row
+    };
+    let rows: Vec<Vec<String>> = comparison.levels.iter().flat_map(|level| [row(level, 0), row(level, 1)]).collect();
+    let mut html = table(&head, &rows);
+    let shown = |(key, difference): (&String, &Difference)| {
+        format!("{key}: {} ({})", signed(difference.ratio), interval(difference))
+    };
+    let paired: Vec<String> = comparison
+        .levels
+        .iter()
+        .filter(|level| !level.differences.is_empty())
+        .map(|level| {
+            format!("{}: {}", level.offered, level.differences.iter().map(shown).collect::<Vec<_>>().join("; "))
+        })
+        .collect();
+    if !paired.is_empty() {
+        html += &format!("<h3>B against A, paired by sweep</h3>{}", list(&paired));
+    }
+    html
+}
+
+fn turns(comparison: &Comparison) -> String {
+    let Some(level) = told_by_turn(comparison) else {
+        return missing("The traffic has no conversations of several turns.");
+    };
+    let most = level.sides.iter().flat_map(|cell| &cell.turns).map(|turn| turn.turn).max().unwrap_or(0);
+    let (name, scale) = ("ms", 1e3);
+    let points = |side: usize| level.sides[side].turns.iter().map(move |t| (f64::from(t.turn), t.ttft));
+    let values = [0, 1].into_iter().flat_map(points).flat_map(|(_, ttft)| [ttft.median.0 * scale, ttft.p99.0 * scale]);
+    let x = Axis::between("turn", 0.5, f64::from(most) + 0.5);
+    let mut chart = Chart::new("TTFT by turn", x, Axis::over(&format!("TTFT, {name}"), values), 300.0);
+    for ((side, class), shape) in [0, 1].into_iter().zip(CLASSES).zip([Shape::Circle, Shape::Diamond]) {
+        chart.line(points(side).map(|(turn, ttft)| (turn, ttft.median.0 * scale)), class);
+        for (turn, ttft) in points(side) {
+            let says = format!(
+                "{}, turn {turn}: p50 {:.1} ms, p99 {:.1} ms",
+                NAMES[side],
+                ttft.median.millis(),
+                ttft.p99.millis()
+            );
+            chart.mark((turn, ttft.median.0 * scale), 0.0, shape, &format!("{class} full"), &says);
+            chart.mark((turn, ttft.p99.0 * scale), 0.0, shape, &format!("{class} hollow"), &says);
+        }
+    }
+    let svg = chart.svg();
+    let key = legend(
+        &[
+            ("defaults full", CIRCLE, "A, p50"),
+            ("defaults hollow", CIRCLE, "A, p99"),
+            ("tuned full", DIAMOND, "B, p50"),
+            ("tuned hollow", DIAMOND, "B, p99"),
+        ],
+        &svg,
+    );
+    let mut head = vec!["turn".to_owned()];
+    for side in NAMES {
+        head.extend(["count", "p50", "p99", "cached"].map(|column| format!("{side} {column}")));
+    }
+    let row = |turn: u32| {
+        let mut row = vec![turn.to_string()];
+        for cell in &level.sides {
+            let seen = cell.turns.iter().find(|seen| seen.turn == turn);
+            row.push(seen.map_or(NOTHING.to_owned(), |seen| seen.ttft.observations.to_string()));
+            row.push(millis(seen.map(|seen| seen.ttft.median)));
+            row.push(millis(seen.map(|seen| seen.ttft.p99)));
+            row.push(seen.and_then(|seen| seen.cached_share).map_or(NOTHING.to_owned(), percent));
+        }
+        row
+    };
+    let rows: Vec<Vec<String>> = (1..=most).map(row).collect();
+    let says = paragraph(&format!("TTFT in ms at {}; compare.json has the turns of every level.", level.offered));
+    format!(
+        "{says}{key}<div class=\"pair\">{}<div class=\"table\">{}</div></div>",
+        figure("TTFT by turn", &svg, ""),
+        table(&head, &rows)
+    )
+}
+
+fn setup(comparison: &Comparison) -> String {
+    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
+    let rows: Vec<Vec<String>> =
+        comparison.differs.iter().map(|d| vec![d.name.clone(), told(&d.a), told(&d.b)]).collect();
+    let differs = if rows.is_empty() {
+        paragraph("Nothing differs that the servers tell.")
+    } else {
+        table(&["what differs", "A", "B"].map(str::to_owned), &rows)
+    };
+    let same = if comparison.same.is_empty() { "nothing".to_owned() } else { comparison.same.join(", ") };
+    let facts = [
+        format!("The same on both sides: {same}."),
+        format!("Workload: {}; seed {}.", comparison.workload, comparison.seed),
+        format!(
+            "{} sweeps of {} levels on both sides, the order turned from one to the next, within {}.",
+            comparison.sweeps,
+            comparison.levels.len(),
+            comparison.seconds
+        ),
+        format!("Prefix caches: {}.", comparison.cache),
+    ];
+    let text = format!(
+        "<details><summary>As the terminal shows it</summary><pre>{}</pre></details>",
+        escaped_lines(&compared(comparison))
+    );
+    format!("{differs}{}{text}", list(&facts))
+}
+
+/// Text of several lines that stays text.
+fn escaped_lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}
