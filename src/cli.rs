@@ -237,6 +237,9 @@ pub struct RehearseArgs {
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,
+    /// Write report.html and report.md of the first session into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "workers")]
+    pub out: Option<PathBuf>,
     /// Print everything as JSON, every session included
     #[arg(long)]
     pub json: bool,

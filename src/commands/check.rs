@@ -8,6 +8,7 @@ use super::flags::compared;
 use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_space, runtime, simulated_profile};
 use crate::engine::{command_line, dialect};
 use crate::export::known::model_of;
+use crate::printable::wrapped;
 use crate::settings::{
     ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, WorkloadKind, WorkloadPlan, redact_plan,
 };
@@ -19,6 +20,9 @@ use crate::units::Seconds;
 
 /// A driver and a desktop hold less of a GPU, in MiB.
 const IDLE_GPU: u64 = 1_024;
+/// Where the second column begins, and where lines end.
+const INDENT: usize = 15;
+const WIDTH: usize = 80;
 /// So many points are counted.
 const COUNTED: usize = 1_024;
 
@@ -72,7 +76,12 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     let lacking = runtime.block_on(lacks(&plan));
     let found = if lacking.is_empty() { vec!["nothing that was looked for".to_owned()] } else { lacking };
     rows.extend(found.into_iter().enumerate().map(|(i, says)| (if i == 0 { "lacking here" } else { "" }, says)));
-    let text: String = rows.iter().map(|(label, says)| format!("  {label:12} {says}\n")).collect();
+    let row = |(label, says): &(&str, String)| match *label {
+        // Their commands can be copied.
+        "launched as" | "flags" => format!("  {label:12} {says}\n"),
+        _ => wrapped(&format!("  {label:12} "), INDENT, says, WIDTH),
+    };
+    let text: String = rows.iter().map(row).collect();
     print(&format!("{} is a valid space file\n{text}", path.display()))?;
     Ok(exit::FOUND)
 }

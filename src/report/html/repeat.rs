@@ -45,14 +45,26 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
 }
 
 /// [`next`] of a run whose space file may not have said all; an interrupted one is continued with the same budget.
+/// A rehearsed one is run.
 pub(in crate::report) fn next_step(data: &ReportData<'_>) -> Option<(&'static str, String)> {
+    if data.rehearsed_on.is_some() {
+        let run = format!("autotune {}", shell_quoted(&data.outcome.space_file));
+        return Some(("run it on the engine itself", run));
+    }
     let flags = flags(data, data.outcome.status == Status::Interrupted).unwrap_or_default();
     next(&data.outcome, data.folder, &flags)
 }
 
 /// The command, with what may have come from its line instead of the space file.
 pub(in crate::report) fn command(data: &ReportData<'_>) -> Option<String> {
-    Some(format!("autotune --space {}{}", shell_quoted(&data.header?.space_file), flags(data, true)?))
+    let (space, flags) = (shell_quoted(&data.header?.space_file), flags(data, true)?);
+    Some(match data.rehearsed_on {
+        Some(profile) => {
+            let (profile, folder) = (shell_quoted(profile), shell_quoted(&data.folder.display().to_string()));
+            format!("autotune rehearse {space} --profile {profile} --seeds 1{flags} --out {folder}")
+        }
+        None => format!("autotune --space {space}{flags}"),
+    })
 }
 
 fn flags(data: &ReportData<'_>, with_budget: bool) -> Option<String> {
@@ -60,5 +72,7 @@ fn flags(data: &ReportData<'_>, with_budget: bool) -> Option<String> {
     let search = &header.plan.search;
     let budget = if with_budget { format!(" --budget {budget}s") } else { String::new() };
     let (strategy, precision) = (search.strategy.name(), number(search.precision * 100.0));
-    Some(format!(" --seed {}{budget} --strategy {strategy} --precision {precision}%", header.seed))
+    // A rehearsal takes its seed from the space file.
+    let seed = if data.rehearsed_on.is_some() { String::new() } else { format!(" --seed {}", header.seed) };
+    Some(format!("{seed}{budget} --strategy {strategy} --precision {precision}%"))
 }
