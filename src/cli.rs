@@ -211,7 +211,7 @@ impl Overrides {
         }
     }
 
-    /// The flags that a resumed run must repeat; the budget may be another one.
+    /// The flags that another run must repeat, whatever its budget.
     pub fn repeated(&self) -> String {
         let strategy = self.strategy.map_or(String::new(), |s| format!(" --strategy {}", s.name()));
         let precision = self.precision.map_or(String::new(), |p| format!(" --precision {}%", p * 100.0));
@@ -237,6 +237,9 @@ pub struct RehearseArgs {
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,
+    /// Write report.html and report.md of the first session into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "workers")]
+    pub out: Option<PathBuf>,
     /// Print everything as JSON, every session included
     #[arg(long)]
     pub json: bool,

@@ -202,7 +202,9 @@ pub fn space_file(deployment: &Deployment, wishes: &Wishes, file: &str) -> Strin
     } else {
         text += "[slo]\n";
         for (key, at_most) in &wishes.promises {
-            let _ = writeln!(text, "{key} = \"{}ms\"", at_most.millis());
+            let whole = at_most.0 >= 1.0 && at_most.0.fract() == 0.0;
+            let (number, unit) = if whole { (at_most.0, "s") } else { (at_most.millis(), "ms") };
+            let _ = writeln!(text, "{key} = \"{number}{unit}\"");
         }
     }
     let _ = write!(text, "\n[engine]\nkind = \"{}\"\n", if deployment.simulated { "simulated" } else { "vllm" });

@@ -9,6 +9,7 @@ use super::{Failed, corpus_says, exit, print, profile_says, read_corpus, read_sp
 use crate::cli::visible_gpus;
 use crate::engine::{command_line, devices, dialect};
 use crate::export::known::model_of;
+use crate::printable::wrapped;
 use crate::problems::list;
 use crate::settings::{
     ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, redact_plan,
@@ -21,6 +22,9 @@ use crate::units::Seconds;
 
 /// A GPU with more memory in use is not free, in MiB. A driver and a desktop use less.
 const IDLE_GPU: u64 = 1_024;
+/// Where the second column begins, and where lines end.
+const INDENT: usize = 15;
+const WIDTH: usize = 80;
 /// The most points that are counted.
 const COUNTED: usize = 1_024;
 
@@ -75,7 +79,12 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     let lacking = runtime.block_on(lacks(&plan));
     let found = if lacking.is_empty() { vec!["nothing that was looked for".to_owned()] } else { lacking };
     rows.extend(found.into_iter().enumerate().map(|(i, says)| (if i == 0 { "lacking here" } else { "" }, says)));
-    let text: String = rows.iter().map(|(label, says)| format!("  {label:12} {says}\n")).collect();
+    let row = |(label, says): &(&str, String)| match *label {
+        // Their commands can be copied.
+        "launched as" | "flags" => format!("  {label:12} {says}\n"),
+        _ => wrapped(&format!("  {label:12} "), INDENT, says, WIDTH),
+    };
+    let text: String = rows.iter().map(row).collect();
     print(&format!("{} is a valid space file\n{text}", path.display()))?;
     Ok(exit::FOUND)
 }

@@ -297,7 +297,7 @@ fn finish(Done { ended, arguments }: &Done, out: &Path) -> Result<u8, Failed> {
         return Err(Failed::own(format!("error: the worker failed: {because}")));
     };
     keep_outcome(outcome, out)?;
-    if let Err(unprinted) = print(&summary(outcome, out, false, colour(std::io::stdout().is_terminal()))) {
+    if let Err(unprinted) = print(&summary(outcome, out, "", false, colour(std::io::stdout().is_terminal()))) {
         complain(&unprinted.message);
     }
     match arguments {

@@ -3,19 +3,22 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::load::fresh_folder;
 use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_profile};
 use crate::cli::RehearseArgs;
 use crate::clock;
+use crate::journal::{FORMAT, Header, RECORDS_FORMAT};
 use crate::progress::Silent;
-use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, rehearse as simulate};
+use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, recorded, rehearse as simulate};
 use crate::report;
+use crate::settings::redact_plan;
 use crate::twin::Profile;
 use crate::workload::Material;
 
 /// Progress is told from then on, and that often.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// Rehearses and prints; leaves no files.
+/// Rehearses and prints; the first session is written where a folder is given.
 pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
     let mut plan = read_plan(args.space.path())?;
     let corpus = read_corpus(&plan, args.space.path())?;
@@ -24,6 +27,10 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         Some(profile) => profile,
         None => simulated_profile(&plan)?.ok_or_else(no_profile)?,
     };
+    if let Some(out) = &args.out {
+        fresh_folder(out, &["journal.jsonl", "report.html"], "run")?;
+    }
+    let digest = corpus.digest();
     let material = Material { corpus, ..Material::default() };
     // The first seed is that of the main job.
     let seeds: Vec<u64> = (0..u64::from(args.seeds)).map(|i| plan.search.seed.wrapping_add(i)).collect();
@@ -46,10 +53,26 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         progress: &progress,
         sink: &Silent,
     };
-    let rehearsal = simulate(job, &seeds).map_err(|error| match error {
+    let failed = |error: RehearsalError| match error {
         RehearsalError::Scope(_) => Failed::usage(format!("error: {error}")),
         RehearsalError::Session { .. } => Failed::own(format!("error: {error}")),
-    })?;
+    };
+    let rehearsal = simulate(job, &seeds).map_err(failed)?;
+    if let Some(out) = &args.out {
+        let header = Header {
+            format: FORMAT,
+            records_format: RECORDS_FORMAT,
+            autotune: env!("CARGO_PKG_VERSION").to_owned(),
+            space_file: args.space.path().display().to_string(),
+            seed: plan.search.seed,
+            plan: redact_plan(&plan),
+            workload_digest: digest,
+            workers: 1,
+        };
+        let journal = recorded(&job, header, clock::unix_seconds(), out).map_err(failed)?;
+        let [page, _] = report::write_rehearsed(out, &journal, &profile.name).map_err(Failed::own)?;
+        complain(&format!("report of the first session: {}", page.display()));
+    }
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?))?;
     } else {

@@ -243,7 +243,7 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     let says = match args.json {
         true => report::outcome_json(&outcome),
         false => {
-            report::summary(&outcome, out, args.verbose, colour(std::io::stdout().is_terminal()))
+            report::summary(&outcome, out, &repeated(args), args.verbose, colour(std::io::stdout().is_terminal()))
                 + &report::failed_start(journal, out)
         }
     };
@@ -257,17 +257,32 @@ fn default_out(space: &Path) -> PathBuf {
     Path::new("autotune-out").join(space.file_stem().unwrap_or_default())
 }
 
-fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
+/// The flags that another run of the job must repeat, without its budget.
+fn repeated(args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
-    let changed = args.overrides.repeated();
-    let role = Role::repeated(args);
     let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
-    format!("autotune --space {} --out {}{seed}{changed}{role}{gpus} --resume", space.display(), out.display())
+    seed + &args.overrides.repeated() + &Role::repeated(args) + &gpus
+}
+
+fn resume_command(space: &Path, out: &Path, args: &RunArgs) -> String {
+    let [space, out] = [space, out].map(|path| report::shell_quoted(&path.display().to_string()));
+    let budget = args.overrides.budget.map_or(String::new(), |budget| format!(" --budget {}s", budget.as_secs_f64()));
+    format!("autotune --space {space}{}{budget} --out {out} --resume", repeated(args))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resumed_run_gets_the_flags_of_the_interrupted_one() {
+        use clap::Parser as _;
+        let line = "autotune a.toml --seed 4 --budget 90s --strategy bisect --precision 8% --gpus 0,1";
+        let args = crate::cli::Cli::try_parse_from(line.split(' ')).unwrap().run;
+        let says = resume_command(Path::new("my jobs/a.toml"), Path::new("out"), &args);
+        let expected = "autotune --space 'my jobs/a.toml' --seed 4 --strategy bisect --precision 8% --gpus 0,1 --budget 90s --out out --resume";
+        assert_eq!(says, expected);
+    }
 
     #[test]
     fn a_status_that_cannot_be_served_is_a_warning_and_the_session_has_its_audience() {

@@ -1,9 +1,9 @@
 //! Variables of the engine's environment that were tuned, where a manifest has a list or a mapping of them.
 
 use super::flags::{Setting, is_placeholder};
-use super::locate::{Document, Located};
+use super::locate::Located;
 use super::render::{Entry, append_items, indent_of, insert_at, insert_entry, list_indent, remove_item, scalar, step};
-use super::source::Format;
+use super::source::{Document, Format};
 use super::text::Edit;
 use super::yaml::{Kind, Meaning, Node, Path, Step, Style};
 use crate::engine::{is_left_out, spelt, variable};

@@ -307,6 +307,11 @@ mod tests {
             said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, ask: &ProbeAsk::at(Rate(1.0)) }),
             ""
         );
+        // Before a probe at a rate said something of the defaults.
+        let mut early = Lines::new(false);
+        early.line(&launching(1, Purpose::Baseline, &defaults));
+        let unmeasured = "best so far: about 89.5 req/s, defaults not measured, with max-num-seqs 16";
+        assert_eq!(early.line(&Event::Improved(&better)).as_deref(), Some(unmeasured));
         let (spent, left, budget) = (Seconds(480.0), Seconds(0.0), Seconds(720.0));
         assert_eq!(said(&Event::Standing { spent, left, budget }), "engine time: 8 min of 12 min");
     }

@@ -1,23 +1,25 @@
 //! Rehearsals: whole sessions on a simulated engine in virtual time, with many seeds, before a GPU is booked.
 //!
-//! Nothing here is a measurement, and nothing is written. The sessions are those of the main job: the same code on another rig.
+//! Nothing here is a measurement, and nothing is written but the requests of a [`recorded`] session. The sessions are those of the main job: the same code on another rig.
 
 mod scope;
 mod spread;
 mod trace;
 mod truth;
 
+use std::path::Path;
+
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use crate::journal::{Conclusion, Cost, Gain, Journal, PointResult, Status};
+use crate::journal::{Conclusion, Cost, Entry, Gain, Header, Journal, PointResult, Record, Status};
 use crate::parallel;
 use crate::progress::Sink;
 use crate::rig::SimulatedRig;
 use crate::search::MakeStrategy;
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::tune::{RunnerError, Session, TrialRunner};
+use crate::tune::{Folder, RunnerError, Session, TrialRunner};
 use crate::twin::Profile;
 use crate::units::{Rate, Seconds};
 use crate::workload::Material;
@@ -199,7 +201,14 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
     })
 }
 
-pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
+/// Plays a session to its end.
+fn play(
+    job: &Job<'_>,
+    seed: u64,
+    sink: &dyn Sink,
+    folder: Option<Folder>,
+    journal: Journal,
+) -> Result<(Conclusion, Journal, Seconds), RehearsalError> {
     // Each worker finds cold weights at its first start.
     let rig = || {
         SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
@@ -207,15 +216,39 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
             .first_start(job.quirks.first_start)
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
-    let recorder = IncumbentRecorder::new(job.sink);
-    let trial_runner = TrialRunner::new(rigs, job.plan, seed, &recorder, None, Journal::default());
-    let mut session = Session::new(trial_runner, job.plan, &recorder).with_strategy(job.strategy);
+    let trial_runner = TrialRunner::new(rigs, job.plan, seed, sink, folder, journal);
+    let mut session = Session::new(trial_runner, job.plan, sink).with_strategy(job.strategy);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(RunnerError::Machine("the simulated rig waits for something".into()));
     let conclusion = ended.unwrap_or_else(stuck).map_err(|why| RehearsalError::Session { seed, why })?;
-    let (entries, elapsed) = (session.trial_runner().journal().entries.clone(), session.trial_runner().elapsed());
-    drop(session);
+    Ok((conclusion, session.trial_runner().journal().clone(), session.trial_runner().elapsed()))
+}
+
+/// The journal of a session on one engine, with the times at which that engine would come to each record; each request of its probes is kept in
+/// the folder.
+///
+/// # Errors
+/// The session cannot go on, or the folder cannot be written.
+pub fn recorded(job: &Job<'_>, header: Header, begun: f64, folder: &Path) -> Result<Journal, RehearsalError> {
+    let (seed, folder) = (header.seed, Folder { writer: None, path: folder.to_owned() });
+    let first = Entry { at: begun, record: Record::Header(Box::new(header)) };
+    let journal = Journal { entries: vec![first], ..Journal::default() };
+    let (_, mut journal, _) = play(job, seed, job.sink, Some(folder), journal)?;
+    let spent = |records: usize| Cost::of(&journal.entries[..records]).engine_seconds.0;
+    let times: Vec<f64> = (1..=journal.entries.len()).map(|records| begun + spent(records)).collect();
+    journal.entries.iter_mut().zip(times).for_each(|(entry, at)| entry.at = at);
+    Ok(journal)
+}
+
+/// One whole session.
+///
+/// # Errors
+/// It cannot go on.
+pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
+    let recorder = IncumbentRecorder::new(job.sink);
+    let (conclusion, journal, elapsed) = play(job, seed, &recorder, None, Journal::default())?;
+    let entries = journal.entries;
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), recorder.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, gain: stated, left_out, .. } = conclusion;

@@ -171,7 +171,7 @@ fn the_truth_is_told_or_why_there_is_none() {
 /// Speculation beside none, where each drafted token is accepted with that chance.
 fn speculating(acceptance: f64) -> Plan {
     let text = include_str!("../../search-spaces/speculation.toml");
-    parse("speculation.toml", &text.replace("\"0.8\"", &format!("\"{acceptance}\""))).unwrap()
+    crate::settings::parse("speculation.toml", &text.replace("\"0.8\"", &format!("\"{acceptance}\""))).unwrap()
 }
 
 #[test]

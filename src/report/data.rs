@@ -22,6 +22,8 @@ pub(super) struct ReportData<'a> {
     pub(super) trials: Vec<Trial<'a>>,
     /// The budget of the last run into this folder: a resumed one may have another.
     pub(super) budget: Option<Seconds>,
+    /// The profile of a rehearsal's engine.
+    pub(super) rehearsed_on: Option<&'a str>,
     conclusion: Option<&'a Conclusion>,
 }
 
@@ -119,7 +121,14 @@ impl<'a> ReportData<'a> {
             _ => None,
         });
         let budget = resumed.or(header.map(|header| header.plan.budget.gpu_time.into()));
-        Self { header, outcome, folder, trials, budget, conclusion: journal.conclusion() }
+        Self { header, outcome, folder, trials, budget, rehearsed_on: None, conclusion: journal.conclusion() }
+    }
+
+    /// The same of a session that was rehearsed on an engine of that profile.
+    pub(super) fn rehearsed(mut self, profile: &'a str) -> Self {
+        self.outcome.simulated = true;
+        self.rehearsed_on = Some(profile);
+        self
     }
 
     /// The promises, in the order of the space file.

@@ -64,10 +64,22 @@ pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
 /// # Errors
 /// Those of the disk.
 pub fn write_report(folder: &Path, journal: &Journal) -> Result<[PathBuf; 2], ReportError> {
-    let data = data::ReportData::new(journal, folder);
+    write_pages(&data::ReportData::new(journal, folder))
+}
+
+/// The same of a session that was rehearsed on an engine of that profile.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_rehearsed(folder: &Path, journal: &Journal, profile: &str) -> Result<[PathBuf; 2], ReportError> {
+    write_pages(&data::ReportData::new(journal, folder).rehearsed(profile))
+}
+
+fn write_pages(data: &data::ReportData<'_>) -> Result<[PathBuf; 2], ReportError> {
+    let folder = data.folder;
     let paths = [folder.join("report.html"), folder.join("report.md")];
-    replace(&paths[0], html::page(&data).as_bytes())?;
-    replace(&paths[1], markdown::markdown(&data).as_bytes())?;
+    replace(&paths[0], html::page(data).as_bytes())?;
+    replace(&paths[1], markdown::markdown(data).as_bytes())?;
     Ok(paths)
 }
 

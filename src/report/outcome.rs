@@ -280,7 +280,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
     Outcome {
         version: VERSION,
         status: conclusion.map_or(Status::Interrupted, |c| c.status),
-        because: conclusion.map_or("stopped before its end; --resume continues it".into(), |c| c.because.clone()),
+        because: conclusion.map_or("stopped before its end".into(), |c| c.because.clone()),
         simulated: header.is_some_and(|h| h.plan.engine.kind.is_simulated()),
         engine: header.map_or(EngineKind::Vllm, |h| h.plan.engine.kind),
         model: ready.map(|r| r.model.clone()),

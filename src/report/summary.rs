@@ -16,19 +16,25 @@ use crate::units::Seconds;
 const DRIFT: &str =
     "Not covered: an engine that slows down after the proof. Drive the certified rate again after an hour to see it.";
 
+/// A headline of more characters is cut where its reasons begin.
+const LONG_HEADLINE: usize = 100;
+
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
 
-/// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from.
-pub(crate) fn summary(outcome: &Outcome, folder: &Path, verbose: bool, colour: Colour) -> String {
+/// What a person wants to know at the end; with `verbose`, also what the certified rates were taken from. `flags` are those that another run
+/// has to repeat.
+pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bool, colour: Colour) -> String {
     let headline = headline(outcome);
+    let (answer, reasons) = reasons(&headline);
     let tone = match outcome.status {
         Status::Certified => Tone::Pass,
         Status::Uncertified | Status::Interrupted => Tone::Warning,
         Status::NotReachable | Status::NeverStarted => Tone::Fail,
     };
     let source = colour.first(Tone::Warning, "Simulated engine", &wrapped("", 0, &source(outcome)));
-    let mut text = format!("\n{source}\n{}\n", colour.whole(tone, wrapped("", 0, &headline).trim_end()));
+    let mut text = format!("\n{source}\n{}\n", colour.whole(tone, wrapped("", 0, &answer).trim_end()));
+    text.extend(reasons.iter().map(|reason| wrapped("  - ", 4, reason)));
     for part in [aligned(&rows(outcome, verbose)), parameters(outcome)] {
         if !part.is_empty() {
             text += "\n";
@@ -65,7 +71,7 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, verbose: bool, colour: C
         2,
         &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
     );
-    if let Some((what, command)) = next(outcome, folder) {
+    if let Some((what, command)) = next(outcome, folder, flags) {
         text += &format!("{} {what}\n  {command}\n", colour.whole(Tone::Strong, "Next:"));
     }
     // Of a run in a cluster, only the outcome comes back.
@@ -131,6 +137,14 @@ pub(super) fn headline(outcome: &Outcome) -> String {
                 if outcome.gain_interval.is_some_and(|[from, _]| from <= 0.0) { " It may be no gain." } else { "" };
             format!("The tuned arguments serve {:.0} % more than the defaults{interval}.{unsure}", gain * 100.0)
         }
+    }
+}
+
+/// A long headline without its reasons, and these.
+pub(super) fn reasons(headline: &str) -> (String, Vec<&str>) {
+    match headline.split_once("; ").filter(|_| headline.len() > LONG_HEADLINE) {
+        Some((answer, rest)) => (format!("{answer}."), rest.trim_end_matches('.').split("; ").collect()),
+        None => (headline.to_owned(), Vec::new()),
     }
 }
 
@@ -276,8 +290,8 @@ fn beyond(measured: Option<Seconds>, limit: Seconds) -> String {
 fn unknown(outcome: &Outcome, answer: &Answer) -> String {
     match answer.probes {
         Some(0) => "not measured",
-        Some(_) => "none that was tried",
-        None if outcome.status == Status::NotReachable => "none that was tried",
+        Some(_) => "no rate held",
+        None if outcome.status == Status::NotReachable => "no rate held",
         None => "unknown",
     }
     .to_owned()
@@ -306,11 +320,11 @@ fn parameters(outcome: &Outcome) -> String {
     changes.iter().map(|(name, change)| format!("  {name:wide$}   {change}\n")).collect()
 }
 
-/// What to do with the answer, and the command that does it.
-pub(super) fn next(outcome: &Outcome, folder: &Path) -> Option<(&'static str, String)> {
+/// What to do with the answer, and the command that does it, with the flags of the run.
+pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'static str, String)> {
     let folder = shell_quoted(&folder.display().to_string());
     let export = format!("autotune export --outcome {folder} --manifest deployment.yaml --form diff");
-    let again = format!("autotune --space {} --out {folder}", shell_quoted(&outcome.space_file));
+    let again = format!("autotune --space {}{flags} --out {folder}", shell_quoted(&outcome.space_file));
     let larger = format!("{again} --fresh {}", budget_flag(outcome).unwrap_or_else(|| "--budget TIME".to_owned()));
     Some(match outcome.status {
         Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
@@ -341,7 +355,7 @@ mod tests {
     }
 
     fn said(outcome: &Outcome) -> String {
-        let text = summary(outcome, Path::new("autotune-out/quickstart"), false, Colour::NONE);
+        let text = summary(outcome, Path::new("autotune-out/quickstart"), "", false, Colour::NONE);
         let long = text.lines().find(|line| line.chars().count() > WIDTH && !line.starts_with("  autotune "));
         assert_eq!(long, None);
         text
@@ -421,7 +435,7 @@ mod tests {
         let text = said(&outcome);
         assert!(text.contains("Latencies: expected at the certified rate, from all certifying probes"), "{text}");
         assert!(!text.contains("84.9 req/s"), "the rate of the nearest probe: {text}");
-        let text = summary(&outcome, Path::new("out"), true, Colour::NONE);
+        let text = summary(&outcome, Path::new("out"), "", true, Colour::NONE);
         assert!(text.contains("nearest probe at") && text.contains("84.9 req/s"), "{text}");
         for answer in outcome.best.iter_mut().chain(&mut outcome.baseline) {
             answer.expected.clear();
@@ -436,7 +450,7 @@ mod tests {
         let colour = Colour::of(false, |name| (name == "CLICOLOR_FORCE").then(|| "1".into()));
         for status in [Status::Certified, Status::Uncertified, Status::NotReachable] {
             let outcome = Outcome { status, left_out: vec!["a point".to_owned()], ..stored() };
-            let of = |colour| summary(&outcome, Path::new("out"), false, colour);
+            let of = |colour| summary(&outcome, Path::new("out"), "", false, colour);
             let coloured = of(colour);
             assert_eq!(console::strip_ansi_codes(&coloured), of(Colour::NONE));
             assert!(
@@ -453,7 +467,7 @@ mod tests {
         for answer in outcome.best.iter_mut().chain(&mut outcome.baseline) {
             (answer.certified_rate, answer.estimated_rate, answer.seen) = (None, None, None);
         }
-        for (probes, expected) in [(0, "not measured"), (3, "none that was tried")] {
+        for (probes, expected) in [(0, "not measured"), (3, "no rate held")] {
             outcome.baseline.as_mut().unwrap().probes = Some(probes);
             outcome.best.as_mut().unwrap().estimated_rate = Some(Rate(86.2));
             let text = said(&outcome);
@@ -461,6 +475,21 @@ mod tests {
                 text.contains(expected) && text.contains("about 86.2 req/s") && text.contains("--uncertified"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn another_run_repeats_the_flags_of_this_one_and_reasons_stand_below_the_answer() {
+        let because = format!("no point keeps the promises; tpot_p99 binds; at 2.49 req/s, {}", "too slow ".repeat(9));
+        let (status, best) = (Status::NotReachable, None);
+        let outcome = Outcome { status, because, best, gain: None, gain_interval: None, ..stored() };
+        let flags = " --seed 4 --precision 8%";
+        let text = summary(&outcome, Path::new("my out"), flags, false, Colour::NONE);
+        for part in [
+            "\nNo point keeps the promises.\n  - tpot_p99 binds\n  - at 2.49 req/s, too slow",
+            "autotune --space search-spaces/quickstart.toml --seed 4 --precision 8% --out 'my out' --fresh\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing in {text}");
         }
     }
 

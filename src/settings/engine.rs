@@ -151,12 +151,12 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
 pub fn check_variables(
     fields: &Fields,
     variables: &[(String, Range<usize>)],
-    tuned: &Parameters,
+    tuned: &[(&String, &Range<usize>)],
     problems: &mut Vec<Problem>,
 ) {
     let is_graph = fields.word::<String>("backend").is_some();
     let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
-    let tuned = || tuned.names.iter().zip(&tuned.spans).filter_map(|(name, span)| Some((variable(name)?, span)));
+    let tuned = || tuned.iter().filter_map(|(name, span)| Some((variable(name)?, span)));
     for (name, span) in variables {
         if ours(name) {
             let message = format!("`engine.env` sets {name}, and every launch has another value");
@@ -167,7 +167,7 @@ pub fn check_variables(
             problems.push(Problem::new(span, message, "fixed here", hint));
         }
     }
-    for (name, span) in tuned().filter(|(name, _)| ours(name) || *name == VISIBLE_GPUS) {
+    for (name, span) in tuned().filter(|(name, _)| ours(name) || **name == *VISIBLE_GPUS) {
         let message = format!("`env.{name}` cannot be tuned: the tuner sets it for every launch");
         problems.push(Problem::new(span, message, "not tunable", "remove it"));
     }

@@ -141,7 +141,7 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
         let tuned: Vec<_> = parameters.names.iter().zip(&parameters.spans).collect();
         engine::check_dialect(fields, &tuned, &probe, problems);
         engine::check_graph(fields, problems);
-        engine::check_variables(fields, &variables(&found), parameters, problems);
+        engine::check_variables(fields, &variables(&found), &tuned, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {

@@ -77,6 +77,34 @@ fn a_real_engine_needs_a_profile_and_what_is_not_simulated_is_refused_or_said() 
 }
 
 #[test]
+fn a_report_of_a_rehearsal_says_that_nothing_was_measured_and_leads_to_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = small().replace("kind = \"simulated\"", "kind = \"vllm\"\ncommand = [\"no-such-program\"]");
+    std::fs::write(folder.path().join("space.toml"), real).unwrap();
+    let run = || {
+        let arguments =
+            ["rehearse", "space.toml", "--profile", "quickstart", "--seeds", "1", "--budget", "60s", "--out", "out"];
+        Command::new(BINARY).args(arguments).current_dir(folder.path()).output().unwrap()
+    };
+    let first = run();
+    assert!(first.status.success() && said(&first).contains("out/report.html"), "{}", said(&first));
+    let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+    for part in [
+        "<span class=\"badge simulated\">Simulated engine</span>",
+        "Next: run it on the engine itself</h3><pre>autotune space.toml</pre>",
+        "autotune rehearse space.toml --profile quickstart --seeds 1 --budget 60s --strategy bayes",
+        "requests count",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    for part in ["Measured", "cannot be shown", "The journal holds no times"] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert!(!folder.path().join("out/journal.jsonl").exists(), "no run can go on from it");
+    assert_eq!(run().status.code(), Some(2), "an earlier report is not overwritten");
+}
+
+#[test]
 fn help_names_every_profile_that_comes_with_the_program() {
     for command in ["rehearse", "sim-engine", "calibrate"] {
         let help = Command::new(BINARY).args([command, "--help"]).output().unwrap();

@@ -97,6 +97,8 @@ pub(super) fn no_model(base_url: &str, why: &str, of_key: &str) -> Failed {
         }
         () => "is the server up and the address right?".to_owned(),
     };
+    // Of the layers of a failed connection, the lowest says what happened.
+    let why = if why.contains("(Connect)") { why.rsplit(": ").next().unwrap_or(why) } else { why };
     Failed::own(format!("error: failed to ask {base_url} for its model: {why}; {remedy}"))
 }
 

@@ -99,7 +99,7 @@ fn promised(limit: &Limit, probe: &Probe<'_>, records: &[RequestRecord]) -> Stri
     };
     over_time.dots(thin(&inside, DOTS), "inside");
     over_time.dots(thin(&outside, 2 * DOTS), "outside");
-    over_time.level(limit.at_most.0 * scale, &format!("limit {}", limit.at_most), "limit");
+    over_time.level(limit.at_most.0 * scale, &format!("limit {}", limit.at_most), "limit", false);
     let thinned = if inside.len() > DOTS {
         format!(" {DOTS} at most of the {} within the limit are drawn.", inside.len())
     } else {

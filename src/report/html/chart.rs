@@ -13,6 +13,8 @@ const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 46.0;
 /// About the width of a character of a label.
 const CHARACTER: f64 = 7.0;
+/// The same of a bold one.
+const BOLD: f64 = 8.5;
 /// A scale is logarithmic where the largest value is more than so many times the smallest.
 const DECADES: f64 = 8.0;
 
@@ -116,6 +118,8 @@ pub(super) struct Chart {
 impl Chart {
     pub(super) fn new(title: &str, x: Axis, y: Axis, height: f64) -> Self {
         let widest = y.ticks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+        // The label on its side fits too.
+        let height = height.max(y.label.chars().count() as f64 * CHARACTER + BOTTOM);
         let left = widest as f64 * CHARACTER + if y.label.is_empty() { 14.0 } else { 34.0 };
         Self { title: title.to_owned(), x, y, height, left, top: TOP, marks: String::new(), labels: 0 }
     }
@@ -216,10 +220,12 @@ impl Chart {
         self.draw(format_args!("<path class=\"dots {class}\" d=\"{path}\"/>"));
     }
 
-    /// A line across the chart at a height, with its name above its beginning: what is near a limit mostly lies at its end.
-    pub(super) fn level(&mut self, y: f64, label: &str, class: &str) {
+    /// A line across the chart at a height, with its name at its beginning: what is near a limit mostly lies at its end. The name stands above
+    /// the line, or below it where marks stand on it.
+    pub(super) fn level(&mut self, y: f64, label: &str, class: &str, below: bool) {
         let ((_, at), to) = (self.place(self.x.from, y), WIDTH - RIGHT);
-        let (left, beside, above, label) = (self.left, self.left + 5.0, at - 5.0, escaped(label));
+        let (left, beside, above, label) =
+            (self.left, self.left + 5.0, at + if below { 18.0 } else { -5.0 }, escaped(label));
         self.draw(format_args!(
             "<path class=\"line {class}\" d=\"M{left:.1} {at:.1}H{to:.1}\"/><text class=\"{class}\" x=\"{beside:.1}\" y=\"{above:.1}\">{label}</text>"
         ));
@@ -230,7 +236,8 @@ impl Chart {
         let (at, _) = self.place(x, self.y.from);
         let (bottom, row) = (self.height - BOTTOM, 12.0 + 14.0 * (self.labels % 2) as f64);
         self.labels += 1;
-        let anchor = if at > 0.6 * WIDTH { "end" } else { "start" };
+        let room = WIDTH - at;
+        let anchor = if room < at && room < label.chars().count() as f64 * BOLD { "end" } else { "start" };
         let beside = if anchor == "end" { at - 4.0 } else { at + 4.0 };
         let (top, label) = (row - 9.0, escaped(label));
         self.draw(format_args!(

@@ -137,7 +137,7 @@ fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
             chart.band(&band, class, "90 % over the sweeps");
         }
     }
-    chart.level(at_most.0 * scale, &format!("limit {at_most}"), "limit");
+    chart.level(at_most.0 * scale, &format!("limit {at_most}"), "limit", false);
     for (((points, class), side), shape) in both.iter().zip(CLASSES).zip(NAMES).zip([Shape::Circle, Shape::Diamond]) {
         chart.line(points.iter().map(|(size, [value, ..])| (*size, *value)), class);
         for (size, [value, from, to]) in points {

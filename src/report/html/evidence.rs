@@ -91,14 +91,15 @@ fn facts(trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<String> {
             share(cache.measured_share)
         ),
     ];
-    facts.extend(cache.warning().map(|warning| format!("Warning: {warning}.")));
+    let warning = cache.warning();
+    facts.extend(warning.iter().map(|warning| format!("Warning: {warning}.")));
     facts.push(format!("Our own client: sends lagged {} (p99); {late}.", client.lag_p99));
-    facts.extend(verdict.limits.iter().map(judge));
+    facts.extend(verdict.limits.iter().map(|limit| judge(limit, warning.as_deref())));
     facts
 }
 
-/// Who decided a promise, and why.
-fn judge(limit: &LimitResult) -> String {
+/// Who decided a promise, and why, where no warning says it.
+fn judge(limit: &LimitResult, warning: Option<&str>) -> String {
     let key = promise(&limit.key);
     match &limit.paired {
         Some(p) if p.judge == Judge::Paired => {
@@ -110,11 +111,11 @@ fn judge(limit: &LimitResult) -> String {
                 p.explained * 100.0
             )
         }
-        Some(p) => format!(
+        Some(p) if Some(p.because.as_str()) != warning => format!(
             "{key}, judged by the plain count ({} of {} broke it): {}.",
             limit.violations, limit.observations, p.because
         ),
-        None => format!("{key}, judged by the plain count: {} of {} broke it.", limit.violations, limit.observations),
+        _ => format!("{key}, judged by the plain count: {} of {} broke it.", limit.violations, limit.observations),
     }
 }
 
@@ -151,7 +152,7 @@ fn every(data: &ReportData<'_>) -> String {
         return missing("None was measured.");
     }
     let says = paragraph(&format!(
-        "Trial 2.1 is the first probe of trial 2. Send lag is a p99, KV use a peak. {bursts} bursts are not listed: they test memory and batch, not a rate."
+        "Trial 2.1 is the first probe of trial 2. Latencies are as measured; the verdict is on a long run where the paired estimate judges, so the two may differ. Send lag is a p99, KV use a peak. {bursts} bursts are not listed: they test memory and batch, not a rate."
     ));
     table(&head, &rows) + &says
 }

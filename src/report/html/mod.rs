@@ -15,14 +15,14 @@ pub(super) use repeat::{command as repeat_command, next_step};
 
 use super::data::{ReportData, Whose};
 use super::outcome::Outcome;
-use super::summary::{headline, interval, source};
+use super::summary::{headline, interval, reasons, source};
 use crate::printable::printable;
 use crate::settings::Metric;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A headline of more characters is cut where its reasons begin.
-const LONG_HEADLINE: usize = 100;
+/// What stands behind numbers in sentences.
+const UNITS: [&str; 4] = ["%", "ms", "min", "req/s"];
 
 /// The page.
 pub(super) fn page(data: &ReportData<'_>) -> String {
@@ -62,7 +62,7 @@ fn shell(Shell { title, source, headline, lead, sections }: &Shell<'_>) -> Strin
         .iter()
         .map(|(id, _, title, content)| format!("<section id=\"{id}\"><h2>{title}</h2>{content}</section>\n"))
         .collect();
-    let (title, headline) = (escaped(title), escaped(headline));
+    let (title, headline) = (escaped(title), prose(headline));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
@@ -79,15 +79,11 @@ fn said(outcome: &Outcome, headline: &str) -> (String, String) {
     let interval = outcome.gain_interval.map(|[from, to]| interval(from, to));
     if let Some((first, rest)) = interval.and_then(|interval| headline.split_once(&interval)) {
         let doubt = rest.trim_start_matches(['.', ' ']);
-        return (format!("{first}."), if doubt.is_empty() { String::new() } else { paragraph(doubt) });
+        let doubt = if doubt.is_empty() { String::new() } else { format!("<p class=\"doubt\">{}</p>", escaped(doubt)) };
+        return (format!("{first}."), doubt);
     }
-    match headline.split_once("; ").filter(|_| headline.len() > LONG_HEADLINE) {
-        Some((first, rest)) => {
-            let reasons: Vec<String> = rest.trim_end_matches('.').split("; ").map(str::to_owned).collect();
-            (format!("{first}."), list(&reasons))
-        }
-        None => (headline.to_owned(), String::new()),
-    }
+    let (answer, reasons) = reasons(headline);
+    (answer, list(&reasons))
 }
 
 /// Text that stays text in HTML, whoever wrote it.
@@ -106,18 +102,23 @@ fn escaped(text: &str) -> String {
     safe
 }
 
+/// A text in which no number stands apart from its unit.
+fn prose(text: &str) -> String {
+    UNITS.iter().fold(escaped(text), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
+}
+
 /// A paragraph.
 fn paragraph(text: &str) -> String {
-    format!("<p>{}</p>", escaped(text))
+    format!("<p>{}</p>", prose(text))
 }
 
 /// What is not there, and why.
 fn missing(text: &str) -> String {
-    format!("<p class=\"missing\">{}</p>", escaped(text))
+    format!("<p class=\"missing\">{}</p>", prose(text))
 }
 
-fn list(items: &[String]) -> String {
-    let items: String = items.iter().map(|item| format!("<li>{}</li>", escaped(item))).collect();
+fn list(items: &[impl AsRef<str>]) -> String {
+    let items: String = items.iter().map(|item| format!("<li>{}</li>", prose(item.as_ref()))).collect();
     if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
 }
 
@@ -135,7 +136,7 @@ fn table(head: &[String], rows: &[Vec<String>]) -> String {
 
 /// A chart with its title above and a sentence below.
 fn figure(title: &str, svg: &str, says: &str) -> String {
-    let says = if says.is_empty() { String::new() } else { format!("<p>{}</p>", escaped(says)) };
+    let says = if says.is_empty() { String::new() } else { paragraph(says) };
     format!("<figure><figcaption>{}</figcaption><div class=\"scroll\">{svg}</div>{says}</figure>", escaped(title))
 }
 

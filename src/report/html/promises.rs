@@ -106,7 +106,8 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         chart.upright(*rate, &format!("{name}: {} certified", Rate(*rate)), name);
     }
     // Below the marks, which its name would hide.
-    chart.level(at_most, &format!("limit {}", limit.at_most), "limit");
+    let cut = seen.iter().any(|(.., l)| l.measured.is_none() && l.broken());
+    chart.level(at_most, &format!("limit {}", limit.at_most), "limit", cut);
     let mut unknown = 0;
     for (whose, trial, probe, rate, void, result) in &seen {
         let class = whose.name();

@@ -12,6 +12,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(header) = data.header else { return missing("The journal has no header.") };
     let outcome = &data.outcome;
     let told = |value: Option<String>| value.filter(|v| !v.is_empty()).unwrap_or_else(|| "not told".to_owned());
+    let engine = &header.plan.engine;
+    let command = if engine.kind.is_simulated() { "autotune sim-engine".to_owned() } else { engine.command.join(" ") };
     let rows = [
         ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), |at| Utc::of(at).to_string())),
         ("autotune", header.autotune.clone()),
@@ -19,7 +21,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         ("model", told(outcome.model.clone())),
         ("GPUs", told(Some(outcome.gpus.join(", ")))),
         ("nodes", told(Some(outcome.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))),
-        ("engine command", told(Some(header.plan.engine.command.join(" ")))),
+        ("engine command", told(Some(command))),
         (
             "fixed arguments",
             if outcome.fixed_arguments.is_empty() { "none".to_owned() } else { outcome.fixed_arguments.join(" ") },
@@ -36,29 +38,41 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let plan = serde_json::to_string_pretty(&header.plan).unwrap_or_default();
     format!(
         "<pre>{}</pre>{}<details><summary>The whole plan, as it was checked, without secrets</summary><pre>{}</pre></details>",
-        escaped(&command(data).unwrap_or_default()),
+        escaped(&self::command(data).unwrap_or_default()),
         table(&["", ""].map(str::to_owned), &rows),
         escaped(&plan)
     )
 }
 
-/// [`next`] of a run whose space file may not have said all; an interrupted one is continued with the same words.
+/// [`next`] of a run whose space file may not have said all; an interrupted one is continued with the same budget.
+/// A rehearsed one is run.
 pub(in crate::report) fn next_step(data: &ReportData<'_>) -> Option<(&'static str, String)> {
-    let (what, said) = next(&data.outcome, data.folder)?;
-    let again = command(data).filter(|_| data.outcome.status == Status::Interrupted);
-    let folder = shell_quoted(&data.folder.display().to_string());
-    Some((what, again.map_or(said, |again| format!("{again} --out {folder} --resume"))))
+    if data.rehearsed_on.is_some() {
+        let run = format!("autotune {}", shell_quoted(&data.outcome.space_file));
+        return Some(("run it on the engine itself", run));
+    }
+    let flags = flags(data, data.outcome.status == Status::Interrupted).unwrap_or_default();
+    next(&data.outcome, data.folder, &flags)
 }
 
 /// The command, with what may have come from its line instead of the space file.
 pub(in crate::report) fn command(data: &ReportData<'_>) -> Option<String> {
-    let header = data.header?;
-    let (plan, space) = (&header.plan, shell_quoted(&header.space_file));
-    Some(format!(
-        "autotune --space {space} --seed {} --budget {}s --strategy {} --precision {}%",
-        header.seed,
-        data.budget?.0,
-        plan.search.strategy.name(),
-        number(plan.search.precision * 100.0),
-    ))
+    let (space, flags) = (shell_quoted(&data.header?.space_file), flags(data, true)?);
+    Some(match data.rehearsed_on {
+        Some(profile) => {
+            let (profile, folder) = (shell_quoted(profile), shell_quoted(&data.folder.display().to_string()));
+            format!("autotune rehearse {space} --profile {profile} --seeds 1{flags} --out {folder}")
+        }
+        None => format!("autotune --space {space}{flags}"),
+    })
+}
+
+fn flags(data: &ReportData<'_>, with_budget: bool) -> Option<String> {
+    let (header, budget) = (data.header?, data.budget?.0);
+    let search = &header.plan.search;
+    let budget = if with_budget { format!(" --budget {budget}s") } else { String::new() };
+    let (strategy, precision) = (search.strategy.name(), number(search.precision * 100.0));
+    // A rehearsal takes its seed from the space file.
+    let seed = if data.rehearsed_on.is_some() { String::new() } else { format!(" --seed {}", header.seed) };
+    Some(format!("{seed}{budget} --strategy {strategy} --precision {precision}%"))
 }

@@ -14,7 +14,7 @@ fn stored(name: &str) -> Journal {
 fn made(journal: &Journal, folder: &Path) -> String {
     let page = page(&ReportData::new(journal, folder));
     assert_well_formed(&page);
-    page
+    page.replace('\u{a0}', " ")
 }
 
 /// Each tag is closed in its order, and nothing but tags opens one.
@@ -82,11 +82,11 @@ fn an_unfinished_run_shows_what_there_is_and_says_what_is_missing() {
     let journal = stored(name);
     let page = made(&journal, &folder(name));
     for part in [
-        "<h1>Stopped before its end; --resume continues it.</h1>",
+        "<h1>Stopped before its end.</h1>",
         "There is no answer yet: 4 trials and 4 probes at a rate are recorded, and shown below.",
         "Nothing was certified: every number is of the search.",
         "3 points were probed at a rate.",
-        "--resume",
+        "autotune --space phase1.toml --seed 1 --budget 5400s --strategy bayes --precision 4% --out /",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
@@ -111,6 +111,31 @@ fn the_reasons_of_a_long_headline_stand_below_it() {
     }
     let page = made(&journal, &folder(name));
     assert!(page.contains("<h1>No point keeps the promises.</h1><ul><li>at 60.0 req/s, too slow"));
+}
+
+#[test]
+fn what_no_probe_measured_is_not_what_no_rate_holds() {
+    let name = "results/h200-8b";
+    let mut journal = stored(name);
+    for entry in &mut journal.entries {
+        if let Record::Launching { point, .. } = &mut entry.record {
+            *point = point.clone().with("max-num-seqs", crate::space::Value::Int(1024));
+        }
+        if let Record::Concluded(conclusion) = &mut entry.record {
+            let Some(best) = &mut conclusion.best else { panic!("it has an answer") };
+            best.certified_rate = None;
+            best.estimated_rate = None;
+            let elsewhere = best.point.clone().with("max-num-seqs", crate::space::Value::Int(7));
+            conclusion.baseline = Some(crate::journal::PointResult { point: elsewhere, ..best.clone() });
+        }
+    }
+    let page = made(&journal, &folder(name));
+    for part in [
+        "<p>defaults</p><p class=\"number\">not measured</p><p>no probe at a rate</p>",
+        "<p>tuned</p><p class=\"number\">no rate</p><p>none that was tried holds</p>",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
 }
 
 #[test]

@@ -453,7 +453,7 @@ mod tests {
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
         let says =
-            "capped at 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
+            "capped below 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
         assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
         // 3 % - 1.645 * 4 % from the ceiling.

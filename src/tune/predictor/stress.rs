@@ -37,7 +37,7 @@ impl Ceiling {
         match self {
             Self::Above => None,
             Self::At(ceiling) => Some(format!(
-                "capped at {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
+                "capped below {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
             )),
             Self::BelowAll => Some(format!(
                 "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
