@@ -263,7 +263,7 @@ fn proof(run: &RecordedRun, table: &mut Table) {
     likeness(run, &["t001-p02", "t002-p02"], &fit, table);
     let replayed = run.replay("t002-p02", &fit.costs, true).unwrap();
     table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
-    let correlation = Replayed::correlation(&replayed.ttft);
+    let correlation = Replayed::correlation(&run.replay("t002-p02", &fit.costs, false).unwrap().ttft);
     table.row("t002-p02: TTFT, correlation", format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
 }
 
