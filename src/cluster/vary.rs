@@ -150,6 +150,20 @@ async fn begin(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> {
     keep_undo(cluster, target, Some(&plan.undo)).await
 }
 
+/// Fields of a KubeAI Model that KubeAI reads itself; others are of its pods, which it replaces.
+const NOT_OF_PODS: [&str; 10] = [
+    "loadBalancing",
+    "replicas",
+    "minReplicas",
+    "maxReplicas",
+    "targetRequests",
+    "scaleDownDelaySeconds",
+    "autoscalingDisabled",
+    "owner",
+    "features",
+    "adapters",
+];
+
 /// Gives the target the value of a side, and waits until it serves with that and with nothing else. Returns the object's version.
 ///
 /// # Errors
@@ -161,8 +175,8 @@ pub async fn set(cluster: &Cluster, plan: &Plan, side: usize) -> Result<i64, Clu
     let former: Vec<Value> = before.pods(cluster).await?.iter().map(|pod| pod["metadata"]["uid"].clone()).collect();
     let now = generation(&send(cluster, &before, &plan.fields[side], false).await?);
     let changes = now != generation(&before.object);
-    // A field that is not of the pods' template is taken up by whoever reads the object.
-    let replaces = changes && !matches!(wanted[side], Wanted::Field(..));
+    let of_pods = |field: &Vec<String>| !field.first().is_some_and(|first| NOT_OF_PODS.contains(&first.as_str()));
+    let replaces = changes && !matches!(&wanted[side], Wanted::Field(field, _) if !of_pods(field));
     if changes {
         let name = ["A", "B"][side];
         say(cluster, &before, Step::Varied, &format!("{} has the value of {name}", before.title())).await;
@@ -197,7 +211,7 @@ pub async fn stays(cluster: &Cluster, plan: &Plan, version: i64) -> Result<(), C
         return Ok(());
     }
     Err(ClusterError::Wrong(format!(
-        "somebody changed {} while it was measured, so its windows are not of one version: keep others away from it and compare again",
+        "somebody changed {} while it was measured, so its windows are not of one version: keep others away from it and compare again; what was compared gets its former value back, so repeat an edit of that",
         target.title()
     )))
 }
@@ -271,7 +285,13 @@ fn version(target: &Target, container: Option<&str>, wanted: &Wanted) -> Result<
                     target.title()
                 )));
             }
-            let place = path.iter().fold(&mut object["spec"], |place, key| &mut place[key.as_str()]);
+            let mut place = &mut object["spec"];
+            for key in path {
+                if !(place.is_object() || place.is_null()) {
+                    return Err(ClusterError::Wrong(format!("{} has no field {}", target.title(), path.join("."))));
+                }
+                place = &mut place[key.as_str()];
+            }
             *place = value.clone();
         }
     }

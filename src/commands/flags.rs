@@ -117,7 +117,8 @@ async fn ask(
     for question in questions {
         let command = [command, &[(*question).to_owned()]].concat();
         let shown = brief(&redact_words(&command).join(" "));
-        let launch = Launch { guardian: guardian.clone(), command, env: env.clone(), log: None, grace: Duration::ZERO };
+        let (guardian, env, unset) = (guardian.clone(), env.clone(), Vec::new());
+        let launch = Launch { guardian, command, env, unset, log: None, grace: Duration::ZERO };
         let mut answer = std::pin::pin!(answer(launch, secrets.clone(), patience.saturating_sub(begun.elapsed())));
         let answer = tokio::select! {
             answer = &mut answer => answer,

@@ -91,6 +91,11 @@ const DEVICES: [&[&str]; 3] = [
     &["data-parallel-size", "dp-size", "dp"],
 ];
 
+/// Whether a parameter says how many GPUs an engine takes.
+pub fn is_parallel_size(name: &str) -> bool {
+    DEVICES.iter().any(|names| names.contains(&name))
+}
+
 /// How many GPUs an engine takes at a point, by what its arguments say of parallelism.
 pub fn devices(plan: &EnginePlan, point: &Point) -> u64 {
     let words: Vec<&String> = plan.command.iter().chain(&plan.args).collect();
@@ -108,7 +113,7 @@ pub fn devices(plan: &EnginePlan, point: &Point) -> u64 {
     };
     // The attention of SGLang's data parallelism runs on the GPUs of its tensor parallelism.
     let counted = if plan.kind == EngineKind::Sglang { &DEVICES[..2] } else { &DEVICES[..] };
-    counted.iter().map(of).product()
+    counted.iter().map(of).fold(1, u64::saturating_mul)
 }
 
 /// The environment of a launch.

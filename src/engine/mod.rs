@@ -16,8 +16,8 @@ pub mod telemetry;
 mod tokenize;
 
 pub use command_line::{
-    PART, api_key, command_line, devices, environment, flags, frontend, is_left_out, program, spelt, telling, variable,
-    variables,
+    PART, api_key, command_line, devices, environment, flags, frontend, is_left_out, is_parallel_size, program, spelt,
+    telling, variable, variables,
 };
 pub use dialects::vllm::{FLAGS as VLLM_FLAGS, live};
 pub use dialects::{DIALECTS, Dialect, Quantity, dialect, is_of_frontend};

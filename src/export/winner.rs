@@ -29,7 +29,8 @@ pub fn winner(outcome: &Outcome, uncertified: bool) -> Result<&Answer, NoWinner>
 
 /// The arguments that were tuned, without those of a frontend.
 pub fn settings(best: &Answer) -> Vec<Setting> {
-    let missing = best.left_out.iter().map(|name| Setting { name: name.clone(), value: Value::Text("off".into()) });
+    let of_engine = best.left_out.iter().filter(|name| !is_of_frontend(name));
+    let missing = of_engine.map(|name| Setting { name: name.clone(), value: Value::Text("off".into()) });
     of(best, |name| !is_of_frontend(name)).into_iter().chain(missing).collect()
 }
 

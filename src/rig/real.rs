@@ -14,7 +14,10 @@ use crate::clock;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
-use crate::engine::{Endpoints, api_key, command_line, devices, dialect, environment, frontend, telling};
+use crate::engine::{
+    Endpoints, api_key, command_line, devices, dialect, environment, frontend, is_left_out, is_parallel_size, telling,
+    variable,
+};
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;
 use crate::settings::{EngineKind, Plan, Secrets, VISIBLE_GPUS};
@@ -163,18 +166,24 @@ impl RealRig {
         }
     }
 
-    /// Why the machine has too few GPUs for a point, if it has. An engine on a CPU takes none, and a simulated one has none.
+    /// Why the machine has too few GPUs for a point that says itself how many it takes, if it has. An engine that spans machines is left alone.
     fn too_few_gpus(&self, point: &Point) -> Option<Diagnosis> {
+        let words = || self.plan.engine.command.iter().chain(&self.plan.engine.args);
+        let spans = |word: &String| {
+            let flag = word.split('=').next().unwrap_or(word).replace('_', "-");
+            ["--nnodes", "--data-parallel-size-local", "-dpl", "--distributed-executor-backend"]
+                .contains(&flag.as_str())
+        };
+        let tuned = point.0.keys().any(|name| is_parallel_size(name));
+        if !tuned || self.plan.engine.kind.is_simulated() || words().any(spans) {
+            return None;
+        }
         let (needed, there) = (devices(&self.plan.engine, point), self.devices?);
-        let flag = ["tensor-parallel-size", "tp-size"].into_iter().find(|flag| point.get(flag).is_some());
         (needed > there).then(|| Diagnosis {
             cause: Cause::BadArgument,
             line: None,
             says: format!("it takes {needed} GPUs, and {there} are there: leave out larger sizes of parallelism"),
-            consequence: match flag {
-                Some(flag) => Consequence::ValueRefused { flag: Some(flag.to_owned()) },
-                None => Consequence::Abort,
-            },
+            consequence: Consequence::PointOnly,
         })
     }
 
@@ -354,6 +363,7 @@ impl RealRig {
         let launch = Launch {
             guardian: self.place.binary.clone(),
             command,
+            unset: unset(&self.plan, point).filter(|name| !env.contains_key(*name)).map(str::to_owned).collect(),
             env,
             log: Some(folder.join("engine.log")),
             grace: self.plan.engine.stop_timeout,
@@ -438,6 +448,13 @@ fn engine_environment(plan: &Plan, place: &Workplace, point: &Point) -> BTreeMap
         env.entry(VISIBLE_GPUS.to_owned()).or_insert_with(|| gpus.clone());
     }
     env
+}
+
+/// Variables that are off at a point, or do not exist there: ours must not reach the engine in their place.
+fn unset<'p>(plan: &'p Plan, point: &'p Point) -> impl Iterator<Item = &'p str> {
+    let off = point.0.iter().filter(|(_, value)| is_left_out(value)).map(|(name, _)| name.as_str());
+    let missing = plan.space.parameters.iter().filter(|p| p.when.is_some() && point.get(&p.name).is_none());
+    off.chain(missing.map(|p| p.name.as_str())).filter_map(variable)
 }
 
 /// Health, the model listed, and then a real completion (in the warm-up).

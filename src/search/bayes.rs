@@ -64,6 +64,8 @@ pub struct Bayes {
     promising: usize,
     /// Whether something was told that the margins have not learnt.
     stale: bool,
+    /// Whether a twin of the engine weighs the probes.
+    with_twin: bool,
     /// Words and switches that the twin has no term for. What a value of one does, only a launch with it tells.
     unmodelled: Vec<String>,
 }
@@ -110,6 +112,7 @@ impl Bayes {
             beliefs: Vec::new(),
             promising: plan.search.candidates as usize,
             stale: true,
+            with_twin: plan.with_twin(),
             unmodelled: plan.unmodelled_choices().map(|p| p.name.clone()).collect(),
         }
     }
@@ -291,7 +294,7 @@ impl Bayes {
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
         // What one probe makes of a limit is far from it without a twin: a point that may be better is not left before its limit is known.
-        if let Some(own) = offers.first().filter(|o| !margins.with_twin() && o.gain >= self.min_gain) {
+        if let Some(own) = offers.first().filter(|o| !self.with_twin && o.gain >= self.min_gain) {
             return probe(own.point.clone(), own.rate);
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {

@@ -73,11 +73,6 @@ impl Margins {
         model
     }
 
-    /// Whether a twin told every mean.
-    pub fn with_twin(&self) -> bool {
-        self.limits.iter().all(|limited| limited.with_twin)
-    }
-
     fn one<'s>(
         &self,
         residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,

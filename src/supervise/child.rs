@@ -29,6 +29,8 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Variables added to our environment.
     pub env: BTreeMap<String, String>,
+    /// Variables taken from it.
+    pub unset: Vec<String>,
     /// The file that keeps its output; the ends of it are in memory all the same.
     pub log: Option<PathBuf>,
     /// How long after SIGTERM it may take.
@@ -77,7 +79,11 @@ impl Child {
         let scratch = scratch::make().map_err(SuperviseError::Files)?;
         let failed = |source| SuperviseError::Guardian { program: launch.guardian.clone(), source };
         #[expect(clippy::disallowed_methods, reason = "supervise is where processes are started")]
-        let mut guardian = tokio::process::Command::new(&launch.guardian)
+        let mut command_of_guardian = tokio::process::Command::new(&launch.guardian);
+        for name in &launch.unset {
+            command_of_guardian.env_remove(name);
+        }
+        let mut guardian = command_of_guardian
             .arg("guardian")
             .arg("--scratch")
             .arg(scratch.path())

@@ -23,6 +23,7 @@ mod lend;
 mod listen;
 mod live;
 mod rehearse;
+mod report;
 mod secrets;
 mod session;
 mod sim_engine;

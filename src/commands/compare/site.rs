@@ -89,6 +89,10 @@ impl<'a> Site<'a> {
         // Conversations that are under way at the start are those of one answer time, so that both sides have the same.
         let answer_time = Some(*self.shared.answer_time.get_or_init(|| warmed.answer_time));
         let ran = open.levels.run(number, Load { answer_time, ..load }).await;
+        // A window of an object that somebody edited is of no side.
+        if let Some((version, (cluster, plan))) = open.version.zip(self.shared.object.as_ref()) {
+            vary::stays(cluster, plan, version).await.map_err(failed)?;
+        }
         ran.map_err(|failed| Failed { message: format!("{}: {}", self.name, failed.message), ..failed })
     }
 

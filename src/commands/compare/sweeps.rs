@@ -67,7 +67,7 @@ pub(in crate::commands) fn sweeps(
 ) -> Result<Measured, Failed> {
     let access = access(&args.access)?;
     if let Some(out) = &args.out {
-        fresh_folder(out, &[result], "comparison")?;
+        fresh_folder(out, &[result, "report.html"], "comparison")?;
     }
     let scratch =
         tempfile::tempdir().map_err(|e| Failed::own(format!("error: failed to make a temporary folder: {e}")))?;
@@ -103,8 +103,10 @@ pub(in crate::commands) fn sweeps(
             None => measured.await,
             Some((cluster, plan)) => {
                 let during = Box::pin(vary::during(cluster, plan, Box::pin(measured)));
-                let ended = during.await.unwrap_or_else(|why| Err(failed(why)));
-                ended.and(serves_again(cluster, plan, stop).await)
+                match during.await {
+                    Ok(ended) => ended.and(serves_again(cluster, plan, stop).await),
+                    Err(why) => Err(failed(why)),
+                }
             }
         };
         (ended, sites.into_iter().filter_map(Site::seen).collect())

@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn the_page_says_the_answer_first_and_draws_both_curves() {
         let found = comparison([0.010, 0.0065], &[20, 30, 45, 60], Some(0.03));
-        let page = comparison_page(&found);
+        let page = comparison_page(&found).replace('\u{a0}', " ");
         let headline = page.find("<h1>B keeps 55 % more users than A (90 %: +52 % to +58 %).</h1>").unwrap();
         assert!(headline < page.find("<svg viewBox").unwrap());
         for part in ["band defaults", "band tuned", "line limit", "A: 27 users", "B: 42 users", "limit 400 ms"] {

@@ -112,12 +112,12 @@ fn limits(comparison: &Comparison) -> String {
 fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
     let title = format!("{} against its limit", promise(key));
     let (name, scale) = unit(at_most.0);
-    let top = at_most.0 * HIGHEST;
+    let drawn = |value: f64| value.min(at_most.0 * HIGHEST * scale);
     // Of each side: the level, and the quantile with its interval.
     let points = |side: usize| -> Vec<(f64, [f64; 3])> {
         let at = |level: &LevelCompared| {
             let quantile = level.sides[side].quantiles.get(key)?;
-            Some((level.offered.size()?, [quantile.value, quantile.from, quantile.to].map(|s| s.0.min(top) * scale)))
+            Some((level.offered.size()?, [quantile.value, quantile.from, quantile.to].map(|s| s.0 * scale)))
         };
         comparison.levels.iter().filter_map(at).collect()
     };
@@ -126,23 +126,24 @@ fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
         return figure(&title, "", "Not measured: no window had enough answers.");
     }
     let sizes = comparison.levels.iter().filter_map(|level| level.offered.size());
-    let values = both.iter().flatten().flat_map(|(_, values)| *values).chain([at_most.0 * scale * 1.05]);
+    let values = both.iter().flatten().flat_map(|(_, values)| values.map(drawn)).chain([at_most.0 * scale * 1.05]);
     let x = Axis::over(unit_of(comparison), sizes);
     let y = Axis::over(&format!("{}, {name}", promise(key)), values);
     let low = y.span().0;
     let mut chart = Chart::new(&title, x, y, 320.0).named();
     for (points, class) in both.iter().zip(CLASSES) {
-        let band: Vec<(f64, f64, f64)> = points.iter().map(|(size, [_, from, to])| (*size, *from, *to)).collect();
+        let band: Vec<(f64, f64, f64)> =
+            points.iter().map(|(size, [_, from, to])| (*size, drawn(*from), drawn(*to))).collect();
         if band.len() > 1 {
             chart.band(&band, class, "90 % over the sweeps");
         }
     }
     chart.level(at_most.0 * scale, &format!("limit {at_most}"), "limit", false);
     for (((points, class), side), shape) in both.iter().zip(CLASSES).zip(NAMES).zip([Shape::Circle, Shape::Diamond]) {
-        chart.line(points.iter().map(|(size, [value, ..])| (*size, *value)), class);
+        chart.line(points.iter().map(|(size, [value, ..])| (*size, drawn(*value))), class);
         for (size, [value, from, to]) in points {
             let says = format!("{side} at {size}: {value:.3} {name} (90 %: {from:.3} to {to:.3})");
-            chart.mark((*size, *value), 0.0, shape, &format!("{class} full"), &says);
+            chart.mark((*size, drawn(*value)), 0.0, shape, &format!("{class} full"), &says);
         }
     }
     for ((answer, class), side) in comparison.answers.iter().zip(CLASSES).zip(NAMES) {
