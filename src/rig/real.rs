@@ -175,7 +175,7 @@ impl RealRig {
                 .contains(&flag.as_str())
         };
         let tuned = point.0.keys().any(|name| is_parallel_size(name));
-        if !tuned || self.plan.engine.kind.is_simulated() || words().any(spans) {
+        if !tuned || words().any(spans) {
             return None;
         }
         let (needed, there) = (devices(&self.plan.engine, point), self.devices?);

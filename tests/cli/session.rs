@@ -123,6 +123,11 @@ fn a_terminal_that_goes_away_ends_a_session_unless_nohup_keeps_it() {
     }
 }
 
+/// A text whose lines are not broken.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The same of an engine that is no vLLM: other flags, endpoints, metrics and log lines, and no model of it.
 #[test]
 fn a_session_on_sglang_ends_with_its_own_arguments() {
@@ -138,7 +143,7 @@ fn a_session_on_sglang_ends_with_its_own_arguments() {
     )
     .unwrap();
     let check = Command::new(BINARY).arg("check").arg(bench.path("space.toml")).output().unwrap();
-    let says = said(&check);
+    let says = in_one_line(&said(&check));
     assert_eq!(check.status.code(), Some(0), "{says}");
     assert!(says.contains("--sim-dialect sglang --model-path m --help` lists every flag"), "{says}");
     assert!(says.contains("violations are counted: there is no model of SGLang"), "{says}");
@@ -179,7 +184,7 @@ fn variables_and_conditions_go_through_launch_journal_and_answer() {
     let bench = with_variables();
     let check =
         Command::new(BINARY).args(["check", "--space", "space.toml"]).current_dir(bench.path("")).output().unwrap();
-    let says = said(&check);
+    let says = in_one_line(&said(&check));
     assert!(says.contains("6 in the grid, 4 keep the constraints"), "{says}");
     assert!(says.contains("the model of the engine has no term for `env.BACKEND`"), "{says}");
     assert!(says.contains("block-size: 16 32 (default 32), when env.BACKEND != off"), "{says}");
