@@ -40,9 +40,9 @@ pub enum Phase {
     Memory,
     /// A candidate of the search.
     Search,
-    /// The winner, cold, on fresh traffic.
+    /// The winner, on fresh traffic.
     Certify,
-    /// The baseline, cold, on the same fresh traffic.
+    /// The baseline, on fresh traffic.
     CertifyBaseline,
     Ended,
 }

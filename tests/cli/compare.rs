@@ -121,6 +121,7 @@ fn what_cannot_be_compared_is_refused_at_once() {
             "a server that runs cannot be launched with another value: give a space file, or the object",
         ),
         (vec![url, url], "--users 4", "compare needs limits, such as --slo ttft_p95=400ms"),
+        (vec![url, url], "--users 4 --slo ttft_p95=1s --container engine", "--container is of an object of a cluster"),
         (vec![url, url], "--users 4 --rates 1 --slo ttft_p95=1s", "cannot be used with"),
         (vec![url, url], "--rates 0 --slo ttft_p95=1s", "a rate is a number of requests per second above 0"),
         (

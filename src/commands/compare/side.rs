@@ -78,6 +78,9 @@ impl Side {
 /// Both sides, as the command line names them.
 pub(super) fn both(args: &CompareArgs) -> Result<[Side; 2], Failed> {
     let usage = |says: &str| Err(Failed::usage(format!("error: {says}")));
+    if args.object.is_none() && args.container.is_some() {
+        return usage("--container is of an object of a cluster: name the object, such as --deployment NAME");
+    }
     match (args.sides.as_slice(), &args.vary) {
         ([a, b], None) => Ok([one(a)?, one(b)?]),
         ([_, _], Some(_)) => usage("--vary makes both sides from one space file: give one, or two without --vary"),

@@ -19,9 +19,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     }
     html += &tiles(data, &columns);
     if columns.iter().any(|(_, answer)| answer.certified_rate.is_some()) {
-        html += &paragraph(
-            "Certified: with fresh traffic on a freshly started engine, every promise holds at this rate, as sure as stated.",
-        );
+        html += &paragraph("Certified: with fresh traffic, every promise holds at this rate, as sure as stated.");
     }
     html += "<div class=\"pair\">";
     if let Some(best) = &outcome.best {
