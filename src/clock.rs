@@ -1,4 +1,4 @@
-//! The only place that reads a clock: every other room gets its time from here or as an argument.
+//! The only place that reads a clock: every other folder gets its time from here or as an argument.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -827,6 +827,19 @@ async fn what_a_killed_comparison_left_is_restored_first() {
     assert_eq!((value(&world, "MODE"), left(&world, "deployments/chat")), ("own".into(), Vec::new()));
 }
 
+/// Restores the target where the end of a run leaves that to do, and returns whether it does. A run that was killed says nothing; any other says
+/// so.
+async fn restored_by_hand(cluster: &Cluster, world: &Mutex<World>, kind: usize, says: &str) -> bool {
+    let is_told = says == "killed" || says.contains("autotune restore --deployment chat -n default");
+    let by_another = kind == 15 && says.contains("has taken over");
+    if is_told || by_another {
+        world.lock().unwrap().before = None;
+        let holder = if by_another { "another" } else { "somebody" };
+        restore(cluster, &request("Deployment", "chat").which, holder).await.unwrap();
+    }
+    is_told || by_another
+}
+
 /// Each accident at each call of a comparison.
 #[tokio::test(start_paused = true)]
 async fn after_any_accident_at_any_step_the_former_value_is_back_or_restore_brings_it() {
@@ -861,14 +874,7 @@ async fn after_any_accident_at_any_step_the_former_value_is_back_or_restore_brin
                 }
                 Some(Err(error)) => error.to_string(),
             };
-            let is_told = says == "killed" || says.contains("autotune restore --deployment chat -n default");
-            let by_another = kind == 15 && says.contains("has taken over");
-            if is_told || by_another {
-                restored += 1;
-                world.lock().unwrap().before = None;
-                let holder = if by_another { "another" } else { "somebody" };
-                restore(&cluster, &request("Deployment", "chat").which, holder).await.unwrap();
-            }
+            restored += usize::from(restored_by_hand(&cluster, &world, kind, &says).await);
             let said = world.lock().unwrap().said.clone();
             assert_eq!(value(&world, "MODE"), "own", "{what}: {says}; {said:#?}");
             assert_eq!(scale(&world, "deployments/chat"), 1, "{what}: {says}");
@@ -951,14 +957,8 @@ async fn after_200_random_accidents_the_scale_is_right_or_restore_makes_it_so() 
             Some(Ok(_)) => String::new(),
             Some(Err(error)) => error.to_string(),
         };
-        // Whoever was killed says nothing; everybody else says it where something is left to do.
-        let is_told = says == "killed" || says.contains("autotune restore --deployment chat -n default");
-        let by_another = kind == 15 && says.contains("has taken over");
-        if is_told || by_another {
+        if restored_by_hand(&cluster, &world, kind, &says).await {
             restored += 1;
-            world.lock().unwrap().before = None;
-            let holder = if by_another { "another" } else { "somebody" };
-            restore(&cluster, &ours.which, holder).await.unwrap();
             assert_eq!(left(&world, "deployments/chat"), Vec::<String>::new(), "{what}: {says}");
         }
         assert!(

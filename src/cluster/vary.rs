@@ -211,7 +211,7 @@ pub async fn stays(cluster: &Cluster, plan: &Plan, version: i64) -> Result<(), C
         return Ok(());
     }
     Err(ClusterError::Wrong(format!(
-        "somebody changed {} while it was measured, so its windows are not of one version: keep others away from it and compare again; what was compared gets its former value back, so repeat an edit of that",
+        "somebody changed {} while it was measured, so its windows are of more than one version: keep others away from it and compare again. The compared fields get their former values back: repeat an edit of them",
         target.title()
     )))
 }

@@ -245,7 +245,7 @@ fn share(
     None
 }
 
-/// Reads a duration, or reports why it is none. Public to the room for the limits of `[slo]`, whose names no table
+/// Reads a duration, or reports why it is none. Public to the folder for the limits of `[slo]`, whose names no table
 /// knows.
 pub fn time(zero: bool, path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Duration> {
     let generic = || format!("write {}", Kind::Time { zero }.expects());

@@ -1,7 +1,7 @@
 //! The space: parameters, points and the constraints between parameters.
 //!
 //! Pure. A parameter is named as the engine's own flag, without the leading dashes, or as a variable of its environment behind `env.`. This
-//! room knows nothing of engines.
+//! folder knows nothing of engines.
 
 mod constraint;
 mod encode;

@@ -89,11 +89,14 @@ impl<'a> Site<'a> {
         // Conversations that are under way at the start are those of one answer time, so that both sides have the same.
         let answer_time = Some(*self.shared.answer_time.get_or_init(|| warmed.answer_time));
         let ran = open.levels.run(number, Load { answer_time, ..load }).await;
+        let ran = ran.map_err(|failed| Failed { message: format!("{}: {}", self.name, failed.message), ..failed })?;
         // A window of an object that somebody edited is of no side.
-        if let Some((version, (cluster, plan))) = open.version.zip(self.shared.object.as_ref()) {
+        if let Some((version, (cluster, plan))) =
+            open.version.zip(self.shared.object.as_ref()).filter(|_| !ran.interrupted)
+        {
             vary::stays(cluster, plan, version).await.map_err(failed)?;
         }
-        ran.map_err(|failed| Failed { message: format!("{}: {}", self.name, failed.message), ..failed })
+        Ok(ran)
     }
 
     /// Stops its engine; a server that runs stays, and an object keeps its value until it gets another.
@@ -101,11 +104,8 @@ impl<'a> Site<'a> {
         if !self.stands_alone() {
             return Ok(());
         }
-        match (self.open.take(), &self.shared.object) {
-            (Some(Open { rig: Some(mut rig), .. }), _) => stop_engine(&mut rig, &mut self.stop).await,
-            (Some(Open { version: Some(version), .. }), Some((cluster, plan))) => {
-                vary::stays(cluster, plan, version).await.map_err(failed)
-            }
+        match self.open.take() {
+            Some(Open { rig: Some(mut rig), .. }) => stop_engine(&mut rig, &mut self.stop).await,
             _ => Ok(()),
         }
     }
