@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use autotune::load::{RequestRecord, read_records};
+use autotune::tune::Compared;
 use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Outcome, Window};
@@ -161,7 +162,8 @@ fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
 fn likeness(run: &RecordedRun, names: &[&str], fit: &Fit, table: &mut Table) {
     for name in names {
         let like = run.likeness(name, &fit.costs).unwrap();
-        let (running, cache, preempted) = (like.running.unwrap(), like.cache.unwrap(), like.preemptions.unwrap());
+        let pair = |c: Option<Compared>| c.map(|c| (c.engine, c.twin)).unwrap();
+        let (running, cache, preempted) = (pair(like.running), pair(like.cache), like.preemptions.unwrap());
         let share = |(engine, twin): (f64, f64)| (engine - twin).abs() / engine.max(1.0);
         let holds = share(running) <= 0.05 && (cache.0 - cache.1).abs() <= 0.05 && share(preempted) <= 0.1;
         let said = format!(

@@ -38,7 +38,7 @@ pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
 pub use server::{NoAnswer, Server, Warmed};
-pub use simulated::{ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
+pub use simulated::{Peaks, ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
 pub use worker::{PATIENCE, Worker, WorkerError};
 

@@ -27,7 +27,10 @@ pub struct Telemetry {
     /// Events of KV caches that a router of Dynamo took in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_events: Option<f64>,
-    /// Share of the KV cache in use at moments of the probe; of a simulated rig and of journals of earlier versions none.
+    /// Requests in the running batch at moments of the probe; none in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<(Seconds, f64)>,
+    /// Share of the KV cache in use at these moments; none in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kv_usage: Vec<(Seconds, f64)>,
 }
@@ -43,9 +46,10 @@ impl Telemetry {
         };
         let step = samples.len().div_ceil(MOMENTS).max(1);
         let rounded = |number: f64, digits: f64| (number * digits).round() / digits;
-        let moments = samples.iter().step_by(step);
-        let kv_usage = moments.filter_map(|(at, s)| Some((Seconds(rounded(at.0, 1e3)), rounded(s.kv_usage?, 1e4))));
-        let kv_usage = kv_usage.collect();
+        let moments = |value: fn(&EngineSample) -> Option<f64>| {
+            let each = samples.iter().step_by(step);
+            each.filter_map(|(at, s)| Some((Seconds(rounded(at.0, 1e3)), rounded(value(s)?, 1e4)))).collect()
+        };
         let (queries, hits) = (rise(|s| s.prefix_queries), rise(|s| s.prefix_hits));
         let accepted = rise(|s| s.accepted_tokens);
         let share = |of: Option<f64>| of.filter(|of| *of > 0.0).zip(accepted).map(|(of, accepted)| accepted / of);
@@ -58,7 +62,8 @@ impl Telemetry {
             acceptance_length: share(rise(|s| s.drafts)).map(|accepted| 1.0 + accepted),
             acceptance_rate: share(rise(|s| s.draft_tokens)),
             kv_events: rise(|s| s.kv_events),
-            kv_usage,
+            running: moments(|s| s.running),
+            kv_usage: moments(|s| s.kv_usage),
         }
     }
 }
@@ -79,7 +84,7 @@ mod tests {
         let timed: Vec<_> = told.into_iter().enumerate().map(|(i, sample)| (Seconds(i as f64), sample)).collect();
         let telemetry = Telemetry::of(&timed);
         assert_eq!((telemetry.peak_running, telemetry.prefix_hit_rate), (Some(9.0), Some(0.25)));
-        assert_eq!((telemetry.preemptions, telemetry.kv_usage.len()), (None, 0));
+        assert_eq!((telemetry.preemptions, telemetry.kv_usage.len(), telemetry.running.len()), (None, 0, 3));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::trial::{Asking, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Purpose, Record};
 use crate::progress::{Event, Sink};
-use crate::rig::{BURST_RATE, ProbeAsk, Rig};
+use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
 use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
@@ -16,6 +16,8 @@ use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
 const BUDGET_ENDED: &str = "the budget ended";
+/// Gauges are read every two seconds: fewer readings than these miss the peak of a batch that changes within milliseconds.
+const SEE_A_PEAK: usize = 10;
 
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
@@ -194,16 +196,18 @@ impl<'a, R: Rig> Context<'a, R> {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }
 
-    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, or where
-    /// sequences lost their blocks.
+    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, where sequences lost their
+    /// blocks, or where every probe was too short to see its peak.
     pub fn fullest(&self) -> Option<f64> {
         let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
             // What everything at once fills, no traffic does.
             Record::Probed { ask, .. } if ask.is_burst() => None,
-            Record::Probed { telemetry, .. } => Some((telemetry.peak_kv_usage, telemetry.preemptions)),
+            Record::Probed { telemetry, .. } => Some(telemetry),
             _ => None,
         });
-        let each = probed.map(|(usage, preempted)| usage.filter(|_| preempted.is_none_or(|p| p == 0.0)));
-        each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+        let probed: Vec<&Telemetry> = probed.collect();
+        let each = probed.iter().map(|t| t.peak_kv_usage.filter(|_| t.preemptions.is_none_or(|p| p == 0.0)));
+        let fullest = each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max);
+        fullest.filter(|_| probed.iter().any(|t| t.kv_usage.len() >= SEE_A_PEAK))
     }
 }

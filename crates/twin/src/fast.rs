@@ -254,6 +254,34 @@ impl Pressure {
     }
 }
 
+/// The load on the engine at a moment, as its gauges would tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Sequences that run, those whose prompts are computed included.
+    pub running: f64,
+    /// Tokens that the KV cache holds.
+    pub held: f64,
+}
+
+/// Moments of a replay at which its load is read.
+#[derive(Clone, Debug, Default)]
+struct Readings {
+    /// In their order.
+    moments: Vec<f64>,
+    /// Those of the first moments: the others are still to come.
+    taken: Vec<Reading>,
+}
+
+impl Readings {
+    /// From `from` to `to`, so many ran, and the tokens held grew evenly by `grown`.
+    fn take(&mut self, from: f64, to: f64, running: usize, held: u64, grown: u64) {
+        while let Some(moment) = self.moments.get(self.taken.len()).filter(|moment| **moment < to) {
+            let share = ((moment - from) / (to - from)).clamp(0.0, 1.0);
+            self.taken.push(Reading { running: running as f64, held: held as f64 + share * grown as f64 });
+        }
+    }
+}
+
 /// Which documents are held, by how many requests, and their tokens: by their numbers.
 #[derive(Clone, Debug, Default)]
 struct Documents(HashMap<u32, (u32, u32)>);
@@ -333,6 +361,7 @@ pub struct FastReplay {
     /// Sequences that ended in the last step and still take their places.
     lingering: usize,
     pressure: Pressure,
+    readings: Readings,
     /// Whether a replay ends when the KV cache is first full.
     gives_up: bool,
 }
@@ -369,6 +398,22 @@ impl FastReplay {
             }
         }
         pressure
+    }
+
+    /// What gauges of the engine would tell at each of the moments, which are in order.
+    pub fn readings(
+        &mut self,
+        costs: &StepCosts,
+        bounds: Bounds,
+        requests: &[Sent],
+        moments: Vec<f64>,
+    ) -> (Pressure, Vec<Reading>) {
+        let expected = moments.len();
+        self.readings = Readings { moments, taken: Vec::with_capacity(expected) };
+        let pressure = self.run(costs, bounds, requests, &mut Vec::new());
+        let mut taken = std::mem::take(&mut self.readings).taken;
+        taken.resize(expected, Reading::default());
+        (pressure, taken)
     }
 
     /// The same as [`Self::run`], which ends as soon as the KV cache was the limit: the answers are then of no use.
@@ -420,11 +465,14 @@ impl FastReplay {
             let (work, blocked) = self.compose(bounds, kv, requests, |at| at + costs.overhead <= composed_at);
             if work.prefill == 0 && work.decoding == 0 {
                 let Some((at, _)) = self.arrivals.next(requests) else { break };
+                let idle_since = now;
                 now = now.max(at + costs.overhead);
+                self.readings.take(idle_since, now, 0, 0, 0);
                 last = 0.0;
                 continue;
             }
             let ended;
+            let (began, first_step, held, running) = (now, step, self.held, self.running());
             self.pressure.most_decoding = self.pressure.most_decoding.max(work.decoding);
             self.pressure.most_tokens = self.pressure.most_tokens.max(work.decoding + work.prefill);
             if work.prefill > 0 {
@@ -446,6 +494,7 @@ impl FastReplay {
                 (now, last, step) = self.decode(costs, work, now, step, until, &mut takes);
                 ended = self.last_tokens(costs, requests, Leaving { at: now, streams: work.decoding }, step, ends);
             }
+            self.readings.take(began, now, running, held, (step - first_step) * work.decoding);
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
             self.lingering = if costs.lingers() && still_running { ended } else { 0 };
@@ -509,7 +558,7 @@ impl FastReplay {
                     _ => return (work, false),
                 },
             };
-            let running = self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering;
+            let running = self.running();
             if budget == 0 || running >= bounds.max_num_seqs as usize {
                 self.pressure.seqs_full += u64::from(running >= bounds.max_num_seqs as usize);
                 return (work, true);
@@ -535,6 +584,11 @@ impl FastReplay {
                 self.compute(prefill, &mut budget, &mut work);
             }
         }
+    }
+
+    /// Sequences that hold a place, those that ended in the last step included where they still do.
+    fn running(&self) -> usize {
+        self.ends.len() + self.ready.len() + usize::from(self.partial.is_some()) + self.lingering
     }
 
     fn compute(&mut self, mut prefill: Prefill, budget: &mut u32, work: &mut StepWork) {
@@ -703,6 +757,23 @@ mod tests {
         let mut answers = Vec::new();
         FastReplay::default().run(&COSTS, bounds, &sent, &mut answers);
         assert!(answers[0].last.is_infinite() && answers[1].last.is_finite());
+    }
+
+    #[test]
+    fn gauges_tell_who_runs_at_a_moment_and_what_they_hold() {
+        let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 8192, kv_tokens: None };
+        let one = |at| Sent { at, prompt: 1000, output: 101, ..Sent::default() };
+        let sent = [one(1.0), one(1.0), one(60.0)];
+        let mut answers = Vec::new();
+        let mut replay = FastReplay::default();
+        let pressure = replay.run(&COSTS, bounds, &sent, &mut answers);
+        let (first, last) = (answers[0].first, answers[0].last);
+        let (same, told) = replay.readings(&COSTS, bounds, &sent, vec![0.5, (first + last) / 2.0, 30.0, 1e3]);
+        assert_eq!((same, told.len()), (pressure, 4));
+        assert_eq!((told[0], told[2], told[3]), (Reading::default(), Reading::default(), Reading::default()));
+        assert!((told[1].running - 2.0).abs() < 1e-12, "{told:?}");
+        let held = 2.0 * (1000.0 + 50.0 + HALF_A_BLOCK as f64);
+        assert!((told[1].held - held).abs() < 6.0, "{told:?} for {held}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod steps;
 mod uncertainty;
 
 pub use costs::{NO_COSTS, StepCosts, StepWork};
-pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Sent};
+pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Reading, Sent};
 pub use fidelity::{ReplayFidelity, replay_faithfully};
 pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
 pub use flags::{ACCEPTANCE, EngineDefaults, EngineFlags, FlagError, bytes};

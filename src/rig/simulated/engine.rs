@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use super::shape::{prompt_shape, sketched_shape};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
+use crate::engine::telemetry::EngineSample;
+use crate::rig::server::{FIRST_SAMPLE, SAMPLE_EVERY};
 use crate::rig::{Failure, Telemetry};
 use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
 use crate::twin::{
@@ -159,6 +161,8 @@ pub struct Served {
     pub ended: f64,
     /// Whether all was seen that was to be seen.
     pub complete: bool,
+    pub peaks: Peaks,
+    /// Of gauges that are read as often as those of a real engine; empty where not every token is wanted.
     pub telemetry: Telemetry,
 }
 
@@ -186,7 +190,7 @@ impl SimulatedEngine {
         let overhead = costs.overhead;
         let mut unsteady = Unsteady::new(self.noise, self.launch, seed);
         let mut scheduler = self.warmed(&traffic, seed).sparing(!B::EVERY_TOKEN);
-        let before = scheduler.counters();
+        let mut gauges = Gauges::of(&scheduler, B::EVERY_TOKEN);
         let mut peaks = Peaks::default();
         let (mut now, mut last) = (0.0, 0.0);
         let complete = loop {
@@ -205,6 +209,7 @@ impl SimulatedEngine {
             let Some(step) = scheduler.step() else {
                 let Some(next) = traffic.next_due() else { break true };
                 now = now.max(next.0 + overhead);
+                gauges.read_until(now, &scheduler);
                 last = 0.0;
                 continue;
             };
@@ -215,7 +220,8 @@ impl SimulatedEngine {
             if batch > self.max_seqs_before_oom {
                 return Err(died(batch, self.max_seqs_before_oom, now));
             }
-            peaks.see(batch, counters.waiting, counters.kv_usage);
+            peaks.see(batch, counters.kv_usage);
+            gauges.read_until(now, &scheduler);
             let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
             step.emitted.into_iter().for_each(|id| observer.token(id as u32, first, later));
             for id in step.finished {
@@ -227,34 +233,68 @@ impl SimulatedEngine {
                 break complete;
             }
         };
-        let counters = scheduler.counters();
-        let queries = counters.prefix_queries - before.prefix_queries;
-        let hit_rate = (counters.prefix_hits - before.prefix_hits) as f64 / queries.max(1) as f64;
-        let telemetry = Telemetry {
-            peak_running: Some(f64::from(peaks.running)),
-            peak_waiting: Some(f64::from(peaks.waiting)),
-            peak_kv_usage: Some(peaks.kv_usage),
-            preemptions: Some((counters.preemptions - before.preemptions) as f64),
-            prefix_hit_rate: (queries > 0).then_some(hit_rate),
-            ..Telemetry::default()
-        };
-        Ok(Served { ended: now, complete, telemetry })
+        Ok(Served { ended: now, complete, peaks, telemetry: gauges.end(now, &scheduler) })
     }
 }
 
 /// The most that was seen at the end of a step.
-#[derive(Default)]
-struct Peaks {
-    running: u32,
-    waiting: u32,
-    kv_usage: f64,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peaks {
+    pub running: u32,
+    pub kv_usage: f64,
 }
 
 impl Peaks {
-    fn see(&mut self, running: u32, waiting: u32, kv_usage: f64) {
+    fn see(&mut self, running: u32, kv_usage: f64) {
         self.running = self.running.max(running);
-        self.waiting = self.waiting.max(waiting);
         self.kv_usage = self.kv_usage.max(kv_usage);
+    }
+}
+
+/// The engine's metrics, read now and then, as a tuner reads those of a real one.
+struct Gauges {
+    /// When the next reading is due; infinite where nobody reads.
+    next: f64,
+    samples: Vec<(Seconds, EngineSample)>,
+}
+
+impl Gauges {
+    fn of(scheduler: &Scheduler, read: bool) -> Self {
+        let mut gauges = Self { next: f64::INFINITY, samples: Vec::new() };
+        if read {
+            gauges.read(0.0, scheduler);
+            gauges.next = FIRST_SAMPLE.as_secs_f64();
+        }
+        gauges
+    }
+
+    fn read(&mut self, at: f64, scheduler: &Scheduler) {
+        let counters = scheduler.counters();
+        let sample = EngineSample {
+            running: Some(f64::from(counters.running)),
+            waiting: Some(f64::from(counters.waiting)),
+            kv_usage: Some(counters.kv_usage),
+            preemptions: Some(counters.preemptions as f64),
+            prefix_queries: Some(counters.prefix_queries as f64),
+            prefix_hits: Some(counters.prefix_hits as f64),
+            ..EngineSample::default()
+        };
+        self.samples.push((Seconds(at), sample));
+    }
+
+    /// Takes the readings that are due by then.
+    fn read_until(&mut self, now: f64, scheduler: &Scheduler) {
+        while self.next <= now {
+            self.read(self.next, scheduler);
+            self.next += SAMPLE_EVERY.as_secs_f64();
+        }
+    }
+
+    fn end(mut self, now: f64, scheduler: &Scheduler) -> Telemetry {
+        if self.next.is_finite() {
+            self.read(now, scheduler);
+        }
+        Telemetry::of(&self.samples)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::verdict::Counter;
 use crate::workload::{self, Demand, Material, Pace};
 
 use engine::Served;
-pub use engine::{ServeObserver, SimulatedEngine, Traffic};
+pub use engine::{Peaks, ServeObserver, SimulatedEngine, Traffic};
 use records::Records;
 pub use shape::prompt_shape;
 
@@ -194,7 +194,7 @@ impl SimulatedRig {
     ) -> Result<Driven, Failure> {
         let traffic = Traffic::new(&self.plan.workload, &self.material, pace);
         let mut records = Records::new(watch, window_ends);
-        let Served { ended, complete, telemetry } = engine.serve(traffic, &mut records, seed)?;
+        let Served { ended, complete, telemetry, .. } = engine.serve(traffic, &mut records, seed)?;
         Ok(Driven { records: records.all(), ended: Seconds(ended), complete, telemetry })
     }
 }

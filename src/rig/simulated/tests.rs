@@ -109,9 +109,8 @@ fn kernels_tell_what_steps_take() {
 fn gauges_peak_and_a_full_cache_shows() {
     let plan = random();
     let (idle, crowded) = (serve(&plan, 0.0, sketched(&plan, 2.0)).1, serve(&plan, 0.0, sketched(&plan, 300.0)).1);
-    assert!(idle.peak_running.unwrap() >= 1.0 && idle.peak_running < crowded.peak_running);
-    assert!(idle.peak_waiting < crowded.peak_waiting);
-    assert!(idle.peak_kv_usage.unwrap() > 0.0 && idle.peak_kv_usage.unwrap() < 0.5);
+    assert!(idle.peak_running < crowded.peak_running && idle.peak_waiting < crowded.peak_waiting);
+    assert!(idle.peak_kv_usage.unwrap() < 0.5);
     assert!((0.95..=1.0).contains(&crowded.peak_kv_usage.unwrap()), "{crowded:?}");
 }
 

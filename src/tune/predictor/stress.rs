@@ -76,10 +76,9 @@ pub fn stress_replay(
         let mut breaches = CollapseCounter::of(source.plan, requests);
         let parts: &[u64] = if number == 0 { &[] } else { &[number] };
         let seed = SeedLabel::StressReplay.of(source.seed, parts);
-        let telemetry = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
-        let running = telemetry.peak_running.unwrap_or(0.0) as u32;
-        let result = StressResult { endures: !breaches.by_far(breaches.counted), running };
-        let calm = telemetry.peak_kv_usage.unwrap_or(0.0) < NEVER_FULL && !breaches.by_far(0.0);
+        let peaks = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
+        let result = StressResult { endures: !breaches.by_far(breaches.counted), running: peaks.running };
+        let calm = peaks.kv_usage < NEVER_FULL && !breaches.by_far(0.0);
         Some((result, calm))
     };
     let (first, calm) = stream(0)?;

@@ -3,47 +3,87 @@
 use std::fmt;
 
 use crate::rig::Telemetry;
+use crate::spread::{mean, squares};
 use crate::twin::{FastReplay, Probe, StepCosts};
+use crate::units::Seconds;
 
-/// The engine is asked now and then, its twin knows every step: peaks differ by this share, or by so many requests. On thirteen probes of a 70B
-/// engine they differed by two requests, by three points of the cache, and by one preemption of 34 (`benches/recorded.rs`).
+/// The twin may run so much more or less than the engine: this share, or so many requests. On thirteen probes of a 70B engine peaks differed by
+/// two requests, by three points of the cache, and by one preemption of 34 (`benches/recorded.rs`).
 const RUNNING: (f64, f64) = (0.15, 5.0);
-/// And by so much of the KV cache: blocks, documents that are still computed, and sequences that have just ended take room.
+/// And so much of the KV cache: blocks, documents that are still computed, and sequences that have just ended take room.
 const CACHE: f64 = 0.1;
+/// A difference counts as far as it is larger than so many of its standard errors. A window of seconds has few readings.
+const ERRORS: f64 = 2.0;
+
+/// A figure of the engine beside that of its twin: the mean of readings at the same moments, or the peaks of a journal that holds no readings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    pub engine: f64,
+    pub twin: f64,
+    /// The standard error of their difference; infinite where readings are too few to have one.
+    error: f64,
+}
+
+impl Compared {
+    fn of(engine: &[(Seconds, f64)], twin: impl Iterator<Item = f64>) -> Self {
+        let engine: Vec<f64> = engine.iter().map(|(_, value)| *value).collect();
+        let differences: Vec<f64> = engine.iter().zip(twin).map(|(engine, twin)| engine - twin).collect();
+        let n = differences.len() as f64;
+        let error = if n > 1.0 { (squares(&differences) / (n - 1.0) / n).sqrt() } else { f64::INFINITY };
+        Self { engine: mean(&engine), twin: mean(&engine) - mean(&differences), error }
+    }
+
+    fn exact(engine: f64, twin: f64) -> Self {
+        Self { engine, twin, error: 0.0 }
+    }
+
+    /// How far apart they surely are.
+    fn apart(&self) -> f64 {
+        (self.engine - self.twin).abs() - ERRORS * self.error
+    }
+}
 
 /// Figures of an engine over a probe, each beside that of its twin; none where the engine does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Likeness {
-    /// The most requests that ran at once.
-    pub running: Option<(f64, f64)>,
-    /// The largest share of the KV cache in use, 0 to 1.
-    pub cache: Option<(f64, f64)>,
+    /// Requests that ran at once.
+    pub running: Option<Compared>,
+    /// The share of the KV cache in use, 0 to 1.
+    pub cache: Option<Compared>,
     pub preemptions: Option<(f64, f64)>,
 }
 
 impl Likeness {
-    /// Of a probe and what its engine told, for a twin with those costs.
+    /// Of a probe and what its engine told, for a twin with those costs. The twin's gauges are read at the moments at which the engine's were: a
+    /// batch that changes within milliseconds has peaks that readings two seconds apart do not see.
     pub fn of(probe: &Probe, told: &Telemetry, costs: &StepCosts) -> Self {
         let bounds = probe.bounds();
-        let pressure = FastReplay::default().run(costs, bounds, &probe.sent_by_conversation(), &mut Vec::new());
-        let held = bounds.kv_tokens.map(|kv| pressure.most_held as f64 / kv.max(1) as f64);
-        Self {
-            running: told.peak_running.map(|engine| (engine, pressure.most_running as f64)),
-            cache: told.peak_kv_usage.zip(held),
-            preemptions: told.preemptions.map(|engine| (engine, pressure.preemptions as f64)),
-        }
+        let series = if told.running.is_empty() { &told.kv_usage } else { &told.running };
+        let moments = series.iter().map(|(at, _)| at.0).collect();
+        let (pressure, readings) =
+            FastReplay::default().readings(costs, bounds, &probe.sent_by_conversation(), moments);
+        let share = |held: f64| bounds.kv_tokens.map(|kv| held / kv.max(1) as f64);
+        let running = match told.running.is_empty() {
+            true => told.peak_running.map(|engine| Compared::exact(engine, pressure.most_running as f64)),
+            false => Some(Compared::of(&told.running, readings.iter().map(|r| r.running))),
+        };
+        let cache = match told.kv_usage.is_empty() {
+            true => told.peak_kv_usage.zip(share(pressure.most_held as f64)).map(|(e, t)| Compared::exact(e, t)),
+            false => bounds.kv_tokens.map(|_| {
+                Compared::of(&told.kv_usage, readings.iter().filter_map(|r| share(r.held)).map(|held| held.min(1.0)))
+            }),
+        };
+        let preemptions = told.preemptions.map(|engine| (engine, pressure.preemptions as f64));
+        Self { running, cache, preemptions }
     }
 
     /// In what the twin is not like the engine, if it is not.
     pub fn lacks(&self) -> Option<String> {
-        let running = self.running.filter(|(engine, twin)| {
-            let apart = (engine - twin).abs();
-            apart > RUNNING.0 * engine.max(*twin) && apart > RUNNING.1
-        });
-        if let Some((engine, twin)) = running {
+        let differs = |c: &Compared| c.apart() > RUNNING.0 * c.engine.max(c.twin) && c.apart() > RUNNING.1;
+        if let Some(Compared { engine, twin, .. }) = self.running.filter(differs) {
             return Some(format!("the engine ran {engine:.0} requests at once, its twin {twin:.0}"));
         }
-        let (engine, twin) = self.cache.filter(|(engine, twin)| (engine - twin).abs() > CACHE)?;
+        let Compared { engine, twin, .. } = self.cache.filter(|cache| cache.apart() > CACHE)?;
         let percent = |share: f64| share * 100.0;
         Some(format!("the engine filled {:.0} % of its KV cache, its twin {:.0} %", percent(engine), percent(twin)))
     }
@@ -54,8 +94,8 @@ impl fmt::Display for Likeness {
         f.write_str("engine and twin:")?;
         let mut comma = "";
         for (what, figures, unit) in [
-            ("running at most", self.running, ""),
-            ("KV cache in use", self.cache.map(|(engine, twin)| (engine * 100.0, twin * 100.0)), " %"),
+            ("running", self.running.map(|c| (c.engine, c.twin)), ""),
+            ("KV cache in use", self.cache.map(|c| (c.engine * 100.0, c.twin * 100.0)), " %"),
             ("preempted", self.preemptions, ""),
         ] {
             if let Some((engine, twin)) = figures {
@@ -73,14 +113,30 @@ mod tests {
 
     #[test]
     fn a_twin_that_is_like_its_engine_lacks_nothing_and_another_says_what() {
-        let like = Likeness { running: Some((62.0, 58.0)), cache: Some((0.69, 0.6)), preemptions: Some((0.0, 0.0)) };
+        let compared = |engine, twin| Some(Compared::exact(engine, twin));
+        let like =
+            Likeness { running: compared(62.0, 58.0), cache: compared(0.69, 0.6), preemptions: Some((0.0, 0.0)) };
         assert_eq!(like.lacks(), None);
-        let says = "engine and twin: running at most 62 and 58, KV cache in use 69 % and 60 %, preempted 0 and 0";
+        let says = "engine and twin: running 62 and 58, KV cache in use 69 % and 60 %, preempted 0 and 0";
         assert_eq!(like.to_string(), says);
-        let empty = Likeness { cache: Some((0.3, 0.7)), ..like };
+        let empty = Likeness { cache: compared(0.3, 0.7), ..like };
         assert!(empty.lacks().unwrap().contains("filled 30 % of its KV cache, its twin 70 %"));
-        let crowded = Likeness { running: Some((62.0, 120.0)), ..like };
+        let crowded = Likeness { running: compared(62.0, 120.0), ..like };
         assert!(crowded.lacks().unwrap().contains("ran 62 requests at once, its twin 120"));
-        assert_eq!(Likeness { running: Some((2.0, 6.0)), ..Likeness::default() }.lacks(), None, "too few to tell");
+        assert_eq!(Likeness { running: compared(2.0, 6.0), ..Likeness::default() }.lacks(), None, "too few to tell");
+    }
+    #[test]
+    fn few_readings_tell_a_difference_only_where_it_is_larger_than_their_spread() {
+        let readings = |values: &[f64]| values.iter().map(|v| (Seconds(1.0), *v)).collect::<Vec<_>>();
+        let cache = |engine: &[f64], twin: &[f64]| Likeness {
+            cache: Some(Compared::of(&readings(engine), twin.iter().copied())),
+            ..Likeness::default()
+        };
+        // A window of six seconds of an engine whose batch turns over three times a second.
+        let noisy = cache(&[0.0, 0.56, 0.39, 0.55, 0.38, 0.0], &[0.0, 0.31, 0.72, 0.62, 0.79, 0.0]);
+        assert_eq!(noisy.lacks(), None);
+        let unlike = cache(&[0.0, 0.26, 0.29, 0.25, 0.28, 0.27], &[0.0, 0.61, 0.72, 0.62, 0.79, 0.7]);
+        assert!(unlike.lacks().unwrap().contains("filled 22 % of its KV cache, its twin 57 %"), "{:?}", unlike.lacks());
+        assert_eq!(cache(&[0.2], &[0.9]).lacks(), None, "one reading says nothing");
     }
 }

@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::super::sample_sizes::SampleSizes;
 use super::super::seeds::SeedLabel;
 use super::engine::TwinEngine;
-use crate::rig::{self, ServeObserver, Telemetry, Traffic};
+use crate::rig::{self, ServeObserver, Traffic};
 use crate::settings::{Plan, WorkloadKind};
 use crate::twin::{Answered, FastReplay, StepCosts};
 use crate::units::{Rate, Seconds};
@@ -43,9 +43,9 @@ impl TrafficSource<'_> {
         (rate, requests): (Rate, u32),
         seed: u64,
         observer: &mut O,
-    ) -> Option<Telemetry> {
+    ) -> Option<rig::Peaks> {
         let traffic = Traffic::new(&self.plan.workload, self.material, self.pace(rate, seed)).first(requests);
-        engine.serve(traffic, observer, seed).ok().map(|served| served.telemetry)
+        engine.serve(traffic, observer, seed).ok().map(|served| served.peaks)
     }
 }
 

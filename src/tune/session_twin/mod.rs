@@ -16,7 +16,7 @@ use tracing::{debug, debug_span};
 
 pub use self::engine::TwinEngine;
 pub use self::launches::Launches;
-pub use self::likeness::Likeness;
+pub use self::likeness::{Compared, Likeness};
 pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, think_time};
 use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;

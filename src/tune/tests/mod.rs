@@ -174,7 +174,13 @@ impl crate::progress::Sink for Notes {
 
 #[tokio::test]
 async fn a_cache_that_is_never_full_is_given_no_more_memory() {
-    let plan = plan(&[("min = 150, max = 250", "min = 8, max = 16"), ("min = 16, max = 32", "min = 4, max = 8")]);
+    let plan = plan(&[
+        ("min = 150, max = 250", "min = 8, max = 16"),
+        ("min = 16, max = 32", "min = 4, max = 8"),
+        // Long enough for gauges that are read every two seconds to see a peak.
+        ("window = \"1500ms\"", "window = \"24s\""),
+        ("gpu_time = \"85s\"", "gpu_time = \"10m\""),
+    ]);
     let (memory, notes) = (Memory::default(), Notes::default());
     let rig = Scripted::new(&plan, 1, Uneventful, memory.clone());
     let runner = TrialRunner::new(vec![rig], &plan, 1, &notes, Some(memory.folder()), Journal::default());
