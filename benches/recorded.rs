@@ -120,6 +120,8 @@ fn main() -> ExitCode {
     seen_steps(&RecordedRun::read(&root.join("tests/data/h200-8b-steps")).unwrap(), &mut table);
     println!("\n8B bf16, single-turn, one H200, driven after its session (results/h200-8b)\n");
     driven(&root.join("results/h200-8b"), arguments.verbose, &mut table);
+    println!("\nThe same on two H200 of one host, by its session (results/h200-8b-two-gpus)\n");
+    read_now_and_then(&RecordedRun::read(&root.join("results/h200-8b-two-gpus")).unwrap(), &mut table);
     println!();
     if table.broken == 0 {
         return ExitCode::SUCCESS;
@@ -267,6 +269,25 @@ fn proof(run: &RecordedRun, table: &mut Table) {
     table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
     let correlation = Replayed::correlation(&run.replay("t002-p02", &fit.costs, false).unwrap().ttft);
     table.row("t002-p02: TTFT, correlation", format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
+}
+
+/// A proof whose twin was once not believed: between readings two seconds apart, more requests ran than any reading saw. At the proven rate both
+/// GPUs keep every promise afterwards.
+fn read_now_and_then(run: &RecordedRun, table: &mut Table) {
+    let taught = ["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t003-p01"];
+    let fit = run.fit(&taught, Effort::SESSION).unwrap();
+    for name in ["t001-p02", "t001-p03", "t002-p01", "t003-p01", "t004-p02", "t004-p03"] {
+        let like = run.likeness(name, &fit.costs).unwrap();
+        let running = like.running.unwrap();
+        let said = format!("{:.0}/{:.0}", running.engine, running.twin);
+        let holds = like.lacks().is_none() && (running.engine / running.twin - 1.0).abs() <= 0.1;
+        table.row(&format!("{name}: running at most when read, engine / twin"), said, "within 10 %", holds);
+    }
+    let proof = "t004-p03";
+    let verdict = run.verdict(proof, &taught).unwrap();
+    let said = format!("{:?}, {:.0} %", verdict.outcome, verdict.confidence * 100.0);
+    let what = format!("{proof}: {} asked, promises held when driven", run.probes[proof].ask.rate);
+    table.row(&what, said, "not fail, by the twin", verdict.outcome != Outcome::Fail && verdict.by_count.is_none());
 }
 
 /// Conversations on an engine whose cache is small: fitted to one probe of each rate, asked about the third.

@@ -37,6 +37,7 @@ pub(crate) use protocol::foreign;
 pub use protocol::{Greeting, JobMark, SAME_TOKEN, SILENCE};
 pub use real::{RealRig, Workplace};
 pub use remote::RemoteRig;
+pub(crate) use server::{FIRST_SAMPLE, SAMPLE_EVERY};
 pub use server::{NoAnswer, Server, Warmed};
 pub use simulated::{Peaks, ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;

@@ -22,9 +22,9 @@ pub(super) const BURST: u32 = 16;
 /// Tokens of an answer in a short warm-up.
 pub(super) const BEGUN: u32 = 16;
 /// How often the server's counters are read; a vLLM metrics page costs it about 50 ms ...
-pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 /// ... and when for the first time, so that even a short level is seen at work.
-pub(super) const FIRST_SAMPLE: Duration = Duration::from_millis(500);
+pub(crate) const FIRST_SAMPLE: Duration = Duration::from_millis(500);
 /// How long a server may take to give up cut requests before the next probe.
 const IDLE_WITHIN: Duration = Duration::from_secs(10);
 

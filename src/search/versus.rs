@@ -6,7 +6,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::level::{CONFIDENCE, LevelSearch, LevelWindow, Range};
-use crate::spread::{jackknife, mean, squares};
+use crate::spread::{combined, jackknife, mean, squares};
 
 /// From so many sweeps on, their scatter alone counts.
 const ENOUGH: usize = 3;
@@ -35,10 +35,8 @@ impl Estimate {
         let prior = if own > 0.0 && sweeps >= ENOUGH { 0.0 } else { PRIOR_FREEDOM };
         let between = (prior * stated * stated + own * scatter.unwrap_or(0.0).powi(2)) / (own + prior);
         let floor = 2.0 * repeated * repeated / sweeps as f64;
-        let variance = between + floor;
-        // Satterthwaite 1946.
-        let freedom = variance * variance / (between * between / (own + prior) + floor * floor / INDEPENDENT);
-        (log.is_finite() && variance.is_finite()).then_some(Self { log, error: variance.sqrt(), freedom })
+        let (error, freedom) = combined(&[(between.sqrt(), own + prior), (floor.sqrt(), INDEPENDENT)]);
+        (log.is_finite() && error.is_finite()).then_some(Self { log, error, freedom })
     }
 
     /// Of two limits that share nothing, each with the standard error of its logarithm.

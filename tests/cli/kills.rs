@@ -4,7 +4,10 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use autotune::journal::{Journal, Record};
-use autotune::workload::mix;
+use autotune::rehearsal::{Job, Quirks, Truth};
+use autotune::settings::parse;
+use autotune::twin::Profile;
+use autotune::workload::{Material, mix};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -173,29 +176,50 @@ fn an_engine_in_a_session_of_its_own_does_not_outlive_its_guardian() {
     assert_eq!(started_in(&bench.path("tmp")), Vec::<i32>::new(), "{}", said(&output));
 }
 
-/// The whole quickstart, ten kills, against the undisturbed run: `cargo test --release -- --ignored`, about four minutes.
+/// True limits of the quickstart's points, by the model of its engine.
+fn truth_of_the_quickstart() -> Truth {
+    let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
+    let job = Job {
+        plan: &plan,
+        profile: &Profile::named("quickstart").unwrap(),
+        material: &Material::default(),
+        quirks: Quirks::default(),
+        workers: 1,
+        strategy: autotune::search::strategy,
+        truth_requests: 20_000,
+        progress: &|_, _, _| (),
+        sink: &autotune::progress::Silent,
+    };
+    Truth::of(job).unwrap()
+}
+
+/// The whole quickstart, ten kills with each signal, beside an undisturbed run: `cargo test --release -- --ignored`, about four minutes.
 #[test]
 #[ignore = "takes minutes; .ci/run runs it"]
-fn ten_kills_of_a_quickstart_give_the_answer_of_the_undisturbed_run() {
+fn ten_kills_of_a_quickstart_give_an_answer_as_true_as_that_of_the_undisturbed_run() {
     let quickstart = crate::workbench::project().join("search-spaces/quickstart.toml");
-    let rate = |bench: &Workbench| {
+    let truth = truth_of_the_quickstart();
+    let answers_truly = |bench: &Workbench, name: &str| {
         let best = bench.outcome().best.unwrap();
-        best.certified_rate.or(best.estimated_rate).unwrap().0
+        let (rate, limit) =
+            (best.certified_rate.or(best.estimated_rate).unwrap().0, truth.limit(&best.parameters).unwrap().0);
+        println!("{name}: {rate:.1} req/s, true limit {limit:.1}, highest {:.1}", truth.best().unwrap().1.0);
+        // Other work on the machine slows this engine, which lowers its rates. Nothing raises them.
+        assert!(rate <= limit * 1.05, "{name}: {rate} above {limit}");
+        assert!(rate >= limit * 0.5, "{name}: {rate} far below {limit}");
     };
     let undisturbed = Workbench::new("", "");
     std::fs::copy(&quickstart, undisturbed.path("space.toml")).unwrap();
     let run = undisturbed.run(&["--quiet"]);
     assert!(undisturbed.has_answered(run.status), "{}", said(&run));
+    answers_truly(&undisturbed, "undisturbed");
     for with in [Signal::SIGKILL, Signal::SIGTERM] {
         let bench = Workbench::new("", "");
         std::fs::copy(&quickstart, bench.path("space.toml")).unwrap();
         let status = interrupted(&bench, with, &moments(10, 7000));
         assert!(bench.has_answered(status), "{status:?}");
         assert_nothing_paid_twice(&bench.journal());
-        let (disturbed, undisturbed) = (rate(&bench), rate(&undisturbed));
-        println!("{with}: {disturbed} against {undisturbed} req/s undisturbed");
-        // Measurement noise on a shared machine: both are readings of an engine whose best points lie within a tenth.
-        assert!((disturbed / undisturbed).ln().abs() < 0.3, "{disturbed} against {undisturbed}");
+        answers_truly(&bench, with.as_str());
     }
 }
 

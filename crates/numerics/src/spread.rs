@@ -18,6 +18,14 @@ pub fn jackknife(without: &[f64]) -> Option<f64> {
     (without.len() > 1).then(|| ((groups - 1.0) / groups * squares(without)).sqrt())
 }
 
+/// The standard error of a sum of independent terms, and its degrees of freedom (Satterthwaite 1946, Welch 1947), from those of each term.
+pub fn combined(terms: &[(f64, f64)]) -> (f64, f64) {
+    let variance: f64 = terms.iter().map(|(error, _)| error.powi(2)).sum();
+    let over_freedom: f64 = terms.iter().map(|(error, freedom)| error.powi(4) / freedom.max(1.0)).sum();
+    let freedom = if over_freedom > 0.0 && variance.is_finite() { variance.powi(2) / over_freedom } else { 1.0 };
+    (variance.sqrt(), freedom)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +38,15 @@ mod tests {
         let error = (squares(&values) / 3.0 / 4.0).sqrt();
         assert!((jackknife(&without).unwrap() - error).abs() < 1e-12);
         assert_eq!(jackknife(&[1.0]), None);
+    }
+    #[test]
+    fn a_sum_of_errors_has_the_freedom_of_what_dominates_it() {
+        let (error, freedom) = combined(&[(3.0, 5.0), (4.0, 5.0)]);
+        assert!((error - 5.0).abs() < 1e-12 && (5.0..10.0).contains(&freedom), "{freedom}");
+        assert!((combined(&[(1.0, 7.0), (1.0, 7.0)]).1 - 14.0).abs() < 1e-9);
+        assert!((combined(&[(1.0, 3.0), (0.01, 30.0)]).1 - 3.0).abs() < 0.01);
+        assert!((combined(&[(0.01, 3.0), (1.0, 30.0)]).1 - 30.0).abs() < 0.1);
+        assert_eq!(combined(&[(0.0, 3.0)]), (0.0, 1.0));
+        assert_eq!(combined(&[(f64::INFINITY, 3.0)]), (f64::INFINITY, 1.0));
     }
 }

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use super::shape::{prompt_shape, sketched_shape};
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::engine::telemetry::EngineSample;
-use crate::rig::server::{FIRST_SAMPLE, SAMPLE_EVERY};
-use crate::rig::{Failure, Telemetry};
+use crate::rig::{FIRST_SAMPLE, Failure, SAMPLE_EVERY, Telemetry};
 use crate::settings::{Endpoint, WorkloadKind, WorkloadPlan};
 use crate::twin::{
     EngineFlags, Kernels, Launch, Limits, Noise, PromptShape, Scheduler, Speculation, StepCosts, Unsteady,

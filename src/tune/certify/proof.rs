@@ -9,7 +9,9 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use super::super::predictor::Ceiling;
 use super::super::session_twin::Launches;
 use crate::journal::COMMON_ERROR;
+use crate::spread::combined;
 use crate::units::Rate;
+use crate::verdict::paired::FREEDOM_BEFOREHAND;
 use crate::verdict::{Certainty, Verdict};
 
 /// The least standard deviation of log p99 between launches at one rate: p99s of two launches lay within 3 % on an H200.
@@ -150,10 +152,11 @@ impl Certifier {
         let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
         for e in &self.evidence[l] {
             let shift = self.margin_shift(l, e.log_rate, log_rate);
-            let weight = 1.0 / (e.error.powi(2) + (SHIFT_ERROR * shift).powi(2));
+            let (error, of_it) = combined(&[(e.error, e.freedom), (SHIFT_ERROR * shift, FREEDOM_BEFOREHAND)]);
+            let weight = error.powi(-2);
             weights += weight;
             sum += weight * (e.margin + shift);
-            freedom += e.freedom;
+            freedom += of_it;
         }
         (sum / weights, (1.0_f64 / weights).sqrt(), freedom)
     }
@@ -161,15 +164,18 @@ impl Certifier {
     /// The same for a future launch. Its error includes what differs between launches, and the error of the twin.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
-        let error = error.hypot(self.margin_shift(l, log_rate, log_rate + COMMON_ERROR).max(LAUNCH_SD));
+        let of_launch = self.margin_shift(l, log_rate, log_rate + COMMON_ERROR).max(LAUNCH_SD);
+        let known = [(error, freedom), (of_launch, FREEDOM_BEFOREHAND)];
         if !self.launches.differ() {
+            let (error, freedom) = combined(&known);
             return (margin, error, freedom);
         }
         // A slower engine takes longer for each request, and more requests arrive during a step.
         let Launches { slower, error: doubt, freedom: of_launches, .. } = self.launches;
         let slowed = |by: f64| by + self.margin_shift(l, log_rate, log_rate + by);
         let doubt = slowed(slower + doubt) - slowed(slower);
-        (margin + slowed(slower), error.hypot(doubt), if doubt > error { of_launches } else { freedom })
+        let (error, freedom) = combined(&[known[0], known[1], (doubt, of_launches)]);
+        (margin + slowed(slower), error, freedom)
     }
 
     /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.

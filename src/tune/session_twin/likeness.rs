@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::rig::Telemetry;
+use crate::rig::{FIRST_SAMPLE, SAMPLE_EVERY, Telemetry};
 use crate::spread::{mean, squares};
 use crate::twin::{FastReplay, Probe, StepCosts};
 use crate::units::Seconds;
@@ -15,7 +15,7 @@ const CACHE: f64 = 0.1;
 /// A difference counts as far as it is larger than so many of its standard errors. A window of seconds has few readings.
 const ERRORS: f64 = 2.0;
 
-/// A figure of the engine beside that of its twin: the mean of readings at the same moments, or the peaks of a journal that holds no readings.
+/// A figure of the engine beside that of its twin, read at the same moments: the means, or the largest where a journal holds no other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     pub engine: f64,
@@ -25,22 +25,29 @@ pub struct Compared {
 }
 
 impl Compared {
-    fn of(engine: &[(Seconds, f64)], twin: impl Iterator<Item = f64>) -> Self {
+    fn of(engine: &[(Seconds, f64)], peak: Option<f64>, twin: &[f64]) -> Option<Self> {
+        if engine.is_empty() {
+            return peak.map(|engine| Self { engine, twin: twin.iter().copied().fold(0.0, f64::max), error: 0.0 });
+        }
         let engine: Vec<f64> = engine.iter().map(|(_, value)| *value).collect();
         let differences: Vec<f64> = engine.iter().zip(twin).map(|(engine, twin)| engine - twin).collect();
         let n = differences.len() as f64;
         let error = if n > 1.0 { (squares(&differences) / (n - 1.0) / n).sqrt() } else { f64::INFINITY };
-        Self { engine: mean(&engine), twin: mean(&engine) - mean(&differences), error }
-    }
-
-    fn exact(engine: f64, twin: f64) -> Self {
-        Self { engine, twin, error: 0.0 }
+        Some(Self { engine: mean(&engine), twin: mean(&engine) - mean(&differences), error })
     }
 
     /// How far apart they surely are.
     fn apart(&self) -> f64 {
         (self.engine - self.twin).abs() - ERRORS * self.error
     }
+}
+
+/// When gauges were read over a probe, for journals of earlier versions, which hold the largest readings alone.
+fn reading_moments(probe: &Probe) -> Vec<f64> {
+    let end = probe.requests().iter().filter_map(|r| r.last).map(|last| last.0).fold(0.0, f64::max);
+    std::iter::successors(Some(FIRST_SAMPLE.as_secs_f64()), |at| Some(at + SAMPLE_EVERY.as_secs_f64()))
+        .take_while(|at| *at <= end)
+        .collect()
 }
 
 /// Figures of an engine over a probe, each beside that of its twin; none where the engine does not tell.
@@ -59,20 +66,16 @@ impl Likeness {
     pub fn of(probe: &Probe, told: &Telemetry, costs: &StepCosts) -> Self {
         let bounds = probe.bounds();
         let series = if told.running.is_empty() { &told.kv_usage } else { &told.running };
-        let moments = series.iter().map(|(at, _)| at.0).collect();
+        let moments = match series.is_empty() {
+            true => reading_moments(probe),
+            false => series.iter().map(|(at, _)| at.0).collect(),
+        };
         let (pressure, readings) =
             FastReplay::default().readings(costs, bounds, &probe.sent_by_conversation(), moments);
-        let share = |held: f64| bounds.kv_tokens.map(|kv| held / kv.max(1) as f64);
-        let running = match told.running.is_empty() {
-            true => told.peak_running.map(|engine| Compared::exact(engine, pressure.most_running as f64)),
-            false => Some(Compared::of(&told.running, readings.iter().map(|r| r.running))),
-        };
-        let cache = match told.kv_usage.is_empty() {
-            true => told.peak_kv_usage.zip(share(pressure.most_held as f64)).map(|(e, t)| Compared::exact(e, t)),
-            false => bounds.kv_tokens.map(|_| {
-                Compared::of(&told.kv_usage, readings.iter().filter_map(|r| share(r.held)).map(|held| held.min(1.0)))
-            }),
-        };
+        let running: Vec<f64> = readings.iter().map(|r| r.running).collect();
+        let held = |kv: u64| readings.iter().map(|r| (r.held / kv.max(1) as f64).min(1.0)).collect::<Vec<f64>>();
+        let running = Compared::of(&told.running, told.peak_running, &running);
+        let cache = bounds.kv_tokens.and_then(|kv| Compared::of(&told.kv_usage, told.peak_kv_usage, &held(kv)));
         let preemptions = told.preemptions.map(|engine| (engine, pressure.preemptions as f64));
         Self { running, cache, preemptions }
     }
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_twin_that_is_like_its_engine_lacks_nothing_and_another_says_what() {
-        let compared = |engine, twin| Some(Compared::exact(engine, twin));
+        let compared = |engine, twin| Compared::of(&[], Some(engine), &[twin]);
         let like =
             Likeness { running: compared(62.0, 58.0), cache: compared(0.69, 0.6), preemptions: Some((0.0, 0.0)) };
         assert_eq!(like.lacks(), None);
@@ -129,7 +132,7 @@ mod tests {
     fn few_readings_tell_a_difference_only_where_it_is_larger_than_their_spread() {
         let readings = |values: &[f64]| values.iter().map(|v| (Seconds(1.0), *v)).collect::<Vec<_>>();
         let cache = |engine: &[f64], twin: &[f64]| Likeness {
-            cache: Some(Compared::of(&readings(engine), twin.iter().copied())),
+            cache: Compared::of(&readings(engine), None, twin),
             ..Likeness::default()
         };
         // A window of six seconds of an engine whose batch turns over three times a second.

@@ -36,6 +36,9 @@ struct Latencies {
 pub const SLOWER: f64 = 1.03;
 
 impl LongRunReplay {
+    /// The degrees of freedom of the error of a quantile.
+    pub(super) const FREEDOM: f64 = BLOCKS as f64 - 1.0;
+
     /// Replays these requests, sorted by their time. They should be 100,000: fewer mislead near the limit.
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();

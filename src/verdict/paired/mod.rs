@@ -16,7 +16,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::quantiles::quantile_of_sorted;
 use crate::settings::Limit;
-use crate::spread::{jackknife, squares};
+use crate::spread::{combined, jackknife, squares};
 use crate::twin::{Fit, Probe};
 use crate::units::Seconds;
 use crate::verdict::Window;
@@ -35,6 +35,8 @@ const LEAST_IN_A_BLOCK: usize = 8;
 const FLOOR: f64 = 0.02;
 /// The error of a fit's speed: fits to different probes of one engine differ by about this.
 const OF_SPEED: f64 = 0.01;
+/// The degrees of freedom of an error that earlier runs told, such as these two: they stand on some dozen runs.
+pub const FREEDOM_BEFOREHAND: f64 = 30.0;
 /// The windows that an operator looks at.
 const FIVE_MINUTES: Seconds = Seconds(300.0);
 
@@ -80,8 +82,8 @@ pub struct Paired {
 impl Paired {
     /// The same with an error more, such as that of a load which nobody has measured.
     pub fn doubted(self, more: f64) -> Self {
-        let error = self.error.hypot(more);
-        Self { error, confidence: confidence(self.margin, error, self.freedom), ..self }
+        let (error, freedom) = combined(&[(self.error, self.freedom), (more, FREEDOM_BEFOREHAND)]);
+        Self { error, freedom, confidence: confidence(self.margin, error, freedom), ..self }
     }
 
     /// The interval in seconds that holds the truth with this probability, such as 0.9.
@@ -116,16 +118,22 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let by_speed = (replayed_slower - replayed) / SLOWER.ln();
     let (speed, speed_freedom) = fit.run_to_run();
     let between = (by_speed * speed).abs();
-    let residual = left.max(between).max(FLOOR);
+    let of_blocks = blocks.len() as f64 - 1.0;
+    let residual = [(left, of_blocks), (between, speed_freedom), (FLOOR, FREEDOM_BEFOREHAND)];
+    let residual = residual.into_iter().fold((0.0, 1.0), |most, e| if e.0 > most.0 { e } else { most });
     // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
+    let unexplained = (1.0 - explained).sqrt() * shift;
     // Near saturation a slower engine is a little worse within the window, and very much so over hours.
     let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
     let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
-    let variance = residual.powi(2) + long_error.powi(2) + (1.0 - explained) * shift.powi(2) + unknown_speed.powi(2);
-    let error = variance.sqrt();
+    let (error, freedom) = combined(&[
+        residual,
+        (long_error, LongRunReplay::FREEDOM),
+        (unexplained, of_blocks),
+        (unknown_speed, FREEDOM_BEFOREHAND),
+    ]);
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
-    let freedom = if between > left { speed_freedom } else { blocks.len() as f64 - 1.0 }.max(1.0);
     let confidence = confidence(margin, error, freedom);
     let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
     let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
