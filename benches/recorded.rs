@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
     println!("\nThe same shape, by the session of results/h200-70b\n");
-    proof(&RecordedRun::read(&root.join("results/h200-70b")).unwrap(), &mut table);
+    proof(&RecordedRun::read(&root.join("results/h200-70b")).unwrap(), arguments.verbose, &mut table);
     println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
     small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
     println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
@@ -261,10 +261,13 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
 }
 
 /// A certifying probe on a launch of its own, by what the session knew before it.
-fn proof(run: &RecordedRun, table: &mut Table) {
+fn proof(run: &RecordedRun, verbose: bool, table: &mut Table) {
     table.computed(run, &["t001-p02", "t002-p02"]);
     let fit = run.fit(&["t001-p01", "t001-p02", "t001-p03"], Effort::SESSION).unwrap();
     likeness(run, &["t001-p02", "t002-p02"], &fit, table);
+    if verbose {
+        println!("{:#?}", run.verdict("t002-p02", &["t001-p01", "t001-p02", "t001-p03", "t002-p01"]));
+    }
     let replayed = run.replay("t002-p02", &fit.costs, true).unwrap();
     table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
     let correlation = Replayed::correlation(&run.replay("t002-p02", &fit.costs, false).unwrap().ttft);
@@ -287,7 +290,7 @@ fn read_now_and_then(run: &RecordedRun, table: &mut Table) {
     let verdict = run.verdict(proof, &taught).unwrap();
     let said = format!("{:?}, {:.0} %", verdict.outcome, verdict.confidence * 100.0);
     let what = format!("{proof}: {} asked, promises held when driven", run.probes[proof].ask.rate);
-    table.row(&what, said, "not fail, by the twin", verdict.outcome != Outcome::Fail && verdict.by_count.is_none());
+    table.row(&what, said, "not fail, by the twin", verdict.outcome != Outcome::Fail && verdict.by_count.is_some());
 }
 
 /// Conversations on an engine whose cache is small: fitted to one probe of each rate, asked about the third.

@@ -395,6 +395,23 @@ mod tests {
     }
 
     #[test]
+    fn one_probe_of_a_70b_engine_proves_nine_tenths_of_its_limit() {
+        // TPOT p99 of t002-p02 of results/h200-70b: 1.87 req/s arrived; the curve by its report, 47.9 ms at 1.416 req/s.
+        let proof = |freedom: f64| {
+            let mut verdict = verdict(Some(-0.0145), 0.0361);
+            verdict.limits[0].paired.as_mut().unwrap().freedom = freedom;
+            let mut certifier = Certifier::default();
+            let curve = vec![(1.0_f64.ln(), 0.755 * 1.0_f64.ln()), (2.5_f64.ln(), 0.755 * 2.5_f64.ln())];
+            certifier.add_probe(Rate(1.87), &verdict, vec![curve]);
+            let proof = certifier.proof().unwrap();
+            proof.rate.0 / proof.limit.0
+        };
+        assert!((0.89..0.93).contains(&proof(59.3)), "{}", proof(59.3));
+        // The freedom of the fit's three probes, which has nothing to do with the largest term.
+        assert!(proof(3.0) < 0.87, "{}", proof(3.0));
+    }
+
+    #[test]
     fn where_a_margin_is_flat_in_the_rate_no_probe_after_the_third_is_worth_its_minutes() {
         let flat = vec![vec![(0.0, 0.0), (5.0, 1.6)]];
         let after = |probes: usize| {
