@@ -10,18 +10,11 @@ use super::secrets::{Secrets, in_words, redact_variable, redact_words};
 use super::workload::WorkloadPlan;
 use crate::engine::{Quantity, dialect};
 use crate::space::{Parameter, Space, is_choice};
+use crate::twin::EngineFlags;
 use crate::units::Seconds;
 
-/// The parameters that the twin has a term for.
-const TERMS: [&str; 7] = [
-    "max-num-seqs",
-    "max-num-batched-tokens",
-    "gpu-memory-utilization",
-    "max-model-len",
-    "kv-cache-memory-bytes",
-    "enable-prefix-caching",
-    "block-size",
-];
+/// What the twin has a term for beside [`EngineFlags::FITTED`]: each engine tells the size of its blocks.
+const BLOCK_SIZE: &str = "block-size";
 
 /// The whole job of one space file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +43,8 @@ impl Plan {
     /// The parameters that the twin has no term for: the Gaussian process alone learns what they do.
     pub fn without_term(&self) -> Vec<&str> {
         let tuned = self.space.parameters.iter().filter(|p| p.values.len() > 1);
-        tuned.map(|p| p.name.as_str()).filter(|name| !TERMS.contains(name)).collect()
+        let has_term = |name: &str| EngineFlags::FITTED.contains(&name) || name == BLOCK_SIZE;
+        tuned.map(|p| p.name.as_str()).filter(|name| !has_term(name)).collect()
     }
 
     /// Those of them that are words or switches.
