@@ -10,7 +10,6 @@ use crate::sessions::{Gained, Row};
 use crate::surfaces::{Kind, Surface};
 use crate::truths::{Truths, known_arm};
 
-/// Everything, as Markdown.
 pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Truths) -> String {
     let mut text = String::from("# Searches on simulated engines\n\nNothing here was measured.\n");
     writeln!(text, "\n## All surfaces together\n").unwrap();
@@ -148,7 +147,6 @@ fn equal_quality(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &
     }
 }
 
-/// The rows of an arm, on one surface or on all.
 pub fn of<'a>(rows: &'a [Row], arm: &Arm, surface: Option<&str>) -> Vec<&'a Row> {
     rows.iter().filter(|r| r.arm == arm.name && surface.is_none_or(|name| r.surface == name)).collect()
 }
@@ -192,7 +190,6 @@ fn percent(share: f64) -> String {
     if share.is_nan() { "-".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
-/// What the surfaces are like.
 pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
     let mut text =
         String::from("| surface | kind | points | best point | req/s | defaults | gain | within 3 % | fine limits |\n");

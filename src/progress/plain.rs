@@ -192,7 +192,6 @@ impl Lines {
         })
     }
 
-    /// The best rate alone.
     pub(super) fn best_rate(&self) -> Option<Rate> {
         self.best.as_ref().map(|(_, rate)| *rate)
     }

@@ -34,7 +34,6 @@ pub struct Outcome {
     /// Which engine the arguments are for.
     #[serde(default)]
     pub engine: EngineKind,
-    /// The model that was served.
     pub model: Option<String>,
     pub engine_version: Option<String>,
     pub gpus: Vec<String>,
@@ -88,7 +87,6 @@ pub struct Outcome {
     pub enough_budget: Option<Seconds>,
 }
 
-/// A point as an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub parameters: Point,

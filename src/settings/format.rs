@@ -10,7 +10,6 @@ use crate::units::MOST_TOKENS;
 pub struct Section {
     /// Its name, without brackets.
     pub name: &'static str,
-    /// What it is for, in one sentence.
     pub doc: &'static str,
     /// Whether a file without it is incomplete.
     pub required: bool,
@@ -57,7 +56,6 @@ pub struct Key {
     pub need: Need,
     /// The variants that it belongs to; empty for all.
     pub variants: &'static [&'static str],
-    /// What it is for, in one sentence.
     pub doc: &'static str,
 }
 

@@ -180,7 +180,6 @@ fn space(parameters: parameters::Parameters, search: &Fields, problems: &mut Vec
     Space { parameters: parameters.sound, constraints: constraints.into_iter().map(|(c, _)| c).collect() }
 }
 
-/// The sections that the file has.
 struct Sections<'d, 't> {
     tables: Vec<(&'static str, Range<usize>, &'d DeTable<'t>)>,
     nothing: DeTable<'t>,

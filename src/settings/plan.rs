@@ -23,12 +23,10 @@ pub struct Plan {
     pub slo: Vec<Limit>,
     /// How the engine is started and watched.
     pub engine: EnginePlan,
-    /// What is asked of it.
     pub workload: WorkloadPlan,
     /// The parameters and their constraints.
     pub space: Space,
     pub probe: ProbePlan,
-    /// How the space is searched.
     pub search: SearchPlan,
     /// What the search may cost.
     pub budget: Budget,
@@ -54,7 +52,6 @@ impl Plan {
         all.filter(|p| is_choice(p))
     }
 
-    /// The share of the memory, where it is among the parameters.
     pub fn memory_share(&self) -> Option<&Parameter> {
         self.space.parameter(dialect(self.engine.kind).flag(Quantity::MemoryShare)?)
     }

@@ -78,7 +78,6 @@ fn table_schema(table: &Table) -> Value {
     schema
 }
 
-/// The variants of a table, each with the schema of the tables that are of it.
 fn variants(table: &Table) -> Vec<(&'static str, Value)> {
     match table.variant {
         Variant::None => Vec::new(),

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use crate::text::{Encoding, Layer};
 
-/// A word of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Word {
     /// Where it stands, quotes included, in bytes of the script.

@@ -43,18 +43,13 @@ pub const ACCEPTANCE: f64 = 0.6;
 /// Why a flag cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// The model has no such thing.
     #[error("the simulation does not know `{name}`; it knows {}", EngineFlags::KNOWN.join(", "))]
-    Unknown {
-        /// The flag without its dashes.
-        name: String,
-    },
+    Unknown { name: String },
     /// The value is none that the flag takes.
     #[error("`{name}` cannot be `{value}`")]
     Value {
         /// The flag without its dashes.
         name: String,
-        /// What it was to be.
         value: String,
     },
 }

@@ -19,7 +19,6 @@ const EMBEDDED: [(&str, &str); 4] = [
     ("vllm-cpu-small", include_str!("../../../profiles/vllm-cpu-small.toml")),
 ];
 
-/// The engines of the tables.
 const ENGINES: &str = include_str!("../../../profiles/kernels/engines.csv");
 /// Tokens of a step and share of the memory at which that file tells the size of the KV cache.
 const TOLD_AT: (f64, f64) = (8192.0, 0.9);
@@ -45,17 +44,14 @@ fn on_cpu() -> StepCosts {
 /// Why there is no such profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// No profile has that name.
     #[error(
         "there is no profile `{name}`; there are {}; of measured kernels {}; and a path that ends with .toml names a file",
         EMBEDDED.map(|(name, _)| name).join(", "),
         Kernels::names().collect::<Vec<_>>().join(", ")
     )]
     Unknown { name: String },
-    /// The file cannot be read.
     #[error("failed to read the profile {path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// The text is no profile.
     #[error("the profile {place} is not valid: {why}")]
     Invalid { place: String, why: String },
 }
@@ -72,7 +68,6 @@ impl Profile {
         names
     };
 
-    /// The profile of that name.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         if let Some((place, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
             return Self::parse(place, text);

@@ -24,7 +24,6 @@ const STYLE: &str = include_str!("style.css");
 /// What stands behind numbers in sentences.
 const UNITS: [&str; 4] = ["%", "ms", "min", "req/s"];
 
-/// The page.
 pub(super) fn page(data: &ReportData<'_>) -> String {
     let sections = [
         ("answer", "Answer", "The answer", answer::section(data)),
@@ -107,7 +106,6 @@ fn prose(text: &str) -> String {
     UNITS.iter().fold(escaped(text), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
 }
 
-/// A paragraph.
 fn paragraph(text: &str) -> String {
     format!("<p>{}</p>", prose(text))
 }
