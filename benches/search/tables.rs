@@ -32,9 +32,10 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
     writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
     writeln!(text, "|---|---|---|---|---|---|").unwrap();
     for arm in arms {
-        for (from, to, count, stated, holds, nearly) in calibration(&said(&of(rows, arm, None))) {
-            let (stated, holds, nearly) = (percent(stated), percent(holds), percent(nearly));
-            writeln!(text, "| {} | {from} to {to} | {count} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
+        for bin in calibration(&said(&of(rows, arm, None))) {
+            let (from, to, rates) = (bin.from, bin.to, bin.rates);
+            let [stated, holds, nearly] = [bin.mean_stated, bin.not_above, bin.nearly_not_above].map(percent);
+            writeln!(text, "| {} | {from} to {to} | {rates} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
         }
     }
     gains(&mut text, rows, arms);

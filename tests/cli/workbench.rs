@@ -115,11 +115,11 @@ gpu_time = "{budget}"
         serde_json::from_slice(&std::fs::read(self.path("out/outcome.json")).unwrap()).unwrap()
     }
 
-    /// Whether a session ended without an answer since its budget has no room for one.
-    pub fn lacked_budget(&self, status: ExitStatus) -> bool {
+    /// Whether a session ended without any measurement that counts: its budget had no room for one, or the machine was too busy.
+    pub fn measured_nothing(&self, status: ExitStatus) -> bool {
         let outcome = self.outcome();
-        let lacks = outcome.left_out.iter().any(|what| what.ends_with("the budget ended"));
-        status.code() == Some(6) && outcome.status == Status::Uncertified && outcome.best.is_none() && lacks
+        let says = outcome.because.starts_with("nothing was measured: ");
+        status.code() == Some(6) && outcome.status == Status::Uncertified && outcome.best.is_none() && says
     }
 
     /// Whether a session ended with a point. If its budget has room for a proof depends on how fast the machine is: exit code, status and

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::costs::StepCosts;
-use super::flags::EngineDefaults;
-use super::flags::EngineFlags;
+use super::flags::{EngineDefaults, EngineFlags};
 use super::kernels::Kernels;
 use super::noise::Noise;
 use super::profile::{Memory, Profile, Start};
@@ -19,16 +18,17 @@ const EMBEDDED: [(&str, &str); 4] = [
     ("vllm-cpu-small", include_str!("../../../profiles/vllm-cpu-small.toml")),
 ];
 
+/// One row for each table of measured kernels: model, GPU, memory, KV cache.
 const ENGINES: &str = include_str!("../../../profiles/kernels/engines.csv");
-/// Tokens of a step and share of the memory at which that file tells the size of the KV cache.
+/// Tokens of a step and share of the memory at which [`ENGINES`] tells the size of the KV cache.
 const TOLD_AT: (f64, f64) = (8192.0, 0.9);
 /// Of the memory that is neither weights nor KV cache, the part that activations take: nobody measured it.
 const ACTIVATIONS: f64 = 0.5;
 /// Bytes of captured graphs: vLLM logged 1.46 GiB for a 70B model on one H200, and less for an 8B model.
 const GRAPHS: u64 = 1 << 30;
 const GIB: f64 = 1073741824.0;
-/// What runs on the CPU. The tables alone were 10 to 20 % fast in TPOT below saturation, and 20 ms in TTFT, on one H200 with vLLM 0.24.0. Such
-/// engines schedule one step ahead.
+/// Step costs of the CPU, which no table of kernels has. Without them TPOT was 10 to 20 % too low below saturation, and TTFT 20 ms, on one H200
+/// with vLLM 0.24.0. Such engines schedule one step ahead.
 fn on_cpu() -> StepCosts {
     StepCosts {
         base: 8e-4,

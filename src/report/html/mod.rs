@@ -120,6 +120,12 @@ fn list(items: &[impl AsRef<str>]) -> String {
     if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
 }
 
+/// A number in large digits, with its name above and what it means below.
+fn tile(class: &str, name: &str, number: &str, says: &str) -> String {
+    let [name, number, says] = [name, number, says].map(escaped);
+    format!("<div class=\"tile {class}\"><p>{name}</p><p class=\"number\">{number}</p><p>{says}</p></div>")
+}
+
 /// A table of plain text; the first column names the rows.
 fn table(head: &[String], rows: &[Vec<String>]) -> String {
     let cell = |(i, text): (usize, &String)| match i {
