@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
 
+use autotune_numerics::Z_95;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
@@ -210,7 +211,7 @@ fn elapsed(entries: &[Entry]) -> Option<Seconds> {
 impl Answer {
     /// The limit with its 90 % interval.
     pub(super) fn limit_interval(&self) -> Option<(Rate, Rate, Rate)> {
-        let (limit, width) = (self.limit?, (1.645 * self.limit_error?).exp());
+        let (limit, width) = (self.limit?, (Z_95 * self.limit_error?).exp());
         Some((limit, limit * (1.0 / width), limit * width))
     }
 }

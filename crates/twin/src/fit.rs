@@ -62,7 +62,7 @@ pub struct Coefficient {
     pub value: f64,
     /// The standard error of its logarithm, or of its log odds if it is a share. It comes from blocks of time, and from how far the value can move
     /// without a larger loss. It is too small for terms that make up for each other, such as overlap and those of prefill. On an engine with known
-    /// coefficients their sum is right and each of them is not (`examples/paired_coverage.rs`, `coefficients`).
+    /// coefficients their sum is right and each of them is not (commit d2c0404: `cargo run --release --example paired_coverage -- coefficients`).
     pub log_error: f64,
 }
 
