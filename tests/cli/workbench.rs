@@ -115,6 +115,18 @@ gpu_time = "{budget}"
         serde_json::from_slice(&std::fs::read(self.path("out/outcome.json")).unwrap()).unwrap()
     }
 
+    /// Whether the exit code is that of the outcome, for sessions whose engines are killed at random: any outcome may come of that.
+    pub fn has_ended(&self, status: ExitStatus) -> bool {
+        let of_outcome = match self.outcome().status {
+            Status::Certified => 0,
+            Status::NotReachable => 3,
+            Status::NeverStarted => 4,
+            Status::Interrupted => 5,
+            Status::Uncertified => 6,
+        };
+        status.code() == Some(of_outcome)
+    }
+
     /// Whether a session ended without any measurement that counts: its budget had no room for one, or the machine was too busy.
     pub fn measured_nothing(&self, status: ExitStatus) -> bool {
         let outcome = self.outcome();
