@@ -1,7 +1,9 @@
 //! Declares what a section holds. Each key stands once: its documentation, name, type, kind and default.
 
-/// Makes a plan's struct, the rows of its keys for [`super::format`], and their reading. A field has a row for each group of variants,
-/// and none where it is no key. `read by` names a function of the fields, for what is not the value of its key alone.
+/// Makes three things of a list of keys: the struct of the plan, the rows of [`super::format`], and the function that reads the struct.
+///
+/// `NAME: TYPE = [ROW, ROW]` is a key with a row for each group of variants; `[]` is a field that is no key. `of` names the variants of all rows,
+/// `where` an attribute of the field, and `read by` a function of all keys, for a field that depends on more than its own.
 macro_rules! plan {
     (
         $(#[$outer:meta])*

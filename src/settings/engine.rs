@@ -38,8 +38,8 @@ plan! {
         /// The program and its leading words.
         command: Vec<String> = [
             Key::required(COMMAND).within(&["vllm", "sglang"]),
-            Key::default(WORDS, "[]").named("", "The program; empty for the embedded engine.").within(&["simulated"]),
-            Key::default(COMMAND, "[\"python3\"]").named("", "The Python that has Dynamo.").within(&["dynamo"])
+            Key::default(WORDS, "[]").says("The program; empty for the embedded engine.").within(&["simulated"]),
+            Key::default(COMMAND, "[\"python3\"]").says("The Python that has Dynamo.").within(&["dynamo"])
         ];
         /// Arguments that are the same for every trial.
         args: Vec<String> = [Key::default(WORDS, "[]")];

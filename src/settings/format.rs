@@ -135,12 +135,17 @@ impl Key {
         Self { need: Need::Optional, ..Self::required(kind) }
     }
 
-    /// With its name and sentence, unless it has them already.
+    /// With a sentence of its own in some variants.
+    pub const fn says(mut self, doc: &'static str) -> Self {
+        self.doc = doc;
+        self
+    }
+
+    /// With its name, and with this sentence unless it has its own.
     pub const fn named(mut self, name: &'static str, doc: &'static str) -> Self {
-        if self.name.is_empty() {
-            self.name = name;
-        }
+        self.name = name;
         if self.doc.is_empty() {
+            // A comment begins with a blank.
             self.doc = doc.trim_ascii();
         }
         self

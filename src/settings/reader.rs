@@ -87,7 +87,7 @@ pub trait FromReading: Sized {
     fn of(reading: Option<&Reading>) -> Option<Self>;
 }
 
-/// What is absent or was refused is `Some(None)`: a mistake has been reported, and refuses the plan.
+/// `Some(None)` for a key that is absent or was refused. A refused one has been reported, which refuses the whole plan.
 impl<T: FromReading> FromReading for Option<T> {
     fn of(reading: Option<&Reading>) -> Option<Self> {
         Some(T::of(reading))

@@ -47,7 +47,7 @@ plan! {
         /// How requests arrive at a rate; `recorded` keeps the file's own times, faster or slower.
         arrivals: ArrivalProcess where serde(default) = [
             Key::default(Kind::Word(&["poisson", "gamma", "constant"]), "\"poisson\"")
-                .named("", "How requests arrive at a rate.")
+                .says("How requests arrive at a rate.")
                 .within(&["random", "conversations", "sharegpt", "jsonl"]),
             Key::default(Kind::Word(&["poisson", "gamma", "constant", "recorded"]), "\"recorded\"").within(&["trace"])
         ], read by arrivals;
