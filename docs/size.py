@@ -1,11 +1,12 @@
 """Prints the lines of each folder of src/, of each crate, and of what stands beside it: of code without tests, and of tests. Blank lines and comments count.
 
-    python3 docs/size.py
+    python3 docs/size.py [--write]
 
-Run it from the root. Tests are what stands behind `#[cfg(test)]`, and files that it declares.
+Run it from the root. With --write, the rows of the table in docs/development.md get these figures and keep their reasons. Tests are what stands behind `#[cfg(test)]`, and files that it declares.
 """
 import pathlib
 import re
+import sys
 
 TESTS = re.compile(r"#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*(?:pub(?:\([a-z]+\))? )?(?:mod (\w+);|mod \w+ \{)")
 
@@ -39,11 +40,29 @@ rows = {str(folder): list(folder.rglob("*.rs")) for folder in [*pathlib.Path("sr
 rows["src/*.rs"] = list(pathlib.Path("src").glob("*.rs"))
 tests = {test for root in ("src", "crates") for test in tests_of(pathlib.Path(root))}
 sizes = {name: size(files, tests) for name, files in rows.items()}
-print("| folder | code | tests |\n|---|---|---|")
-for name, (code, test) in sorted(sizes.items(), key=lambda row: -sum(row[1])):
-    print(f"| `{name}` | {code:,} | {test:,} |")
-print(f"| all of `src/` and `crates/` | {sum(code for code, _ in sizes.values()):,} | {sum(test for _, test in sizes.values()):,} |")
-for name in ("lab", "benches", "examples"):
-    print(f"| `{name}` | {sum(size(pathlib.Path(name).rglob('*.rs'), tests)):,} | |")
-print(f"| `tests` (Rust) | | {sum(size(pathlib.Path('tests').rglob('*.rs'), tests)):,} |")
-print(f"| `tests/real` (scripts) | | {sum(file.read_text().count(chr(10)) for file in pathlib.Path('tests/real').rglob('*') if file.suffix in ('.sh', '.py')):,} |")
+made = {f"`{name}`": size for name, size in sizes.items()}
+made["all of `src/` and `crates/`"] = tuple(sum(each) for each in zip(*sizes.values()))
+beside = {name: sum(size(pathlib.Path(name).rglob("*.rs"), tests)) for name in ("lab", "benches", "examples", "tests")}
+scripts = sum(file.read_text().count("\n") for file in pathlib.Path("tests/real").rglob("*") if file.suffix in (".sh", ".py"))
+made["`lab`, `benches`, `examples`"] = (sum(beside[name] for name in ("lab", "benches", "examples")), None)
+made["`tests` (Rust)"] = (None, beside["tests"])
+made["`tests/real` (scripts)"] = (None, scripts)
+
+
+def row(name, reason=""):
+    cells = " | ".join("" if lines is None else f"{lines:,}" for lines in made[name])
+    return re.sub(" +", " ", f"| {name} | {cells} | {reason} |")
+
+
+def renewed(line):
+    found = re.match(r"\| ([^|]+) \|[^|]*\|[^|]*\| ?(.*?) ?\|$", line)
+    return row(found[1], found[2]) if found and found[1] in made else line
+
+
+if "--write" in sys.argv:
+    page = pathlib.Path("docs/development.md")
+    page.write_text("".join(renewed(line) + "\n" for line in page.read_text().splitlines()))
+else:
+    print("| folder | code | tests | why a large one is that large |\n|---|---|---|---|")
+    for name in sorted(made, key=lambda name: -sum(lines or 0 for lines in made[name])):
+        print(row(name))

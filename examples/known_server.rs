@@ -17,7 +17,6 @@ struct Arguments {
     /// The port on the loopback address; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Threads that serve.
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Note what is served, for `GET /served`.

@@ -1,10 +1,6 @@
 //! What the stated error of the paired estimate is worth, on simulated engines that the twin does not match.
 //!
 //!     cargo run --release --example paired_coverage [-- SESSIONS]
-//!     cargo run --release --example paired_coverage -- coefficients [FITS]
-//!
-//! The second is about the coefficients of a fit to three probes, on an engine that the twin does match but for noise: how far what is
-//! found lies from the truth, against the error that the fit states.
 //!
 //! A session fits the twin to two probes of 40 s and estimates the p99 of long traffic from another at each of three rates. The truth
 //! is the same engine on long traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that
@@ -226,79 +222,8 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
     (found, levels)
 }
 
-/// An engine of the twin's own kind, with noise.
-fn matched() -> Engine {
-    let costs = StepCosts {
-        per_prefill_pair: 8e-10,
-        per_prefill_square: 2.5e-10,
-        mixed: 5e-4,
-        above_16: 3e-4,
-        above_64: 5e-4,
-        above_128: 5e-4,
-        per_256: 0.0,
-        fall: 0.0,
-        overlap: 0.3,
-        delivery: 1e-3,
-        per_delivery: 3e-5,
-        ..engines()[0].costs
-    };
-    let (tile, tile_seconds, hidden, late) = (u32::MAX, 0.0, 0.0, 0.0);
-    let name = "of the twin's own kind";
-    Engine {
-        name,
-        costs,
-        tile,
-        tile_seconds,
-        hidden,
-        step_noise: 0.02,
-        run_noise: 0.005,
-        stalls: (0.0, 0.0),
-        late,
-        rate: 13.0,
-    }
-}
-
-/// What the stated errors of coefficients are worth.
-fn coefficients(fits: u64) {
-    let engine = matched();
-    let found: Vec<Fit> = (0..fits)
-        .map(|seed| {
-            let probe = |level: f64, part: u64| {
-                let seed = 50_000 + seed * 10 + part;
-                engine.serve(&traffic(engine.rate * level, 40.0, seed), seed + 7_000_000, false)
-            };
-            fit(&[probe(0.85, 1), probe(1.0, 2), probe(1.08, 3)], Effort::FULL).unwrap()
-        })
-        .collect();
-    println!("{fits} fits to three probes of 40 s each: logarithms (log odds for overlap and ahead)");
-    println!("coefficient                truth      bias     sd   stated  90 % intervals hold  called open");
-    let truths = serde_json::to_value(engine.costs).unwrap();
-    for (i, coefficient) in found[0].coefficients.iter().enumerate() {
-        let name = coefficient.name.as_str();
-        let truth = truths[name].as_f64().unwrap();
-        let scale =
-            |value: f64| if matches!(name, "overlap" | "ahead") { (value / (1.0 - value)).ln() } else { value.ln() };
-        let off: Vec<f64> = found.iter().map(|f| scale(f.coefficients[i].value) - scale(truth)).collect();
-        let stated: Vec<f64> = found.iter().map(|f| f.coefficients[i].log_error).collect();
-        let share =
-            |of: &dyn Fn(usize) -> bool| (0..found.len()).filter(|f| of(*f)).count() as f64 / found.len() as f64;
-        println!(
-            "{name:20} {truth:>11.2e} {:>+9.3} {:>6.3} {:>8.3} {:>18.0} % {:>10.0} %",
-            off.iter().mean(),
-            off.iter().std_dev(),
-            stated.iter().mean(),
-            share(&|f| off[f].abs() < autotune_numerics::Z_95 * stated[f]) * 100.0,
-            share(&|f| found[f].open.iter().any(|line| line.contains(name))) * 100.0,
-        );
-    }
-}
-
 fn main() {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.next_if(|a| a == "coefficients").is_some() {
-        return coefficients(arguments.next().map_or(20, |n| n.parse().unwrap()));
-    }
-    let sessions: u64 = arguments.next().map_or(200, |n| n.parse().unwrap());
+    let sessions: u64 = std::env::args().nth(1).map_or(200, |n| n.parse().unwrap());
     println!(
         "p99 from a probe of 40 s, {sessions} sessions: bias and sd of its logarithm, share of 90 % intervals that hold the truth"
     );

@@ -20,9 +20,7 @@ use autotune::workload::{Material, Resent, Vocabulary};
 /// Limits are found to this factor.
 const FOUND: f64 = 1.003;
 
-/// A probe of a recorded run.
 pub struct RecordedProbe {
-    /// What it was to do.
     pub ask: ProbeAsk,
     /// What the engine's counters said.
     pub telemetry: Telemetry,

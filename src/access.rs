@@ -45,20 +45,13 @@ impl std::fmt::Debug for Access {
 /// Why there is no way to the server.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The HTTP library refused its set-up.
     #[error("failed to set up the HTTP client: {0}")]
     Http(String),
-    /// The certificates could not be read.
     #[error("failed to read certificates from {path}: {why}")]
-    Certificates {
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    Certificates { path: PathBuf, why: String },
     /// The address is none. Its text is not repeated: it may hold a password.
     #[error("failed to understand the address: {0}; write it as http://HOST:PORT")]
     Url(String),
-    /// The address holds a name or a password, which would stand in results and logs.
     #[error(
         "the address holds a user name or a password, which would stand in every result: give them as a header instead, such as --header 'Authorization: Basic ...'"
     )]
@@ -68,7 +61,6 @@ pub enum AccessError {
         "the address holds a query (?...) or a fragment (#...): give scheme, host, port and path alone, and keys as a header"
     )]
     Query,
-    /// A header that cannot be sent.
     #[error("`{0}` is no valid header; write NAME: VALUE")]
     Header(String),
 }

@@ -7,20 +7,10 @@ use crate::access::sentence;
 /// Why there is no body.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// It is longer than anything that is expected there.
     #[error("{path} answered with more than {} MiB; is that the right server?", at_most >> 20)]
-    TooLong {
-        /// The path that was asked.
-        path: String,
-        /// The limit in bytes.
-        at_most: usize,
-    },
+    TooLong { path: String, at_most: usize },
     #[error("{path} broke off: {why}")]
-    Broken {
-        /// The path that was asked.
-        path: String,
-        why: String,
-    },
+    Broken { path: String, why: String },
 }
 
 /// The whole body, if it has at most so many bytes.

@@ -34,7 +34,6 @@ const OTHER_FLAGS: &str = "vLLM's other flags are accepted where they change not
 --tensor-parallel-size 1, --enforce-eager, --trust-remote-code and so on), and refused where they would; --help=all lists \
                            those that are accepted.";
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write a commented space file for an engine that you run already
@@ -83,7 +82,6 @@ pub enum Command {
     Engine(EngineArgs),
 }
 
-/// Which space file.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct SpaceArgs {
@@ -102,10 +100,8 @@ impl SpaceArgs {
     }
 }
 
-/// What is checked.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The space file
     #[command(flatten)]
     pub space: SpaceArgs,
     /// How long the engine's program may take to list its flags
@@ -135,7 +131,6 @@ pub struct InitArgs {
     /// Engine time that a session may spend, such as 45m [default: what the forecast asks for, and a quarter more]
     #[arg(long, value_name = "TIME", value_parser = crate::settings::duration)]
     pub budget: Option<Duration>,
-    /// The traffic and the promises
     #[command(flatten)]
     pub traffic: TrafficArgs,
     /// Replace the file if it is there
@@ -198,7 +193,6 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Changes the plan.
     pub fn apply(&self, plan: &mut Plan) {
         if let Some(budget) = self.budget {
             plan.budget.gpu_time = budget;
@@ -245,7 +239,6 @@ pub struct RehearseArgs {
     pub json: bool,
 }
 
-/// Which run to report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// The folder of a run
@@ -264,7 +257,6 @@ pub struct StatusArgs {
     pub folder: PathBuf,
 }
 
-/// Which schema.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
     /// The format
@@ -272,7 +264,6 @@ pub struct SchemaArgs {
     pub format: Format,
 }
 
-/// Formats with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// The space file.
@@ -298,7 +289,6 @@ pub enum Shell {
     Man,
 }
 
-/// The flags of an export.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// The folder of a run, or its outcome.json
@@ -349,17 +339,14 @@ pub enum JobCommand {
     Render(Box<JobArgs>),
 }
 
-/// What is borrowed from.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("borrowed").args(["deployment", "statefulset", "dynamo_graph", "kubeai_model", "leader_worker_set"]).required(true)))]
 pub struct TargetArgs {
-    /// The object
     #[command(flatten)]
     pub object: ObjectArgs,
     /// The component of the graph [default: the only one that runs an engine]
     #[arg(long, value_name = "NAME", requires = "dynamo_graph")]
     pub component: Option<String>,
-    /// Where it is
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -418,7 +405,6 @@ impl ObjectArgs {
 /// What a run in a cluster is.
 #[derive(Debug, Args)]
 pub struct JobArgs {
-    /// What is borrowed from
     #[command(flatten)]
     pub target: TargetArgs,
     /// The space file; its engine's command runs in the target's own image. A workload's file goes with it into a ConfigMap
@@ -468,7 +454,6 @@ pub struct JobArgs {
 /// The flags of a run in a cluster.
 #[derive(Debug, Args)]
 pub struct JobRunArgs {
-    /// The run
     #[command(flatten)]
     pub job: JobArgs,
     /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
@@ -526,7 +511,6 @@ pub struct CalibrateArgs {
 /// The main job's flags.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The space file
     #[command(flatten)]
     pub space: SpaceArgs,
     /// Where the journal and the results go [default: autotune-out/NAME-OF-THE-SPACE-FILE]
@@ -667,7 +651,6 @@ pub struct LoadArgs {
     /// A space file, of which the sections `workload` and `slo` are taken
     #[arg(long, value_name = "FILE", help_heading = "Workload", conflicts_with_all = ["dataset", "input_tokens", "output_tokens", "chat", "with"])]
     pub workload: Option<PathBuf>,
-    /// The traffic and the promises
     #[command(flatten)]
     pub traffic: TrafficArgs,
     /// Leave the server's prefix cache as it is
@@ -784,7 +767,6 @@ pub struct CompareArgs {
     /// The container of the object whose flag or variable it is [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// Where the object is
     #[command(flatten)]
     pub place: PlaceArgs,
     /// How long the object's pods may take to become ready with a value
@@ -827,7 +809,6 @@ pub struct VerifyArgs {
     /// By which share of the limit the engine may differ
     #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision, default_value = "5%", help_heading = "Answer")]
     pub equal_within: f64,
-    /// How it is measured
     #[command(flatten)]
     pub sweeps: SweepArgs,
 }
@@ -863,7 +844,6 @@ pub struct SweepArgs {
     pub access: AccessArgs,
 }
 
-/// The guardian's flags.
 #[derive(Debug, Args)]
 pub struct GuardianArgs {
     /// The engine's private temporary folder, removed at the end
@@ -877,7 +857,6 @@ pub struct GuardianArgs {
     pub command: Vec<String>,
 }
 
-/// A graph's processes.
 #[derive(Debug, Args)]
 pub struct GraphArgs {
     /// The frontend's port

@@ -32,7 +32,6 @@ impl Colour {
         Self(set("NO_COLOR").is_none() && (forced || able))
     }
 
-    /// The text in that tone.
     pub(crate) fn whole(self, tone: Tone, text: &str) -> String {
         if !self.0 || text.is_empty() {
             return text.to_owned();

@@ -12,12 +12,10 @@ pub const ANSWER: u64 = 16;
 pub struct LiveWords(pub File);
 
 impl LiveWords {
-    /// Writes a word, at once.
     pub fn write(&self, word: u64, value: i64) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), 8 * word)
     }
 
-    /// Reads a word as it is now.
     pub fn read(&self, word: u64) -> io::Result<i64> {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, 8 * word)?;

@@ -38,7 +38,6 @@ pub struct Deployment {
     pub simulated: bool,
     /// The program with its leading words and the model.
     pub command: Vec<String>,
-    /// Its flags, each with its values.
     pub flags: Vec<Vec<String>>,
     pub env: Vec<(String, String)>,
     /// What was not taken over, a sentence each.

@@ -7,7 +7,6 @@ use crate::lab;
 /// A strategy as it is run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// Its name in tables.
     pub name: &'static str,
     /// The word in `[search]`.
     pub strategy: &'static str,
@@ -50,5 +49,4 @@ pub const ARMS: &[Arm] = &[
     control("grid"),
 ];
 
-/// The arms of a quick run.
 pub const QUICK_ARMS: &[&str] = &[REFERENCE];

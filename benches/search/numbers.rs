@@ -91,16 +91,34 @@ pub fn said(rows: &[&Row]) -> Vec<Said> {
 /// Stated confidences from here on, up to the next.
 pub const BINS: [f64; 6] = [0.0, 0.8, 0.9, 0.95, 0.98, 0.995];
 
-/// For each bin: how many, the mean stated confidence, the share that is not above the truth, and the share not above it by more than 1 %.
-pub fn calibration(said: &[Said]) -> Vec<(f64, f64, usize, f64, f64, f64)> {
+/// The rates whose stated confidence lies in one of [`BINS`].
+pub struct Bin {
+    pub from: f64,
+    pub to: f64,
+    pub rates: usize,
+    pub mean_stated: f64,
+    /// The share of the rates that are not above the truth.
+    pub not_above: f64,
+    /// The share that is not above it by more than 1 %.
+    pub nearly_not_above: f64,
+}
+
+/// The bins that hold rates.
+pub fn calibration(said: &[Said]) -> Vec<Bin> {
     let bins = BINS.iter().enumerate().map(|(i, from)| (*from, BINS.get(i + 1).copied().unwrap_or(1.0)));
     bins.map(|(from, to)| {
         let last = to >= 1.0;
         let bin: Vec<&Said> = said.iter().filter(|s| s.confidence >= from && (s.confidence < to || last)).collect();
-        let stated = bin.iter().map(|s| s.confidence).sum::<f64>() / bin.len() as f64;
-        (from, to, bin.len(), stated, share(&bin, |s| s.of_truth <= 1.0), share(&bin, |s| s.of_truth <= 1.01))
+        Bin {
+            from,
+            to,
+            rates: bin.len(),
+            mean_stated: bin.iter().map(|s| s.confidence).sum::<f64>() / bin.len() as f64,
+            not_above: share(&bin, |s| s.of_truth <= 1.0),
+            nearly_not_above: share(&bin, |s| s.of_truth <= 1.01),
+        }
     })
-    .filter(|bin| bin.2 > 0)
+    .filter(|bin| bin.rates > 0)
     .collect()
 }
 

@@ -117,7 +117,6 @@ pub fn points<'a>(runs: &[Run<'a>]) -> Vec<(&'a str, Point)> {
     points
 }
 
-/// What a run was worth.
 pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
     let Run { surface, arm, rehearsed, millis } = run;
     let best_rate = truths.best(surface.name).map(|(_, rate)| rate);

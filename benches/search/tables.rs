@@ -10,7 +10,6 @@ use crate::sessions::{Gained, Row};
 use crate::surfaces::{Kind, Surface};
 use crate::truths::{Truths, known_arm};
 
-/// Everything, as Markdown.
 pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Truths) -> String {
     let mut text = String::from("# Searches on simulated engines\n\nNothing here was measured.\n");
     writeln!(text, "\n## All surfaces together\n").unwrap();
@@ -33,9 +32,10 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
     writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
     writeln!(text, "|---|---|---|---|---|---|").unwrap();
     for arm in arms {
-        for (from, to, count, stated, holds, nearly) in calibration(&said(&of(rows, arm, None))) {
-            let (stated, holds, nearly) = (percent(stated), percent(holds), percent(nearly));
-            writeln!(text, "| {} | {from} to {to} | {count} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
+        for bin in calibration(&said(&of(rows, arm, None))) {
+            let (from, to, rates) = (bin.from, bin.to, bin.rates);
+            let [stated, holds, nearly] = [bin.mean_stated, bin.not_above, bin.nearly_not_above].map(percent);
+            writeln!(text, "| {} | {from} to {to} | {rates} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
         }
     }
     gains(&mut text, rows, arms);
@@ -148,7 +148,6 @@ fn equal_quality(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &
     }
 }
 
-/// The rows of an arm, on one surface or on all.
 pub fn of<'a>(rows: &'a [Row], arm: &Arm, surface: Option<&str>) -> Vec<&'a Row> {
     rows.iter().filter(|r| r.arm == arm.name && surface.is_none_or(|name| r.surface == name)).collect()
 }
@@ -192,7 +191,6 @@ fn percent(share: f64) -> String {
     if share.is_nan() { "-".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
-/// What the surfaces are like.
 pub fn landscape(surfaces: &[&Surface], truths: &Truths) -> String {
     let mut text =
         String::from("| surface | kind | points | best point | req/s | defaults | gain | within 3 % | fine limits |\n");

@@ -36,7 +36,6 @@ const TOGETHER: usize = 8;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Truths(BTreeMap<String, Known>);
 
-/// What is known of a surface.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Known {
     /// Of everything but the grid that the limits depend on.

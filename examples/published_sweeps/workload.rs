@@ -81,7 +81,6 @@ impl Random {
     }
 }
 
-/// The conversations as they were recorded.
 struct Conversations {
     passage: Vec<usize>,
     answers: Vec<[f64; TURNS]>,

@@ -23,7 +23,6 @@ pub const MEANINGS: [(&str, Unit, &str); 17] = [
     ("per_delivery", Unit::Time, "more for each sequence that is served before"),
 ];
 
-/// What a coefficient is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Time,

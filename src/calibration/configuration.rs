@@ -24,35 +24,21 @@ pub enum ConfigurationError {
     /// Not of the form `FLAG=VALUE`.
     #[error("`{text}` is not FLAG=VALUE")]
     NoSetting { text: String },
-    /// The twin knows no such flag.
     #[error("`{name}` changes nothing that is replayed; what does: {}, {KV_TOKENS}", EngineFlags::KNOWN.join(", "))]
-    Unknown {
-        /// The flag without its dashes.
-        name: String,
-    },
+    Unknown { name: String },
     /// The flag does not take this value.
     #[error("`{name}` cannot be `{value}`")]
     Value {
         /// The flag without its dashes.
         name: String,
-        /// What it was to be.
         value: String,
     },
     #[error("`{name}` was {said}, as the engine itself said, and not {given}")]
-    Contradicted {
-        /// The flag without its dashes.
-        name: String,
-        said: String,
-        given: String,
-    },
+    Contradicted { name: String, said: String, given: String },
     #[error(
         "nothing tells `{name}`\nhint: --set {name}=N, FILE,{name}=N, or --base with a profile whose default it was"
     )]
-    Untold {
-        /// The flag without its dashes.
-        name: &'static str,
-    },
-    /// The base profile cannot tell the size of the KV cache.
+    Untold { name: &'static str },
     #[error(
         "the base profile cannot tell the KV cache of this configuration: {0}\nhint: --kv-tokens N, as the engine logged it"
     )]

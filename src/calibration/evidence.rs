@@ -16,7 +16,6 @@ pub struct Evidence {
     pub launches: Vec<Launched>,
     /// The engine, where the source tells.
     pub engine: Option<String>,
-    /// The plan of a run.
     pub plan: Option<Box<Plan>>,
     /// What the source holds and calibration does not use, in words.
     pub left_out: Vec<String>,

@@ -27,7 +27,6 @@ impl Source {
         Ok(Self { path: path.into(), given })
     }
 
-    /// Reads what is there.
     pub fn read(&self) -> Result<Evidence, SourceError> {
         let path = self.path.as_path();
         let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -27,7 +27,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Why the cluster did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// No way to find or trust the cluster.
     #[error("no cluster: {0}; is KUBECONFIG set, or does this run in a pod with a service account?")]
     NoCluster(String),
     #[error("{what}: the API server says: {message} ({code})")]
@@ -149,7 +148,6 @@ impl Cluster {
         format!("/{api}/namespaces/{}/{plural}{rest}", self.namespace)
     }
 
-    /// An object.
     pub async fn get(&self, api: &str, plural: &str, name: &str) -> Result<Value, ClusterError> {
         self.call(Method::GET, &self.path(api, plural, &format!("/{name}")), None).await
     }

@@ -34,7 +34,6 @@ const SLOWER: f64 = 4.0;
 
 /// What a run would do.
 pub struct Plan {
-    /// The target as it stands.
     pub target: Target,
     /// What will be noted on it.
     pub borrowed: Borrowed,

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::api::{Cluster, MANAGER};
 use super::target::Target;
 
-/// A step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Borrowed,

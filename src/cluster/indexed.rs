@@ -60,7 +60,6 @@ pub fn spread(job: &mut Value, workers: u8) {
     container["ports"] = json!([{"name": "lend", "containerPort": PORT}]);
 }
 
-/// How many workers a Job has.
 pub fn workers(job: &Value) -> u64 {
     let spec = &job["spec"];
     spec["completions"].as_u64().filter(|_| spec["completionMode"] == "Indexed").unwrap_or(1)

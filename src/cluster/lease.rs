@@ -20,7 +20,6 @@ pub fn holder() -> String {
     format!("autotune on {host}, process {}, run {}", std::process::id(), Worker::new_session())
 }
 
-/// A lease that is held.
 #[derive(Clone, Debug)]
 pub struct Lease {
     name: String,

@@ -11,7 +11,6 @@ use super::target::Borrowed;
 /// By which NVIDIA's device plugin says which GPUs a node has.
 const PRODUCT: &str = "nvidia.com/gpu.product";
 
-/// The nodes of these pods.
 pub fn nodes(pods: &[Value]) -> Vec<String> {
     let nodes: BTreeSet<&str> = pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
     nodes.into_iter().map(str::to_owned).collect()

@@ -99,7 +99,6 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
     cluster.tell(&format!("the outcome is in {}", places.join(", ")));
 }
 
-/// The outcome of this run, if it was kept.
 pub async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
     let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
     Ok(kept.and_then(|kept| outcome_of(&kept, run)))

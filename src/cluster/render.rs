@@ -119,7 +119,6 @@ pub fn render(rendered: &Rendered) -> String {
     documents.join("---\n")
 }
 
-/// An object with its name and place.
 fn object(rendered: &Rendered, api: &str, kind: &str, name: &str, more: Value) -> Value {
     let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
     rendered.site.mark(&mut object);

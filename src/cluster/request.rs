@@ -55,7 +55,6 @@ pub enum Arguments {
 pub struct Done {
     /// What the worker found; none where it did not come to say so.
     pub ended: Ended,
-    /// What became of the arguments.
     pub arguments: Arguments,
 }
 

@@ -154,7 +154,6 @@ pub(super) fn has_gpu(container: &Value) -> bool {
     limits.is_some_and(|limits| limits.keys().any(|key| key.ends_with("/gpu")))
 }
 
-/// The container that is the engine.
 pub(super) fn engine(target: &Target, template: &Value, named: Option<&str>) -> Result<Value, ClusterError> {
     let containers = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
     let name = |c: &Value| c["name"].as_str().unwrap_or_default().to_owned();

@@ -162,7 +162,6 @@ fn too_large(plan: &Plan, there: u64) -> Option<String> {
     })
 }
 
-/// A workload in a line.
 fn described(workload: &WorkloadPlan) -> String {
     let kind = match &workload.kind {
         WorkloadKind::Random(plan) => {

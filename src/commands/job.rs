@@ -274,7 +274,6 @@ async fn stopped(says: &str) {
     complain(says);
 }
 
-/// The file of an outcome.
 fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<String, Failed> {
     create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     let file = out.join("outcome.json");

@@ -26,7 +26,6 @@ fn compared(place: &Path) -> Result<report::Compared, Failed> {
     Ok(report::Compared { name: place.display().to_string(), outcome, header })
 }
 
-/// The journal of a run's folder.
 pub(super) fn read_journal(folder: &Path) -> Result<Journal, Failed> {
     let path = folder.join(journal::FILE);
     let bytes = std::fs::read(&path).map_err(|e| {

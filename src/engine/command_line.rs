@@ -71,7 +71,6 @@ pub fn command_line(plan: &EnginePlan, own_binary: &Path, port: u16, point: &Poi
 /// The word between the commands of a graph's frontend and of its workers.
 pub const PART: &str = "---";
 
-/// The command of a graph's frontend at a point.
 pub fn frontend(plan: &EnginePlan, graph: &GraphPlan, point: &Point) -> Vec<String> {
     let module = ["-m", "dynamo.frontend"].map(str::to_owned);
     let fixed = plan.command.iter().chain(&module).chain(&graph.frontend_args).cloned();
@@ -116,14 +115,12 @@ pub fn devices(plan: &EnginePlan, point: &Point) -> u64 {
     counted.iter().map(of).fold(1, u64::saturating_mul)
 }
 
-/// The environment of a launch.
 pub fn environment(plan: &EnginePlan, point: &Point) -> BTreeMap<String, String> {
     let of_engine =
         dialect(plan.kind).environment().iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     of_engine.chain(plan.env.clone()).chain(variables(point)).collect()
 }
 
-/// The variables of a point, with their values.
 pub fn variables(point: &Point) -> impl Iterator<Item = (String, String)> {
     let said = point.0.iter().filter(|(_, value)| !is_left_out(value));
     said.filter_map(|(name, value)| Some((variable(name)?.to_owned(), spelt(value))))

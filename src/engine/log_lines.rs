@@ -12,7 +12,6 @@ pub(super) enum Level {
     Unsaid,
 }
 
-/// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// Whether an engine core or a worker said it, and not the API server.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// One sample of a page.
 #[derive(Clone, Debug, PartialEq)]
 struct Sample {
     name: String,

@@ -19,7 +19,6 @@ pub enum Cause {
     BadArgument,
     /// Another process listens on the port.
     PortTaken,
-    /// The model was not found.
     ModelMissing,
     /// The model cannot be loaded: weights, architecture, tokenizer or quantization.
     ModelBroken,

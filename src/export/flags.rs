@@ -217,7 +217,6 @@ fn gone(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> V
     std::iter::once(Change::Remove(index)).chain(value).collect()
 }
 
-/// Whether the value of the flag at an index is the next word.
 fn holds_value(words: &[Seen<'_>], index: usize, setting: &Setting, flags: &Flags) -> bool {
     let separate =
         words.get(index).is_some_and(|w| matches!(flags.says(w.text, setting), Says::Names { value: None, .. }));
@@ -293,7 +292,6 @@ mod tests {
         "gpu-memory-utilization",
     ];
 
-    /// The words with changes made.
     fn changed(words: &[String], changes: &[Change]) -> Vec<String> {
         let mut result: Vec<Option<String>> = words.iter().cloned().map(Some).collect();
         let mut added = Vec::new();

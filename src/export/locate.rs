@@ -23,7 +23,6 @@ use crate::problems::Problem;
 /// An engine in a manifest.
 pub struct Located<'m> {
     pub location: ArgumentLocation,
-    /// Which document it is in.
     pub document: usize,
     pub engine: Engine,
     /// Where arguments may stand. New ones go to the first.

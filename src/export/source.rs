@@ -17,7 +17,6 @@ pub struct Source {
     pub format: Format,
 }
 
-/// A document of a manifest.
 #[derive(Clone, Copy)]
 pub struct Document<'m> {
     pub source: &'m Source,
@@ -88,12 +87,10 @@ impl Source {
         node
     }
 
-    /// What is written at a node.
     pub fn raw(&self, node: &Node) -> &str {
         self.text.get(node.span.clone()).unwrap_or_default()
     }
 
-    /// The line end of the file.
     pub fn line_end(&self) -> &'static str {
         match self.text.find('\n') {
             Some(at) if self.text[..at].ends_with('\r') => "\r\n",

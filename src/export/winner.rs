@@ -13,7 +13,6 @@ use crate::space::Value;
 pub enum NoWinner {
     #[error("the outcome has no best point: {0}")]
     Nothing(String),
-    /// The best point was not proved.
     #[error(
         "the best point was never certified: {0}; --uncertified exports it all the same and says so in the annotations"
     )]

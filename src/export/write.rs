@@ -16,7 +16,6 @@ use super::yaml::{Meaning, Node, Path, Style, meaning};
 use crate::engine::{is_left_out, variable};
 use crate::problems::{Problem, Problems, list};
 
-/// What to write, and where.
 #[derive(Clone, Debug, Default)]
 pub struct IntendedFlags {
     pub settings: Vec<Setting>,

@@ -51,7 +51,6 @@ pub enum Record {
         trial: u32,
         /// The attempt at it, from 1.
         attempt: u32,
-        /// What the trial is for.
         purpose: Purpose,
         /// Its point; parameters that are absent are left to the engine.
         point: Point,
@@ -108,7 +107,6 @@ pub enum Record {
     Broken {
         trial: u32,
         probe: u32,
-        /// What it was to do.
         ask: ProbeAsk,
         failure: Failure,
     },
@@ -137,7 +135,6 @@ pub struct Header {
     pub seed: u64,
     /// The plan, without secrets.
     pub plan: Plan,
-    /// The digest of the workload's file, where it has one.
     #[serde(default)]
     pub workload_digest: Option<u64>,
     /// How many engines ran at the same time.

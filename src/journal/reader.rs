@@ -4,7 +4,6 @@ use super::entry::{Conclusion, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
 use crate::rig::Spawned;
 use crate::units::Seconds;
 
-/// A journal as it was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     pub entries: Vec<Entry>,
@@ -15,21 +14,10 @@ pub struct Journal {
 /// Why a journal cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// A line before the last that is not a record.
     #[error("line {line} is damaged: {what}")]
-    Damaged {
-        /// The line, from 1.
-        line: usize,
-        what: String,
-    },
-    /// It was written in a format that this program does not know.
+    Damaged { line: usize, what: String },
     #[error("its {what} is {found}, and this program knows {known}; use the version of autotune that wrote it")]
-    Format {
-        what: &'static str,
-        found: u64,
-        /// The highest version that is known.
-        known: u32,
-    },
+    Format { what: &'static str, found: u64, known: u32 },
 }
 
 /// Refuses a header with an unknown format before its other fields are parsed.
@@ -46,7 +34,6 @@ fn known_format(first: &[u8]) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Reads a journal's text.
 pub fn read(bytes: &[u8]) -> Result<Journal, ReadError> {
     let mut journal = Journal::default();
     known_format(bytes.split(|b| *b == b'\n').next().unwrap_or_default())?;

@@ -24,12 +24,7 @@ pub enum JournalError {
     #[error("failed to read {path}: {source}; restore it from a copy, or start again with --fresh")]
     Unread { path: PathBuf, source: ReadError },
     #[error("{path} belongs to another job: {difference}; use another --out, or --fresh to put it aside")]
-    OtherJob {
-        path: PathBuf,
-        /// The first things that differ.
-        difference: String,
-    },
-    /// It is not finished, and neither --resume nor --fresh was given.
+    OtherJob { path: PathBuf, difference: String },
     #[error(
         "{path} holds an interrupted run of this job; add --resume to continue it, or --fresh to put it aside and start again"
     )]

@@ -54,7 +54,6 @@ pub struct Target {
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The threads could not be started.
     #[error("failed to start the load generator's threads: {0}")]
     Threads(io::Error),
     /// The server cannot be reached that way.
@@ -147,7 +146,6 @@ impl Client {
         self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.readers.len()
     }
 
-    /// The thread of that reader.
     pub(super) fn reader(&self, number: usize) -> &Lane {
         &self.0.readers[number].lane
     }

@@ -46,7 +46,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The server at a base URL.
     pub(super) fn new(base_url: &str, access: &Access) -> Result<Self, AccessError> {
         let wrong = |why: &str| AccessError::Url(why.to_owned());
         let url = plain_address(base_url)?;

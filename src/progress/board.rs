@@ -120,9 +120,7 @@ pub struct Standing {
     pub trials: u32,
     /// The point that is launched or runs.
     pub point: Option<Point>,
-    /// The rate that is being probed.
     pub probing: Option<Rate>,
-    /// The probe that ended last.
     pub last_probe: Option<LastProbe>,
     /// The best point so far.
     pub best: Option<Best>,

@@ -30,7 +30,7 @@ impl Plain {
         Self { lines: Mutex::new(Lines::new(verbose)), colour: Colour::NONE }
     }
 
-    /// The same in colour, where that is one.
+    /// The same with its lines painted.
     #[must_use]
     pub(crate) fn coloured(self, colour: Colour) -> Self {
         Self { colour, ..self }
@@ -192,12 +192,11 @@ impl Lines {
         })
     }
 
-    /// The best rate alone.
     pub(super) fn best_rate(&self) -> Option<Rate> {
         self.best.as_ref().map(|(_, rate)| *rate)
     }
 
-    /// What a point has other than the defaults; all of it where a resumed session did not launch them.
+    /// The values in which a point differs from the defaults; all values where a resumed session has not launched them.
     fn beside_defaults(&self, point: &Point) -> String {
         let Some((defaults, _)) = &self.defaults else { return point.to_string() };
         let differs = point.0.iter().filter(|(name, value)| defaults.get(name) != Some(*value));

@@ -42,7 +42,6 @@ pub struct Quirks {
     pub first_start: Option<Seconds>,
 }
 
-/// What is to be rehearsed.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The plan, its budget included.
@@ -129,13 +128,11 @@ pub struct Chosen {
 pub struct Rehearsal {
     /// Always true: nothing in it was measured.
     pub simulation: bool,
-    /// The name of the profile.
     pub profile: String,
     /// Where the profile's numbers come from.
     pub source: String,
     /// Fixed arguments that the simulation leaves out of account.
     pub not_simulated: Vec<String>,
-    /// The budget of each session.
     pub budget: Seconds,
     /// How often sessions ended how.
     pub statuses: Vec<(Status, usize)>,
@@ -165,7 +162,6 @@ pub enum RehearsalError {
     /// The space file asks for what the model does not know.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// A session could not go on.
     #[error("the session with seed {seed} could not go on: {why}")]
     Session { seed: u64, why: RunnerError },
 }

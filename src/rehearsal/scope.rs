@@ -6,7 +6,6 @@ use crate::twin::{EngineFlags, FlagError, Profile};
 /// What the model cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// Parameters that it does not know: their effect would be made up.
     #[error(
         "the simulation does not know {}; it knows {}\nhint: leave these parameters out of a copy of the space file, or fix them in engine.args",
         .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),

@@ -33,19 +33,14 @@ pub enum NoTruth {
         "the turns of conversations follow their answers, so a replay at fixed times does not tell the true limits"
     )]
     FollowUps,
-    /// Arrivals do not scale with the rate.
     #[error("recorded arrivals have one rate only")]
     Recorded,
-    /// A replay does not tell a metric.
     #[error("a replay does not tell gaps between tokens, which a promise is about")]
     Gaps,
-    /// Nor what drafts do.
     #[error("a replay does not tell what speculative decoding does")]
     Drafts,
-    /// It would take too long.
     #[error("the true limits of {points} points would take too long to compute")]
     TooLong { points: usize },
-    /// The workload gives no requests.
     #[error("the workload gives no requests")]
     NoRequests,
 }

@@ -45,7 +45,6 @@ fn section(heading: &str, lines: &[String]) -> Vec<String> {
     std::iter::once(format!("\n{heading}")).chain(lines.iter().map(|line| format!("  {line}"))).collect()
 }
 
-/// What was done with a probe.
 fn role(probe: &Compared) -> &'static str {
     if probe.held_out { "held out" } else { "fitted" }
 }

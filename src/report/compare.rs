@@ -17,7 +17,6 @@ pub struct Compared {
     pub header: Option<Header>,
 }
 
-/// One answer of an outcome.
 type AnswerOf = fn(&Outcome) -> Option<&Answer>;
 
 /// The most characters of a name at the head of a column.

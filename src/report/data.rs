@@ -144,7 +144,6 @@ impl<'a> ReportData<'a> {
         if defaults_win(&self.outcome) { vec![("defaults", tuned.1)] } else { vec![defaults, tuned] }
     }
 
-    /// Each trial with each of its probes at a rate.
     pub(super) fn at_rates(&self) -> impl Iterator<Item = (&Trial<'a>, &Probe<'a>)> {
         self.trials.iter().flat_map(|t| t.probes.iter().filter(|p| !p.ask.is_burst()).map(move |p| (t, p)))
     }

@@ -7,7 +7,6 @@ use super::{args_txt, env_txt};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
 
-/// The page.
 pub(super) fn markdown(data: &ReportData<'_>) -> String {
     let outcome = &data.outcome;
     let mut text = format!("## {}\n\n{}\n", plain(&headline(outcome)), plain(&source(outcome)));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
 
+use autotune_numerics::Z_95;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
@@ -34,7 +35,6 @@ pub struct Outcome {
     /// Which engine the arguments are for.
     #[serde(default)]
     pub engine: EngineKind,
-    /// The model that was served.
     pub model: Option<String>,
     pub engine_version: Option<String>,
     pub gpus: Vec<String>,
@@ -88,7 +88,6 @@ pub struct Outcome {
     pub enough_budget: Option<Seconds>,
 }
 
-/// A point as an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub parameters: Point,
@@ -212,7 +211,7 @@ fn elapsed(entries: &[Entry]) -> Option<Seconds> {
 impl Answer {
     /// The limit with its 90 % interval.
     pub(super) fn limit_interval(&self) -> Option<(Rate, Rate, Rate)> {
-        let (limit, width) = (self.limit?, (1.645 * self.limit_error?).exp());
+        let (limit, width) = (self.limit?, (Z_95 * self.limit_error?).exp());
         Some((limit, limit * (1.0 / width), limit * width))
     }
 }

@@ -44,7 +44,6 @@ pub struct Terms {
 /// Why lending a rig failed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LentError {
-    /// The listener cannot be served.
     #[error("failed to listen: {0}")]
     Listen(#[from] io::Error),
     /// The worker itself failed, or the machine is not clean after a stop.

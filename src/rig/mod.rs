@@ -94,7 +94,6 @@ pub struct Ready {
     /// What it says it runs.
     pub effective: Effective,
     pub model: String,
-    /// The GPUs of the machine.
     pub gpus: Vec<String>,
     /// Whether it shares its processors with other programs: it has no GPU, and is not simulated.
     #[serde(default)]
@@ -116,7 +115,6 @@ pub struct Ready {
     pub node: Option<Node>,
 }
 
-/// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Node {
     pub name: String,
@@ -224,7 +222,6 @@ pub struct Measured {
 /// Why a rig gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RigError {
-    /// The engine failed; the session goes on.
     #[error("{}", .0.diagnosis.says)]
     Engine(Box<Failure>),
     /// The machine or our own part failed; the session cannot go on.

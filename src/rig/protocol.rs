@@ -47,7 +47,6 @@ pub const SILENCE: Duration = Duration::from_secs(120);
 #[serde(default)]
 pub struct Greeting {
     pub rank: usize,
-    /// What it was started for.
     pub job: JobMark,
 }
 

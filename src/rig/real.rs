@@ -38,7 +38,6 @@ const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
 pub struct Workplace {
     /// Our own binary: it is the guardian, and the simulated engine.
     pub binary: PathBuf,
-    /// The folder for logs.
     pub folder: PathBuf,
     /// The GPUs that engines see, unless the space file names others, as [`VISIBLE_GPUS`] does; all that there are where it is none.
     pub gpus: Option<String>,

@@ -92,7 +92,6 @@ impl Source for Begun {
 /// Why a single request had no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The server's status and words, which it would repeat.
     #[error("the server refuses a request: {0}")]
     Refused(String),
     #[error("{0}")]

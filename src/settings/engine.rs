@@ -1,18 +1,92 @@
 //! `[engine]`: how the engine is started and watched, and that nothing tuned is also fixed there.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use toml::de::DeTable;
 
+use super::declared::plan;
 use super::domains;
 use super::engine_kind::EngineKind;
-use super::format::ENGINE;
-use super::plan::{EnginePlan, GraphPlan};
+use super::format::{Key, Kind, POSITIVE_TIME, Table, Variant};
 use super::reader::{self, Fields, Place};
 use crate::engine::live::LIVE_FILE;
 use crate::engine::{Quantity, dialect, variable};
 use crate::problems::Problem;
 use crate::space::{Value, plain_name as flag_name};
+
+const WORDS: Kind = Kind::Texts { at_least: 0 };
+const COMMAND: Kind = Kind::Texts { at_least: 1 };
+
+pub static ENGINE: Table = Table {
+    variant: Variant::Word("kind"),
+    rows: &[
+        ENGINE_ROWS,
+        &[Key::required(Kind::Word(&["mocker", "vllm", "sglang"]))
+            .named("backend", "The engine of each worker: `python3 -m dynamo.BACKEND`.")
+            .within(&["dynamo"])],
+        GRAPH_ROWS,
+    ],
+};
+
+plan! {
+    /// How the engine is started and watched.
+    pub struct EnginePlan of &[], rows ENGINE_ROWS {
+        /// Which engine is tuned.
+        kind: EngineKind = [Key::required(Kind::Word(&["vllm", "sglang", "dynamo", "simulated"]))], read by kind;
+        /// The program and its leading words.
+        command: Vec<String> = [
+            Key::required(COMMAND).within(&["vllm", "sglang"]),
+            Key::default(WORDS, "[]").says("The program; empty for the embedded engine.").within(&["simulated"]),
+            Key::default(COMMAND, "[\"python3\"]").says("The Python that has Dynamo.").within(&["dynamo"])
+        ];
+        /// Arguments that are the same for every trial.
+        args: Vec<String> = [Key::default(WORDS, "[]")];
+        /// Environment variables that are added to ours.
+        env: BTreeMap<String, String> = [Key::default(Kind::TextTable, "{}")];
+        /// A fixed port; without it each launch takes a free one.
+        port: Option<u16> = [Key::optional(Kind::Integer { min: 1, max: 65_535 })];
+        /// How long a start may take.
+        start_timeout: Duration = [Key::default(POSITIVE_TIME, "\"10m\"")];
+        /// How long no token may arrive while requests wait.
+        stall_timeout: Duration = [Key::default(POSITIVE_TIME, "\"20s\"")];
+        /// How long the engine may take to end before it is killed.
+        stop_timeout: Duration = [Key::default(POSITIVE_TIME, "\"15s\"")];
+        /// What a start is expected to take, until one was measured.
+        start_estimate: Duration = [
+            Key::default(POSITIVE_TIME, "\"60s\"").within(&["vllm", "sglang", "dynamo"]),
+            Key::default(POSITIVE_TIME, "\"1s\"").within(&["simulated"])
+        ];
+        /// Whether the search changes the limits of a running engine instead of launching it for each point; the best point is launched for its proof.
+        live: bool where serde(default) = [
+            Key::default(Kind::Switch, "true").within(&["vllm"]),
+            Key::default(Kind::Switch, "false").within(&["simulated"])
+        ], read by |fields: &Fields| Some(fields.get("live").unwrap_or(false));
+        /// The processes of a graph; none where the engine is one.
+        graph: Option<GraphPlan> where serde(default, skip_serializing_if = "Option::is_none") = [], read by graph;
+    }
+}
+
+plan! {
+    /// A frontend and its workers.
+    pub struct GraphPlan of &["dynamo"], rows GRAPH_ROWS {
+        /// How many workers the frontend routes to.
+        workers: u32 = [Key::default(Kind::Integer { min: 1, max: 64 }, "1")];
+        /// Arguments of `python3 -m dynamo.frontend` that are the same for every trial; `args` are those of each worker.
+        frontend_args: Vec<String> = [Key::default(WORDS, "[]")];
+        /// The Python module of a worker.
+        module: String = [], read by |fields: &Fields| Some(format!("dynamo.{}", fields.word::<String>("backend")?));
+    }
+}
+
+/// The processes of a graph, where the engine is one.
+fn graph(fields: &Fields) -> Option<Option<GraphPlan>> {
+    match fields.word::<String>("backend") {
+        Some(_) => GraphPlan::read(fields).map(Some),
+        None => Some(None),
+    }
+}
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
@@ -49,7 +123,7 @@ const OUR_VARIABLES: [&str; 3] = ["TMPDIR", "VLLM_RPC_BASE_PATH", LIVE_FILE];
 /// The variable with the GPUs that CUDA may use.
 pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Reads the section's values; [`plan`] makes the plan of them.
+/// Reads the section's values; [`EnginePlan::read`] makes the plan of them.
 pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fields {
     let fields = reader::fields(&ENGINE, place, table, problems);
     if let Some([(program, span), ..]) = fields.texts("command")
@@ -82,34 +156,6 @@ fn kind(fields: &Fields) -> Option<EngineKind> {
 /// Whether a Python module starts vLLM behind the server of another program: a worker of Dynamo, KServe's server.
 pub fn serves_for_others(module: &str) -> bool {
     module.starts_with("dynamo.") || module == "huggingfaceserver"
-}
-
-/// The plan; `None` where a value was refused.
-pub fn plan(fields: &Fields) -> Option<EnginePlan> {
-    let words = |name| {
-        fields.texts(name).map(|texts: &[(String, Range<usize>)]| texts.iter().map(|(t, _)| t.clone()).collect())
-    };
-    Some(EnginePlan {
-        kind: kind(fields)?,
-        command: words("command")?,
-        args: words("args")?,
-        env: fields.text_table("env")?,
-        port: fields.integer("port"),
-        start_timeout: fields.time("start_timeout")?,
-        stall_timeout: fields.time("stall_timeout")?,
-        stop_timeout: fields.time("stop_timeout")?,
-        start_estimate: fields.time("start_estimate")?,
-        // Not every engine has it.
-        live: fields.switch("live").unwrap_or(false),
-        graph: match fields.word::<String>("backend") {
-            Some(backend) => Some(GraphPlan {
-                workers: fields.integer("workers")?,
-                frontend_args: words("frontend_args")?,
-                module: format!("dynamo.{backend}"),
-            }),
-            None => None,
-        },
-    })
 }
 
 /// Reports fixed arguments that set a tuned parameter, or a flag that is the tuner's own.
@@ -176,8 +222,7 @@ pub fn check_variables(
 /// Reports what a graph of Dynamo cannot be launched with.
 pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
     let Some(backend) = fields.word::<String>("backend") else { return };
-    if let Some(span) =
-        fields.span("workers").filter(|_| backend != "mocker" && fields.integer::<u32>("workers") > Some(1))
+    if let Some(span) = fields.span("workers").filter(|_| backend != "mocker" && fields.get::<u32>("workers") > Some(1))
     {
         let message = format!("several workers with `backend = \"{backend}\"` would share one GPU");
         let hint = "write workers = 1: GPUs are not shared out among workers yet";
@@ -221,7 +266,7 @@ pub fn check_dialect(fields: &Fields, tuned: &[(&String, &Range<usize>)], probe:
         let message = format!("`{name}` cannot be tuned: the tuner sets it for every launch");
         problems.push(Problem::new(span, message, "not tunable", "remove it, or fix it in engine.args"));
     }
-    if let Some(span) = probe.span("twin").filter(|_| !own.is_modelled() && probe.switch("twin") == Some(true)) {
+    if let Some(span) = probe.span("twin").filter(|_| !own.is_modelled() && probe.get("twin") == Some(true)) {
         let message = format!("there is no model of {}, which `probe.twin` needs", own.name());
         problems.push(Problem::new(&span, message, "cannot be switched on", "remove it: violations are counted"));
     }

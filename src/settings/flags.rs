@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::format::ENGINE;
+use super::engine::ENGINE;
 use super::reader;
 use super::{Sections, parameters, secrets, syntax};
 use crate::engine::variable;

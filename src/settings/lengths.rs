@@ -1,20 +1,72 @@
 //! Token counts: an integer, or a distribution with its bounds.
 
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::format::{Kind, LENGTHS};
-use super::plan::{LengthShape, Lengths};
+use super::format::{Key, Kind, Table, Variant};
 use super::reader::{self, Fields, Place};
 use crate::problems::Problem;
 use crate::units::MOST_TOKENS;
+
+/// A distribution of token counts. Draws are rounded and held within `min` and `max`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lengths {
+    pub shape: LengthShape,
+    /// The smallest count, at least 1.
+    pub min: u32,
+    pub max: u32,
+}
+
+/// The shape of a distribution of token counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LengthShape {
+    /// Always `min` (which equals `max`).
+    Fixed,
+    /// Uniform between `min` and `max`.
+    Uniform,
+    Normal {
+        mean: f64,
+        sd: f64,
+    },
+    Lognormal {
+        median: f64,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+    /// Bins, uniform inside; `min` is the first edge and `max` the last.
+    Histogram {
+        /// Where bins begin, ascending, and where the last one ends, itself included.
+        edges: Vec<u32>,
+        /// The weight of each bin.
+        counts: Vec<u32>,
+    },
+}
+
+/// The table of a distribution of token counts.
+#[rustfmt::skip]
+pub static LENGTHS: Table = Table {
+    variant: Variant::Word("distribution"),
+    rows: &[&[
+        Key::required(Kind::Word(&["uniform", "normal", "lognormal", "histogram"])).named("distribution", "The shape of the distribution."),
+        Key::required(Kind::Positive).named("mean", "Mean in tokens.").within(&["normal"]),
+        Key::required(Kind::Positive).named("sd", "Standard deviation in tokens.").within(&["normal"]),
+        Key::required(Kind::Positive).named("median", "Median in tokens.").within(&["lognormal"]),
+        Key::required(Kind::Positive).named("sigma", "Standard deviation of the logarithm.").within(&["lognormal"]),
+        Key::required(Kind::Integers { min: 1, max: MOST_TOKENS as i64 }).named("edges", "Where bins begin, ascending, and where the last one ends, itself included.").within(&["histogram"]),
+        Key::required(Kind::Integers { min: 0, max: u32::MAX as i64 }).named("counts", "The weight of each bin: one number fewer than `edges`.").within(&["histogram"]),
+        Key::default(Kind::Integer { min: 1, max: MOST_TOKENS as i64 }, "1").named("min", "The smallest count; smaller draws are raised to it.").within(&["uniform", "normal", "lognormal"]),
+        Key::required(Kind::Integer { min: 1, max: MOST_TOKENS as i64 }).named("max", "The largest count; larger draws are lowered to it.").within(&["uniform", "normal", "lognormal"]),
+    ]],
+};
 
 /// Reads an integer or a table with `distribution`.
 pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -> Option<Lengths> {
     let DeValue::Table(table) = value.get_ref() else { return fixed(path, value, problems) };
     let place = Place { path, span: value.span() };
     let fields = reader::fields(&LENGTHS, &place, table, problems);
-    let (min, max): (Option<u32>, Option<u32>) = (fields.integer("min"), fields.integer("max"));
+    let (min, max): (Option<u32>, Option<u32>) = (fields.get("min"), fields.get("max"));
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
@@ -25,8 +77,8 @@ pub fn read(path: &str, value: &Spanned<DeValue>, problems: &mut Vec<Problem>) -
     }
     let shape = match fields.word::<String>("distribution")?.as_str() {
         "histogram" => return histogram(path, &fields, value, problems),
-        "normal" => LengthShape::Normal { mean: fields.real("mean")?, sd: fields.real("sd")? },
-        "lognormal" => LengthShape::Lognormal { median: fields.real("median")?, sigma: fields.real("sigma")? },
+        "normal" => LengthShape::Normal { mean: fields.get("mean")?, sd: fields.get("sd")? },
+        "lognormal" => LengthShape::Lognormal { median: fields.get("median")?, sigma: fields.get("sigma")? },
         _ => LengthShape::Uniform,
     };
     Some(Lengths { shape, min: min?, max: max? })

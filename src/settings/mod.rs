@@ -4,6 +4,7 @@
 //! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
 
 mod constraints;
+mod declared;
 mod domain;
 mod domains;
 mod engine;
@@ -34,20 +35,24 @@ pub use crate::problems::{Problem, Problems};
 pub use crate::space::plain_name as flag_name;
 pub use domain::Domain;
 pub use domains::refuses;
-pub use engine::{OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
+pub use engine::{EnginePlan, GraphPlan, OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
 pub use engine_kind::EngineKind;
 pub use flags::{UsedFlag, faults};
-pub use plan::{
-    ArrivalProcess, ConversationsPlan, Endpoint, EnginePlan, GraphPlan, JsonlPlan, LengthShape, Lengths, Limit, Metric,
-    Plan, ProbePlan, RandomPlan, SharegptPlan, StrategyKind, TracePlan, WorkloadKind, WorkloadPlan, redact_plan,
-};
+pub use lengths::{LengthShape, Lengths};
+pub use plan::{Limit, Metric, Plan, redact_plan};
 pub use schema::schema;
+pub use search::{Budget, ProbePlan, SearchPlan, StrategyKind};
 pub use secrets::{REDACTED, Secrets, holds_secret, redact_variable, redact_words};
 pub use suggest::closest;
+pub use workload::{
+    ArrivalProcess, ConversationsPlan, Endpoint, JsonlPlan, RandomPlan, SharegptPlan, TracePlan, WorkloadKind,
+    WorkloadPlan,
+};
 
 use crate::space::Space;
-use format::{BUDGET, Content, PROBE, SEARCH, SECTIONS, Section};
+use format::{Content, SECTIONS, Section};
 use reader::{Fields, Place};
+use search::{BUDGET, PROBE, SEARCH};
 
 /// Reads the text of a space file; `name` is the file's name in errors.
 ///
@@ -146,12 +151,12 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {
         slo: slo?,
-        engine: engine::plan(&engine?)?,
+        engine: EnginePlan::read(&engine?)?,
         workload: workload?,
         space: space?,
-        probe: search::probe(&probe)?,
-        search: search::search(&search_fields)?,
-        budget: search::budget(&budget)?,
+        probe: ProbePlan::read(&probe)?,
+        search: SearchPlan::read(&search_fields)?,
+        budget: Budget::read(&budget)?,
     })
 }
 
@@ -175,7 +180,6 @@ fn space(parameters: parameters::Parameters, search: &Fields, problems: &mut Vec
     Space { parameters: parameters.sound, constraints: constraints.into_iter().map(|(c, _)| c).collect() }
 }
 
-/// The sections that the file has.
 struct Sections<'d, 't> {
     tables: Vec<(&'static str, Range<usize>, &'d DeTable<'t>)>,
     nothing: DeTable<'t>,
@@ -246,7 +250,8 @@ fn missing_section(section: &Section, text: &str) -> Problem {
         Content::Limits => "ttft_p99 = \"1s\"".to_owned(),
         Content::Parameters => "max-num-seqs = { values = [32, 64, 128] }".to_owned(),
         Content::Keys(table) => {
-            table.keys.first().map(|key| format!("{} = {}", key.name, key.kind.example())).unwrap_or_default()
+            let first = table.keys().find(|key| matches!(key.need, format::Need::Required));
+            first.map(|key| format!("{} = {}", key.name, key.kind.example())).unwrap_or_default()
         }
     };
     let end = text.trim_end().len();

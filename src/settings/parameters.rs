@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::engine::OUR_FLAGS;
-use super::format::{MOST_VALUES, PARAMETER};
+use super::format::{Key, Kind, Table, Variant};
 use super::reader::{self, Fields, Place};
 use super::reading;
 use super::secrets::holds_secret;
@@ -16,6 +16,22 @@ use super::{constraints, domains};
 use crate::engine::variable;
 use crate::problems::Problem;
 use crate::space::{Parameter, Value, plain_name};
+
+/// The most values that a parameter may have.
+pub const MOST_VALUES: usize = 10_000;
+
+#[rustfmt::skip]
+pub static PARAMETER: Table = Table {
+    variant: Variant::Presence { key: "values", with: "values", without: "range" },
+    rows: &[&[
+        Key::required(Kind::Values).named("values", "The values to choose from, all of one kind.").within(&["values"]),
+        Key::required(Kind::Number).named("min", "The smallest value.").within(&["range"]),
+        Key::required(Kind::Number).named("max", "No value is larger.").within(&["range"]),
+        Key::optional(Kind::Number).named("step", "The distance between values; 1 for integers, required for reals.").within(&["range"]),
+        Key::optional(Kind::Value).named("default", "The baseline's value; without it the running engine tells its own."),
+        Key::optional(Kind::Text).named("when", "The condition under which the parameter exists, such as \"speculative-config != off\"; without one it always does."),
+    ]],
+};
 
 /// A regular expression of every key, for the schema.
 pub const KEY_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]*$";
@@ -198,7 +214,7 @@ fn parameter(
             }
         },
     };
-    let when = fields.text("when").map(|text| (text.to_owned(), fields.span("when").unwrap_or(whole)));
+    let when = fields.get("when").map(|text| (text, fields.span("when").unwrap_or(whole)));
     Some((Parameter { name: name.to_owned(), values, default, when: None }, when))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::IntoDeserializer;
@@ -10,11 +11,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::format::{Kind, Need, Table, Variant};
-use super::plan::Lengths;
+use super::lengths::Lengths;
 use super::reading::{Reading, read};
+use super::search::StrategyKind;
 use super::suggest;
+use super::workload::Endpoint;
 use crate::problems::{self, Problem};
 use crate::space::Value;
+use crate::units::Rate;
 
 /// Where a table stands: its dotted path, such as `engine`, and the bytes to point at where something is missing from
 /// it.
@@ -39,15 +43,14 @@ impl Fields {
         self.0.get(name).map(|(_, span)| span.clone()).filter(|span| !span.is_empty())
     }
 
-    /// A word as the variant of an enumeration that serialises to it.
-    pub fn word<'a, W: serde::Deserialize<'a>>(&'a self, name: &str) -> Option<W> {
-        let Reading::Word(word) = self.reading(name)? else { return None };
-        let deserializer: StrDeserializer<'a, WordError> = word.as_str().into_deserializer();
-        W::deserialize(deserializer).ok()
+    /// The value of a key as the type that its kind stands for.
+    pub fn get<T: FromReading>(&self, name: &str) -> Option<T> {
+        T::of(self.reading(name))
     }
 
-    pub fn text(&self, name: &str) -> Option<&str> {
-        if let Reading::Text(text) = self.reading(name)? { Some(text) } else { None }
+    /// A word as the variant of an enumeration that serialises to it.
+    pub fn word<'a, W: serde::Deserialize<'a>>(&'a self, name: &str) -> Option<W> {
+        read_word(self.reading(name)?)
     }
 
     /// A list of strings with their places.
@@ -55,37 +58,10 @@ impl Fields {
         if let Reading::Texts(texts) = self.reading(name)? { Some(texts) } else { None }
     }
 
-    pub fn text_table(&self, name: &str) -> Option<BTreeMap<String, String>> {
-        if let Reading::TextTable(table) = self.reading(name)? { Some(table.clone()) } else { None }
-    }
-
-    pub fn switch(&self, name: &str) -> Option<bool> {
-        if let Reading::Switch(on) = self.reading(name)? { Some(*on) } else { None }
-    }
-
-    /// An integer that fits the wanted type; the bounds of its kind see to that.
-    pub fn integer<I: TryFrom<i64>>(&self, name: &str) -> Option<I> {
-        if let Reading::Integer(integer) = self.reading(name)? { I::try_from(*integer).ok() } else { None }
-    }
-
     /// A list of integers that fit the wanted type, with their places.
     pub fn integers<I: TryFrom<i64>>(&self, name: &str) -> Option<Vec<(I, Range<usize>)>> {
         let Reading::Integers(integers) = self.reading(name)? else { return None };
         integers.iter().map(|(integer, span)| Some((I::try_from(*integer).ok()?, span.clone()))).collect()
-    }
-
-    /// A positive number or a share, as a fraction.
-    pub fn real(&self, name: &str) -> Option<f64> {
-        if let Reading::Real(real) = self.reading(name)? { Some(*real) } else { None }
-    }
-
-    pub fn time(&self, name: &str) -> Option<Duration> {
-        if let Reading::Time(time) = self.reading(name)? { Some(*time) } else { None }
-    }
-
-    /// A distribution of token counts.
-    pub fn lengths(&self, name: &str) -> Option<Lengths> {
-        if let Reading::Lengths(lengths) = self.reading(name)? { Some(lengths.clone()) } else { None }
     }
 
     /// One value of a parameter.
@@ -97,6 +73,52 @@ impl Fields {
     pub fn values(&self, name: &str) -> Option<&[(Value, Range<usize>)]> {
         if let Reading::Values(values) = self.reading(name)? { Some(values) } else { None }
     }
+}
+
+fn read_word<'a, W: serde::Deserialize<'a>>(reading: &'a Reading) -> Option<W> {
+    let Reading::Word(word) = reading else { return None };
+    let deserializer: StrDeserializer<'a, WordError> = word.as_str().into_deserializer();
+    W::deserialize(deserializer).ok()
+}
+
+/// The type of a field of a plan.
+pub trait FromReading: Sized {
+    /// `None` for what is absent, was refused, or is of another type.
+    fn of(reading: Option<&Reading>) -> Option<Self>;
+}
+
+/// `Some(None)` for a key that is absent or was refused. A refused one has been reported, which refuses the whole plan.
+impl<T: FromReading> FromReading for Option<T> {
+    fn of(reading: Option<&Reading>) -> Option<Self> {
+        Some(T::of(reading))
+    }
+}
+
+macro_rules! from_reading {
+    ($($type:ty: $reading:pat => $value:expr),* $(,)?) => {
+        $(impl FromReading for $type {
+            fn of(reading: Option<&Reading>) -> Option<Self> {
+                if let $reading = reading? { $value } else { None }
+            }
+        })*
+    };
+}
+
+from_reading! {
+    String: Reading::Text(text) => Some(text.clone()),
+    PathBuf: Reading::Text(text) => Some(text.into()),
+    Vec<String>: Reading::Texts(texts) => Some(texts.iter().map(|(text, _)| text.clone()).collect()),
+    BTreeMap<String, String>: Reading::TextTable(table) => Some(table.clone()),
+    bool: Reading::Switch(on) => Some(*on),
+    u16: Reading::Integer(integer) => Self::try_from(*integer).ok(),
+    u32: Reading::Integer(integer) => Self::try_from(*integer).ok(),
+    u64: Reading::Integer(integer) => Self::try_from(*integer).ok(),
+    f64: Reading::Real(real) => Some(*real),
+    Rate: Reading::Real(real) => Some(Self(*real)),
+    Duration: Reading::Time(time) => Some(*time),
+    Lengths: Reading::Lengths(lengths) => Some(lengths.clone()),
+    Endpoint: word @ Reading::Word(_) => read_word(word),
+    StrategyKind: word @ Reading::Word(_) => read_word(word),
 }
 
 /// A key with its value, as parsed.
@@ -117,7 +139,7 @@ pub fn fields(table: &'static Table, place: &Place, found: &DeTable, problems: &
     let mut fields = Fields::default();
     let mut slips = Vec::new();
     for (name, span, value) in in_order(found) {
-        let mut rows = table.keys.iter().filter(|key| key.name == name).peekable();
+        let mut rows = table.keys().filter(|key| key.name == name).peekable();
         let Some(any) = rows.peek().copied() else {
             slips.extend(suggest::closest(name, table.names(variant)));
             problems.push(unknown_key(table, variant, place, name, &span));
@@ -138,7 +160,7 @@ pub fn fields(table: &'static Table, place: &Place, found: &DeTable, problems: &
         }
     }
     let mut missing = Vec::new();
-    for row in table.keys.iter().filter(|key| key.applies(variant) && !found.contains_key(key.name)) {
+    for row in table.keys().filter(|key| key.applies(variant) && !found.contains_key(key.name)) {
         match row.need {
             // A misspelt key is one mistake, not two.
             Need::Required if slips.contains(&row.name) => {}
@@ -190,7 +212,7 @@ fn unknown_key(table: &Table, variant: Option<&str>, place: &Place, name: &str, 
 }
 
 fn foreign_key(table: &Table, variant: &str, name: &str, place: &Place, span: &Range<usize>) -> Problem {
-    let owners = || table.keys.iter().filter(|row| row.name == name).flat_map(|row| row.variants).copied();
+    let owners = || table.keys().filter(|row| row.name == name).flat_map(|row| row.variants).copied();
     let owner = problems::join(owners().map(|owner| format!("\"{owner}\"")), "or");
     match table.variant {
         Variant::Presence { key, .. } => Problem::new(
@@ -218,15 +240,16 @@ fn lower(sentence: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine::ENGINE;
     use super::super::engine_kind::EngineKind;
-    use super::super::format::{ENGINE, SEARCH, WORKLOAD};
-    use super::super::plan::{Endpoint, StrategyKind};
+    use super::super::search::SEARCH;
+    use super::super::workload::WORKLOAD;
     use super::*;
 
     #[test]
     fn every_word_is_known_to_the_plan() {
         fn known<W: for<'a> serde::Deserialize<'a>>(table: &Table, name: &str) {
-            for word in table.keys.iter().filter(|key| key.name == name).flat_map(|key| key.kind.words()) {
+            for word in table.keys().filter(|key| key.name == name).flat_map(|key| key.kind.words()) {
                 let mut fields = Fields::default();
                 fields.0.insert("word", (Reading::Word((*word).to_owned()), 0..0));
                 assert!(fields.word::<W>("word").is_some(), "{word}");

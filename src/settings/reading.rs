@@ -8,10 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::format::Kind;
+use super::lengths::{self, Lengths};
 use super::measure::{self, NoDuration};
-use super::plan::Lengths;
 use super::reader::in_order;
-use super::{lengths, suggest};
+use super::suggest;
 use crate::problems::Problem;
 use crate::space::Value;
 
@@ -285,18 +285,17 @@ pub fn time(zero: bool, path: &str, value: &Spanned<DeValue>, problems: &mut Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::{BUDGET, ENGINE, LENGTHS, Need, PARAMETER, PROBE, SEARCH, WORKLOAD};
+    use super::super::format::tests::TABLES;
+    use super::super::format::{Need, Table};
     use super::*;
 
     #[test]
     fn every_default_fits_its_own_kind() {
-        for table in [&ENGINE, &WORKLOAD, &LENGTHS, &PARAMETER, &SEARCH, &PROBE, &BUDGET] {
-            for key in table.keys {
-                if let Need::Default(toml) = key.need {
-                    let mut problems = Vec::new();
-                    let value = DeValue::parse(toml).unwrap();
-                    assert!(read(&key.kind, key.name, &value, &mut problems).is_some(), "{}: {problems:?}", key.name);
-                }
+        for key in TABLES.into_iter().flat_map(Table::keys) {
+            if let Need::Default(toml) = key.need {
+                let mut problems = Vec::new();
+                let value = DeValue::parse(toml).unwrap();
+                assert!(read(&key.kind, key.name, &value, &mut problems).is_some(), "{}: {problems:?}", key.name);
             }
         }
     }

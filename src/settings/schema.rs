@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 use toml::de::DeValue;
 
-use super::format::{Content, Key, Kind, LENGTHS, MOST_VALUES, Need, PARAMETER, SECTIONS, Table, Variant};
+use super::format::{Content, Key, Kind, Need, SECTIONS, Table, Variant};
+use super::lengths::LENGTHS;
+use super::parameters::{MOST_VALUES, PARAMETER};
 use super::{measure, parameters, slo};
 
 /// The JSON schema (draft 2020-12) of the space file.
@@ -51,10 +53,10 @@ pub fn schema() -> Value {
 
 fn table_schema(table: &Table) -> Value {
     let mut properties = Map::new();
-    for key in table.keys {
+    for key in table.keys() {
         // Rows of the same key differ in defaults and needs, which stand with their variants below.
         properties.entry(key.name).or_insert_with(|| {
-            let rows = table.keys.iter().filter(|row| row.name == key.name).count();
+            let rows = table.keys().filter(|row| row.name == key.name).count();
             let mut property = if rows == 1 { kind_schema(&key.kind) } else { json!({}) };
             property["description"] = key.doc.into();
             if rows == 1 {
@@ -64,7 +66,7 @@ fn table_schema(table: &Table) -> Value {
         });
     }
     let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let common = table.keys.iter().filter(|key| key.variants.is_empty() && matches!(key.need, Need::Required));
+    let common = table.keys().filter(|key| key.variants.is_empty() && matches!(key.need, Need::Required));
     let common: Vec<&str> = common.map(|key| key.name).collect();
     if !common.is_empty() {
         schema["required"] = json!(common);
@@ -76,7 +78,6 @@ fn table_schema(table: &Table) -> Value {
     schema
 }
 
-/// The variants of a table, each with the schema of the tables that are of it.
 fn variants(table: &Table) -> Vec<(&'static str, Value)> {
     match table.variant {
         Variant::None => Vec::new(),
@@ -95,7 +96,7 @@ fn variant(table: &Table, word: &str, when: &Value) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for name in table.names(None) {
-        let rows: Vec<&Key> = table.keys.iter().filter(|key| key.name == name).collect();
+        let rows: Vec<&Key> = table.keys().filter(|key| key.name == name).collect();
         match rows.iter().find(|key| key.applies(Some(word))) {
             None => {
                 properties.insert(name.to_owned(), json!(false));

@@ -103,7 +103,6 @@ pub fn redact_variable(name: &str, value: &str) -> String {
     value
 }
 
-/// Whether the value of a flag is a secret, or holds one.
 pub fn holds_secret(flag: &str, value: &str) -> bool {
     !in_variable(flag, value).is_empty()
 }

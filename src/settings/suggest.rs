@@ -18,7 +18,7 @@ pub fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
 /// The only section that knows a key.
 pub fn home(key: &str) -> Option<&'static str> {
     let mut homes = SECTIONS.iter().filter(|section| match section.content {
-        Content::Keys(table) => table.keys.iter().any(|row| row.name == key),
+        Content::Keys(table) => table.keys().any(|row| row.name == key),
         Content::Limits | Content::Parameters => false,
     });
     let first = homes.next()?;

@@ -48,7 +48,6 @@ pub(super) enum Command {
     Stop,
 }
 
-/// A handle on the engine thread.
 #[derive(Clone, Debug)]
 pub(super) struct EngineHandle {
     commands: Sender<Command>,

@@ -32,7 +32,6 @@ pub(super) struct App {
     pub(super) engine: EngineHandle,
     /// Whether `/health` answers 200.
     pub(super) healthy: AtomicBool,
-    /// Requests that were taken in.
     pub(super) requests: AtomicU64,
     /// Makes the ids of answers.
     pub(super) seed: u64,

@@ -56,7 +56,6 @@ impl LiveLimits {
         self.words.write(ANSWER, change)
     }
 
-    /// Tells what a step did.
     pub(super) fn tell(&mut self, running: u32, step: &Step) -> io::Result<()> {
         // Those that ended ran in it.
         let ran = i64::from(running) + step.finished.len() as i64;

@@ -10,7 +10,6 @@ use super::engine::Snapshot;
 use super::info::Config;
 use super::observations::Histogram;
 
-/// The page for that state.
 pub(super) fn page(config: &Config, snapshot: &Snapshot) -> String {
     let mut page = Page::new(config);
     speculation(&mut page, snapshot);

@@ -36,7 +36,6 @@ impl Refusal {
         Self { kind: "Bad Request", ..Self::of(place, message) }
     }
 
-    /// A body that is no JSON.
     pub(super) fn no_json() -> Self {
         let message = "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body.0', 'msg': 'JSON decode error', 'input': \
                        '<dict of 0 items>', 'ctx': {'error': 'Expecting value'}}";

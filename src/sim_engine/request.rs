@@ -51,7 +51,6 @@ const NOT_SIMULATED: [&str; 9] = [
     "return_token_ids",
 ];
 
-/// Reads and judges a body.
 pub(super) fn read(kind: Kind, body: &[u8], rules: &Rules) -> Result<Asked, Refusal> {
     let body = Body::parse(body)?;
     check_form(&body)?;

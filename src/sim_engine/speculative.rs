@@ -21,7 +21,6 @@ impl Speculative {
         }
     }
 
-    /// The JSON as it was given.
     pub(super) fn json(&self) -> Option<Value> {
         self.0.clone().map(Value::Object)
     }

@@ -60,10 +60,8 @@ struct State {
 pub enum SuperviseError {
     #[error("failed to start the guardian process {program}: {source}")]
     Guardian { program: PathBuf, source: std::io::Error },
-    /// The folder or the log could not be made.
     #[error("failed to prepare the trial's files: {0}")]
     Files(#[source] std::io::Error),
-    /// The engine's program did not start.
     #[error("failed to start the engine: {0}")]
     NotSpawned(String),
 }

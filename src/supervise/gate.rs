@@ -15,18 +15,12 @@ const TOLERANCE: u64 = 512;
 /// Why the machine is not clean.
 #[derive(Debug, thiserror::Error)]
 pub enum Unclean {
-    /// Another process listens on the engine's port.
     #[error("port {0} is taken by another process; free it, or leave engine.port out so that a free one is chosen")]
     Port(u16),
-    /// The memory did not come back.
     #[error(
         "{now} MiB of GPU memory are still in use, {before} MiB before the first launch; see what `nvidia-smi` lists"
     )]
-    GpuMemory {
-        now: u64,
-        /// In use before the first launch.
-        before: u64,
-    },
+    GpuMemory { now: u64, before: u64 },
 }
 
 /// A free port of the loopback address.

@@ -26,13 +26,11 @@ const FIRST_PORT: u16 = 16_384;
 /// What a frontend may take to end before another one is started.
 const FRONTEND_GRACE: Duration = Duration::from_secs(3);
 
-/// What a graph is made of.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub frontend: Vec<String>,
     pub worker: Vec<String>,
     pub workers: u32,
-    /// The port of the frontend.
     pub port: u16,
     /// A file with another command for the frontend, a word a line behind the number of the change; `.done` beside it has the last number.
     pub change: Option<PathBuf>,

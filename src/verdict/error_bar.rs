@@ -22,7 +22,6 @@ const EVERY_STEP: f64 = 0.35;
 /// The same requests sent again give a p99 within about 3 % (measured on an H200 with vLLM 0.24): no measurement is surer.
 const FLOOR: f64 = 0.03;
 
-/// The block of a request that is due in the window.
 pub(super) fn block_of(due: Seconds, window: Window) -> usize {
     let share = (due - window.from).0 / window.length().0;
     ((share * BLOCKS as f64) as usize).min(BLOCKS - 1)

@@ -37,16 +37,8 @@ pub(super) enum Items {
 pub enum CorpusError {
     #[error("failed to read the workload's file {path}: {source}\n  = hint: a relative `workload.file` counts from the space file's folder", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// A line is not what it should be.
     #[error("{path}:{line}: {what}\n  = hint: {hint}", path = path.display())]
-    Line {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        what: String,
-        hint: &'static str,
-    },
-    /// Nothing in it can be used.
+    Line { path: PathBuf, line: usize, what: String, hint: &'static str },
     #[error("{path} holds no request that can be used{left_out}\n  = hint: is it a file of `workload.kind`?", path = path.display())]
     Empty {
         path: PathBuf,

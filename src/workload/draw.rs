@@ -18,7 +18,6 @@ pub(super) enum Purpose {
     Order = 6,
 }
 
-/// A stream for one purpose and one item of it.
 pub(super) fn stream(seed: u64, purpose: Purpose, item: u32) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream((purpose as u64) << 32 | u64::from(item));

@@ -1,11 +1,11 @@
-//! What a stream of requests is made from beside the plan.
+//! What a stream of requests is made from, beside the plan: texts of files, words, and what became of resent answers.
 
 use autotune_records::Resent;
 
 use super::corpus::Corpus;
 use super::vocabulary::Vocabulary;
 
-/// What sources are made from beside the plan. Clones share it.
+/// Cheap to clone: clones share the texts.
 #[derive(Clone, Debug, Default)]
 pub struct Material {
     pub corpus: Corpus,

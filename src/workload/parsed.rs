@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::planned::Prompt;
 
-/// A request of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Request {
     pub(super) prompt: Prompt,
@@ -22,7 +21,6 @@ pub(super) struct Exchange {
     pub(super) answer: Option<AnswerLength>,
 }
 
-/// The length of a recorded answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AnswerLength {
     Tokens(u32),

@@ -12,7 +12,6 @@ pub enum Prompt {
     Messages(Vec<Message>),
 }
 
-/// One message of a chat.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Message {
     /// `system`, `user` or `assistant`, or another role that a file gave.

@@ -7,8 +7,10 @@ use serde_json::Value;
 use crate::bench::Engine;
 use crate::workbench::{BINARY, Workbench, said};
 
+/// Limits that no machine breaks: which level breaks tighter ones depends on how busy it is. Then the difference of the limits is not known.
+const KEPT: &str = "--slo ttft_p95=60s,tpot_p99=60s";
 const TRAFFIC: &str = "--input-tokens 100-200 --output-tokens 16-32 --with shared_prefix_tokens=300 --duration 700ms \
-                       --cool-down 1ms --slo ttft_p95=300ms,tpot_p99=1s --quiet";
+                       --cool-down 1ms --slo ttft_p95=60s,tpot_p99=60s --quiet";
 
 fn compare(sides: &[&str], flags: &str) -> Output {
     let mut command = Command::new(BINARY);
@@ -25,11 +27,15 @@ fn prefix_caching_on_against_off_is_seen_and_what_is_not_on_ends_the_run() {
     let out = folder.path().join("results");
     let flags = format!("{TRAFFIC} --users 8,20,48 --sweeps 3 --require B:cached_share>=0.4 --out {}", out.display());
     let run = compare(&[off.url(), on.url()], &flags);
-    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+    assert_eq!(run.status.code(), Some(6), "{}", said(&run));
     let table = String::from_utf8(run.stdout.clone()).unwrap();
-    for part in
-        ["enable-prefix-caching: false | true", "B against A, paired by sweep", "cached", "3 sweeps of 3 levels"]
-    {
+    for part in [
+        "enable-prefix-caching: false | true",
+        "B against A, paired by sweep",
+        "cached",
+        "3 sweeps of 3 levels",
+        "add higher ones",
+    ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
@@ -67,11 +73,11 @@ fn one_space_file_under_two_values_is_launched_in_turns_and_leaves_nothing() {
     let bench = Workbench::new("", "");
     let (space, out) = (bench.path("space.toml").display().to_string(), bench.path("out"));
     let flags = format!(
-        "--vary args.max-num-seqs=2,32 --users 4,24 --sweeps 2 --duration 600ms --cool-down 1ms --json --out {}",
+        "--vary args.max-num-seqs=2,32 --users 4,24 --sweeps 2 --duration 600ms --cool-down 1ms {KEPT} --json --out {}",
         out.display()
     );
     let run = compare(&[&space], &flags);
-    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+    assert_eq!(run.status.code(), Some(6), "{}", said(&run));
     let found: Value = serde_json::from_slice(&run.stdout).unwrap();
     assert!(found["sides"][0]["what"].as_str().unwrap().ends_with("space.toml with --max-num-seqs 2"), "{found}");
     let differs = found["differs"].as_array().unwrap();
@@ -92,9 +98,9 @@ fn one_space_file_under_two_values_is_launched_in_turns_and_leaves_nothing() {
     assert_eq!(left, 0, "no engine is left");
 
     let speculates = r#"args.speculative-config=,{"method":"ngram","num_speculative_tokens":3}"#;
-    let run =
-        compare(&[&space, "--vary", speculates], "--users 4,8 --sweeps 1 --duration 600ms --cool-down 1ms --json");
-    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
+    let flags = format!("--users 4,8 --sweeps 1 --duration 600ms --cool-down 1ms {KEPT} --json");
+    let run = compare(&[&space, "--vary", speculates], &flags);
+    assert_eq!(run.status.code(), Some(6), "{}", said(&run));
     let found: Value = serde_json::from_slice(&run.stdout).unwrap();
     let length = |side: usize| &found["levels"][0]["sides"][side]["acceptance_length"];
     assert!(length(0).is_null() && length(1).as_f64().unwrap() > 1.0, "{found}");
@@ -160,18 +166,22 @@ fn an_engine_is_verified_against_its_own_outcome() {
     let short = "--sweeps 3 --duration 600ms --cool-down 1ms --quiet";
     // What was sent then is in the journal, whatever became of the space file.
     std::fs::remove_file(bench.path("space.toml")).unwrap();
-    // It stays the same engine, and windows this short tell no more than that.
-    let run = verify("", "out", &format!("{short} --equal-within 50% --out verified"));
-    let text = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(matches!(run.status.code(), Some(0 | 6)), "{}", said(&run));
-    assert!(text.contains("earlier   limit ") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    let found: Value = serde_json::from_slice(&std::fs::read(bench.path("verified/verify.json")).unwrap()).unwrap();
-    assert_eq!(found["levels"].as_array().unwrap().len(), 5, "{found}");
     // A far slower one is worse.
     let slow = Engine::start(&["--max-num-seqs", "1"]);
     let run = verify("out", "outcome.json", &format!("{short} --url {} --equal-within 5%", slow.url()));
     assert_eq!(run.status.code(), Some(3), "{}", said(&run));
     assert!(String::from_utf8_lossy(&run.stdout).contains("worse: "), "{}", said(&run));
+    // An engine that serves several times its earlier limit, on a busy machine too.
+    let mut outcome: Value = serde_json::from_slice(&std::fs::read(bench.path("out/outcome.json")).unwrap()).unwrap();
+    outcome["best"]["limit"] = 8.0.into();
+    std::fs::write(bench.path("out/outcome.json"), outcome.to_string()).unwrap();
+    let run = verify("", "out", &format!("{short} {KEPT} --equal-within 50% --out verified"));
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    assert!(text.contains("same or better: every rate that was measured keeps the limits"), "{text}");
+    assert!(text.contains("earlier   limit ") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let found: Value = serde_json::from_slice(&std::fs::read(bench.path("verified/verify.json")).unwrap()).unwrap();
+    assert_eq!(found["levels"].as_array().unwrap().len(), 5, "{found}");
     let run = verify("", "out", "--think 5s");
     assert!(run.status.code() == Some(2) && said(&run).contains("verify sends rates"), "{}", said(&run));
 }

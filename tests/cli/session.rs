@@ -169,7 +169,8 @@ fn with_variables() -> Workbench {
     let command = format!(
         "command = [\"sh\", \"-c\", 'echo \"backend ${{BACKEND-none}}: $*\"; exec {BINARY} sim-engine \"$@\"', \"engine\"]"
     );
-    let bench = Workbench::with_budget(&command, "constraints = [\"env.BACKEND == off or max-num-seqs == 16\"]", "40s");
+    let constraints = "constraints = [\"env.BACKEND == off or max-num-seqs == 16\"]";
+    let bench = Workbench::with_budget(&command, constraints, "40s");
     let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
     let more = "max-num-seqs = { values = [4, 16], default = 4 }\n\
                 \"env.BACKEND\" = { values = [\"off\", \"FLASHINFER\"], default = \"off\" }\n\
@@ -190,7 +191,7 @@ fn variables_and_conditions_go_through_launch_journal_and_answer() {
     assert!(says.contains("block-size: 16 32 (default 32), when env.BACKEND != off"), "{says}");
 
     let run = bench.run(&["--seed", "1"]);
-    assert!(bench.has_ended(run.status), "{}", said(&run));
+    assert!(bench.has_answered(run.status), "{}", said(&run));
     let mut backends = 0;
     for entry in &bench.journal().entries {
         let Record::Launching { trial, point, .. } = &entry.record else { continue };
@@ -225,7 +226,7 @@ fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
     let check = gpus(Command::new(BINARY).args(["check", "--space", "space.toml"]).current_dir(bench.path("")));
     assert!(said(&check).contains("some points take 4 GPUs, and 2 are there"), "{}", said(&check));
     let run = gpus(&mut bench.command(&["--seed", "1"]));
-    assert!(bench.has_ended(run.status), "{}", said(&run));
+    assert!(bench.has_answered(run.status), "{}", said(&run));
     let best = bench.outcome().best.unwrap();
     assert!(best.parameters.get("tensor-parallel-size").unwrap().number().unwrap() <= 2.0);
 

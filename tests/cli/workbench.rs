@@ -33,7 +33,12 @@ impl Workbench {
         bench
     }
 
-    /// [`Workbench::new`] with another budget of engine time, for tests that need no answer.
+    /// A job whose budget has room for one launch and no probe: it ends uncertified on every machine.
+    pub fn too_short() -> Self {
+        Self::with_budget("", "candidates = 1", "2s")
+    }
+
+    /// [`Workbench::new`] with another budget of engine time.
     pub fn with_budget(engine: &str, search: &str, budget: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let space = format!(
@@ -110,7 +115,7 @@ gpu_time = "{budget}"
         serde_json::from_slice(&std::fs::read(self.path("out/outcome.json")).unwrap()).unwrap()
     }
 
-    /// Whether a session ended with the exit code of its outcome.
+    /// Whether the exit code is that of the outcome, for sessions whose engines are killed at random: any outcome may come of that.
     pub fn has_ended(&self, status: ExitStatus) -> bool {
         let of_outcome = match self.outcome().status {
             Status::Certified => 0,
@@ -122,9 +127,24 @@ gpu_time = "{budget}"
         status.code() == Some(of_outcome)
     }
 
-    /// Whether a session ended with a point, certified or not.
+    /// Whether a session ended without any measurement that counts: its budget had no room for one, or the machine was too busy.
+    pub fn measured_nothing(&self, status: ExitStatus) -> bool {
+        let outcome = self.outcome();
+        let says = outcome.because.starts_with("nothing was measured: ");
+        status.code() == Some(6) && outcome.status == Status::Uncertified && outcome.best.is_none() && says
+    }
+
+    /// Whether a session ended with a point. If its budget has room for a proof depends on how fast the machine is: exit code, status and
+    /// rate agree in both cases.
     pub fn has_answered(&self, status: ExitStatus) -> bool {
-        self.has_ended(status) && self.outcome().best.is_some()
+        let outcome = self.outcome();
+        let Some(best) = outcome.best else { return false };
+        match best.certified_rate {
+            Some(_) => {
+                status.code() == Some(0) && outcome.status == Status::Certified && self.path("out/args.txt").exists()
+            }
+            None => status.code() == Some(6) && outcome.status == Status::Uncertified,
+        }
     }
 
     /// Processes that live in a session of one of the journal's guardians.

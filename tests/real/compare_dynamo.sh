@@ -7,8 +7,7 @@ python=${1:?a Python with ai-dynamo} model=${2:?a folder with config.json and a 
 autotune=${AUTOTUNE:-$(cd "$(dirname "$0")/../.." && pwd)/target/release/autotune}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-space() {
-  cat <<SPACE
+cat > "$folder/space.toml" <<SPACE
 [slo]
 ttft_p95 = "${TTFT:-400ms}"
 [engine]
@@ -28,8 +27,6 @@ output_tokens = { distribution = "uniform", min = 30, max = 60 }
 [parameters]
 max-num-seqs = { values = [64], default = 64 }
 SPACE
-}
-space > "$folder/space.toml"
 out=${OUT:-$folder/out}
 "$autotune" compare "$folder/space.toml" --vary args.router-mode=round-robin,kv --users "${USERS:-64,128,256}" \
   --duration "${SECONDS_OF_A_LEVEL:-10}s" --sweeps "${SWEEPS:-3}" --out "$out" || echo "exit code $?"

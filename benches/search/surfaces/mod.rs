@@ -33,7 +33,6 @@ impl Kind {
     pub const ALL: [Self; 6] =
         [Self::SingleTurn, Self::MultiTurn, Self::Misses, Self::Starvation, Self::Drift, Self::Formula];
 
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::SingleTurn => "single-turn",
@@ -48,13 +47,11 @@ impl Kind {
 
 /// A job whose true answer is known.
 pub struct Surface {
-    /// Its name.
     pub name: &'static str,
     /// What it puts to the test.
     pub kind: Kind,
     /// Its space file, but for the strategy.
     space: Space,
-    /// The engine.
     pub profile: Profile,
     /// What that has beyond its profile.
     pub quirks: Quirks,
@@ -91,12 +88,10 @@ impl Surface {
     }
 }
 
-/// Every surface.
 pub fn surfaces() -> Vec<Surface> {
     let mut all = kernels::surfaces();
     all.extend(formula::surfaces());
     all
 }
 
-/// The surfaces of a quick run.
 pub const QUICK_SURFACES: &[&str] = &["h200-8b-single", "h200-70b-turns"];

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use crate::text::{Encoding, Layer};
 
-/// A word of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Word {
     /// Where it stands, quotes included, in bytes of the script.
@@ -45,11 +44,14 @@ struct Block {
     number: usize,
 }
 
+/// Where a script cannot be read, in bytes, and why.
+pub type NotRead = (usize, &'static str);
+
 /// The simple commands of a script in their order, also those inside of groups and subshells.
 ///
 /// # Errors
 /// What this reader does not understand, as a person says it, and where: a quote or a here-document without an end.
-pub fn commands(script: &str) -> Result<Vec<Command>, (usize, &'static str)> {
+pub fn commands(script: &str) -> Result<Vec<Command>, NotRead> {
     let mut reader = Reader { script, ..Reader::default() };
     reader.read()?;
     Ok(reader.done)
@@ -172,7 +174,7 @@ impl Reader<'_> {
         self.at += if double && ['&', '|', ';'].contains(&c) { 2 } else { 1 };
     }
 
-    fn read(&mut self) -> Result<(), (usize, &'static str)> {
+    fn read(&mut self) -> Result<(), NotRead> {
         while let Some(c) = self.rest().chars().next() {
             match c {
                 ' ' | '\t' | '\r' => self.at += 1,
@@ -209,7 +211,7 @@ impl Reader<'_> {
     }
 
     /// Leaves out the texts of here-documents.
-    fn here_documents(&mut self) -> Result<(), (usize, &'static str)> {
+    fn here_documents(&mut self) -> Result<(), NotRead> {
         let script = self.script;
         for (end, tabs) in std::mem::take(&mut self.here) {
             loop {
@@ -241,7 +243,7 @@ impl Reader<'_> {
         self.rest().starts_with("<(") || self.rest().starts_with(">(")
     }
 
-    fn redirection(&mut self) -> Result<(), (usize, &'static str)> {
+    fn redirection(&mut self) -> Result<(), NotRead> {
         if self.rest().starts_with("<<") && !self.rest().starts_with("<<<") {
             self.at += 2;
             let tabs = self.rest().starts_with('-');
@@ -263,7 +265,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn word(&mut self) -> Result<Word, (usize, &'static str)> {
+    fn word(&mut self) -> Result<Word, NotRead> {
         let start = self.at;
         let encoding = match self.rest().chars().next() {
             Some('\'') => Encoding::ShellQuoted,
@@ -314,7 +316,7 @@ impl Reader<'_> {
     }
 
     /// `(a b)` behind `NAME=`, which may stand on several lines, with comments.
-    fn array(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+    fn array(&mut self, word: &mut Word) -> Result<(), NotRead> {
         let open = self.at;
         self.at += 1;
         // There are no arrays in arrays.
@@ -352,7 +354,7 @@ impl Reader<'_> {
         self.at += 1;
     }
 
-    fn double_quoted(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+    fn double_quoted(&mut self, word: &mut Word) -> Result<(), NotRead> {
         let opened = self.at;
         self.at += 1;
         loop {
@@ -373,7 +375,7 @@ impl Reader<'_> {
     }
 
     /// `$x`, `${x}`, `$(…)` or `` `…` ``, kept as written.
-    fn expansion(&mut self, word: &mut Word) -> Result<(), (usize, &'static str)> {
+    fn expansion(&mut self, word: &mut Word) -> Result<(), NotRead> {
         let rest = self.rest();
         let without_end = (self.at, "an expansion without an end");
         let length = if let Some(inner) = rest.strip_prefix('`') {

@@ -23,7 +23,6 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Replaces a range by a text.
     pub fn replace(range: Range<usize>, text: impl Into<String>) -> Self {
         Self { range, pieces: vec![Piece::Text(text.into())] }
     }

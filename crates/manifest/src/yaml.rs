@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, StructureStyle};
 
-/// A node and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// In bytes of the file. Quotes and brackets belong to it; of a block scalar, only the lines of its text.
@@ -387,7 +386,6 @@ impl Meaning {
         }
     }
 
-    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Map(entries) => entries.iter().find(|(k, _)| k.text() == Some(key)).map(|(_, value)| value),

@@ -47,7 +47,6 @@ impl Cholesky {
         (0..n).map(|i| self.solve(&unit(i))).collect()
     }
 
-    /// Half of the logarithm of the determinant of A.
     pub fn half_log_determinant(&self) -> f64 {
         self.0.iter().enumerate().map(|(i, row)| row[i].ln()).sum()
     }

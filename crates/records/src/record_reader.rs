@@ -13,20 +13,13 @@ pub enum RecordsError {
     /// It is no CSV, or the disk failed.
     #[error("{0}")]
     Csv(#[from] csv::Error),
-    /// A column that every request file has is not there.
     #[error("the column `{column}` is missing")]
     MissingColumn {
         /// Its name in version 2.
         column: &'static str,
     },
-    /// A field that cannot be what its column says.
     #[error("line {line}: `{column}` cannot be `{value}`")]
-    Value {
-        /// The line, from 1.
-        line: u64,
-        column: &'static str,
-        value: String,
-    },
+    Value { line: u64, column: &'static str, value: String },
 }
 
 struct Columns {
@@ -45,7 +38,6 @@ impl Columns {
     }
 }
 
-/// One line of the file.
 struct Line<'a> {
     columns: &'a Columns,
     fields: &'a StringRecord,

@@ -52,7 +52,7 @@ pub(super) fn name(i: usize) -> &'static str {
     TERMS[i].name
 }
 
-/// What a coefficient has a say in.
+/// What a coefficient changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changes {
     /// When steps begin and end.
@@ -63,7 +63,6 @@ pub(super) enum Changes {
     Delivery,
 }
 
-/// What the coefficient with that number has a say in.
 pub(super) fn changes(coefficient: usize) -> Changes {
     let above = ABOVE.iter().find(|(which, _)| *which == coefficient);
     match above {
@@ -113,12 +112,12 @@ pub(super) fn value(x: &[f64], i: usize) -> f64 {
     if i < SHARES { x[i].exp() } else { 1.0 / (1.0 + (-x[i]).exp()) }
 }
 
-/// How far the truth may be from the first guess, as standard deviations. The data outweigh it where they say anything. Elsewhere it keeps the
-/// guess: within a factor of seven for a time, and of 1.6 for the ratio that the shape of decoders fixes.
-pub(super) fn spread() -> [f64; COUNT] {
-    let mut spread = [2.0; COUNT];
-    spread[PAIR] = 0.5;
-    spread
+/// The standard deviations of the prior around the first guess. The data outweigh it where they say anything. Elsewhere it keeps a time within
+/// a factor of seven of the guess, and within 1.6 the ratio that the shape of decoders fixes.
+pub(super) fn prior_sd() -> [f64; COUNT] {
+    let mut sd = [2.0; COUNT];
+    sd[PAIR] = 0.5;
+    sd
 }
 
 /// A first guess from the latencies alone: what the quickest answers took bounds the constants, the rest is shared out.

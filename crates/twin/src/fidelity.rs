@@ -10,12 +10,10 @@ const MUCH_CACHED: f64 = 0.05;
 /// Block by block takes many times as long: so many requests at most.
 const MOST_BY_BLOCKS: usize = 30_000;
 
-/// How a replay was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReplayFidelity {
     /// The load on the engine in the replay by sums; up to the first full KV cache where it was then repeated block by block.
     pub pressure: Pressure,
-    /// Whether it was repeated block by block.
     pub by_blocks: bool,
 }
 

@@ -62,7 +62,7 @@ pub struct Coefficient {
     pub value: f64,
     /// The standard error of its logarithm, or of its log odds if it is a share. It comes from blocks of time, and from how far the value can move
     /// without a larger loss. It is too small for terms that make up for each other, such as overlap and those of prefill. On an engine with known
-    /// coefficients their sum is right and each of them is not (`examples/paired_coverage.rs`, `coefficients`).
+    /// coefficients their sum is right and each of them is not (commit d2c0404: `cargo run --release --example paired_coverage -- coefficients`).
     pub log_error: f64,
 }
 
@@ -118,7 +118,7 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
     enough(probes)?;
     let center = center(probes);
     let some = spread_over_load(probes);
-    let loss = Loss::new(&some, center, coefficients::spread());
+    let loss = Loss::new(&some, center, coefficients::prior_sd());
     // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
     let guesses = [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)].map(|(ahead, overhead)| {
         let mut start = center.to_vec();
@@ -150,7 +150,7 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     for _ in 0..rounds {
         let before = best.clone();
         let land = |(i, by): &(usize, f64)| {
-            let (loss, mut start) = (Loss::new(probes, center, coefficients::spread()), before.0.clone());
+            let (loss, mut start) = (Loss::new(probes, center, coefficients::prior_sd()), before.0.clone());
             start[*i] += by;
             (loss.descend(&start, STEPS_OF_A_HOP), loss.replays())
         };
@@ -178,7 +178,7 @@ pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, Fit
 /// The engine's steps as [`refit`] finds them, for whoever asks nothing else.
 pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
     let begun = Begun::again(probes, earlier)?;
-    let loss = Loss::new(probes, begun.center, coefficients::spread());
+    let loss = Loss::new(probes, begun.center, coefficients::prior_sd());
     let effort = Effort { polish: effort.polish / 2.0, ..effort };
     Ok(coefficients::unpack(&polish(&loss, probes, &begun.start, &[0.15], effort).0))
 }
@@ -206,7 +206,7 @@ fn center(probes: &[Probe]) -> [f64; COUNT] {
     if probes.iter().all(|probe| probe.steps().is_empty()) {
         return guess;
     }
-    let (found, _) = Loss::of_steps(probes, guess, coefficients::spread()).descend(&guess, STEPS_TO_SEEN);
+    let (found, _) = Loss::of_steps(probes, guess, coefficients::prior_sd()).descend(&guess, STEPS_TO_SEEN);
     std::array::from_fn(|i| found[i])
 }
 
@@ -233,7 +233,7 @@ fn polish(loss: &Loss, probes: &[Probe], start: &[f64], edges: &[f64], effort: E
 
 /// Polishes with simplexes of these edges, and tells what was found.
 fn finish(probes: &[Probe], Begun { center, start, reach, replays }: Begun, edges: &[f64], effort: Effort) -> Fit {
-    let loss = Loss::new(probes, center, coefficients::spread());
+    let loss = Loss::new(probes, center, coefficients::prior_sd());
     let best = polish(&loss, probes, &start, edges, effort);
     let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
     reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));

@@ -43,18 +43,13 @@ pub const ACCEPTANCE: f64 = 0.6;
 /// Why a flag cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// The model has no such thing.
     #[error("the simulation does not know `{name}`; it knows {}", EngineFlags::KNOWN.join(", "))]
-    Unknown {
-        /// The flag without its dashes.
-        name: String,
-    },
+    Unknown { name: String },
     /// The value is none that the flag takes.
     #[error("`{name}` cannot be `{value}`")]
     Value {
         /// The flag without its dashes.
         name: String,
-        /// What it was to be.
         value: String,
     },
 }
@@ -75,16 +70,21 @@ impl From<EngineDefaults> for EngineFlags {
 }
 
 impl EngineFlags {
-    /// The flags that change what is simulated, without their dashes.
-    pub const KNOWN: [&'static str; 7] = [
+    /// The flags whose effect is simulated exactly, and that a fit to probes takes into account. Without their dashes.
+    pub const FITTED: [&'static str; 6] = [
         "max-num-seqs",
         "max-num-batched-tokens",
         "gpu-memory-utilization",
         "max-model-len",
         "kv-cache-memory-bytes",
         "enable-prefix-caching",
-        "speculative-config",
     ];
+
+    /// The flags that change what is simulated: those, and speculative decoding with an assumed acceptance.
+    pub const KNOWN: [&'static str; 7] = {
+        let [seqs, tokens, share, length, cache, prefixes] = Self::FITTED;
+        [seqs, tokens, share, length, cache, prefixes, "speculative-config"]
+    };
 
     /// Sets the flag of that name, written without dashes, to a value as the command line spells it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), FlagError> {

@@ -64,7 +64,6 @@ pub struct Kernels {
     floor: f64,
 }
 
-/// The prompts of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prompts {
     count: u64,
@@ -83,12 +82,10 @@ struct Grid {
 type Row = (f64, f64, f64);
 
 impl Kernels {
-    /// The names of all tables.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TABLES.iter().map(|table| table.name)
     }
 
-    /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Self> {
         let table = TABLES.iter().find(|table| table.name == name)?;
         table.read.get_or_init(|| Self::read(table.name, table.text)).as_ref()

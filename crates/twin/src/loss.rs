@@ -35,7 +35,6 @@ pub(super) struct Residual {
     pub(super) tpot: Option<f64>,
 }
 
-/// A replay of one probe.
 pub(super) struct ProbeReplay {
     /// The residuals of the requests that have a whole answer.
     pub(super) residuals: Vec<Residual>,

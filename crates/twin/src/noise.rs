@@ -77,7 +77,6 @@ impl Noise {
         Launch { factor: (self.run_to_run * normal(&mut rng)).exp(), phase: rng.random() }
     }
 
-    /// Whether a launch keeps its speed.
     pub fn keeps_speed(&self) -> bool {
         self.wander == 0.0 && self.ageing == 0.0
     }

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::costs::StepCosts;
-use super::flags::EngineDefaults;
-use super::flags::EngineFlags;
+use super::flags::{EngineDefaults, EngineFlags};
 use super::kernels::Kernels;
 use super::noise::Noise;
 use super::profile::{Memory, Profile, Start};
@@ -19,17 +18,17 @@ const EMBEDDED: [(&str, &str); 4] = [
     ("vllm-cpu-small", include_str!("../../../profiles/vllm-cpu-small.toml")),
 ];
 
-/// The engines of the tables.
+/// One row for each table of measured kernels: model, GPU, memory, KV cache.
 const ENGINES: &str = include_str!("../../../profiles/kernels/engines.csv");
-/// Tokens of a step and share of the memory at which that file tells the size of the KV cache.
+/// Tokens of a step and share of the memory at which [`ENGINES`] tells the size of the KV cache.
 const TOLD_AT: (f64, f64) = (8192.0, 0.9);
 /// Of the memory that is neither weights nor KV cache, the part that activations take: nobody measured it.
 const ACTIVATIONS: f64 = 0.5;
 /// Bytes of captured graphs: vLLM logged 1.46 GiB for a 70B model on one H200, and less for an 8B model.
 const GRAPHS: u64 = 1 << 30;
 const GIB: f64 = 1073741824.0;
-/// What runs on the CPU. The tables alone were 10 to 20 % fast in TPOT below saturation, and 20 ms in TTFT, on one H200 with vLLM 0.24.0. Such
-/// engines schedule one step ahead.
+/// Step costs of the CPU, which no table of kernels has. Without them TPOT was 10 to 20 % too low below saturation, and TTFT 20 ms, on one H200
+/// with vLLM 0.24.0. Such engines schedule one step ahead.
 fn on_cpu() -> StepCosts {
     StepCosts {
         base: 8e-4,
@@ -45,17 +44,14 @@ fn on_cpu() -> StepCosts {
 /// Why there is no such profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// No profile has that name.
     #[error(
         "there is no profile `{name}`; there are {}; of measured kernels {}; and a path that ends with .toml names a file",
         EMBEDDED.map(|(name, _)| name).join(", "),
         Kernels::names().collect::<Vec<_>>().join(", ")
     )]
     Unknown { name: String },
-    /// The file cannot be read.
     #[error("failed to read the profile {path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// The text is no profile.
     #[error("the profile {place} is not valid: {why}")]
     Invalid { place: String, why: String },
 }
@@ -72,7 +68,6 @@ impl Profile {
         names
     };
 
-    /// The profile of that name.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         if let Some((place, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
             return Self::parse(place, text);

@@ -20,7 +20,6 @@ pub struct Arrival {
 /// What became of a request; times in seconds from the start of the replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replayed {
-    /// The id of the arrival.
     pub id: u64,
     pub due: f64,
     /// When its first token arrived; infinite when the engine could never have run it.

@@ -69,7 +69,7 @@ impl Residuals {
             Some((log, log - r.tpot?))
         };
         let drift = |probe: usize| {
-            let own = Loss::new(&probes[probe..=probe], coefficients::pack(&costs), coefficients::spread());
+            let own = Loss::new(&probes[probe..=probe], coefficients::pack(&costs), coefficients::prior_sd());
             let of_speed = |s: &[f64]| own.likelihood(&costs.slower(s[0].exp()));
             let (speed, _) = minimize(of_speed, &[0.0], &[0.05], 30);
             Drift {

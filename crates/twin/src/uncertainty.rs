@@ -42,7 +42,7 @@ pub(super) fn covariance(loss: &Loss, x: &[f64], probes: &[Probe]) -> Matrix {
             }
         }
     }
-    for (i, spread) in coefficients::spread().iter().enumerate() {
+    for (i, spread) in coefficients::prior_sd().iter().enumerate() {
         information[i][i] += spread.powi(-2);
     }
     // With the prior in it, it always has an inverse.
@@ -78,7 +78,7 @@ fn groups(residuals: &[Residual], derivatives: &Derivatives, probes: &[Probe], w
 
 /// What this covariance leaves open, in words.
 pub(super) fn open(covariance: &Matrix) -> Vec<String> {
-    let spread = coefficients::spread();
+    let spread = coefficients::prior_sd();
     let error = |i: usize| covariance[i][i].max(0.0).sqrt();
     let silent = |i: usize| error(i) > SILENT * spread[i];
     let mut open: Vec<String> = (0..COUNT)

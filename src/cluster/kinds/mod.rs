@@ -86,7 +86,6 @@ fn wish(replicas: u64) -> Patch {
     Patch::Merge(serde_json::json!({"spec": {"replicas": replicas}}))
 }
 
-/// The controller that owns an object.
 pub fn controller(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }

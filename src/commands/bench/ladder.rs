@@ -67,7 +67,6 @@ pub(super) fn offered(args: &BenchArgs, traffic: &Traffic) -> Result<Vec<Offered
     Ok(offered)
 }
 
-/// The load of the level of that number.
 pub(super) fn load(args: &BenchArgs, traffic: &Traffic, number: usize, offered: Offered) -> Load {
     Load {
         offered,

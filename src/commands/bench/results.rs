@@ -38,7 +38,6 @@ impl Folder {
         written.map_err(|e| Failed::own(format!("error: failed to write {}: {e}", csv.display())))
     }
 
-    /// Where everything is.
     pub(super) fn says(&self) -> String {
         let whole = if self.path.join("find.json").exists() { "find.json" } else { "ladder.json" };
         format!("results: {} ({whole}, and a .json and a .requests.csv for each level)", self.path.display())

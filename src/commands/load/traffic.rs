@@ -11,7 +11,6 @@ use crate::journal::Header;
 use crate::settings::{self, Limit, WorkloadPlan};
 use crate::workload::Corpus;
 
-/// The traffic of a benchmark.
 pub(in crate::commands) struct Traffic {
     pub(in crate::commands) workload: WorkloadPlan,
     /// Sets of promises, from the tightest to the loosest: one, or with `--find` one for each limit of a key that has several.

@@ -94,7 +94,6 @@ impl KeyOf {
     }
 }
 
-/// Whether a placeholder stands at a node.
 pub fn is_placeholder_at(source: &Source, node: &Node) -> bool {
     is_placeholder(source.raw(node))
 }

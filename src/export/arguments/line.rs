@@ -144,7 +144,6 @@ impl<'m> Line<'m> {
 }
 
 impl Home {
-    /// The words of an array.
     pub fn array(layers: Vec<Layer>, words: Vec<Word>, reads: Reads) -> Self {
         Self { layers, first: 0, until: words.len(), words, reads }
     }

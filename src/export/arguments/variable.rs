@@ -9,7 +9,6 @@ use crate::export::source::Document;
 use crate::export::text::Edit;
 use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
 
-/// Where a variable is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariableLocation {
     pub name: &'static str,

@@ -17,15 +17,12 @@ use super::yaml::{Meaning, Node, Path, Step};
 /// Why a change cannot leave in a form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchForm {
-    /// Nothing in the cluster to patch.
     #[error(
         "this file is no object of the cluster (Helm values, Docker Compose, a unit, a script): take the whole file or a diff"
     )]
     File,
-    /// A patch is of one object.
     #[error("the change touches {0} objects, and a patch is of one: take the whole file or a diff")]
     Objects(usize),
-    /// There is no name to patch by.
     #[error("the object has no kind and name to patch it by: take the whole file or a diff")]
     Nameless,
 }

@@ -134,7 +134,6 @@ impl ArgumentLocation {
         }
     }
 
-    /// A container of a pod.
     pub fn container(name: impl Into<String>, at: &Path) -> Self {
         Self {
             name: name.into(),
@@ -150,12 +149,10 @@ impl ArgumentLocation {
     }
 }
 
-/// The containers of a pod's specification.
 pub fn containers(root: &Node, pod: &Path) -> Vec<ArgumentLocation> {
     named(root, &pod.key("containers")).map(|(name, at)| ArgumentLocation::container(name, &at)).collect()
 }
 
-/// The items of a list with their names.
 pub fn named<'n>(root: &'n Node, list: &Path) -> impl Iterator<Item = (String, Path)> + use<'n> {
     let list = list.clone();
     let items = root.at(&list).map_or(&[][..], Node::items);

@@ -16,7 +16,6 @@ fn recognises(root: &Node) -> bool {
         || is(root, "", None, &["Pod"])
 }
 
-/// Where the pod's specification is.
 fn pod(root: &Node) -> Path {
     Path::default().key(match root.text_at("kind") {
         Some("Pod") => "spec",

@@ -67,7 +67,6 @@ pub struct Summary {
     pub e2e: Option<Spread>,
     /// Actual minus intended send of whole answers; part of `ttft` and `e2e`.
     pub send_lag: Option<Spread>,
-    /// The verdict on the limits.
     pub verdict: Option<Verdict>,
     pub client: ClientHealth,
     /// What the server's counters showed.

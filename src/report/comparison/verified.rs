@@ -1,5 +1,6 @@
 //! One engine against its own earlier outcome: `verify.json`, version 1 of a public format.
 
+use autotune_numerics::Z_95;
 use serde::{Deserialize, Serialize};
 
 use super::VERSION;
@@ -45,8 +46,6 @@ pub struct Verified {
 
 /// An end of the rates says something from so many windows on.
 const SURE_WINDOWS: usize = 3;
-/// 90 % of a normal distribution lie within so many standard errors.
-const Z_95: f64 = 1.645;
 
 impl Verified {
     pub fn of(

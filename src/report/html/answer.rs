@@ -1,8 +1,8 @@
 //! (a) The answer: both points side by side, how sure it is, and what to copy.
 
 use super::chart::{Axis, Chart};
-use super::{escaped, legend, missing, next_step, paragraph, table};
-use crate::report::data::ReportData;
+use super::{BOX, CIRCLE, escaped, legend, missing, next_step, paragraph, shape, table, tile};
+use crate::report::data::{ReportData, Whose};
 use crate::report::outcome::Answer;
 use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
 use crate::report::{args_txt, env_txt};
@@ -73,13 +73,6 @@ fn args_yaml(arguments: &[String]) -> String {
 
 /// The rates and the gain in large digits.
 fn tiles(data: &ReportData<'_>, columns: &[(&'static str, &Answer)]) -> String {
-    let tile = |class: &str, name: &str, number: &str, says: &str| {
-        format!(
-            "<div class=\"tile {class}\"><p>{name}</p><p class=\"number\">{}</p><p>{}</p></div>",
-            escaped(number),
-            escaped(says)
-        )
-    };
     let mut tiles = String::new();
     for (name, answer) in columns {
         let confidence = answer.confidence.map_or(String::new(), |share| format!(", {} sure", percent(share)));
@@ -124,21 +117,15 @@ fn rates(columns: &[(&'static str, &Answer)]) -> String {
         }
         if let Some((limit, low, high)) = range(answer) {
             chart.spread((low, high), y, "ink");
-            chart.mark(
-                (limit, y),
-                0.0,
-                super::shape(crate::report::data::Whose::Other),
-                "ink full",
-                &format!("limit {limit:.4} req/s"),
-            );
+            chart.mark((limit, y), 0.0, shape(Whose::Other), "ink full", &format!("limit {limit:.4} req/s"));
         }
     }
     let svg = chart.svg();
     let key = legend(
         &[
-            ("fill defaults", super::BOX, "defaults, certified"),
-            ("fill tuned", super::BOX, "tuned, certified"),
-            ("ink full", super::CIRCLE, "limit, with its 90 % interval"),
+            ("fill defaults", BOX, "defaults, certified"),
+            ("fill tuned", BOX, "tuned, certified"),
+            ("ink full", CIRCLE, "limit, with its 90 % interval"),
         ],
         &svg,
     );

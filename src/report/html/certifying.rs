@@ -4,7 +4,7 @@ use super::chart::{Axis, Chart};
 use super::{BOX, DASH, DOT, figure, legend, missing, paragraph, promise, unit};
 use crate::load::RequestRecord;
 use crate::report::bench::peaks::flight;
-use crate::report::data::{Probe, ReportData};
+use crate::report::data::{Probe, ReportData, Whose};
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 
@@ -29,9 +29,9 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         proof.trial,
         probe.number,
         match proof.whose {
-            crate::report::data::Whose::Other => "point of a candidate",
-            crate::report::data::Whose::Defaults => "defaults",
-            crate::report::data::Whose::Tuned => "tuned arguments",
+            Whose::Other => "point of a candidate",
+            Whose::Defaults => "defaults",
+            Whose::Tuned => "tuned arguments",
         },
         probe.ask.rate,
         probe.verdict.counted,
@@ -63,7 +63,7 @@ fn latency(metric: Metric, record: &RequestRecord) -> Option<Seconds> {
         Metric::Ttft => record.ttft(),
         Metric::Tpot => record.tpot(),
         Metric::E2e => record.e2e(),
-        // Of its gaps, a file keeps the largest alone.
+        // A request file keeps the largest gap alone.
         Metric::Itl => record.gaps.iter().copied().reduce(f32::max).map(|gap| Seconds(f64::from(gap))),
     }
 }

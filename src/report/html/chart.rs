@@ -154,7 +154,6 @@ impl Chart {
         self.draw(format_args!("<path class=\"{class}\" d=\"M{x:.1} {y:.1}m{path}\"><title>{says}</title></path>"));
     }
 
-    /// An upright error bar.
     pub(super) fn error_bar(&mut self, x: f64, aside: f64, (low, high): (f64, f64), class: &str) {
         let ((x, from), (_, to)) = (self.place(x, low), self.place(x, high));
         let (x, left, cap) = (x + aside, x + aside - 4.0, 8.0);

@@ -3,7 +3,7 @@
 use super::chart::{Axis, Chart, Shape};
 use super::{
     BOX, CIRCLE, DASH, DIAMOND, Shell, UPRIGHT, escaped, figure, legend, list, missing, paragraph, promise, shell,
-    table, unit,
+    table, tile, unit,
 };
 use crate::report::bench::text::{NOTHING, millis, percent};
 use crate::report::bench::{Answer, Offered, Spread, Status};
@@ -45,14 +45,6 @@ pub fn comparison_page(comparison: &Comparison) -> String {
 }
 
 fn answer(comparison: &Comparison) -> String {
-    let tile = |class: &str, name: &str, number: &str, says: &str| {
-        format!(
-            "<div class=\"tile {class}\"><p>{}</p><p class=\"number\">{}</p><p>{}</p></div>",
-            escaped(name),
-            escaped(number),
-            escaped(says)
-        )
-    };
     let mut tiles = String::new();
     for ((name, class), answer) in NAMES.iter().zip(CLASSES).zip(&comparison.answers) {
         let (number, says) = kept(comparison, answer);

@@ -24,7 +24,6 @@ const STYLE: &str = include_str!("style.css");
 /// What stands behind numbers in sentences.
 const UNITS: [&str; 4] = ["%", "ms", "min", "req/s"];
 
-/// The page.
 pub(super) fn page(data: &ReportData<'_>) -> String {
     let sections = [
         ("answer", "Answer", "The answer", answer::section(data)),
@@ -107,7 +106,6 @@ fn prose(text: &str) -> String {
     UNITS.iter().fold(escaped(text), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
 }
 
-/// A paragraph.
 fn paragraph(text: &str) -> String {
     format!("<p>{}</p>", prose(text))
 }
@@ -120,6 +118,12 @@ fn missing(text: &str) -> String {
 fn list(items: &[impl AsRef<str>]) -> String {
     let items: String = items.iter().map(|item| format!("<li>{}</li>", prose(item.as_ref()))).collect();
     if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+}
+
+/// A number in large digits, with its name above and what it means below.
+fn tile(class: &str, name: &str, number: &str, says: &str) -> String {
+    let [name, number, says] = [name, number, says].map(escaped);
+    format!("<div class=\"tile {class}\"><p>{name}</p><p class=\"number\">{number}</p><p>{says}</p></div>")
 }
 
 /// A table of plain text; the first column names the rows.

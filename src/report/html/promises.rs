@@ -1,5 +1,7 @@
 //! (b) Each promise over the rate: what was measured, what that means in a long run, what certification expects, and the limit.
 
+use autotune_numerics::Z_95;
+
 use super::chart::{Axis, Chart, Shape, number};
 use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, missing, promise, shape, unit};
 use crate::report::data::{ReportData, Whose};
@@ -94,7 +96,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         let Some(quantile) = expected.iter().find(|quantile| quantile.key == key) else { continue };
         let at = |(rate, margin, error): &(Rate, f64, f64)| {
             let of = |errors: f64| (at_most * (margin + errors * error).exp()).min(top * scale);
-            (rate.0, of(-1.645), of(1.645))
+            (rate.0, of(-Z_95), of(Z_95))
         };
         // What lies beyond the marks would only stretch the axis, and is cut there.
         let band = within(span, &quantile.margins.iter().map(at).collect::<Vec<_>>());
@@ -129,7 +131,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
             let says = format!("{at}: {} in a long run, 90 %: {low} to {high}", paired.estimate);
             chart.mark((*rate, paired.estimate.0 * scale), 4.0, shape(*whose), &format!("{class} full"), &says);
         } else if let Some(error) = result.margin_error.filter(|_| !void) {
-            let width = (1.645 * error).exp();
+            let width = (Z_95 * error).exp();
             chart.error_bar(
                 *rate,
                 0.0,

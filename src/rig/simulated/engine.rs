@@ -20,7 +20,6 @@ const MISSES: u64 = 5;
 /// The same for the tokens of drafts that are accepted.
 const DRAFTS: u64 = 6;
 
-/// The engine of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedEngine {
     pub costs: StepCosts,

@@ -196,7 +196,7 @@ fn a_full_file_is_a_plan() {
             certify_window: Duration::from_mins(5),
             twin: true,
         },
-        search: plan::SearchPlan {
+        search: SearchPlan {
             strategy: StrategyKind::Bisect,
             precision: 0.025,
             min_gain: 0.02,
@@ -204,7 +204,7 @@ fn a_full_file_is_a_plan() {
             first_rate: Some(Rate(2.5)),
             seed: 7,
         },
-        budget: plan::Budget { gpu_time: Duration::from_hours(2) },
+        budget: Budget { gpu_time: Duration::from_hours(2) },
     };
     assert_eq!(plan, expected);
     // The journal's identity is this JSON; it must give the same plan back.

@@ -12,12 +12,12 @@ use crate::workload::{Outline, Resent};
 pub struct TwinEngine {
     bounds: Bounds,
     /// Tokens of a KV block; none where prefixes are not reused.
-    reused_by: Option<u32>,
+    reused_block: Option<u32>,
 }
 
 impl TwinEngine {
-    /// By what the engine says it runs, and what it was asked to; none where the limits of its scheduler are not known, or where its
-    /// scheduler is none that the twin knows.
+    /// By what the engine reports, and otherwise by what it was asked for. None where the limits of its scheduler are not known, or the twin
+    /// does not model its scheduler.
     pub fn of(plan: &Plan, point: &Point, ready: &Ready) -> Option<Self> {
         let value = |name: &str| ready.effective.values.get(name).or_else(|| point.get(name));
         let count = |name| match value(name) {
@@ -40,7 +40,7 @@ impl TwinEngine {
         };
         let reuses = value("enable-prefix-caching") != Some(&Value::Bool(false));
         let block = count("block-size").unwrap_or(DEFAULT_BLOCK);
-        Some(Self { bounds, reused_by: reuses.then_some(block) })
+        Some(Self { bounds, reused_block: reuses.then_some(block) })
     }
 
     /// As it would be with the values of another point; what that point leaves out stays.
@@ -49,22 +49,22 @@ impl TwinEngine {
             Some(Value::Int(count)) => u32::try_from(*count).unwrap_or(now),
             _ => now,
         };
-        let reused_by = match point.get("enable-prefix-caching") {
+        let reused_block = match point.get("enable-prefix-caching") {
             Some(Value::Bool(false)) => None,
-            Some(Value::Bool(true)) => self.reused_by.or(Some(DEFAULT_BLOCK)),
-            _ => self.reused_by,
+            Some(Value::Bool(true)) => self.reused_block.or(Some(DEFAULT_BLOCK)),
+            _ => self.reused_block,
         };
         let bounds = Bounds {
             max_num_seqs: count("max-num-seqs", self.bounds.max_num_seqs),
             max_num_batched_tokens: count("max-num-batched-tokens", self.bounds.max_num_batched_tokens),
             ..self.bounds
         };
-        Self { bounds, reused_by }
+        Self { bounds, reused_block }
     }
 
-    /// The same engine block by block, with steps that take as long as that; none where the size of its KV cache is not known.
+    /// The same engine simulated block by block, with these step times; none where the size of its KV cache is not known.
     pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::SimulatedEngine> {
-        let limits = self.bounds.limits(self.reused_by.unwrap_or(DEFAULT_BLOCK))?;
+        let limits = self.bounds.limits(self.reused_block.unwrap_or(DEFAULT_BLOCK))?;
         let flags = EngineFlags {
             max_num_seqs: limits.max_num_seqs,
             max_num_batched_tokens: limits.max_num_batched_tokens,
@@ -75,29 +75,27 @@ impl TwinEngine {
             draft_tokens: 0,
             acceptance: 0.0,
         };
-        let (max_seqs_before_oom, launch) = (u32::MAX, Launch::MEDIAN);
-        let (kernels, noise, misses) = (None, None, resent.map_or(0.0, |resent| 1.0 - resent.found));
         Some(rig::SimulatedEngine {
             costs: *costs,
-            kernels,
+            kernels: None,
             flags,
             limits,
-            max_seqs_before_oom,
-            noise,
-            launch,
+            max_seqs_before_oom: u32::MAX,
+            noise: None,
+            launch: Launch::MEDIAN,
             age: 0.0,
-            misses,
+            misses: resent.map_or(0.0, |resent| 1.0 - resent.found),
         })
     }
 
     /// Tokens of a KV block; none where prefixes are not reused.
-    pub fn reused_by(&self) -> Option<u32> {
-        self.reused_by
+    pub fn reused_block(&self) -> Option<u32> {
+        self.reused_block
     }
 
     #[cfg(test)]
     pub fn bare(bounds: Bounds) -> Self {
-        Self { bounds, reused_by: None }
+        Self { bounds, reused_block: None }
     }
 
     pub fn bounds(&self) -> Bounds {
@@ -105,11 +103,11 @@ impl TwinEngine {
     }
 
     pub fn reuses(&self) -> bool {
-        self.reused_by.is_some()
+        self.reused_block.is_some()
     }
 
-    /// Requests that were drawn at one a second, as they would be sent to this engine at a rate; later turns that time after an answer. Where
-    /// documents are apart, each takes its room in the cache.
+    /// Requests that were drawn at one a second, as they are sent to this engine at a rate; a later turn comes `think` after the answer before it.
+    /// With `apart`, each document takes its own room in the cache.
     pub fn sent(&self, outlines: &[Outline], rate: Rate, think: Option<Seconds>, apart: bool) -> Vec<Sent> {
         let mut sent: Vec<Sent> = Vec::with_capacity(outlines.len());
         for outline in outlines {
@@ -132,6 +130,6 @@ impl TwinEngine {
 
     /// Tokens that the cache holds of a prompt of which so many are shared: whole blocks, and never the last token.
     fn cached(&self, prompt: u32, shared: u32) -> u32 {
-        self.reused_by.map_or(0, |block| shared.min(prompt.saturating_sub(1)) / block * block)
+        self.reused_block.map_or(0, |block| shared.min(prompt.saturating_sub(1)) / block * block)
     }
 }

@@ -65,7 +65,7 @@ impl FitProbe {
         cache: &CacheUse,
         told: &Telemetry,
     ) -> Self {
-        let served = Served::of(records, cache.counted_share(), engine.reused_by());
+        let served = Served::of(records, cache.counted_share(), engine.reused_block());
         let objection = beyond(records, ask.window);
         let steps = seen_steps(records, &served.cached, engine.bounds().max_num_batched_tokens);
         Self {
