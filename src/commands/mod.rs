@@ -34,6 +34,7 @@ use crate::engine::PART;
 use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{JsonLines, Plain, Silent, Sink, Terminal, message};
+use crate::search::{MakeStrategy, strategy};
 use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
 use crate::sim_engine::DEFAULT_PROFILE;
 use crate::twin::Profile;
@@ -91,6 +92,11 @@ impl Failed {
 
 /// The whole program: reads the command line, does the job, returns the exit code.
 pub fn main() -> u8 {
+    main_with(strategy)
+}
+
+/// The whole program, whose main job searches with `make_strategy`.
+pub fn main_with(make_strategy: MakeStrategy) -> u8 {
     let words = crate::sim_engine::spelled_out(std::env::args_os());
     if let Some(help) = crate::sim_engine::whole_help(&words) {
         return print(&help).map_or_else(|failed| failed.code, |()| exit::FOUND);
@@ -111,7 +117,7 @@ pub fn main() -> u8 {
         complain(&format!("warning: RUST_LOG is ignored: {why}; write it as in RUST_LOG=autotune=debug"));
     }
     let done = match cli.command {
-        None => run::run(cli.run),
+        None => run::run(cli.run, make_strategy),
         Some(Command::Init(args)) => init::init(&args),
         Some(Command::Check(args)) => check::check(args.space.path(), args.help_timeout),
         Some(Command::Bench(args)) => bench::bench(&args),

@@ -16,13 +16,14 @@ use crate::journal::{self, Conclusion, FORMAT, Header, Journal, JournalError, RE
 use crate::progress::{About, Board, Both, Bound, Event, Listening, Sink};
 use crate::report;
 use crate::rig::{EitherRig, JobMark, Node, RealRig, Workplace};
+use crate::search::MakeStrategy;
 use crate::settings::redact_plan;
 use crate::supervise::{remove_scratch, sweep};
 use crate::tune::{Folder, RunnerError, Session, TrialRunner};
 use crate::twin::Profile;
 
 /// Runs, resumes or shows a session, and returns its exit code.
-pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
+pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Failed> {
     let token = token(&args)?;
     let role = Role::of(&args, token.as_ref())?;
     let space = args.space.path().to_owned();
@@ -106,7 +107,7 @@ pub(super) fn run(args: RunArgs) -> Result<u8, Failed> {
         if resumed {
             trial_runner.resumed(plan.budget.gpu_time.into()).map_err(|e| Failed::own(format!("error: {e}")))?;
         }
-        let mut session = Session::new(trial_runner, &plan, &*sink);
+        let mut session = Session::new(trial_runner, &plan, &*sink).with_strategy(make_strategy);
         let ended = until_stopped(&mut session, &mut stop, &*sink).await;
         last_resort.abort();
         if matches!(ended, Ended::Concluded(_)) {
