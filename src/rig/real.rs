@@ -409,6 +409,7 @@ impl RealRig {
             content_seed: ask.content_seed,
             shared_seed: self.shared_seed,
             answer_time: ask.answer_time,
+            first_place: None,
         };
         let mean_output = workload::mean_output_tokens(&self.plan.workload, server.material());
         let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);

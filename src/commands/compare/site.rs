@@ -51,6 +51,10 @@ impl<'a> Site<'a> {
         self.side.stands_alone()
     }
 
+    pub(super) fn is_launched(&self) -> bool {
+        self.side.is_launched()
+    }
+
     pub(super) fn is_object(&self) -> bool {
         matches!(self.side, Side::Object(_))
     }
