@@ -286,6 +286,22 @@ impl Cluster {
         text.lines().last().map(str::to_owned)
     }
 
+    /// The page of metrics at a port of a pod, behind the API server's proxy.
+    pub async fn metrics(&self, pod: &str, port: u64) -> Result<String, ClusterError> {
+        let what = format!("GET pods/{pod}:{port}/proxy/metrics");
+        let path = self.path("api/v1", "pods", &format!("/{pod}:{port}/proxy/metrics"));
+        let wrong = |why: &dyn std::fmt::Display| ClusterError::Wrong(format!("{what}: {why}"));
+        let request = http::Request::get(path).body(Vec::new()).map_err(|e| wrong(&e))?;
+        match tokio::time::timeout(ANSWER, self.client.request_text(request)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() })
+            }
+            Ok(Err(error)) => Err(wrong(&whole(&error))),
+            Err(_) => Err(wrong(&format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+
     /// One request, tried again while the server is away or overwhelmed.
     async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
         let what = format!("{method} {}", path.split('?').next().unwrap_or(path));

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use super::live::{Change, FrontendFile, LiveFile};
 use super::server::{ASK_EVERY, NoAnswer};
+use super::speculation::rarely_accepts;
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
@@ -68,6 +69,8 @@ pub struct RealRig {
     live_unsupported_reason: Option<String>,
     /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
     telling: Vec<&'static str>,
+    /// Whether it is at the defaults, which are measured whatever they draft: others are compared with them.
+    at_defaults: bool,
     running: Option<Running>,
 }
 
@@ -126,6 +129,7 @@ impl RealRig {
             looked: false,
             live_unsupported_reason: None,
             telling,
+            at_defaults: false,
             running: None,
         }
     }
@@ -441,6 +445,16 @@ impl RealRig {
             took: begun.elapsed().into(),
         })
     }
+
+    /// Ends once the engine's drafts are accepted too rarely for its point to be worth a trial.
+    async fn rarely_accepts(&self, running: &Running, ask: &ProbeAsk) -> Diagnosis {
+        match running.server() {
+            Some(server) if !self.at_defaults && !ask.is_burst() => {
+                rarely_accepts(server, self.plan.probe.acceptance_length).await
+            }
+            _ => std::future::pending().await,
+        }
+    }
 }
 
 fn engine_environment(plan: &Plan, place: &Workplace, point: &Point) -> BTreeMap<String, String> {
@@ -520,6 +534,8 @@ impl Rig for RealRig {
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
+        let defaults = self.plan.space.baseline();
+        self.at_defaults = defaults.0.iter().all(|(name, value)| point.get(name) == Some(value));
         if let Some(ready) = self.alter(trial, point).await {
             return Ok(Ready { took: begun.elapsed().into(), ..ready });
         }
@@ -577,6 +593,7 @@ impl Rig for RealRig {
                     Err(_) => diagnosis,
                 },
             },
+            rarely = self.rarely_accepts(running, ask) => rarely,
             exit = running.child.exited() => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 died(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))))

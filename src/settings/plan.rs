@@ -360,6 +360,14 @@ pub struct ProbePlan {
     /// Whether a twin of the engine is fitted to the probes and takes the luck of their arrivals out of the verdicts.
     #[serde(default = "yes")]
     pub twin: bool,
+    /// Tokens that a step must give in the mean where tokens are drafted, or the trial ends.
+    #[serde(default = "least_acceptance_length")]
+    pub acceptance_length: f64,
+}
+
+/// The default of [`ProbePlan::acceptance_length`], for journals of earlier versions.
+pub(crate) fn least_acceptance_length() -> f64 {
+    1.1
 }
 
 fn yes() -> bool {

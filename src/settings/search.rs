@@ -23,7 +23,13 @@ pub fn search(fields: &Fields) -> Option<SearchPlan> {
 pub fn probe(fields: &Fields) -> Option<ProbePlan> {
     let window = fields.time("window")?;
     let certify_window = fields.time("certify_window").unwrap_or(window * CERTIFYING_WINDOWS);
-    Some(ProbePlan { ramp: fields.time("ramp")?, window, certify_window, twin: fields.switch("twin")? })
+    Some(ProbePlan {
+        ramp: fields.time("ramp")?,
+        window,
+        certify_window,
+        twin: fields.switch("twin")?,
+        acceptance_length: fields.real("acceptance_length")?,
+    })
 }
 
 /// The plan of `[budget]`; `None` where a value was refused.

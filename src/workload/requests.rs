@@ -82,8 +82,7 @@ impl Requests {
 
     fn shuffle(&mut self) {
         self.order = (0..u32::try_from(self.requests.len()).unwrap_or(u32::MAX)).collect();
-        let (seed, pass) =
-            self.first_place.map_or((self.content_seed, self.passes), |_| (self.shared_seed, 0));
+        let (seed, pass) = self.first_place.map_or((self.content_seed, self.passes), |_| (self.shared_seed, 0));
         self.order.shuffle(&mut stream(seed, Purpose::Order, pass));
         // It is taken from its end.
         let taken = self.first_place.map_or(0, |first| first as usize % self.order.len().max(1));

@@ -41,6 +41,8 @@ pub(super) struct Shared<'a> {
     pub(super) object: Option<(Cluster, vary::Plan)>,
     /// What an answer takes on the side that was reached first.
     pub(super) answer_time: OnceLock<Seconds>,
+    /// Why the replicas of an object do not tell their requests.
+    pub(super) replicas_unseen: OnceLock<String>,
 }
 
 /// What came of the sweeps.
@@ -50,8 +52,8 @@ pub(in crate::commands) struct Measured {
     pub(in crate::commands) sides: Vec<SideSeen>,
     /// Those of whole sweeps.
     pub(in crate::commands) windows: Vec<WindowSeen>,
-    /// What a reader must know of measurements that ended early.
-    pub(in crate::commands) warning: Option<String>,
+    /// What a reader must know of measurements that ended early, or lack something.
+    pub(in crate::commands) warnings: Vec<String>,
     /// The same of prompts that came again.
     pub(in crate::commands) sent_again: Option<String>,
     /// Whether it was measured to its end.
@@ -82,9 +84,18 @@ pub(in crate::commands) fn sweeps(
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
     let runtime = runtime()?;
     let object = runtime.block_on(object(sides, &sink))?;
-    let answer_time = OnceLock::new();
-    let shared =
-        Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink), object, answer_time };
+    let shared = Shared {
+        args,
+        load,
+        traffic,
+        access: &access,
+        levels,
+        trials,
+        sink: Arc::clone(&sink),
+        object,
+        answer_time: OnceLock::new(),
+        replicas_unseen: OnceLock::new(),
+    };
     let begun = clock::now();
     let mut windows = Vec::new();
     let is_object = sides.iter().any(|side| matches!(side, Side::Object(_)));
@@ -124,8 +135,9 @@ pub(in crate::commands) fn sweeps(
     if whole == 0 {
         seen.clear();
     }
-    let warning = ended.is_err().then(|| format!("ended early: {whole} of {} sweeps were measured", args.sweeps));
-    Ok(Measured { warning, sent_again: parts.warning(), seconds: begun.elapsed().into(), sides: seen, windows, ended })
+    let early = ended.is_err().then(|| format!("ended early: {whole} of {} sweeps were measured", args.sweeps));
+    let warnings = early.into_iter().chain(shared.replicas_unseen.into_inner()).collect();
+    Ok(Measured { warnings, sent_again: parts.warning(), seconds: begun.elapsed().into(), sides: seen, windows, ended })
 }
 
 /// The cluster and the object of the sides, looked at before anything is touched; none where no side is of a cluster.
@@ -146,7 +158,7 @@ async fn object(sides: &[Side], sink: &Arc<dyn Sink>) -> Result<Option<(Cluster,
 /// Waits until the object serves with its former value, unless a signal comes.
 async fn serves_again(cluster: &Cluster, plan: &vary::Plan, mut stop: Stop) -> Result<(), Failed> {
     let serves = tokio::select! {
-        serves = coordinate::serves_again(cluster, plan.which()) => serves.map_err(failed)?,
+        serves = coordinate::serves_again(cluster, plan.which(), plan.patience()) => serves.map_err(failed)?,
         // Its pods start without us too.
         () = stop.told() => true,
     };
@@ -223,8 +235,7 @@ async fn window(
     // Both sides get the same arrivals and words; every other sweep and level has its own.
     let seed = |what: u64| workload::mix(shared.load.seed, &[what, u64::from(sweep), level as u64]);
     // An object's engines may run on from one value to the next, with all that they cached. Lengths are drawn with the arrivals.
-    let drawn = matches!(shared.traffic.workload.kind, WorkloadKind::Random(_) | WorkloadKind::Conversations(_));
-    let content_seed = if site.is_object() && drawn { workload::mix(seed(2), &[step.side as u64]) } else { seed(2) };
+    let content_seed = if site.is_object() { workload::mix(seed(2), &[step.side as u64]) } else { seed(2) };
     let load = Load {
         offered: shared.levels[level],
         window: Window { from, to: from + length },

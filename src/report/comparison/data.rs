@@ -145,7 +145,8 @@ impl Comparison {
         let equality = equal_within.map(|share| equality(difference.as_ref(), share));
         let (differs, same) = Differing::between([&sides[0].facts, &sides[1].facts]);
         let because = answer::because(unit, &answers, difference.as_ref(), equal_within.zip(equality));
-        let warnings = warnings(&windows, &limits);
+        let mut warnings = warnings(&windows, &limits);
+        warnings.extend(sent_again.clone());
         Self {
             version: VERSION,
             workload,
