@@ -69,8 +69,8 @@ pub struct RealRig {
     live_unsupported_reason: Option<String>,
     /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
     telling: Vec<&'static str>,
-    /// Whether it is at the defaults, which are measured whatever they draft: others are compared with them.
-    at_defaults: bool,
+    /// Whether its point drafts tokens in another way than the defaults do, which are measured whatever they draft.
+    drafts_by_choice: bool,
     running: Option<Running>,
 }
 
@@ -129,7 +129,7 @@ impl RealRig {
             looked: false,
             live_unsupported_reason: None,
             telling,
-            at_defaults: false,
+            drafts_by_choice: false,
             running: None,
         }
     }
@@ -449,12 +449,17 @@ impl RealRig {
     /// Ends once the engine's drafts are accepted too rarely for its point to be worth a trial.
     async fn rarely_accepts(&self, running: &Running, ask: &ProbeAsk) -> Diagnosis {
         match running.server() {
-            Some(server) if !self.at_defaults && !ask.is_burst() => {
+            Some(server) if self.drafts_by_choice && !ask.is_burst() => {
                 rarely_accepts(server, self.plan.probe.acceptance_length).await
             }
             _ => std::future::pending().await,
         }
     }
+}
+
+/// Whether a parameter is of speculative decoding, as vLLM and SGLang name theirs.
+fn is_of_drafts(name: &str) -> bool {
+    name.starts_with("speculative")
 }
 
 fn engine_environment(plan: &Plan, place: &Workplace, point: &Point) -> BTreeMap<String, String> {
@@ -535,7 +540,8 @@ impl Rig for RealRig {
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
         let defaults = self.plan.space.baseline();
-        self.at_defaults = defaults.0.iter().all(|(name, value)| point.get(name) == Some(value));
+        let is_choice = |(name, value): (&String, &Value)| is_of_drafts(name) && defaults.get(name) != Some(value);
+        self.drafts_by_choice = point.0.iter().any(is_choice);
         if let Some(ready) = self.alter(trial, point).await {
             return Ok(Ready { took: begun.elapsed().into(), ..ready });
         }

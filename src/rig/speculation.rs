@@ -24,10 +24,10 @@ pub(super) async fn rarely_accepts(server: &Server, least: f64) -> Diagnosis {
         if let Some(now) = server.endpoints().sample().await
             && let Some(drafts) = now.drafts
         {
-            let first = before.get_or_insert_with(|| now.clone());
+            let first = before.get_or_insert(now);
             let made = drafts - first.drafts.unwrap_or(0.0);
             if made >= ENOUGH || (made > 0.0 && begun.elapsed() >= WITHIN) {
-                let telemetry = Telemetry::of(&[(Seconds(0.0), first.clone()), (begun.elapsed().into(), now)]);
+                let telemetry = Telemetry::of(&[(Seconds(0.0), *first), (begun.elapsed().into(), now)]);
                 let condition = Condition::parse(&format!("acceptance_length>={least}"));
                 match condition.and_then(|condition| condition.unmet(&telemetry, None)) {
                     Some(unmet) => return not_worth_it(&unmet, made),

@@ -244,7 +244,7 @@ pub static PROBE: Table = Table {
         Key::default("window", POSITIVE_TIME, "\"60s\"", "The time whose arrivals count."),
         Key::optional("certify_window", POSITIVE_TIME, "The window of a certifying probe; without it three times `window`."),
         Key::default("twin", Kind::Switch, "true", "Whether a model of the engine, fitted to the probes, takes the luck of their arrivals out; without it violations are counted."),
-        Key::default("acceptance_length", Kind::Positive, "1.1", "Tokens that a step must give in the mean where an engine drafts tokens; with fewer its trial ends, unless it is the baseline. 1 or less asks for nothing."),
+        Key::default("acceptance_length", Kind::Positive, "1.1", "Tokens that a step must give in the mean at a point that drafts tokens otherwise than the baseline; with fewer its trial ends. 1 or less asks for nothing."),
     ],
 };
 

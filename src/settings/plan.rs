@@ -360,7 +360,7 @@ pub struct ProbePlan {
     /// Whether a twin of the engine is fitted to the probes and takes the luck of their arrivals out of the verdicts.
     #[serde(default = "yes")]
     pub twin: bool,
-    /// Tokens that a step must give in the mean where tokens are drafted, or the trial ends.
+    /// Tokens that a step must give in the mean at a point that drafts tokens otherwise than the baseline, or its trial ends.
     #[serde(default = "least_acceptance_length")]
     pub acceptance_length: f64,
 }

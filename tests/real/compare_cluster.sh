@@ -39,6 +39,7 @@ echo "== a Deployment under two values of a flag"
 fresh
 tried flag chat --users 8,16,32,48 --vary args.enable-prefix-caching=false,true --require 'B:cached_share>=0.5' --out "$out/flag"
 check "it is compared" code_is 0 6
+sed -n '/replica/p' "$out/flag.log"
 check "B keeps more users than A, or all" python3 - "$out/flag/compare.json" <<'P'
 import json, sys
 found = json.load(open(sys.argv[1]))
@@ -154,10 +155,10 @@ tried balancer model --vary loadBalancing.strategy=LeastLoad,PrefixHash
 check "two load balancers are compared" code_is 0 3 6
 check "and no pod was replaced for them" is "$first" pods
 as_before model llama
+tried unknown model --vary loadBalancing.strategem=LeastLoad,PrefixHash
+check "a field that it does not have is refused" tells "field not declared in schema"
+as_before model llama
 tried variable model --vary env.MODE=a,b
 check "two values of a variable are compared" code_is 0 3 6
-as_before model llama
-tried unknown model --vary loadBalancing.strategem=LeastLoad,PrefixHash
-check "a field that it does not have is refused" tells "has no such field"
 as_before model llama
 exit "$failed"

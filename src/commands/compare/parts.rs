@@ -71,3 +71,24 @@ impl Parts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_begin_one_behind_the_other_and_heavier_levels_have_more() {
+        let levels = [Offered::Users(10), Offered::Users(40)];
+        let places = |shared: bool, sides: usize| -> Vec<u32> {
+            let parts = Parts::new(1100, &levels, 2, shared);
+            let sweep =
+                |sweep: u32| (0..2).flat_map(move |level| (0..sides).map(move |side| Step { sweep, level, side }));
+            let check = (0..sides).map(|side| Step { sweep: 2, level: 0, side });
+            sweep(0).chain(sweep(1)).chain(check).map(|step| parts.first_place(step).unwrap()).collect()
+        };
+        assert_eq!(places(false, 1), [0, 100, 500, 600, 1000]);
+        assert_eq!(places(true, 2), [0, 50, 100, 300, 500, 550, 600, 800, 1000, 1050]);
+        let none = Parts::new(0, &levels, 2, false);
+        assert_eq!(none.first_place(Step { sweep: 0, level: 0, side: 0 }), None);
+    }
+}
