@@ -202,6 +202,7 @@ fn pace(rate: Rate) -> Pace {
         content_seed: SEED,
         shared_seed: SEED,
         answer_time: Seconds(0.0),
+        first_place: None,
     }
 }
 

@@ -284,6 +284,22 @@ impl Cluster {
         text.lines().last().map(str::to_owned)
     }
 
+    /// The page of metrics at a port of a pod, behind the API server's proxy.
+    pub async fn metrics(&self, pod: &str, port: u64) -> Result<String, ClusterError> {
+        let what = format!("GET pods/{pod}:{port}/proxy/metrics");
+        let path = self.path("api/v1", "pods", &format!("/{pod}:{port}/proxy/metrics"));
+        let wrong = |why: &dyn std::fmt::Display| ClusterError::Wrong(format!("{what}: {why}"));
+        let request = http::Request::get(path).body(Vec::new()).map_err(|e| wrong(&e))?;
+        match tokio::time::timeout(ANSWER, self.client.request_text(request)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() })
+            }
+            Ok(Err(error)) => Err(wrong(&whole(&error))),
+            Err(_) => Err(wrong(&format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+
     /// One request, tried again while the server is away or overwhelmed.
     async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
         let what = format!("{method} {}", path.split('?').next().unwrap_or(path));
@@ -311,7 +327,7 @@ impl Cluster {
                     "the API server does not accept our credentials any more ({} (401)): make the service account or the token again",
                     status.message
                 ),
-                Ok(Err(kube::Error::Api(status))) if !(status.code >= 500 || status.code == 429) => {
+                Ok(Err(kube::Error::Api(status))) if is_final(status.code, &status.message) => {
                     return Err(ClusterError::Refused { code: status.code, what, message: status.message.clone() });
                 }
                 Ok(Err(error)) => format!("the API server is away ({})", whole(&error)),
@@ -328,6 +344,12 @@ impl Cluster {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+}
+
+/// Whether an error would come again: it is about what was asked. A field that the schema of a custom resource does not have is refused by
+/// server-side apply with 500.
+fn is_final(code: u16, message: &str) -> bool {
+    !(code >= 500 || code == 429) || message.contains("failed to create typed patch object")
 }
 
 /// What became of a request, in a word.
@@ -361,4 +383,16 @@ fn escaped(text: &str) -> String {
     text.chars()
         .map(|c| if plain(c) { c.to_string() } else { c.to_string().bytes().map(|b| format!("%{b:02X}")).collect() })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_final;
+
+    #[test]
+    fn what_is_wrong_with_a_request_is_said_at_once() {
+        let no_field = "failed to create typed patch object (/llama; kubeai.org/v1, Kind=Model): .spec.loadBalancing.strategem: field not declared in schema";
+        assert!(is_final(409, "") && is_final(500, no_field));
+        assert!(!is_final(500, "etcdserver: leader changed") && !is_final(429, "") && !is_final(503, ""));
+    }
 }

@@ -28,7 +28,7 @@ use crate::settings::Plan as Session;
 use crate::space::Space;
 
 /// Pods of an engine that the worker never started have so long to become ready.
-const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
+pub const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
 /// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
 const SLOWER: f64 = 4.0;
 
@@ -500,13 +500,13 @@ async fn prove(
     }
 }
 
-/// Waits until a target that was given back serves again; whether it does. One that somebody deleted need not.
-pub async fn serves_again(cluster: &Cluster, which: &Which) -> Result<bool, ClusterError> {
+/// Waits until a target that was given back serves again, and so long at most; whether it does. One that somebody deleted need not.
+pub async fn serves_again(cluster: &Cluster, which: &Which, within: Duration) -> Result<bool, ClusterError> {
     let cluster = &cluster.patient();
     if Target::find(cluster, which).await?.is_none() {
         return Ok(true);
     }
-    match serves(cluster, which, STARTS_WITHIN).await? {
+    match serves(cluster, which, within).await? {
         Rollout::Ready => {
             cluster.tell(&format!("{} serves again", which.title()));
             Ok(true)

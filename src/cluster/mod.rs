@@ -17,6 +17,7 @@ mod owners;
 mod place;
 mod record;
 pub mod render;
+pub mod replicas;
 pub mod request;
 pub mod rights;
 pub mod rollout;

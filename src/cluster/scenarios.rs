@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 
 use super::api::{Cluster, ClusterError};
 use super::borrow::{outcome_name, own_name};
-use super::coordinate::{plan, restore, run, serves_again};
+use super::coordinate::{STARTS_WITHIN, plan, restore, run, serves_again};
 use super::kinds::KINDS;
+use super::replicas::requests_by_pod;
 use super::request::{Arguments, Done, Request};
 use super::site::Site;
 use super::target::Which;
@@ -155,7 +156,8 @@ async fn the_gpu_is_borrowed_and_given_back() {
     let done = whole(&cluster, &request("Deployment", "chat")).await.unwrap();
     assert!(done.ended.outcome.is_some() && done.arguments == Arguments::Left);
     assert!(
-        serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap() && said(&world, "serves again")
+        serves_again(&cluster, &request("Deployment", "chat").which, STARTS_WITHIN).await.unwrap()
+            && said(&world, "serves again")
     );
     let wanted = [
         "POST leases",
@@ -394,7 +396,7 @@ async fn pods_of_others_with_the_same_labels_are_not_waited_for() {
     }
     let begun = clock::ticks();
     whole(&cluster, &request("Deployment", "chat")).await.unwrap();
-    assert!(serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(serves_again(&cluster, &request("Deployment", "chat").which, STARTS_WITHIN).await.unwrap());
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!(scale(&world, "deployments/chat"), 1);
 }
@@ -419,7 +421,7 @@ async fn the_scale_comes_back_without_the_note_and_with_an_emptied_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_target_at_0_is_not_said_to_serve() {
     let (cluster, world) = bed(1, "deployments", target("Deployment", "chat", 0));
-    assert!(!serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(!serves_again(&cluster, &request("Deployment", "chat").which, STARTS_WITHIN).await.unwrap());
     assert!(said(&world, "does not serve yet: it is scaled to 0"));
 }
 
@@ -594,7 +596,7 @@ async fn who_has_the_gpu_is_said_while_it_is_waited_for() {
     assert!(says.contains("the worker did not begin within 10 min (--patience): ") && says.contains(held), "{says}");
     assert!(said(&world, held));
     world.lock().unwrap().said.clear();
-    assert!(!serves_again(&cluster, &request("Deployment", "chat").which).await.unwrap());
+    assert!(!serves_again(&cluster, &request("Deployment", "chat").which, STARTS_WITHIN).await.unwrap());
     assert!(said(&world, "Deployment chat: 0 of 1 pods are ready: pod chat-") && said(&world, held));
     assert_eq!((scale(&world, "deployments/chat"), left(&world, "deployments/chat")), (1, Vec::new()));
 }
@@ -811,6 +813,75 @@ async fn a_value_that_does_not_serve_and_a_change_by_somebody_else_end_a_compari
     let said = compared(&cluster, &world, varying("MODE")).await.unwrap_err().to_string();
     assert!(said.contains("somebody changed Deployment chat while it was measured"), "{said}");
     assert_eq!((value(&world, "MODE"), left(&world, "deployments/chat")), ("own".into(), Vec::new()));
+}
+
+/// Somebody edits the target after it was looked at and before its Lease is held: what was looked at must not be brought back.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_changes_before_a_comparison_begins_is_left_alone() {
+    let own = |value: &str| json!([{"name": "engine", "env": [{"name": "MODE", "value": value}]}]);
+    for edit in [
+        json!({"spec": {"template": {"spec": {"containers": own("newer")}}}}),
+        json!({"metadata": {"annotations": {"autotune/original-replicas": "1", "autotune/kept-replicas": "0", "autotune/run": "other"}}}),
+    ] {
+        let (cluster, world) = with_variable();
+        let after = edit.clone();
+        at(&world, "POST /apis/coordination", move |world| {
+            world.edit("deployments/chat", after.clone());
+            None
+        });
+        let said = compared(&cluster, &world, varying("MODE")).await.unwrap_err().to_string();
+        assert!(said.contains("Deployment chat is another one than when it was looked at"), "{said}");
+        let writes = world.lock().unwrap().writes.clone();
+        let touched = writes.iter().filter(|write| write.contains("deployments") || write.contains("configmaps"));
+        assert_eq!(touched.count(), 0, "{writes:?}");
+        let object = world.lock().unwrap().objects["deployments/chat"].clone();
+        let changed = edit.to_string().contains("newer");
+        let there = &object["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"];
+        assert_eq!(there, if changed { "newer" } else { "own" });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_pod_tells_its_requests_or_why_it_does_not() {
+    let mut object = target("Deployment", "chat", 2);
+    object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8000}]);
+    let (cluster, world) = bed(2, "deployments", object);
+    let which = request("Deployment", "chat").which;
+    let says = requests_by_pod(&cluster, &which).await.unwrap_err();
+    assert!(says.contains("proxy/metrics: the API server says: ") && says.contains("(503)"), "{says}");
+    let names: Vec<String> = world
+        .lock()
+        .unwrap()
+        .of("pods")
+        .iter()
+        .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    for (name, answered) in names.iter().zip([30, 10]) {
+        let page = format!(
+            "vllm:request_success_total{{engine=\"0\",finished_reason=\"stop\"}} {answered}\nvllm:request_success_total{{engine=\"0\",finished_reason=\"length\"}} 1\n"
+        );
+        world.lock().unwrap().edit(&format!("pods/{name}"), json!({"page": page}));
+    }
+    let told = requests_by_pod(&cluster, &which).await.unwrap();
+    assert_eq!(told.into_iter().collect::<Vec<_>>(), [(names[0].clone(), 31.0), (names[1].clone(), 11.0)]);
+    world.lock().unwrap().edit(&format!("pods/{}", names[0]), json!({"page": "up 1\n"}));
+    assert_eq!(requests_by_pod(&cluster, &which).await.unwrap().len(), 1, "a page without requests is of no engine");
+    at(&world, "/proxy/", |_| Some(Fault::Refused(403)));
+    let says = requests_by_pod(&cluster, &which).await.unwrap_err();
+    assert_eq!(says, "the requests of each replica are not seen: the right to get pods/proxy is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_is_waited_for_as_long_as_asked() {
+    let (cluster, world) = with_variable();
+    world.lock().unwrap().gpus = 0;
+    world.lock().unwrap().edit("deployments/chat", json!({"spec": {"replicas": 2}}));
+    for within in [Duration::from_secs(90), STARTS_WITHIN] {
+        let begun = crate::clock::ticks();
+        assert!(!serves_again(&cluster, &request("Deployment", "chat").which, within).await.unwrap());
+        let waited = begun.elapsed();
+        assert!(waited >= within && waited < within + Duration::from_secs(30), "{waited:?}");
+    }
 }
 
 /// A run does not tune what a comparison left, and the next comparison does not take its value for the former one.

@@ -67,6 +67,11 @@ impl Plan {
     pub fn which(&self) -> &Which {
         &self.varying.which
     }
+
+    /// How long its pods may take to become ready.
+    pub fn patience(&self) -> Duration {
+        self.varying.patience
+    }
 }
 
 /// Looks at everything without touching anything.
@@ -121,17 +126,34 @@ pub async fn plan(cluster: &Cluster, varying: Varying) -> Result<Plan, ClusterEr
 pub async fn during<T>(cluster: &Cluster, plan: &Plan, work: impl Future<Output = T>) -> Result<T, ClusterError> {
     let patient = &cluster.patient();
     let Varying { which, holder, .. } = &plan.varying;
-    let changes = Cell::new(false);
+    let (touches, changes) = (Cell::new(false), Cell::new(false));
     let work = Box::pin(async {
+        still_as_planned(patient, plan).await?;
+        touches.set(true);
         begin(patient, plan).await?;
         changes.set(true);
         Ok(work.await)
     });
     let brings_back = async |_: &Result<T, ClusterError>| {
+        if !touches.get() {
+            return Ok(());
+        }
         let undo = changes.get().then_some(&plan.undo);
         bring_back(patient, which, Some(&plan.changed), undo).await
     };
     holding(cluster, which, holder, work, brings_back).await
+}
+
+/// Looks at the target once more: before the Lease was ours, whoever held it may have changed it.
+async fn still_as_planned(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> {
+    let now = Target::read(cluster, &plan.varying.which).await?;
+    if now.borrowed.is_none() && now.object["spec"] == plan.target.object["spec"] {
+        return Ok(());
+    }
+    Err(ClusterError::Wrong(format!(
+        "{} is another one than when it was looked at, so what would be brought back is not what is there: nothing was touched; compare again",
+        now.title()
+    )))
 }
 
 /// Keeps what undoes every change, before the first one.

@@ -180,6 +180,12 @@ impl World {
         let (api, path) = path.trim_start_matches('/').split_once("/namespaces/default/").unwrap();
         let (plural, name) = path.split_once('/').unwrap_or((path, ""));
         let (name, sub) = name.split_once('/').unwrap_or((name, ""));
+        // A port of a pod, behind the proxy.
+        if sub.starts_with("proxy/") {
+            let at = format!("{plural}/{}", name.split(':').next().unwrap());
+            let page = self.objects.get(&at).map(|pod| pod["page"].clone()).filter(Value::is_string);
+            return page.ok_or_else(|| (503, format!("{at} does not listen")));
+        }
         let at = format!("{plural}/{name}");
         let missing = || (404, format!("{at} not found"));
         let is_rehearsed = query.contains("dryRun=All");
@@ -451,7 +457,8 @@ impl tower_service::Service<Request<kube::client::Body>> for Api {
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": says, "reason": "Test", "code": code}),
                 ),
             };
-            let body = Body::from(value.to_string());
+            // All but pages are objects.
+            let body = Body::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             Response::builder().status(code).body(body).map_err(std::io::Error::other)
         })
     }

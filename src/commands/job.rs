@@ -185,7 +185,7 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
         let done = run.await.map_err(failed)?;
         let code = finish(&done, &out)?;
         let serves = tokio::select! {
-            serves = coordinate::serves_again(&cluster, &request.which) => serves.map_err(failed)?,
+            serves = coordinate::serves_again(&cluster, &request.which, coordinate::STARTS_WITHIN) => serves.map_err(failed)?,
             // Its pods start without us too; whether they do, we cannot say.
             () = stopped("not waiting for its pods any more") => false,
         };

@@ -54,13 +54,13 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<u8, Failed> {
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     let levels: Vec<Offered> = rates.into_iter().map(|rate| Offered::Rate(Rate(rate))).collect();
-    let Measured { seconds, mut sides, windows, ended, warning } =
+    let Measured { seconds, mut sides, windows, ended, warnings, sent_again } =
         sweeps(&args.sweeps, &load, &traffic, &levels, &[side], &[], "verify.json")?;
     let Some(side) = sides.pop() else { return ended.map(|()| exit::FAILED) };
     let earlier = Earlier { limit, error: error.unwrap_or(UNKNOWN_ERROR) };
     let about = (traffic.described.clone(), load.seed, seconds);
     let mut verified = Verified::of(about, traffic.limits(), (side, &windows), earlier, args.equal_within);
-    verified.warnings.extend(warning);
+    verified.warnings.extend(warnings.into_iter().chain(sent_again));
     let json = verified.json().map_err(Failed::own)?;
     if let Some(out) = &args.sweeps.out {
         write(out, "verify.json", &json)?;

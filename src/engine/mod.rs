@@ -22,4 +22,4 @@ pub use command_line::{
 pub use dialects::vllm::{FLAGS as VLLM_FLAGS, live};
 pub use dialects::{DIALECTS, Dialect, Quantity, dialect, is_of_frontend};
 pub use known_flags::{KnownFlags, Refusal, meant};
-pub use probe_http::Endpoints;
+pub use probe_http::{Endpoints, requests_answered};

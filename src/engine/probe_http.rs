@@ -30,6 +30,17 @@ async fn whole(request: reqwest::RequestBuilder) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The requests of each worker of a Dynamo graph, or of each engine of one vLLM.
+fn by_replica(page: &Page) -> BTreeMap<String, f64> {
+    let workers = page.by_label("dynamo_component_requests_total", "worker_id", Some(("dynamo_endpoint", "generate")));
+    if workers.is_empty() { page.by_label("vllm:request_success_total", "engine", None) } else { workers }
+}
+
+/// How many requests a page of metrics counts; none where it counts none of an engine.
+pub fn requests_answered(page: &str) -> Option<f64> {
+    by_replica(&Page::parse(page)).into_values().reduce(|a, b| a + b)
+}
+
 /// A model that a server lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Served {
@@ -130,11 +141,7 @@ impl Endpoints {
 
     /// How many requests each replica has had since its start, by its name; none where the pages do not tell replicas apart.
     pub async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
-        let Some(page) = self.page().await else { return BTreeMap::new() };
-        // The workers of a Dynamo graph, and the engines of one vLLM.
-        let workers =
-            page.by_label("dynamo_component_requests_total", "worker_id", Some(("dynamo_endpoint", "generate")));
-        if workers.is_empty() { page.by_label("vllm:request_success_total", "engine", None) } else { workers }
+        self.page().await.map_or_else(BTreeMap::new, |page| by_replica(&page))
     }
 
     /// The server's own page of metrics, and those beside it.

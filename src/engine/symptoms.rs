@@ -30,6 +30,8 @@ pub enum Cause {
     Timeout,
     /// It ended without a word.
     Silent,
+    /// It drafts tokens, of which too few are accepted.
+    RarelyAccepted,
     /// It ended with an error that nobody classified.
     Crashed,
 }
@@ -47,6 +49,7 @@ impl fmt::Display for Cause {
             Self::Refused => "requests refused",
             Self::Timeout => "not ready in time",
             Self::Silent => "ended without a word",
+            Self::RarelyAccepted => "drafts rarely accepted",
             Self::Crashed => "crashed",
         })
     }

@@ -5,6 +5,7 @@
 
 mod address;
 mod cache;
+mod condition;
 mod either;
 mod lent;
 mod live;
@@ -13,6 +14,7 @@ mod real;
 mod remote;
 mod server;
 mod simulated;
+mod speculation;
 mod telemetry;
 mod worker;
 
@@ -31,6 +33,7 @@ use crate::workload::Material;
 
 pub use address::Address;
 pub use cache::{CacheUse, SaidBy};
+pub use condition::{Condition, Quantity};
 pub use either::EitherRig;
 pub use lent::{Lent, Terms};
 pub(crate) use protocol::foreign;

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use super::live::{Change, FrontendFile, LiveFile};
 use super::server::{ASK_EVERY, NoAnswer};
+use super::speculation::rarely_accepts;
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
@@ -67,6 +68,8 @@ pub struct RealRig {
     live_unsupported_reason: Option<String>,
     /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
     telling: Vec<&'static str>,
+    /// Whether its point drafts tokens in another way than the defaults do, which are measured whatever they draft.
+    drafts_by_choice: bool,
     running: Option<Running>,
 }
 
@@ -125,6 +128,7 @@ impl RealRig {
             looked: false,
             live_unsupported_reason: None,
             telling,
+            drafts_by_choice: false,
             running: None,
         }
     }
@@ -408,6 +412,7 @@ impl RealRig {
             content_seed: ask.content_seed,
             shared_seed: self.shared_seed,
             answer_time: ask.answer_time,
+            first_place: None,
         };
         let mean_output = workload::mean_output_tokens(&self.plan.workload, server.material());
         let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
@@ -439,6 +444,21 @@ impl RealRig {
             took: begun.elapsed().into(),
         })
     }
+
+    /// Ends once the engine's drafts are accepted too rarely for its point to be worth a trial.
+    async fn rarely_accepts(&self, running: &Running, ask: &ProbeAsk) -> Diagnosis {
+        match running.server() {
+            Some(server) if self.drafts_by_choice && !ask.is_burst() => {
+                rarely_accepts(server, self.plan.probe.acceptance_length).await
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Whether a parameter is of speculative decoding, as vLLM and SGLang name theirs.
+fn is_of_drafts(name: &str) -> bool {
+    name.starts_with("speculative")
 }
 
 fn engine_environment(plan: &Plan, place: &Workplace, point: &Point) -> BTreeMap<String, String> {
@@ -518,6 +538,9 @@ impl Rig for RealRig {
         spawned: &mut (dyn FnMut(&Spawned) + Send),
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
+        let defaults = self.plan.space.baseline();
+        let is_choice = |(name, value): (&String, &Value)| is_of_drafts(name) && defaults.get(name) != Some(value);
+        self.drafts_by_choice = point.0.iter().any(is_choice);
         if let Some(ready) = self.alter(trial, point).await {
             return Ok(Ready { took: begun.elapsed().into(), ..ready });
         }
@@ -575,6 +598,7 @@ impl Rig for RealRig {
                     Err(_) => diagnosis,
                 },
             },
+            rarely = self.rarely_accepts(running, ask) => rarely,
             exit = running.child.exited() => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 died(self.diagnosis(running, exit.unwrap_or(Exit::Signal(9))))

@@ -46,7 +46,14 @@ plan! {
         certify_window: Duration = [Key::optional(POSITIVE_TIME)], read by certify_window;
         /// Whether a model of the engine, fitted to the probes, takes the luck of their arrivals out; without it violations are counted.
         twin: bool where serde(default = "yes") = [Key::default(Kind::Switch, "true")];
+        /// Tokens that a step must give in the mean at a point that drafts tokens otherwise than the baseline; with fewer its trial ends. 1 or less asks for nothing.
+        acceptance_length: f64 where serde(default = "least_acceptance_length") = [Key::default(Kind::Positive, "1.1")];
     }
+}
+
+/// The default of [`ProbePlan::acceptance_length`], for journals of earlier versions.
+fn least_acceptance_length() -> f64 {
+    1.1
 }
 
 pub static PROBE: Table = Table { variant: Variant::None, rows: &[PROBE_ROWS] };

@@ -200,7 +200,13 @@ mod tests {
     #[test]
     fn a_certifying_probe_lasts_as_planned_or_for_nine_answers_with_its_ramp() {
         let seconds = Duration::from_secs;
-        let probe = ProbePlan { ramp: seconds(30), window: seconds(60), certify_window: seconds(120), twin: true };
+        let probe = ProbePlan {
+            ramp: seconds(30),
+            window: seconds(60),
+            certify_window: seconds(120),
+            twin: true,
+            acceptance_length: 1.1,
+        };
         assert_eq!(certifying(&probe, Seconds(14.0)), Seconds(120.0));
         assert_eq!(certifying(&probe, Seconds(24.0)), Seconds(186.0));
     }

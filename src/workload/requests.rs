@@ -1,4 +1,4 @@
-//! Requests from a file, drawn without replacement: every probe goes through the file in an order of its own.
+//! Requests from a file, drawn without replacement: every probe goes through the file in an order of its own, or begins at another place of one order.
 //!
 //! A dialogue goes on with its next question after the engine's own answer, so that every turn resends what the engine knows.
 
@@ -29,6 +29,8 @@ pub(super) struct Requests {
     think_time: Seconds,
     vocabulary: Vocabulary,
     content_seed: u64,
+    shared_seed: u64,
+    first_place: Option<u32>,
     lengths: ChaCha8Rng,
     /// What is still to come of this pass, last first.
     order: Vec<u32>,
@@ -62,6 +64,8 @@ impl Requests {
             think_time: Seconds(0.0),
             vocabulary: vocabulary.clone(),
             content_seed: pace.content_seed,
+            shared_seed: pace.shared_seed,
+            first_place: pace.first_place,
             lengths: stream(pace.arrival_seed, Purpose::Lengths, 0),
             order: Vec::new(),
             passes: 0,
@@ -78,7 +82,11 @@ impl Requests {
 
     fn shuffle(&mut self) {
         self.order = (0..u32::try_from(self.requests.len()).unwrap_or(u32::MAX)).collect();
-        self.order.shuffle(&mut stream(self.content_seed, Purpose::Order, self.passes));
+        let (seed, pass) = self.first_place.map_or((self.content_seed, self.passes), |_| (self.shared_seed, 0));
+        self.order.shuffle(&mut stream(seed, Purpose::Order, pass));
+        // It is taken from its end.
+        let taken = self.first_place.map_or(0, |first| first as usize % self.order.len().max(1));
+        self.order.rotate_right(taken);
         self.passes += 1;
     }
 
@@ -94,6 +102,17 @@ impl Requests {
     fn longer_than(&self, turns: u32) -> &[u32] {
         let longer = |place: &u32| self.requests[*place as usize].later.len() + 1 > turns as usize;
         &self.long[..self.long.partition_point(longer)]
+    }
+
+    /// Takes the next dialogue of this pass, or else of another, that has more than so many turns.
+    fn next_of_more_turns(&mut self, turns: u32) -> Option<Place> {
+        let requests = self.requests.clone();
+        let has_more = |place: &u32| requests[*place as usize].later.len() >= turns as usize;
+        if !self.order.iter().any(has_more) {
+            self.shuffle();
+        }
+        let found = self.order.iter().rposition(has_more)?;
+        Some(self.order.remove(found))
     }
 
     /// The first turn of a dialogue.
@@ -164,9 +183,16 @@ impl Content for Requests {
     }
 
     fn begun(&mut self, turn: u32) -> Option<u32> {
-        let longer = self.longer_than(turn);
-        let mut rng = stream(self.content_seed, Purpose::Population, self.dialogues.begun);
-        let place = if longer.is_empty() { return None } else { longer[rng.random_range(0..longer.len())] };
+        if self.longer_than(turn).is_empty() {
+            return None;
+        }
+        let place = if self.first_place.is_some() {
+            self.next_of_more_turns(turn)?
+        } else {
+            let mut rng = stream(self.content_seed, Purpose::Population, self.dialogues.begun);
+            let longer = self.longer_than(turn);
+            longer[rng.random_range(0..longer.len())]
+        };
         // Its history was never sent.
         let mut dialogue = self.start(place);
         while dialogue.turn < turn {
@@ -273,6 +299,47 @@ mod tests {
             assert_eq!(prompts.len(), 40);
         }
         assert_ne!(a[..40].iter().map(text).collect::<Vec<_>>(), a[40..80].iter().map(text).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn other_places_of_one_order_begin_other_requests() {
+        let lines: String =
+            (0..40).map(|i| format!("{{\"prompt\": \"prompt {i}\", \"output_tokens\": 3}}\n")).collect();
+        let corpus = Corpus::parse(&jsonl(), lines.as_bytes()).unwrap();
+        let material = Material { corpus, ..Material::default() };
+        let from = |place, content_seed| {
+            let pace = Pace { content_seed, first_place: Some(place), ..open(20.0, 5.0) };
+            let mut source = source(&jsonl(), &material, pace);
+            std::iter::from_fn(|| source.take()).map(|planned| text(&planned).to_owned()).collect::<Vec<_>>()
+        };
+        let all = from(0, 1);
+        assert_eq!(all, from(0, 2), "one order for every content seed");
+        assert_eq!(all[..40], all[40..80], "and for every pass");
+        assert_eq!((&all[13..50], &all[..10]), (&from(13, 1)[..37], &from(40, 1)[..10]));
+    }
+
+    #[test]
+    fn dialogues_under_way_are_the_next_ones_of_the_order() {
+        let mut plan = sharegpt();
+        if let crate::settings::WorkloadKind::Sharegpt(kind) = &mut plan.kind {
+            kind.turns = 9;
+        }
+        let Corpus { items: super::super::corpus::Items::Requests(requests), .. } =
+            Corpus::parse(&plan, dialogues().as_bytes()).unwrap()
+        else {
+            panic!("requests")
+        };
+        let pace = Pace { first_place: Some(1), ..open(1.0, 1.0) };
+        let mut content = Requests::new(requests, None, &plan, &Vocabulary::default(), &pace);
+        let mut begun = |turn| {
+            let number = content.begun(turn).unwrap();
+            let dialogue = content.dialogues.take(number).unwrap();
+            (dialogue.turn, dialogue.origin)
+        };
+        let [(first, a), (second, b)] = [begun(2), begun(1)];
+        assert_eq!((first, second), (2, 1));
+        assert_ne!(a, b, "the two long ones, each once");
+        assert_eq!(begun(2).0, 2, "then another pass");
     }
 
     #[test]

@@ -69,6 +69,34 @@ fn prefix_caching_on_against_off_is_seen_and_what_is_not_on_ends_the_run() {
 }
 
 #[test]
+fn prompts_of_a_file_are_sent_once_and_a_file_that_is_too_short_is_told() {
+    let (a, b) = (Engine::start(&[]), Engine::start(&[]));
+    let folder = tempfile::tempdir().unwrap();
+    let share = |requests: u32| {
+        let file = folder.path().join(format!("{requests}.jsonl"));
+        // Of several blocks each, and different from the first word on.
+        let line = |i: u32| format!("{{\"prompt\": \"{}\", \"output_tokens\": 8}}\n", format!("{i} word ").repeat(60));
+        std::fs::write(&file, (0..requests).map(line).collect::<String>()).unwrap();
+        let flags = "--users 2,4 --sweeps 2 --duration 300ms --ramp 50ms --cool-down 1ms --slo ttft_p95=10s --keep-cache --json";
+        let run = compare(&[a.url(), b.url()], &format!("{flags} --dataset {}", file.display()));
+        let found: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let sides = found["levels"].as_array().unwrap().iter().flat_map(|level| level["sides"].as_array().unwrap());
+        let shares: Vec<f64> = sides.map(|side| side["cached_share"].as_f64().unwrap()).collect();
+        (shares, found["cache"].as_str().unwrap().to_owned(), found["warnings"].to_string(), said(&run))
+    };
+    let (shares, cache, warnings, notes) = share(4000);
+    // The warm-up sends a few of them.
+    assert!(shares.iter().all(|share| *share < 0.1), "{shares:?}");
+    assert!(cache.contains("every window has prompts of its own") && !warnings.contains("too few"), "{warnings}");
+    assert!(!notes.contains("too few prompts"), "{notes}");
+    let (shares, cache, warnings, notes) = share(12);
+    assert!(shares.iter().any(|share| *share > 0.3), "{shares:?}");
+    assert!(cache.contains("the file is too short for every window to have prompts of its own"), "{cache}");
+    assert!(warnings.contains("the file's 12 prompts are too few: "), "{warnings}");
+    assert_eq!(notes.matches("the file has too few prompts: from here on").count(), 1, "{notes}");
+}
+
+#[test]
 fn one_space_file_under_two_values_is_launched_in_turns_and_leaves_nothing() {
     let bench = Workbench::new("", "");
     let (space, out) = (bench.path("space.toml").display().to_string(), bench.path("out"));

@@ -234,3 +234,37 @@ fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
     let run = gpus(&mut bench.command(&["--fresh"]));
     assert!(said(&run).contains("the defaults do not start (it takes 4 GPUs, and 2 are there"), "{}", said(&run));
 }
+
+#[test]
+fn a_trial_whose_drafts_are_never_accepted_ends_at_once_and_the_search_leaves_its_point() {
+    let bench = Workbench::with_budget("args = [\"--sim-acceptance\", \"0\"]", "", "40s");
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let tuned = r#"speculative-config = { values = ["off", '{"method":"ngram","num_speculative_tokens":4}'], default = "off" }"#;
+    let space = space.replace("max-num-seqs = { values = [4, 16, 64], default = 4 }", tuned);
+    // A probe whose promises break would end the trial before enough is drafted.
+    let space = space.replace("\"400ms\"", "\"2s\"").replace("window = \"600ms\"", "window = \"4s\"");
+    std::fs::write(bench.path("space.toml"), space).unwrap();
+    let run = bench.run(&["--seed", "1"]);
+    let journal = bench.journal();
+    let broken: Vec<_> = journal
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.record {
+            Record::Broken { trial, probe, failure, .. } => Some((*trial, *probe, failure)),
+            _ => None,
+        })
+        .collect();
+    let [(trial, probe, failure)] = broken.as_slice() else { panic!("{broken:?}\n{}", said(&run)) };
+    assert!(*trial > 1 && *probe == 1, "not the baseline, and no second try: {broken:?}");
+    assert!(failure.took.0 < 4.0, "it ended before its window did: {failure:?}");
+    let says = &failure.diagnosis.says;
+    assert!(says.contains("drafts are not worth their cost: acceptance_length is 1, and >=1.1 is required"), "{says}");
+    assert!(said(&run).contains("drafts are not worth their cost"), "{}", said(&run));
+    let [csv, page] =
+        ["trials.csv", "report.html"].map(|name| std::fs::read_to_string(bench.path("out").join(name)).unwrap());
+    assert!(
+        csv.contains("drafts are not worth their cost") && page.contains("drafts are not worth their cost"),
+        "{csv}"
+    );
+    assert!(bench.outcome().best.is_none_or(|best| best.parameters.to_string().contains("off")), "{}", said(&run));
+}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# `autotune compare --vary` on objects of a real Kubernetes control plane: a Deployment under two values of a flag, and the frontend of a
-# DynamoGraphDeployment of either version under two values of a variable; a comparison that is interrupted, one that is killed, a value that
+# `autotune compare --vary` on objects of a real Kubernetes control plane: a Deployment under two values of a flag, the frontend of a
+# DynamoGraphDeployment of either version under two values of a variable, and a Model of KubeAI under two load balancers; a comparison that is interrupted, one that is killed, a value that
 # does not start, and a router mode that does not show. After each of them the object is as it was.
-#   tests/real/compare_cluster.sh [AUTOTUNE]      from the project's root; AUTOTUNE is target/release/autotune by default; four minutes
+#   tests/real/compare_cluster.sh [AUTOTUNE]      from the project's root; AUTOTUNE is target/release/autotune by default; five minutes
 # Pods share this machine's network, so the engines have fixed ports, which stand for their Services.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -39,6 +39,7 @@ echo "== a Deployment under two values of a flag"
 fresh
 tried flag chat --users 8,16,32,48 --vary args.enable-prefix-caching=false,true --require 'B:cached_share>=0.5' --out "$out/flag"
 check "it is compared" code_is 0 6
+sed -n '/replica/p' "$out/flag.log"
 check "B keeps more users than A, or all" python3 - "$out/flag/compare.json" <<'P'
 import json, sys
 found = json.load(open(sys.argv[1]))
@@ -119,4 +120,45 @@ for version in v1beta1 v1alpha1; do
   until_true 30 is "" "kubectl get pods -l nvidia.com/dynamo-graph-deployment-name=graph -o name"
   kubectl delete crd dynamographdeployments.nvidia.com > /dev/null
 done
+
+echo "== a Model of KubeAI under two load balancers, and under two values of a variable"
+# Of the real definition what is read here; KubeAI's own proxy, which balances, is not there: the address is that of the only pod.
+kubectl apply -f - > /dev/null <<'Y'
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: models.kubeai.org}
+spec:
+  group: kubeai.org
+  scope: Namespaced
+  names: {kind: Model, plural: models, singular: model}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas.all}}
+    schema: {openAPIV3Schema: {type: object, properties: {status: {type: object, x-kubernetes-preserve-unknown-fields: true}, spec: {type: object, properties: {engine: {type: string}, url: {type: string}, features: {type: array, items: {type: string}}, resourceProfile: {type: string}, replicas: {type: integer}, minReplicas: {type: integer}, autoscalingDisabled: {type: boolean}, args: {type: array, items: {type: string}}, env: {type: object, additionalProperties: {type: string}}, loadBalancing: {type: object, default: {}, properties: {strategy: {type: string, enum: [LeastLoad, PrefixHash], default: LeastLoad}}}}}}}}
+Y
+kubectl wait --for=condition=Established crd/models.kubeai.org > /dev/null
+model_port=$(port)
+kubectl apply --server-side --field-manager=owner -f - > /dev/null <<Y
+apiVersion: kubeai.org/v1
+kind: Model
+metadata: {name: llama}
+spec: {engine: VLLM, url: "hf://m", features: [TextGeneration], resourceProfile: "nvidia-gpu-h100:1", replicas: 1, minReplicas: 1, autoscalingDisabled: true, args: ["--port=$model_port"]}
+Y
+until_true 60 curl -sf "http://127.0.0.1:$model_port/health"
+kubectl get model llama -o json > "$out/before.json"
+model() { timeout 240 "$AUTOTUNE" compare "http://127.0.0.1:$model_port" --kubeai-model llama "${traffic[@]}" --users 8,16 "$@"; }
+pods() { kubectl get pods -l model=llama -o jsonpath='{.items[*].metadata.uid}'; }
+first=$(pods)
+tried balancer model --vary loadBalancing.strategy=LeastLoad,PrefixHash
+check "two load balancers are compared" code_is 0 3 6
+check "and no pod was replaced for them" is "$first" pods
+as_before model llama
+tried unknown model --vary loadBalancing.strategem=LeastLoad,PrefixHash
+check "a field that it does not have is refused" tells "field not declared in schema"
+as_before model llama
+tried variable model --vary env.MODE=a,b
+check "two values of a variable are compared" code_is 0 3 6
+as_before model llama
 exit "$failed"

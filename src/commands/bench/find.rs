@@ -195,6 +195,7 @@ impl<'a> Finder<'a> {
             arrival_seed,
             content_seed: content_seed(self.args, self.levels),
             answer_time: None,
+            first_place: None,
             counter,
         }
     }

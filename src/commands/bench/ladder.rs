@@ -74,6 +74,7 @@ pub(super) fn load(args: &BenchArgs, traffic: &Traffic, number: usize, offered: 
         arrival_seed: workload::mix(args.load.seed, &[1]),
         content_seed: content_seed(args, number),
         answer_time: None,
+        first_place: None,
         counter: None,
     }
 }

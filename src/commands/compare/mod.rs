@@ -1,6 +1,7 @@
 //! `autotune compare`: two sides under the same load, sweep by sweep, and one answer.
 
 mod order;
+mod parts;
 mod require;
 mod side;
 mod site;
@@ -30,7 +31,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
     if traffic.limits().is_empty() {
         return Err(Failed::usage("error: compare needs limits, such as --slo ttft_p95=400ms"));
     }
-    let Measured { seconds, sides, windows, ended, warning } =
+    let Measured { seconds, sides, windows, ended, warnings, sent_again } =
         sweeps(&args.sweeps, &load, &traffic, &levels, &sides, &requirements, "compare.json")?;
     let Ok(sides) = <[_; 2]>::try_from(sides) else { return ended.map(|()| exit::FAILED) };
     let mut comparison = Comparison::of(Seen {
@@ -42,8 +43,9 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
         sides,
         windows,
         equal_within: args.equal_within,
+        sent_again,
     });
-    comparison.warnings.extend(warning);
+    comparison.warnings.extend(warnings);
     let json = comparison.json().map_err(Failed::own)?;
     if let Some(out) = &args.sweeps.out {
         write(out, "compare.json", &json)?;

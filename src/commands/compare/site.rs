@@ -8,6 +8,7 @@ use super::sweeps::Shared;
 use crate::access::Access;
 use crate::cli::inherited_secrets;
 use crate::clock;
+use crate::cluster::replicas::requests_by_pod;
 use crate::cluster::{ClusterError, vary};
 use crate::commands::job::failed;
 use crate::commands::load::{Levels, Load, Ran, interrupts, reach};
@@ -51,6 +52,10 @@ impl<'a> Site<'a> {
         self.side.stands_alone()
     }
 
+    pub(super) fn is_launched(&self) -> bool {
+        self.side.is_launched()
+    }
+
     pub(super) fn is_object(&self) -> bool {
         matches!(self.side, Side::Object(_))
     }
@@ -71,9 +76,19 @@ impl<'a> Site<'a> {
 
     /// How many requests each replica has had, where it runs and tells.
     pub(super) async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
-        match &self.open {
-            Some(open) => open.levels.requests_by_replica().await,
-            None => BTreeMap::new(),
+        match (&self.open, &self.shared.object) {
+            (None, _) => BTreeMap::new(),
+            // A Service hides its pods.
+            (Some(Open { version: Some(_), .. }), Some((cluster, plan))) => {
+                let told = requests_by_pod(cluster, plan.which()).await;
+                told.unwrap_or_else(|why| {
+                    if self.shared.replicas_unseen.set(why.clone()).is_ok() {
+                        cluster.tell(&why);
+                    }
+                    BTreeMap::new()
+                })
+            }
+            (Some(open), _) => open.levels.requests_by_replica().await,
         }
     }
 

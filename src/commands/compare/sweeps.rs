@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use super::order::{Step, order};
+use super::parts::Parts;
 use super::require::{self, Requirement};
 use super::side::Side;
 use super::site::Site;
@@ -40,6 +41,8 @@ pub(super) struct Shared<'a> {
     pub(super) object: Option<(Cluster, vary::Plan)>,
     /// What an answer takes on the side that was reached first.
     pub(super) answer_time: OnceLock<Seconds>,
+    /// Why the replicas of an object do not tell their requests.
+    pub(super) replicas_unseen: OnceLock<String>,
 }
 
 /// What came of the sweeps.
@@ -49,8 +52,10 @@ pub(in crate::commands) struct Measured {
     pub(in crate::commands) sides: Vec<SideSeen>,
     /// Those of whole sweeps.
     pub(in crate::commands) windows: Vec<WindowSeen>,
-    /// What a reader must know of measurements that ended early.
-    pub(in crate::commands) warning: Option<String>,
+    /// What a reader must know of measurements that ended early, or lack something.
+    pub(in crate::commands) warnings: Vec<String>,
+    /// The same of prompts that came again.
+    pub(in crate::commands) sent_again: Option<String>,
     /// Whether it was measured to its end.
     pub(in crate::commands) ended: Result<(), Failed>,
 }
@@ -79,11 +84,22 @@ pub(in crate::commands) fn sweeps(
     let sink: Arc<dyn Sink> = Arc::from(sink(args.quiet, false, None));
     let runtime = runtime()?;
     let object = runtime.block_on(object(sides, &sink))?;
-    let answer_time = OnceLock::new();
-    let shared =
-        Shared { args, load, traffic, access: &access, levels, trials, sink: Arc::clone(&sink), object, answer_time };
+    let shared = Shared {
+        args,
+        load,
+        traffic,
+        access: &access,
+        levels,
+        trials,
+        sink: Arc::clone(&sink),
+        object,
+        answer_time: OnceLock::new(),
+        replicas_unseen: OnceLock::new(),
+    };
     let begun = clock::now();
     let mut windows = Vec::new();
+    let is_object = sides.iter().any(|side| matches!(side, Side::Object(_)));
+    let mut parts = Parts::new(prompts_of_file(traffic), levels, args.sweeps, is_object);
     let (ended, mut seen) = runtime.block_on(async {
         let stop = match Stop::listen() {
             Ok(stop) => stop,
@@ -92,7 +108,7 @@ pub(in crate::commands) fn sweeps(
         let mut sites: Vec<Site<'_>> =
             sides.iter().zip(NAMES).map(|(side, name)| Site::new(name, side, &shared, stop.clone())).collect();
         let measured = async {
-            let ended = measure(&shared, &mut sites, requirements, &mut windows).await;
+            let ended = measure(&shared, &mut sites, requirements, &mut parts, &mut windows).await;
             let mut closed = Ok(());
             for site in &mut sites {
                 closed = closed.and(site.close().await);
@@ -119,8 +135,9 @@ pub(in crate::commands) fn sweeps(
     if whole == 0 {
         seen.clear();
     }
-    let warning = ended.is_err().then(|| format!("ended early: {whole} of {} sweeps were measured", args.sweeps));
-    Ok(Measured { warning, seconds: begun.elapsed().into(), sides: seen, windows, ended })
+    let early = ended.is_err().then(|| format!("ended early: {whole} of {} sweeps were measured", args.sweeps));
+    let warnings = early.into_iter().chain(shared.replicas_unseen.into_inner()).collect();
+    Ok(Measured { warnings, sent_again: parts.warning(), seconds: begun.elapsed().into(), sides: seen, windows, ended })
 }
 
 /// The cluster and the object of the sides, looked at before anything is touched; none where no side is of a cluster.
@@ -141,7 +158,7 @@ async fn object(sides: &[Side], sink: &Arc<dyn Sink>) -> Result<Option<(Cluster,
 /// Waits until the object serves with its former value, unless a signal comes.
 async fn serves_again(cluster: &Cluster, plan: &vary::Plan, mut stop: Stop) -> Result<(), Failed> {
     let serves = tokio::select! {
-        serves = coordinate::serves_again(cluster, plan.which()) => serves.map_err(failed)?,
+        serves = coordinate::serves_again(cluster, plan.which(), plan.patience()) => serves.map_err(failed)?,
         // Its pods start without us too.
         () = stop.told() => true,
     };
@@ -153,6 +170,7 @@ async fn measure(
     shared: &Shared<'_>,
     sites: &mut [Site<'_>],
     requirements: &[Requirement],
+    parts: &mut Parts,
     windows: &mut Vec<WindowSeen>,
 ) -> Result<(), Failed> {
     let alone = sites.iter().any(Site::stands_alone);
@@ -162,10 +180,10 @@ async fn measure(
         if asked.is_empty() {
             continue;
         }
-        close_others(sites, side).await?;
+        close_others(sites, side, parts).await?;
         let step = Step { sweep: shared.args.sweeps, level: 0, side };
         let length = Seconds(CHECKED_WITHIN.0.min(shared.args.duration.as_secs_f64()));
-        let level = window(shared, &mut sites[side], step, length).await?;
+        let level = window(shared, &mut sites[side], step, length, parts).await?;
         let unmet: Vec<String> = asked.iter().filter_map(|r| r.unmet(&level)).collect();
         if !unmet.is_empty() {
             return Err(Failed { code: exit::NOT_AS_REQUIRED, message: require::says(NAMES[side], &unmet, &level) });
@@ -175,9 +193,9 @@ async fn measure(
         first = side;
     }
     for step in order(first, sites.len(), shared.args.sweeps, shared.levels.len(), !alone) {
-        close_others(sites, step.side).await?;
+        close_others(sites, step.side, parts).await?;
         let before = sites[step.side].requests_by_replica().await;
-        let level = window(shared, &mut sites[step.side], step, shared.args.duration.into()).await?;
+        let level = window(shared, &mut sites[step.side], step, shared.args.duration.into(), parts).await?;
         let requests = [&before, &sites[step.side].requests_by_replica().await];
         let summary = Summary::of(&level);
         let failed = matches!(summary.standing, Standing::Saturated | Standing::Errors);
@@ -194,33 +212,57 @@ async fn measure(
 }
 
 /// One engine at a time: each may need the whole machine.
-async fn close_others(sites: &mut [Site<'_>], side: usize) -> Result<(), Failed> {
-    for (_, other) in sites.iter_mut().enumerate().filter(|(place, _)| *place != side) {
+async fn close_others(sites: &mut [Site<'_>], side: usize, parts: &mut Parts) -> Result<(), Failed> {
+    for (place, other) in sites.iter_mut().enumerate().filter(|(place, _)| *place != side) {
         other.close().await?;
+        if other.is_launched() {
+            parts.forget(place);
+        }
     }
     Ok(())
 }
 
 /// One window of a side, its engine launched if it does not run. An interrupted one does not count.
-async fn window(shared: &Shared<'_>, site: &mut Site<'_>, step: Step, length: Seconds) -> Result<Level, Failed> {
+async fn window(
+    shared: &Shared<'_>,
+    site: &mut Site<'_>,
+    step: Step,
+    length: Seconds,
+    parts: &mut Parts,
+) -> Result<Level, Failed> {
     let Step { sweep, level, .. } = step;
     let from = shared.load.ramp.map_or(length * 0.1, Seconds::from);
     // Both sides get the same arrivals and words; every other sweep and level has its own.
     let seed = |what: u64| workload::mix(shared.load.seed, &[what, u64::from(sweep), level as u64]);
     // An object's engines may run on from one value to the next, with all that they cached. Lengths are drawn with the arrivals.
-    let drawn = matches!(shared.traffic.workload.kind, WorkloadKind::Random(_) | WorkloadKind::Conversations(_));
-    let content_seed = if site.is_object() && drawn { workload::mix(seed(2), &[step.side as u64]) } else { seed(2) };
+    let content_seed = if site.is_object() { workload::mix(seed(2), &[step.side as u64]) } else { seed(2) };
     let load = Load {
         offered: shared.levels[level],
         window: Window { from, to: from + length },
         arrival_seed: seed(1),
         content_seed,
         answer_time: None,
+        first_place: parts.first_place(step),
         counter: None,
     };
     match site.run(load).await? {
-        Ran { level: Some(level), interrupted: false } if !level.partial => Ok(level),
+        Ran { level: Some(level), interrupted: false } if !level.partial => {
+            if parts.note(step, &level) {
+                shared.sink.take(&Event::Note(
+                    "the file has too few prompts: from here on, windows meet some that were sent before",
+                ));
+            }
+            Ok(level)
+        }
         _ => Err(interrupts::before_the_end()),
+    }
+}
+
+/// How many requests of a file are sent as they stand there; those of a trace are of drawn words.
+fn prompts_of_file(traffic: &Traffic) -> usize {
+    match traffic.workload.kind {
+        WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_) => traffic.corpus.items(),
+        WorkloadKind::Random(_) | WorkloadKind::Conversations(_) | WorkloadKind::Trace(_) => 0,
     }
 }
 

@@ -49,6 +49,8 @@ pub(in crate::commands) struct Load {
     pub(in crate::commands) content_seed: u64,
     /// What an answer is taken to last where conversations are under way at the start; what the warm-up shows unless given.
     pub(in crate::commands) answer_time: Option<Seconds>,
+    /// Where it begins in a file of prompts; in an order of its own unless given.
+    pub(in crate::commands) first_place: Option<u32>,
     /// Ends the level once a promise is broken for certain.
     pub(in crate::commands) counter: Option<Counter>,
 }
@@ -100,7 +102,7 @@ impl<'a> Levels<'a> {
     /// One level: the server settled, the ramp, the window, the drain; then the verdict. It rests before every level but the first.
     pub(in crate::commands) async fn run(&mut self, number: usize, load: Load) -> Result<Ran, Failed> {
         let nothing = Ran { level: None, interrupted: true };
-        let Load { offered, mut window, arrival_seed, content_seed, answer_time, counter } = load;
+        let Load { offered, mut window, arrival_seed, content_seed, answer_time, first_place, counter } = load;
         let Some(warmed) = self.warm().await? else { return Ok(nothing) };
         let rest = if number > 0 { self.args.cool_down } else { Duration::ZERO };
         let settling = async {
@@ -130,6 +132,7 @@ impl<'a> Levels<'a> {
             content_seed,
             shared_seed: self.args.seed,
             answer_time: answer_time.unwrap_or(warmed.answer_time),
+            first_place,
         };
         let started = clock::unix_seconds();
         let tally = Tally::default();

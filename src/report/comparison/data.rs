@@ -27,6 +27,8 @@ pub struct Seen {
     /// Those of whole sweeps.
     pub windows: Vec<WindowSeen>,
     pub equal_within: Option<f64>,
+    /// What a reader must know of prompts of a file that came again; none where none did.
+    pub sent_again: Option<String>,
 }
 
 /// A side, as it was reached or launched.
@@ -117,7 +119,7 @@ pub(super) const MEASURED: Levels = Levels { are: "measured", more: "add a highe
 
 impl Comparison {
     pub fn of(seen: Seen) -> Self {
-        let Seen { workload, seed, seconds, limits, mut levels, sides, windows, equal_within } = seen;
+        let Seen { workload, seed, seconds, limits, mut levels, sides, windows, equal_within, sent_again } = seen;
         levels.sort_by(|a, b| a.size().unwrap_or(0.0).total_cmp(&b.size().unwrap_or(0.0)));
         let sweeps = windows.iter().map(|w| w.sweep + 1).max().unwrap_or(0);
         let of_sweep = |sweep: u32, side: usize| -> Vec<LevelWindow> {
@@ -143,7 +145,8 @@ impl Comparison {
         let equality = equal_within.map(|share| equality(difference.as_ref(), share));
         let (differs, same) = Differing::between([&sides[0].facts, &sides[1].facts]);
         let because = answer::because(unit, &answers, difference.as_ref(), equal_within.zip(equality));
-        let warnings = warnings(&windows, &limits);
+        let mut warnings = warnings(&windows, &limits);
+        warnings.extend(sent_again.clone());
         Self {
             version: VERSION,
             workload,
@@ -155,7 +158,7 @@ impl Comparison {
             sides,
             differs,
             same,
-            cache: cache(&windows),
+            cache: cache(&windows, sent_again.is_some()),
             levels: compared,
             answers,
             difference,
@@ -223,9 +226,13 @@ fn at_level(level: Offered, limits: &[Limit], windows: &[WindowSeen]) -> LevelCo
 }
 
 /// How the prefix caches were before each window.
-fn cache(windows: &[WindowSeen]) -> String {
+fn cache(windows: &[WindowSeen], sent_again: bool) -> String {
     let emptied = [0, 1].map(|side| windows.iter().filter(|w| w.side == side).all(|w| w.summary.cache.reset));
-    let fresh = "every window has words of its own, and prefixes that it shares are sent once before it";
+    let fresh = if sent_again {
+        "the file is too short for every window to have prompts of its own"
+    } else {
+        "every window has prompts of its own, and prefixes that it shares are sent once before it"
+    };
     match emptied {
         [true, true] => "emptied before each window on both sides".to_owned(),
         [false, false] => format!("not emptied: {fresh}"),
@@ -335,6 +342,7 @@ mod tests {
             sides: [side("http://127.0.0.1:8000", "true"), side("http://127.0.0.1:8001", "false")],
             windows,
             equal_within,
+            sent_again: None,
         })
     }
 
@@ -439,6 +447,7 @@ mod tests {
             sides: [side(), side()],
             windows,
             equal_within: None,
+            sent_again: None,
         });
         let [a, b] = &found.levels[0].sides;
         let turns = |cell: &Cell| cell.turns.iter().map(|t| (t.turn, t.cached_share.unwrap())).collect::<Vec<_>>();

@@ -180,7 +180,15 @@ impl SimulatedRig {
         content_seed: u64,
         answer_time: Seconds,
     ) -> Pace {
-        Pace { demand, horizon, arrival_seed, content_seed, shared_seed: self.shared_seed, answer_time }
+        Pace {
+            demand,
+            horizon,
+            arrival_seed,
+            content_seed,
+            shared_seed: self.shared_seed,
+            answer_time,
+            first_place: None,
+        }
     }
 
     /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.

@@ -195,6 +195,7 @@ fn a_full_file_is_a_plan() {
             window: Duration::from_secs(60),
             certify_window: Duration::from_mins(5),
             twin: true,
+            acceptance_length: 1.1,
         },
         search: SearchPlan {
             strategy: StrategyKind::Bisect,

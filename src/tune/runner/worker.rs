@@ -9,7 +9,7 @@ use super::super::session_twin::{FitProbe, TrafficSource, TwinEngine};
 use super::super::trial::{Asking, Current, Launch, ProbeResult, TrialRequest};
 use super::served_as_meant;
 use super::session_log::{RunnerError, SessionLog};
-use crate::engine::diagnosis::{Consequence, Diagnosis};
+use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::journal::Record;
 use crate::progress::Event;
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
@@ -347,5 +347,9 @@ fn show(verdict: &Verdict, is_recorded: bool) {
 }
 
 fn worth_another_try(diagnosis: &Diagnosis) -> bool {
-    !matches!(diagnosis.consequence, Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort)
+    diagnosis.cause != Cause::RarelyAccepted
+        && !matches!(
+            diagnosis.consequence,
+            Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort
+        )
 }

@@ -77,8 +77,11 @@ def graph_status(obj, found):
 def model(obj, _):
     """One container `server`, of KubeAI's own image for the engine; here the command stands in for that image's."""
     name, spec = obj["metadata"]["name"], obj["spec"]
+    args = list(spec.get("args") or [])
+    if not any(word.startswith("--port=") for word in args):
+        args.append("--port=0")
     server = {"name": "server", "image": spec.get("image", "autotune:test"), "command": ["/autotune", "sim-engine", "chat-model"],
-              "args": [*(spec.get("args") or []), "--port=0"],
+              "args": args,
               "env": [{"name": k, "value": v} for k, v in (spec.get("env") or {}).items()], "resources": {"limits": {"nvidia.com/gpu": "1"}},
               "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}}, "ports": [{"containerPort": 8000, "name": "http"}]}
     labels = {"app": "model", "model": name, "app.kubernetes.io/managed-by": "kubeai", "app.kubernetes.io/name": "vllm"}
