@@ -69,6 +69,7 @@ impl Flags {
     pub fn engine(&self) -> Engine {
         match self.kind {
             EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
+            EngineKind::DynamoTrtllm => Engine::TensorRtLlm,
             EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
                 Engine::Vllm
             }

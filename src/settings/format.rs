@@ -137,7 +137,7 @@ pub static ENGINE: Table = Table {
         Key::required("command", Kind::Texts { at_least: 1 }, "The program and its leading words.").of(&["vllm", "sglang"]),
         Key::default("command", Kind::Texts { at_least: 0 }, "[]", "The program; empty for the embedded engine.").of(&["simulated"]),
         Key::default("command", Kind::Texts { at_least: 1 }, "[\"python3\"]", "The Python that has Dynamo.").of(&["dynamo"]),
-        Key::required("backend", Kind::Word(&["mocker", "vllm", "sglang"]), "The engine of each worker: `python3 -m dynamo.BACKEND`.").of(&["dynamo"]),
+        Key::required("backend", Kind::Word(&["mocker", "vllm", "sglang", "trtllm"]), "The engine of each worker: `python3 -m dynamo.BACKEND`.").of(&["dynamo"]),
         Key::default("workers", Kind::Integer { min: 1, max: 64 }, "1", "How many workers the frontend routes to.").of(&["dynamo"]),
         Key::default("frontend_args", Kind::Texts { at_least: 0 }, "[]", "Arguments of `python3 -m dynamo.frontend` that are the same for every trial; `args` are those of each worker.").of(&["dynamo"]),
         Key::default("args", Kind::Texts { at_least: 0 }, "[]", "Arguments that are the same for every trial."),
