@@ -288,6 +288,32 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_with_tensorrt_llm_has_its_own_flags_and_words() {
+        let share = "--trtllm.kv_cache_config.free_gpu_memory_fraction 0.5";
+        let args =
+            parse(&format!("-m dynamo.trtllm --model-path m --trtllm.max_batch_size 8 {share} --publish-metrics"))
+                .unwrap();
+        assert_eq!((args.sim_dialect, args.max_num_seqs, args.sim_metrics), (Spoken::Trtllm, Some(8), true));
+        let (memory, flags) = (args.sim_profile.memory, args.flags());
+        let bytes = flags.kv_cache_memory_bytes.unwrap();
+        assert!(bytes > 0 && bytes < (memory.total - memory.weights) / 2, "of what is free: {bytes}");
+        let frontend = parse("-m dynamo.frontend --router-mode kv --no-router-kv-events").unwrap();
+        assert_eq!(frontend.sim_dialect, Spoken::Frontend, "its knobs are passed over");
+        for (more, says) in [
+            ("--max-num-seqs 8", "unrecognized arguments: --max-num-seqs"),
+            ("--trtllm.max_batch_size x", "error: argument --trtllm.max_batch_size: invalid int value: 'x'"),
+        ] {
+            let error = parse(&format!("-m dynamo.trtllm {more}")).map(|_| ()).unwrap_err();
+            assert!(error.contains(says), "{more}: {error}");
+        }
+        let help = |line: &str| whole_help(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).unwrap();
+        let known = |line: &str| crate::engine::KnownFlags::of_help(&help(line), &["help"]).unwrap();
+        let worker = known("autotune sim-engine -m dynamo.trtllm --help");
+        assert!(worker.refuses("trtllm.max_batch_size").is_none() && worker.refuses("max-num-seqs").is_some());
+        assert!(known("autotune sim-engine -m dynamo.frontend --help").refuses("router-mode").is_none());
+    }
+
+    #[test]
     fn no_flag_is_invented() {
         let command = SimArgs::augment_args(Command::new("sim-engine"));
         for name in command.get_arguments().filter_map(|arg| arg.get_long()).filter(|name| !name.starts_with("sim-")) {

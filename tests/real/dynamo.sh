@@ -18,7 +18,7 @@ if [ "$backend" = trtllm ]; then
     args='"--served-model-name", "mock"'
     tuned='"trtllm.max_batch_size" = { values = [4, 16, 64], default = 64 }
 "trtllm.max_num_tokens" = { values = [1024, 8192], default = 8192 }
-"trtllm.kv_cache_config.free_gpu_memory_fraction" = { values = [0.5, 0.9, 0.97] }'
+"trtllm.kv_cache_config.free_gpu_memory_fraction" = { values = [0.5, 0.9, 0.97], default = 0.5 }'
 fi
 cat >"$folder/space.toml" <<SPACE
 [slo]

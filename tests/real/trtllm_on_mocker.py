@@ -12,7 +12,7 @@ import os
 import sys
 import types
 
-BLOCKS = 1024
+BLOCKS = 512
 MOST = 0.95
 
 

@@ -235,8 +235,8 @@ mod tests {
         let sample = Trtllm.sample(&Page::parse(METRICS));
         assert_eq!((sample.running, sample.waiting, sample.kv_usage), (Some(31.0), Some(7.0), Some(0.62)));
         let mocked = TRTLLM.sample(&Page::parse(MOCKER));
-        assert!(mocked.running.is_some() && mocked.waiting.is_some() && mocked.kv_usage.is_some(), "{mocked:?}");
-        assert_eq!(mocked.preemptions, Some(0.0));
+        assert_eq!((mocked.running, mocked.waiting, mocked.preemptions), (Some(3.0), Some(0.0), Some(0.0)));
+        assert!(mocked.kv_usage.is_some_and(|usage| usage > 0.0), "{mocked:?}");
     }
 
     #[test]
