@@ -1183,6 +1183,9 @@ fn what_tensorrt_llm_would_not_obey_is_refused_with_a_remedy() {
     let (wanted, flags) = tensorrt_llm();
     let refused = |text: &str| exported_of(text, &wanted, &flags).map(|done| done.text).unwrap_err();
     let file = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
+    let config = file("dgd-trtllm-config.yaml");
+    let map = config.split("---\n").next().unwrap().replace("trt-chat-engine", "another");
+    assert!(refused(&format!("{map}---\n{config}")).contains("several ConfigMaps"));
     let says = refused(&file("refused/dgd-trtllm-no-file.yaml"));
     assert!(says.contains("./engine/agg.yaml may set") && says.contains("add its ConfigMap to the manifest"), "{says}");
     let plain = file("dgd-trtllm-flags.yaml");
@@ -1207,6 +1210,11 @@ fn what_tensorrt_llm_would_not_obey_is_refused_with_a_remedy() {
     assert!(says.contains("would drop what --free-gpu-memory-fraction says"), "{says}");
     let done = exported_of(&json, &reuse, &flags).unwrap().text;
     assert!(done.contains(r#""free_gpu_memory_fraction":0.90, "enable_block_reuse": false}}'"#), "{done}");
+    let off = Value::Text("off".into());
+    let (without, flags) = limits_of(EngineKind::DynamoTrtllm, setting("trtllm.enable_chunked_prefill", off));
+    let says = exported_of(&json, &without, &flags).map(|done| done.text).unwrap_err();
+    assert!(says.contains("`enable_chunked_prefill` is set here, and was measured without"), "{says}");
+    assert_eq!(exported_of(&plain, &without, &flags).unwrap().text, plain);
     let (chunked, flags) =
         limits_of(EngineKind::DynamoTrtllm, setting("trtllm.enable_chunked_prefill", Value::Bool(false)));
     let done = exported_of(&plain, &chunked, &flags).unwrap().text;

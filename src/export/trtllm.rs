@@ -10,6 +10,7 @@ use super::render::{Entry, insert_entry};
 use super::source::{Document, Source};
 use super::text::{Edit, Layer, splice};
 use super::yaml::{Meaning, Path, Style};
+use crate::engine::is_left_out;
 use crate::problems::Problem;
 use crate::space::Value;
 
@@ -61,11 +62,13 @@ impl Text {
 
     /// Whether a setting stands in it, or the mapping that it is a part of.
     fn decides(&self, key: &str) -> bool {
-        let there = |key: &str| {
-            let source = self.source()?;
-            source.documents.first()?.at(&Path::default().key(key)).map(|_| ())
-        };
-        there(key).is_some() || key.rsplit_once('.').is_some_and(|(above, _)| there(above).is_some())
+        self.has(key) || key.rsplit_once('.').is_some_and(|(above, _)| self.has(above))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        let source = self.source();
+        let root = source.as_ref().and_then(|source| source.documents.first());
+        root.is_some_and(|root| root.at(&Path::default().key(key)).is_some())
     }
 
     /// Sets a key whose mapping is there.
@@ -148,7 +151,14 @@ pub fn place(
         );
     }
     let mut file = match value(&words, FILE, flags) {
-        Some((.., name)) => Some((in_config_map(documents, &name), name)),
+        Some((.., name)) => match <[_; 1]>::try_from(in_config_maps(documents, &name)) {
+            Ok([file]) => Some((Some(file), name)),
+            Err(files) if files.is_empty() => Some((None, name)),
+            Err(_) => {
+                let says = format!("several ConfigMaps of this manifest have a file for --{FILE} {name}");
+                return refuse(says, "give the files names of their own".to_owned());
+            }
+        },
         None => None,
     };
     let mut placed = Placed::default();
@@ -172,6 +182,15 @@ pub fn place(
                 "set it by hand",
             )
         };
+        if is_left_out(&setting.value) {
+            let texts = json.iter().chain(file.iter().filter_map(|(file, _)| file.as_ref()));
+            if texts.into_iter().any(|text| text.has(key)) {
+                let says = format!("`{key}` is set here, and was measured without");
+                return refuse(says, "delete it by hand, and export again".to_owned());
+            }
+            placed.flags.push(setting.clone());
+            continue;
+        }
         if let Some(json) = json.as_mut().filter(|json| json.decides(key)) {
             json.set(key, &setting.value).ok_or_else(unwritten)?;
             continue;
@@ -245,13 +264,14 @@ fn value(words: &[Vec<Seen<'_>>], flag: &str, flags: &Flags) -> Option<(usize, u
     })
 }
 
-/// The file of that name in a ConfigMap of the manifest.
-fn in_config_map(documents: &[Document<'_>], name: &str) -> Option<Text> {
-    let key = name.rsplit('/').next()?;
-    documents.iter().find_map(|document| {
-        let map = (document.root().text_at("kind") == Some("ConfigMap")).then(|| Path::default().key("data"))?;
-        let path = map.literal_key(key);
+/// The files of that name in ConfigMaps of the manifest.
+fn in_config_maps(documents: &[Document<'_>], name: &str) -> Vec<Text> {
+    let key = name.rsplit('/').next().unwrap_or(name);
+    let maps = documents.iter().filter(|document| document.root().text_at("kind") == Some("ConfigMap"));
+    let file = |document: &Document<'_>| {
+        let path = Path::default().key("data").literal_key(key);
         let layer = document.source.layer(document.root().at(&path)?)?;
         Some(Text::new(Place::File(document.index, path), layer.text))
-    })
+    };
+    maps.filter_map(file).collect()
 }

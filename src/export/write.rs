@@ -180,6 +180,10 @@ impl Draft {
         let Place::File(index, path) = &file.place else { return None };
         let document = documents.get(*index)?;
         let (edits, meaning) = file.written(*document, path)?;
+        // Another worker has the same file.
+        if edits.iter().all(|edit| self.edits.contains(edit)) {
+            return Some(());
+        }
         let span = document.root().at(path)?.span.clone();
         self.notes.push(old_text(&span));
         self.record(*document, Written { edits, meanings: vec![(path.clone(), meaning)] })

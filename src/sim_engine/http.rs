@@ -54,7 +54,8 @@ pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
     let router = if args.sim_dialect == Spoken::Trtllm {
         // What Dynamo's frontend answers.
         let metrics = async |State(app): Shared| page(&app, trtllm::frontend_metrics).await;
-        Router::new().route("/metrics", get(metrics)).route("/health", get(async || reply(200, trtllm::health())))
+        let health = async |State(app): Shared| reply(200, trtllm::health(app.healthy.load(Ordering::Relaxed)));
+        Router::new().route("/metrics", get(metrics)).route("/health", get(health))
     } else if args.sim_dialect == Spoken::Sglang {
         let router = Router::new()
             .route("/health_generate", get(health))

@@ -51,7 +51,7 @@ pub struct Place {
     pub sim_discovery: Option<PathBuf>,
     /// The port of a worker's metrics
     #[arg(long, hide = true, env = "DYN_SYSTEM_PORT", value_name = "PORT")]
-    pub sim_system_port: Option<u16>,
+    pub sim_system_port: Option<i32>,
     /// The port of the frontend
     #[arg(long, hide = true, env = "DYN_HTTP_PORT", value_name = "PORT")]
     pub sim_http_port: Option<u16>,
@@ -93,10 +93,12 @@ pub(super) fn announce(args: &SimArgs) {
 pub(super) fn memory_failure(failure: MemoryFailure) {
     match failure {
         MemoryFailure::OutOfMemory { .. } => {
-            raw(
-                "[11/25/2026-09:00:01] [TRT-LLM] [RANK 0] [E] Failed to initialize executor on rank 0: Executor creation \
-                 failed due to insufficient GPU memory.",
-            );
+            let clock::Utc { year, month, day, hour, minute, second, .. } = clock::Utc::of(clock::unix_seconds());
+            let stamp = format!("[{month:02}/{day:02}/{year}-{hour:02}:{minute:02}:{second:02}]");
+            raw(&format!(
+                "{stamp} [TRT-LLM] [RANK 0] [E] Failed to initialize executor on rank 0: Executor creation failed due to \
+                 insufficient GPU memory."
+            ));
             raw("The following component could not be created: KV cache");
         }
         MemoryFailure::NoKvBlocks | MemoryFailure::KvTooSmallForOneRequest { .. } => {
@@ -114,17 +116,19 @@ pub(super) async fn register(app: Arc<App>, args: &SimArgs, address: SocketAddr)
         tokio::fs::write(&new, address.to_string()).await?;
         tokio::fs::rename(&new, file).await?;
     }
-    let Some(port) = args.sim_place.sim_system_port else { return Ok(None) };
+    // -1 is none, as in Dynamo.
+    let port = args.sim_place.sim_system_port.and_then(|port| u16::try_from(port).ok());
+    let Some(port) = port else { return Ok(None) };
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let metrics = async |State(app): State<Arc<App>>| page(&app, metrics).await;
     let router = if args.sim_metrics { Router::new().route("/metrics", get(metrics)) } else { Router::new() };
     Ok(Some(Serving::start(listener, router.with_state(app), Limits::OWN)))
 }
 
-/// What the frontend answers to `/health`: the worker is there.
-pub(super) fn health() -> Value {
+/// What the frontend answers to `/health`: whether the worker is there.
+pub(super) fn health(serves: bool) -> Value {
     let instance = serde_json::json!({"component": "backend", "endpoint": "generate", "namespace": "dynamo"});
-    serde_json::json!({"status": "healthy", "endpoints": [], "instances": [instance]})
+    serde_json::json!({"status": "healthy", "endpoints": [], "instances": if serves { vec![instance] } else { vec![] }})
 }
 
 /// The worker's page of metrics: the families that a tuner reads.
