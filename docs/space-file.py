@@ -52,6 +52,20 @@ The twin has a term for `max-num-seqs`, `max-num-batched-tokens`, `gpu-memory-ut
 Where another parameter has several values, the session has no twin: violations are counted, a Gaussian process learns what every parameter does, and each word or switch without a term is launched at least once.
 A value of `tensor-parallel-size` that takes more GPUs than there are is left out. They are counted by `nvidia-smi`, or by `CUDA_VISIBLE_DEVICES`; `check` says so before a run."""
 
+TRTLLM = """
+
+With `backend = "trtllm"`, a setting of TensorRT-LLM is `"trtllm.KEY"` in quotes, with dots between nested keys. A launch writes `--trtllm.KEY VALUE`, which wins over every other way:
+
+```toml
+"trtllm.max_batch_size" = { values = [32, 64, 128], default = 64 }
+"trtllm.max_num_tokens" = { values = [4096, 8192], default = 8192 }
+"trtllm.kv_cache_config.free_gpu_memory_fraction" = { min = 0.7, max = 0.95, step = 0.05, default = 0.9 }
+```
+
+The fraction is that of the memory which is free once the model is loaded: values of `gpu-memory-utilization` do not carry over. `--max-batch-size` and the worker's other flags for settings,
+`--override-engine-args`, and `--extra-engine-args` beside a nested setting are refused, since one would overrule or drop the other. What came of all arguments is read from the worker's log.
+A launch has `--publish-metrics`, which costs some time in each step; `--no-publish-metrics` in `engine.args` turns it off, and with it the counters of running and waiting requests."""
+
 SEARCH = """`constraints` are comparisons such as `"max-num-batched-tokens >= max-num-seqs"`. Points that break one are never launched. Words and switches are compared with `==` and `!=`.
 One of several comparisons is enough where `or` stands between them: `"max-num-seqs <= 64 or max-num-batched-tokens >= 4096"`."""
 
@@ -154,7 +168,7 @@ def page():
         if name == "slo":
             parts.append(SLO)
         elif name == "parameters":
-            parts += [PARAMETERS, table(SCHEMA["$defs"]["parameter"])]
+            parts += [PARAMETERS + TRTLLM, table(SCHEMA["$defs"]["parameter"])]
         else:
             if name == "search":
                 parts.append(SEARCH)

@@ -54,7 +54,9 @@ impl Deployment {
                 it.program(&words[..first]);
                 &words[first..]
             }
-            Some((other, _)) => return Err(format!("{} is not tuned: vLLM alone is", other.name())),
+            Some((other, _)) => {
+                return Err(format!("`init` knows vLLM alone: write the space file of {} by hand", other.name()));
+            }
             None if entry => {
                 it.serve();
                 words

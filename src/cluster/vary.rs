@@ -265,9 +265,12 @@ fn version(target: &Target, container: Option<&str>, wanted: &Wanted) -> Result<
     match wanted {
         Wanted::Flag(setting) => {
             let kinds: &[EngineKind] = match target.kind.name {
-                "DynamoGraphDeployment" => {
-                    &[EngineKind::DynamoVllm, EngineKind::DynamoSglang, EngineKind::DynamoMocker]
-                }
+                "DynamoGraphDeployment" => &[
+                    EngineKind::DynamoVllm,
+                    EngineKind::DynamoSglang,
+                    EngineKind::DynamoMocker,
+                    EngineKind::DynamoTrtllm,
+                ],
                 _ => &[EngineKind::Vllm, EngineKind::Sglang],
             };
             let mut tried = kinds.iter().map(|kind| with_argument(*kind, target, container, setting.clone()));

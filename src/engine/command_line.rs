@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::dialects::{dialect, is_of_frontend};
 use crate::settings::{EngineKind, EnginePlan, GraphPlan};
-use crate::space::{Point, Value};
+use crate::space::{Point, Value, plain_name};
 
 /// The switches that a launch gets so that the engine tells more of itself: those that its own arguments do not name. The simulated engine
 /// tells all that it knows.
@@ -33,6 +33,8 @@ pub fn flags(kind: EngineKind, point: &Point) -> Vec<String> {
     let mut words = Vec::new();
     for (name, value) in point.0.iter().filter(|(name, value)| variable(name).is_none() && !is_left_out(value)) {
         match value {
+            // A key within a flag has its value behind it.
+            Value::Bool(on) if name.contains('.') => words.extend([format!("--{name}"), on.to_string()]),
             Value::Bool(true) => words.push(format!("--{name}")),
             Value::Bool(false) => words.extend(dialect(kind).off(name)),
             _ => words.extend([format!("--{name}"), value.to_string()]),
@@ -85,8 +87,8 @@ fn parts(point: &Point) -> (Point, Point) {
 
 /// Flags whose values together say how many GPUs an engine takes, with their other spellings.
 const DEVICES: [&[&str]; 3] = [
-    &["tensor-parallel-size", "tp-size", "tp"],
-    &["pipeline-parallel-size", "pp-size", "pp"],
+    &["tensor-parallel-size", "tp-size", "tp", "trtllm.tensor_parallel_size"],
+    &["pipeline-parallel-size", "pp-size", "pp", "trtllm.pipeline_parallel_size"],
     &["data-parallel-size", "dp-size", "dp"],
 ];
 
@@ -99,7 +101,7 @@ pub fn is_parallel_size(name: &str) -> bool {
 pub fn devices(plan: &EnginePlan, point: &Point) -> u64 {
     let words: Vec<&String> = plan.command.iter().chain(&plan.args).collect();
     let of = |names: &&[&str]| {
-        let named = |flag: &str| names.contains(&flag.trim_start_matches('-').replace('_', "-").as_str());
+        let named = |flag: &str| names.contains(&plain_name(flag.trim_start_matches('-')).as_str());
         let tuned = names.iter().find_map(|name| point.get(name)?.number());
         let fixed = || {
             words.iter().enumerate().rev().find_map(|(i, word)| match word.split_once('=') {

@@ -237,7 +237,9 @@ fn blame(named: &[String], about: &[&str], tuned_flags: &[&str]) -> Consequence 
         .copied()
         .filter(|flag| {
             let flag = normal(flag);
-            named.contains(&flag) || about.contains(&flag.as_str())
+            // Of a key within a flag, messages have the last part alone.
+            let last = flag.rsplit('.').next().unwrap_or(&flag);
+            named.iter().any(|name| *name == flag || name == last) || about.iter().any(|about| normal(about) == flag)
         })
         .collect();
     match guilty.as_slice() {

@@ -26,7 +26,7 @@ pub(super) fn lines(log: &str) -> impl Iterator<Item = Line> {
     log.split(['\n', '\r']).map(line)
 }
 
-/// Reads a line of vLLM or of SGLang.
+/// Reads a line of vLLM, SGLang or TensorRT-LLM.
 ///
 /// vLLM writes `(Process pid=N) LEVEL MM-DD HH:MM:SS [file.py:line] text`, and every part but the text may be missing. SGLang writes
 /// `[YYYY-MM-DD HH:MM:SS TP0] text`, which tells no level. What ended it follows in a traceback without a stamp.
@@ -37,6 +37,9 @@ fn line(raw: &str) -> Line {
     while let Some((process, after)) = process_prefix(rest) {
         engine |= process.starts_with("EngineCore") || process.starts_with("Worker") || process.starts_with("rank");
         rest = after;
+    }
+    if let Some((level, said)) = after_letter(rest) {
+        return Line { engine, level, text: printable(said.trim_end()).into_owned() };
     }
     let (level, rest) = match after_stamp(rest) {
         Some(said) => match level_prefix(said) {
@@ -59,6 +62,19 @@ fn process_prefix(text: &str) -> Option<(&str, &str)> {
     let (process, after) = text.strip_prefix('[')?.split_once("]:")?;
     let known = process.strip_prefix("rank").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     known.then(|| (process, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// The level and what follows it in `[11/25/2026-09:00:01] [TRT-LLM] [RANK 0] [E] ` of TensorRT-LLM.
+fn after_letter(text: &str) -> Option<(Level, &str)> {
+    let mut rest = text.strip_prefix('[')?.split_once("] [TRT-LLM] ")?.1;
+    loop {
+        let (tag, after) = rest.strip_prefix('[')?.split_once("] ")?;
+        match tag {
+            "E" | "F" => return Some((Level::Error, after)),
+            "V" | "D" | "I" | "W" => return Some((Level::Calm, after)),
+            _ => rest = after,
+        }
+    }
 }
 
 /// What follows `[2026-11-25 09:00:01 TP0] `.

@@ -20,6 +20,6 @@ pub use command_line::{
     telling, variable, variables,
 };
 pub use dialects::vllm::{FLAGS as VLLM_FLAGS, live};
-pub use dialects::{DIALECTS, Dialect, Quantity, dialect, is_of_frontend};
+pub use dialects::{DIALECTS, Dialect, FRONTEND, Quantity, dialect, is_of_frontend};
 pub use known_flags::{KnownFlags, Refusal, meant};
 pub use probe_http::{Endpoints, requests_answered};

@@ -213,8 +213,9 @@ impl<'m> Seen<'_, 'm> {
     /// Arguments that were fixed in every trial and say something else here.
     fn fixed_arguments(&self) -> Vec<Problem> {
         /// What belongs to the place where an engine runs.
-        const OF_THE_PLACE: [&str; 9] = [
+        const OF_THE_PLACE: [&str; 10] = [
             "model",
+            "model-path",
             "host",
             "port",
             "served-model-name",

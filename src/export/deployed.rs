@@ -50,8 +50,13 @@ fn look(text: &str, wanted: &IntendedFlags, flags: &Flags) -> Result<Deployed, P
     let Some(engine) = engines.first() else { return Err(nothing_found(&documents, &[])) };
     if engine.engine != Engine::Vllm {
         let place = engine.arguments.first().map_or(0..0, |place| place.span(0));
-        let says = format!("{} runs {}, and autotune tunes vLLM alone", engine.location.name, engine.engine.name());
-        return Err(Problem::new(&place, says, "here", "choose another engine of this manifest with --container"));
+        let says = format!("{} runs {}, and `init` knows vLLM alone", engine.location.name, engine.engine.name());
+        return Err(Problem::new(
+            &place,
+            says,
+            "here",
+            "choose another engine with --container, or write the space file by hand",
+        ));
     }
     Ok(described(&source, documents[engine.document], engine))
 }

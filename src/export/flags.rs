@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::engine::Engine;
-use crate::engine::{dialect, is_left_out, spelt, variable};
+use crate::engine::{Dialect, dialect, is_left_out, spelt, variable};
 use crate::settings::EngineKind;
-use crate::space::Value;
+use crate::space::{Value, plain_name};
 
 /// What to give the engine: a flag without its dashes, and its value; a switch is a truth value.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +22,16 @@ impl Setting {
             value if is_left_out(value) => Vec::new(),
             value if let Some(name) = variable(&self.name) => vec![format!("{name}={}", spelt(value))],
             Value::Bool(on) => vec![switch(&self.name, *on)],
-            value if glued => vec![format!("--{}={value}", self.name)],
+            value if glued && !self.name.contains('.') => vec![format!("--{}={value}", self.name)],
             value => vec![format!("--{}", self.name), value.to_string()],
+        }
+    }
+
+    /// The same as words say it: a key within a flag has `true` or `false` behind it.
+    pub(super) fn in_words(self) -> Self {
+        match self.value {
+            Value::Bool(on) if self.name.contains('.') => Self { value: Value::Text(on.to_string()), ..self },
+            _ => self,
         }
     }
 
@@ -69,10 +77,15 @@ impl Flags {
     pub fn engine(&self) -> Engine {
         match self.kind {
             EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
+            EngineKind::DynamoTrtllm => Engine::TensorRtLlm,
             EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
                 Engine::Vllm
             }
         }
+    }
+
+    pub fn dialect(&self) -> &'static dyn Dialect {
+        dialect(self.kind)
     }
 
     /// Whether what is to be set is said by leaving the flag out.
@@ -101,7 +114,7 @@ impl Flags {
     fn says<'w>(&self, word: &'w str, setting: &Setting) -> Says<'w> {
         let Some(body) = word.strip_prefix("--").filter(|body| !body.is_empty()) else { return Says::Nothing };
         let (written, value) = body.split_once('=').map_or((body, None), |(flag, value)| (flag, Some(value)));
-        let written = written.replace('_', "-");
+        let written = plain_name(written);
         let (name, negation) = (&setting.name, format!("no-{}", setting.name));
         if &written == name {
             return Says::Names { value, negated: false };
@@ -110,7 +123,7 @@ impl Flags {
         if written == negation && is_switch {
             return Says::Names { value, negated: true };
         }
-        if self.known.contains(&written) {
+        if self.known.contains(&written) || written.contains('.') {
             return Says::Nothing;
         }
         let mut meant: BTreeSet<&str> =

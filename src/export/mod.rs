@@ -18,6 +18,7 @@ pub mod provenance;
 pub mod render;
 pub mod shapes;
 pub mod source;
+mod trtllm;
 mod variables;
 pub mod winner;
 pub mod write;

@@ -9,6 +9,7 @@ use super::locate::Located;
 use super::source::{Document, Source};
 use super::write::{Exported, IntendedFlags, export};
 use crate::report::Outcome;
+use crate::settings::EngineKind;
 use crate::space::Value;
 
 fn folder() -> PathBuf {
@@ -36,11 +37,31 @@ fn wanted(containers: &[&str]) -> IntendedFlags {
 
 fn flags() -> Flags {
     let settings = winner();
-    Flags::of(crate::settings::EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()))
+    Flags::of(EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()))
+}
+
+/// The same with the limits of an engine.
+fn limits_of(kind: EngineKind, settings: Vec<Setting>) -> (IntendedFlags, Flags) {
+    let flags = Flags::of(kind, settings.iter().map(|s| s.name.as_str()));
+    (IntendedFlags { settings, ..IntendedFlags::default() }, flags)
+}
+
+fn tensorrt_llm() -> (IntendedFlags, Flags) {
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    let settings = vec![
+        setting("trtllm.kv_cache_config.free_gpu_memory_fraction", Value::Real(0.8)),
+        setting("trtllm.max_batch_size", Value::Int(96)),
+        setting("trtllm.max_num_tokens", Value::Int(4096)),
+    ];
+    limits_of(EngineKind::DynamoTrtllm, settings)
 }
 
 fn exported(text: &str, wanted: &IntendedFlags) -> Result<Exported, String> {
-    export("m.yaml", text, wanted, &flags(), &|_, _| Vec::new()).map_err(|problems| problems.render())
+    exported_of(text, wanted, &flags())
+}
+
+fn exported_of(text: &str, wanted: &IntendedFlags, flags: &Flags) -> Result<Exported, String> {
+    export("m.yaml", text, wanted, flags, &|_, _| Vec::new()).map_err(|problems| problems.render())
 }
 
 /// Fixtures with several engines, and which of them are set.
@@ -62,9 +83,11 @@ fn fixtures() -> Vec<(String, PathBuf, String, Exported)> {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
-        let done = exported(&text, &wanted(containers)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let vllm = || (wanted(containers), flags());
+        let (wanted, flags) = if name.starts_with("dgd-trtllm") { tensorrt_llm() } else { vllm() };
+        let done = exported_of(&text, &wanted, &flags).unwrap_or_else(|e| panic!("{name}: {e}"));
         // The second time there is nothing left to do.
-        let again = self::exported(&done.text, &wanted(containers)).unwrap();
+        let again = exported_of(&done.text, &wanted, &flags).unwrap();
         assert!(again.text == done.text && again.changed.is_empty(), "{name}: {:?}", again.changed);
         (name, path, text, done)
     };
@@ -84,7 +107,7 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
         }
         assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
     }
-    assert_eq!(all.len(), 60);
+    assert_eq!(all.len(), 64);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
@@ -96,7 +119,7 @@ const REFUSED: [(&str, &[&str]); 20] = [
     ("service", &["this object starts nothing"]),
     ("two-texts", &["data[\"a.sh\"] and data[\"b.sh\"]", "--path"]),
     ("unit-pipe", &["no shell reads this line", "bash -c"]),
-    ("dgd-trtllm-flags", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
+    ("dgd-trtllm-no-file", &["TRTLLMWorker runs TensorRT-LLM", "measured on vLLM"]),
     ("sglang", &["chat runs SGLang", "measured on vLLM"]),
     ("args-alias", &["args is shared through an anchor", "write out"]),
     ("args-merge-key", &["merge key", "write out"]),
@@ -416,7 +439,7 @@ fn a_variable_counts_where_something_expands_it() {
 
 #[test]
 fn a_sidecar_and_a_client_are_no_engines() {
-    let graph = std::fs::read_to_string(folder().join("refused/dgd-trtllm-flags.yaml")).unwrap();
+    let graph = std::fs::read_to_string(folder().join("dgd-trtllm-flags.yaml")).unwrap();
     let side = "        - name: metrics\n          image: my/exporter:1\n          args: [--port, \"9\"]\n        - name: main\n";
     let text = graph.replace("        - name: main\n", side);
     assert!(refusal(&text).contains("TRTLLMWorker runs TensorRT-LLM"));
@@ -1137,7 +1160,7 @@ fn each_engine_gets_its_own_limits() {
         setting("mem-fraction-static", Value::Real(0.9)),
         setting("disable-radix-cache", Value::Bool(false)),
     ];
-    let flags = Flags::of(crate::settings::EngineKind::Sglang, settings.iter().map(|s| s.name.as_str()));
+    let flags = Flags::of(EngineKind::Sglang, settings.iter().map(|s| s.name.as_str()));
     let wanted = IntendedFlags { settings, ..IntendedFlags::default() };
     let export = |text: &str| {
         let done = export("m.yaml", text, &wanted, &flags, &|_, _| Vec::new());
@@ -1155,10 +1178,55 @@ fn each_engine_gets_its_own_limits() {
     assert!(refused.contains("chat runs vLLM, and these limits were measured on SGLang"), "{refused}");
 }
 
+#[test]
+fn what_tensorrt_llm_would_not_obey_is_refused_with_a_remedy() {
+    let (wanted, flags) = tensorrt_llm();
+    let refused = |text: &str| exported_of(text, &wanted, &flags).map(|done| done.text).unwrap_err();
+    let file = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
+    let config = file("dgd-trtllm-config.yaml");
+    let map = config.split("---\n").next().unwrap().replace("trt-chat-engine", "another");
+    assert!(refused(&format!("{map}---\n{config}")).contains("several ConfigMaps"));
+    let says = refused(&file("refused/dgd-trtllm-no-file.yaml"));
+    assert!(says.contains("./engine/agg.yaml may set") && says.contains("add its ConfigMap to the manifest"), "{says}");
+    let plain = file("dgd-trtllm-flags.yaml");
+    assert!(refused(&plain.replace("dynamo.trtllm", "tensorrt_llm.commands.serve")).contains("does not start"));
+    assert!(refused(&plain.replace("dynamo.trtllm", "dynamo.vllm")).contains("measured on TensorRT-LLM"));
+    let from_outside = plain.replace(
+        "          envFrom:",
+        "          env: [{name: DYN_TRTLLM_OVERRIDE_ENGINE_ARGS, value: '{}'}]\n          envFrom:",
+    );
+    assert!(
+        refused(&from_outside).contains("DYN_TRTLLM_OVERRIDE_ENGINE_ARGS may overrule"),
+        "{}",
+        refused(&from_outside)
+    );
+    let json = file("dgd-trtllm-override.yaml");
+    assert!(refused(&json.replace("0.90}}", "0.90}")).contains("no JSON object"));
+
+    let setting = |name: &str, value| vec![Setting { name: name.to_owned(), value }];
+    let (reuse, flags) =
+        limits_of(EngineKind::DynamoTrtllm, setting("trtllm.kv_cache_config.enable_block_reuse", Value::Bool(false)));
+    let says = exported_of(&plain, &reuse, &flags).map(|done| done.text).unwrap_err();
+    assert!(says.contains("would drop what --free-gpu-memory-fraction says"), "{says}");
+    let done = exported_of(&json, &reuse, &flags).unwrap().text;
+    assert!(done.contains(r#""free_gpu_memory_fraction":0.90, "enable_block_reuse": false}}'"#), "{done}");
+    let off = Value::Text("off".into());
+    let (without, flags) = limits_of(EngineKind::DynamoTrtllm, setting("trtllm.enable_chunked_prefill", off));
+    let says = exported_of(&json, &without, &flags).map(|done| done.text).unwrap_err();
+    assert!(says.contains("`enable_chunked_prefill` is set here, and was measured without"), "{says}");
+    assert_eq!(exported_of(&plain, &without, &flags).unwrap().text, plain);
+    let (chunked, flags) =
+        limits_of(EngineKind::DynamoTrtllm, setting("trtllm.enable_chunked_prefill", Value::Bool(false)));
+    let done = exported_of(&plain, &chunked, &flags).unwrap().text;
+    assert!(done.contains("- --trtllm.enable_chunked_prefill\n          - \"false\"\n"), "{done}");
+    let again = exported_of(&done.replace("\"false\"", "\"true\""), &chunked, &flags).unwrap().text;
+    assert_eq!(again, done, "what stands there already is changed in place");
+}
+
 fn with_variables(text: &str, settings: &[(&str, &str)]) -> Result<Exported, String> {
     let setting = |(name, word): &(&str, &str)| Setting { name: (*name).into(), value: Value::Text((*word).into()) };
     let settings: Vec<Setting> = settings.iter().map(setting).collect();
-    let flags = Flags::of(crate::settings::EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()));
+    let flags = Flags::of(EngineKind::Vllm, settings.iter().map(|s| s.name.as_str()));
     let wanted = IntendedFlags { settings, ..IntendedFlags::default() };
     export("m.yaml", text, &wanted, &flags, &|_, _| Vec::new()).map_err(|problems| problems.render())
 }

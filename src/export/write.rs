@@ -2,6 +2,7 @@
 
 use super::arguments::keys::{self, KeyOf};
 use super::arguments::{Arguments, Written};
+use super::engine::Engine;
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
 use super::hints::{not_found, paste};
 use super::locate::{Located, locate, point_to};
@@ -11,6 +12,7 @@ use super::shapes::texts::texts;
 use super::shapes::{Kind, shape};
 use super::source::{Document, Format, Source};
 use super::text::{Edit, splice};
+use super::trtllm::{self, Place, Placed};
 use super::variables;
 use super::yaml::{Meaning, Node, Path, Style, meaning};
 use crate::engine::{is_left_out, variable};
@@ -108,15 +110,20 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
         };
         for engine in &engines {
             let document = documents[engine.document];
-            let new = settle(&documents, engine, &wanted.settings, flags)?;
+            let (new, beside) = settle(&documents, engine, &wanted.settings, flags)?;
             draft.place = engine.arguments.first().map_or(0..0, |place| place.span(0));
             draft.notes.extend(visit(document, engine));
             if let Some((says, hint)) = engine.location.note.filter(|_| !new.edits.is_empty()) {
                 draft.notes.push(Problem::new(&draft.place, says, "here", hint));
             }
-            draft
-                .record(document, new)
-                .ok_or_else(|| cannot_be_written(&draft.place, Some(document.root()), &wanted.settings))?;
+            draft.notes.extend(beside.notes);
+            let cannot = cannot_be_written(&draft.place, Some(document.root()), &wanted.settings);
+            let recorded = draft.record(document, new);
+            let recorded = recorded.and_then(|()| match beside.file {
+                Some(file) => draft.set_file(&documents, &file),
+                None => Some(()),
+            });
+            recorded.ok_or(cannot)?;
             draft.engines.push(engine.location.name.clone());
         }
     }
@@ -167,6 +174,20 @@ impl Draft {
         Some(())
     }
 
+    /// Writes a file in a ConfigMap.
+    fn set_file(&mut self, documents: &[Document<'_>], file: &trtllm::Text) -> Option<()> {
+        let Place::File(index, path) = &file.place else { return None };
+        let document = documents.get(*index)?;
+        let (edits, meaning) = file.written(*document, path)?;
+        // Another worker has the same file.
+        if edits.iter().all(|edit| self.edits.contains(edit)) {
+            return Some(());
+        }
+        let span = document.root().at(path)?.span.clone();
+        self.notes.push(old_text(&span));
+        self.record(*document, Written { edits, meanings: vec![(path.clone(), meaning)] })
+    }
+
     /// Sets the flags in a text of a document that is a file of its own.
     fn set_inner(
         &mut self,
@@ -190,13 +211,7 @@ impl Draft {
         self.notes.extend(done.notes.into_iter().map(outer));
         self.engines.extend(done.engines);
         if document.root().text_at("kind") == Some("ConfigMap") && !done.changed.is_empty() {
-            let hint = "kubectl rollout restart the workload that mounts it";
-            self.notes.push(Problem::new(
-                &self.place,
-                "pods that run keep the old text of a ConfigMap",
-                "this text",
-                hint,
-            ));
+            self.notes.push(old_text(&self.place));
         }
         let edits = done.edits.iter().map(|edit| layer.lift(edit)).collect();
         self.record(document, Written { edits, meanings: vec![(path.clone(), meaning)] }).ok_or_else(cannot)
@@ -214,6 +229,11 @@ impl Draft {
         let Self { changed, notes, engines, edits, .. } = self;
         Some(Exported { text: whole, changed, notes, engines, edits })
     }
+}
+
+fn old_text(span: &std::ops::Range<usize>) -> Problem {
+    let hint = "kubectl rollout restart the workload that mounts it";
+    Problem::new(span, "pods that run keep the old text of a ConfigMap", "this text", hint)
 }
 
 fn meanings(source: &Source) -> Option<Vec<Meaning>> {
@@ -400,12 +420,13 @@ fn pointed<'m>(documents: &[Document<'m>], path: &Path, flags: &Flags) -> Result
     }
 }
 
+/// What to write for one engine in its document, and what beside it.
 fn settle(
     documents: &[Document<'_>],
     engine: &Located<'_>,
     settings: &[Setting],
     flags: &Flags,
-) -> Result<Written, Problem> {
+) -> Result<(Written, Placed), Problem> {
     let nowhere = || {
         let says = format!("{} has no place for arguments", engine.location.name);
         Problem::new(&(0..0), says, "", "give it a list `args` or an environment variable for them")
@@ -425,7 +446,16 @@ fn settle(
         return Err(Problem::new(&place, says, "this engine", hint));
     }
     let document = documents[engine.document];
+    let mut placed = match engine.engine {
+        Engine::TensorRtLlm => trtllm::place(documents, engine, settings, flags)?,
+        _ => Placed { flags: settings.to_vec(), ..Placed::default() },
+    };
+    let settings: Vec<Setting> = std::mem::take(&mut placed.flags).into_iter().map(Setting::in_words).collect();
+    let settings = settings.as_slice();
     let mut by_place: Vec<Vec<Change>> = engine.arguments.iter().map(|_| Vec::new()).collect();
+    for (list, word, text) in std::mem::take(&mut placed.words) {
+        by_place[list].push(Change::Set(word, text));
+    }
     let (mut of_keys, mut new_keys) = (Written::default(), Vec::new());
     let of_environment = variables::write(document, engine, settings)?;
     for setting in settings.iter().filter(|setting| variable(&setting.name).is_none()) {
@@ -508,7 +538,7 @@ fn settle(
         let edit = insert_at(document.source, document.root(), at, Entry::Map(entries)).ok_or_else(nowhere)?;
         written = written.and(Written { edits: vec![edit], meanings: vec![(at.clone(), Meaning::Map(meanings))] });
     }
-    Ok(written.and(of_keys).and(of_environment))
+    Ok((written.and(of_keys).and(of_environment), placed))
 }
 
 /// A place with the dot behind it that a key needs; nothing for the root.

@@ -23,7 +23,7 @@ pub static ENGINE: Table = Table {
     variant: Variant::Word("kind"),
     rows: &[
         ENGINE_ROWS,
-        &[Key::required(Kind::Word(&["mocker", "vllm", "sglang"]))
+        &[Key::required(Kind::Word(&["mocker", "vllm", "sglang", "trtllm"]))
             .named("backend", "The engine of each worker: `python3 -m dynamo.BACKEND`.")
             .within(&["dynamo"])],
         GRAPH_ROWS,
@@ -149,6 +149,7 @@ fn kind(fields: &Fields) -> Option<EngineKind> {
     match (fields.word("kind")?, backend.as_deref()) {
         (EngineKind::DynamoMocker, Some("vllm")) => Some(EngineKind::DynamoVllm),
         (EngineKind::DynamoMocker, Some("sglang")) => Some(EngineKind::DynamoSglang),
+        (EngineKind::DynamoMocker, Some("trtllm")) => Some(EngineKind::DynamoTrtllm),
         (kind, _) => Some(kind),
     }
 }
@@ -241,14 +242,29 @@ pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reports what this engine cannot be asked: flags that are another engine's, tuned switches that every launch has, a model that is none.
-pub fn check_dialect(fields: &Fields, tuned: &[(&String, &Range<usize>)], probe: &Fields, problems: &mut Vec<Problem>) {
+/// Reports what this engine cannot be asked: flags that are another engine's or do not go together, tuned switches that every launch has, a model
+/// that is none.
+pub fn check_dialect(
+    fields: &Fields,
+    variables: &[(String, Range<usize>)],
+    tuned: &[(&String, &Range<usize>)],
+    probe: &Fields,
+    problems: &mut Vec<Problem>,
+) {
     let Some(kind) = kind(fields) else { return };
     let own = dialect(kind);
     let words = ["command", "args"].into_iter().filter_map(|key| fields.texts(key)).flatten();
     let knows = |name: &str| own.flags().lines().any(|flag| flag == name);
     let flags = words.filter_map(|(word, span)| Some((flag_name(word.strip_prefix("--")?.split('=').next()?), span)));
-    for (name, span) in flags.chain(tuned.iter().map(|(name, span)| ((*name).clone(), *span))) {
+    let flags: Vec<_> = flags.chain(tuned.iter().map(|(name, span)| ((*name).clone(), *span))).collect();
+    let all: Vec<&str> = flags.iter().map(|(name, _)| name.as_str()).collect();
+    let said = flags.iter().map(|(name, span)| (name, *span)).chain(variables.iter().map(|(name, span)| (name, span)));
+    for (name, span) in said {
+        if let Some((message, hint)) = own.refuses(name, &all) {
+            problems.push(Problem::new(span, message, "not here", hint));
+        }
+    }
+    for (name, span) in flags {
         let Some(quantity) = Quantity::of(&name).filter(|quantity| own.flag(*quantity) != Some(&name) && !knows(&name))
         else {
             continue;

@@ -15,6 +15,8 @@ pub enum EngineKind {
     DynamoVllm,
     #[serde(rename = "dynamo-sglang")]
     DynamoSglang,
+    #[serde(rename = "dynamo-trtllm")]
+    DynamoTrtllm,
     /// The embedded simulated engine, `autotune sim-engine`, a real process with vLLM's flags.
     Simulated,
 }

@@ -56,7 +56,9 @@ fn used(text: &str, from: usize) -> Vec<UsedFlag> {
             let Some(parameter) = known.iter().find(|p| p.name == name && variable(&p.name).is_none()) else {
                 continue;
             };
-            let switch = parameter.values.iter().any(|value| matches!(value, Value::Bool(false)));
+            // A key within a flag has `false` behind it.
+            let off = parameter.values.iter().any(|value| matches!(value, Value::Bool(false)));
+            let switch = off && !name.contains('.');
             if switch {
                 let (name, off) = (format!("no-{name}"), Some(name.clone()));
                 flags.push(UsedFlag { name, span: span.clone(), joined: false, off });
@@ -92,6 +94,7 @@ args = ["--max_model_len", "8192", "-tp", "2", "--seed 1", "--", "--api-key=plan
 max-num-seqs = { values = [1, 2] }
 enforce-eager = { values = [true, false] }
 "async_scheduling" = { values = [false] }
+"compilation-config.debug" = { values = [false] }
 "#;
         let used = used(text, 4);
         let names: Vec<&str> = used.iter().map(|flag| flag.name.as_str()).collect();
@@ -104,6 +107,7 @@ enforce-eager = { values = [true, false] }
             "no-enforce-eager",
             "enforce-eager",
             "no-async-scheduling",
+            "compilation-config.debug",
         ];
         assert_eq!(names, expected);
         assert_eq!(used.iter().filter(|flag| flag.joined).count(), 1);

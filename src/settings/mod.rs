@@ -144,9 +144,10 @@ fn read(text: &str, document: &DeTable, problems: &mut Vec<Problem>) -> Option<P
     if let (Some(fields), Some(parameters)) = (&engine, &parameters) {
         engine::check_fixed_flags(fields, &parameters.names, problems);
         let tuned: Vec<_> = parameters.names.iter().zip(&parameters.spans).collect();
-        engine::check_dialect(fields, &tuned, &probe, problems);
+        let variables = variables(&found);
+        engine::check_dialect(fields, &variables, &tuned, &probe, problems);
         engine::check_graph(fields, problems);
-        engine::check_variables(fields, &variables(&found), &tuned, problems);
+        engine::check_variables(fields, &variables, &tuned, problems);
     }
     let space = parameters.map(|parameters| space(parameters, &search_fields, problems));
     Some(Plan {

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::faults::Fault;
 use super::ignored::Ignored;
 use super::speculative::Speculative;
+use super::trtllm::{Place, SHARE};
 use crate::twin::{ACCEPTANCE, EngineFlags, Profile, bytes};
 
 /// The profile where `--sim-profile` is not given.
@@ -19,6 +20,10 @@ pub enum Spoken {
     Vllm,
     /// Its flags, endpoints, metrics and log lines; faults speak as vLLM.
     Sglang,
+    /// The same of a worker of Dynamo with TensorRT-LLM.
+    Trtllm,
+    /// Dynamo's frontend before such a worker.
+    Frontend,
 }
 
 /// `autotune sim-engine`: vLLM's main flags on a simulated accelerator.
@@ -93,6 +98,8 @@ pub struct SimArgs {
     /// Also offer `/metrics` as SGLang
     #[arg(long, hide = true)]
     pub sim_metrics: bool,
+    #[command(flatten)]
+    pub sim_place: Place,
     /// What changes nothing in a simulation
     #[arg(long, hide = true, action = ArgAction::Append)]
     pub sim_ignored: Vec<String>,
@@ -173,12 +180,20 @@ impl SimArgs {
     /// The flags with the profile's values where none was given.
     pub(super) fn flags(&self) -> EngineFlags {
         let defaults = EngineFlags::from(self.sim_profile.defaults);
+        let tokens = self.max_num_batched_tokens.unwrap_or(defaults.max_num_batched_tokens);
+        // TensorRT-LLM's share is that of what is free once the model has run its largest step.
+        let memory = &self.sim_profile.memory;
+        let taken = memory.weights + memory.fixed + memory.unmanaged;
+        let activations = memory.activation_per_batched_token.saturating_mul(tokens.into());
+        let free = memory.total.saturating_sub(taken.saturating_add(activations)) as f64;
+        let share = self.gpu_memory_utilization.unwrap_or(SHARE);
+        let of_free = (self.sim_dialect == Spoken::Trtllm).then_some((free * share) as u64);
         EngineFlags {
             max_num_seqs: self.max_num_seqs.unwrap_or(defaults.max_num_seqs),
-            max_num_batched_tokens: self.max_num_batched_tokens.unwrap_or(defaults.max_num_batched_tokens),
+            max_num_batched_tokens: tokens,
             gpu_memory_utilization: self.gpu_memory_utilization.unwrap_or(defaults.gpu_memory_utilization),
             max_model_len: self.max_model_len.unwrap_or(defaults.max_model_len),
-            kv_cache_memory_bytes: self.kv_cache_memory_bytes,
+            kv_cache_memory_bytes: self.kv_cache_memory_bytes.or(of_free),
             prefix_caching: self.prefix_caching(),
             draft_tokens: self.draft_tokens().unwrap_or(0),
             acceptance: self.sim_acceptance,

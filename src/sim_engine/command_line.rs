@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command};
 
-use super::{SimArgs, sglang};
-use crate::engine::{VLLM_FLAGS, meant};
+use super::{SimArgs, Spoken, sglang, trtllm};
+use crate::engine::{FRONTEND as FRONTEND_FLAGS, VLLM_FLAGS, meant};
 
 /// Short spellings.
 const SHORT: [(&str, &str); 15] = [
@@ -33,14 +33,85 @@ const SHORT: [(&str, &str); 15] = [
 pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
     if words.get(1).is_some_and(|word| word == "sim-engine") {
-        let spelled = if sglang::is_meant(&words) { sglang::spelled } else { spelled };
+        let spoken = Spoken::of(&words);
+        // The one worker is all that it can route to: its knobs do nothing.
+        if spoken == Spoken::Frontend && !words.iter().any(|word| word == "--help") {
+            words.truncate(2);
+            words.push("--sim-dialect=frontend".into());
+        }
         for word in words.iter_mut().skip(2) {
-            if let Some(text) = word.to_str().and_then(spelled) {
+            let text = word.to_str().and_then(|word| spoken.flags().map_or_else(|| spelled(word), |f| known(word, f)));
+            if let Some(text) = text {
                 *word = text.into();
             }
         }
     }
     words
+}
+
+impl Spoken {
+    /// The engine that a command line asks for.
+    fn of(words: &[OsString]) -> Self {
+        let glued = words.iter().find_map(|word| word.to_str()?.strip_prefix("--sim-dialect="));
+        let apart = words.windows(2).find(|pair| pair[0] == "--sim-dialect" || pair[0] == "-m");
+        let apart = apart.and_then(|pair| pair[1].to_str()).map(|name| name.trim_start_matches("dynamo."));
+        match glued.or(apart) {
+            Some("sglang") => Self::Sglang,
+            Some("trtllm") => Self::Trtllm,
+            Some("frontend") => Self::Frontend,
+            _ => Self::Vllm,
+        }
+    }
+
+    /// Flags that are not vLLM's, with those of the simulated engine that stand for them.
+    fn flags(self) -> Option<&'static [(&'static str, &'static str)]> {
+        match self {
+            Self::Vllm => None,
+            Self::Sglang => Some(&sglang::FLAGS),
+            Self::Trtllm => Some(&trtllm::FLAGS),
+            Self::Frontend => Some(&[]),
+        }
+    }
+
+    /// The beginning of its help.
+    fn usage(self) -> &'static str {
+        match self {
+            Self::Trtllm => "usage: dynamo.trtllm [-h] [--model MODEL]",
+            _ => "usage: launch_server.py [-h] --model-path MODEL_PATH",
+        }
+    }
+
+    /// Its help: the flags that are simulated.
+    fn help(self) -> String {
+        let of_simulation = ["--sim-dialect", "--sim-profile", "--sim-speed", "--help"];
+        let flags = self.flags().unwrap_or_default().iter().map(|(flag, _)| *flag).chain(of_simulation);
+        let of_frontend = FRONTEND_FLAGS.lines().filter(|_| self == Self::Frontend).map(|flag| format!("--{flag}"));
+        let flags = flags.map(str::to_owned).chain(of_frontend).map(|flag| format!("  {flag}\n"));
+        format!("{}\n\noptions:\n{}", self.usage(), flags.collect::<String>())
+    }
+
+    /// What its parser says: the flag by which the simulated engine knows it, and what is wrong.
+    fn complaint(self, flag: Option<&str>, problem: &str) -> String {
+        let named = flag.filter(|flag| *flag != "--sim-unknown");
+        let all = self.flags().unwrap_or_default();
+        let theirs = |ours| all.iter().find(|(_, name)| *name == ours).map_or(ours, |(name, _)| *name).to_owned();
+        let of = named.map_or_else(String::new, |flag| format!("argument {}: ", theirs(flag)));
+        let program = self.usage().split(' ').nth(1).unwrap_or_default();
+        format!("{}\n{program}: error: {of}{problem}", self.usage())
+    }
+}
+
+/// A word of a command line as the simulated engine takes it, by the flags of another engine; what that one does not take is marked.
+fn known(word: &str, flags: &[(&str, &str)]) -> Option<String> {
+    let (flag, value) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
+    let glued = |flag: &str| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}"));
+    match flags.iter().find(|(name, _)| *name == flag) {
+        Some((_, ours)) => Some(glued(ours)),
+        None if flag.starts_with("--sim-") || flag.starts_with("--help") || !flag.starts_with("--") => {
+            (word == "dynamo.trtllm").then(|| "trtllm".to_owned())
+        }
+        None => Some(format!("--sim-unknown={word}")),
+    }
 }
 
 fn spelled(word: &str) -> Option<String> {
@@ -62,12 +133,13 @@ fn spelled(word: &str) -> Option<String> {
 /// The help with every flag that is accepted, where `sim-engine` is asked for it as vLLM is: `--help=all`.
 pub fn whole_help(words: &[OsString]) -> Option<String> {
     let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
-    if simulated && sglang::is_meant(words) && words.iter().any(|word| word == "--help") {
-        return Some(sglang::help());
+    let spoken = Spoken::of(words);
+    if simulated && spoken != Spoken::Vllm && words.iter().any(|word| word == "--help") {
+        return Some(spoken.help());
     }
     let asked = simulated && words.iter().any(|word| word == "--help=all");
     let whole = || SimArgs::augment_args(Command::new("autotune sim-engine")).mut_args(|arg| arg.hide(false));
-    (asked && !sglang::is_meant(words)).then(|| whole().render_long_help().to_string())
+    (asked && spoken == Spoken::Vllm).then(|| whole().render_long_help().to_string())
 }
 
 /// What vLLM says to a mistake of its command line; None for what is no mistake, such as a wish for help.
@@ -80,7 +152,9 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let flag = text(ContextKind::InvalidArg).map(|shown| shown.split([' ', '=']).next().unwrap_or(shown));
     let problem = match (error.kind(), flag) {
         (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => return None,
-        (ErrorKind::UnknownArgument, Some(flag)) if !sglang::is_meant(words) => return Some(unknown(flag, words)),
+        (ErrorKind::UnknownArgument, Some(flag)) if Spoken::of(words) == Spoken::Vllm => {
+            return Some(unknown(flag, words));
+        }
         (ErrorKind::InvalidValue, _) if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
             "expected one argument".to_owned()
         }
@@ -94,8 +168,8 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
             (None, None) => error.kind().to_string(),
         },
     };
-    if sglang::is_meant(words) {
-        return Some(sglang::complaint(flag, &problem));
+    if Spoken::of(words) != Spoken::Vllm {
+        return Some(Spoken::of(words).complaint(flag, &problem));
     }
     let of = flag.map_or_else(String::new, |flag| format!("argument {flag}: "));
     Some(format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: {of}{problem}"))
@@ -211,6 +285,32 @@ mod tests {
         let known =
             crate::engine::KnownFlags::of_help(&whole_help(&words).unwrap(), &crate::settings::OUR_FLAGS).unwrap();
         assert!(known.refuses("mem-fraction-static").is_none() && known.refuses("max-num-seqs").is_some());
+    }
+
+    #[test]
+    fn a_worker_with_tensorrt_llm_has_its_own_flags_and_words() {
+        let share = "--trtllm.kv_cache_config.free_gpu_memory_fraction 0.5";
+        let args =
+            parse(&format!("-m dynamo.trtllm --model-path m --trtllm.max_batch_size 8 {share} --publish-metrics"))
+                .unwrap();
+        assert_eq!((args.sim_dialect, args.max_num_seqs, args.sim_metrics), (Spoken::Trtllm, Some(8), true));
+        let (memory, flags) = (args.sim_profile.memory, args.flags());
+        let bytes = flags.kv_cache_memory_bytes.unwrap();
+        assert!(bytes > 0 && bytes < (memory.total - memory.weights) / 2, "of what is free: {bytes}");
+        let frontend = parse("-m dynamo.frontend --router-mode kv --no-router-kv-events").unwrap();
+        assert_eq!(frontend.sim_dialect, Spoken::Frontend, "its knobs are passed over");
+        for (more, says) in [
+            ("--max-num-seqs 8", "unrecognized arguments: --max-num-seqs"),
+            ("--trtllm.max_batch_size x", "error: argument --trtllm.max_batch_size: invalid int value: 'x'"),
+        ] {
+            let error = parse(&format!("-m dynamo.trtllm {more}")).map(|_| ()).unwrap_err();
+            assert!(error.contains(says), "{more}: {error}");
+        }
+        let help = |line: &str| whole_help(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).unwrap();
+        let known = |line: &str| crate::engine::KnownFlags::of_help(&help(line), &["help"]).unwrap();
+        let worker = known("autotune sim-engine -m dynamo.trtllm --help");
+        assert!(worker.refuses("trtllm.max_batch_size").is_none() && worker.refuses("max-num-seqs").is_some());
+        assert!(known("autotune sim-engine -m dynamo.frontend --help").refuses("router-mode").is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use super::answer::{self, Manner, Stream};
-use super::engine::EngineHandle;
+use super::engine::{EngineHandle, Snapshot};
 use super::faults::Fault;
 use super::info::{self, Config};
 use super::metrics;
@@ -21,6 +21,7 @@ use super::refusal::Refusal;
 use super::request::{self, Asked, Kind, Rules};
 use super::sglang;
 use super::tokenize;
+use super::trtllm;
 use super::wire::Wire;
 use super::{SimArgs, Spoken};
 use crate::{clock, serving};
@@ -49,12 +50,18 @@ const GUARDED: [&str; 4] = ["/v1", "/v2", "/inference", "/cohere"];
 
 /// All endpoints; of vLLM some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
 pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
-    let router = if args.sim_dialect == Spoken::Sglang {
+    let router = if args.sim_dialect == Spoken::Trtllm {
+        // What Dynamo's frontend answers.
+        let metrics = async |State(app): Shared| page(&app, trtllm::frontend_metrics).await;
+        let health = async |State(app): Shared| reply(200, trtllm::health(app.healthy.load(Ordering::Relaxed)));
+        Router::new().route("/metrics", get(metrics)).route("/health", get(health))
+    } else if args.sim_dialect == Spoken::Sglang {
         let router = Router::new()
             .route("/health_generate", get(health))
             .route("/server_info", get(async |State(app): Shared| reply(200, sglang::server_info(&app.config))))
             .route("/flush_cache", get(flush_cache).post(flush_cache));
-        if args.sim_metrics { router.route("/metrics", get(sglang_metrics)) } else { router }
+        let metrics = async |State(app): Shared| page(&app, sglang::metrics).await;
+        if args.sim_metrics { router.route("/metrics", get(metrics)) } else { router }
     } else if args.sim_dev_mode {
         Router::new()
             .route("/server_info", get(async |State(app): Shared| reply(200, info::server_info(&app.config))))
@@ -63,13 +70,14 @@ pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
         Router::new()
     };
     let router = match args.sim_dialect {
-        Spoken::Sglang => router,
+        Spoken::Trtllm | Spoken::Frontend => router,
+        Spoken::Sglang => router.route("/health", get(health)),
         Spoken::Vllm => router
             .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
-            .route("/metrics", get(metrics)),
+            .route("/metrics", get(async |State(app): Shared| page(&app, metrics::page).await))
+            .route("/health", get(health)),
     };
     router
-        .route("/health", get(health))
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
         .route("/tokenize", post(tokenize))
         .route("/v1/completions", post(completions))
@@ -97,21 +105,12 @@ async fn health(State(app): Shared) -> Response {
     respond(if app.healthy.load(Ordering::Relaxed) { 200 } else { 503 }, None, Body::empty())
 }
 
-async fn metrics(State(app): Shared) -> Response {
+/// A page of metrics, as an engine writes it.
+pub(super) async fn page(app: &App, written: impl Fn(&Config, &Snapshot) -> String) -> Response {
     match app.engine.observe().await {
         Some(snapshot) => {
-            let page = metrics::page(&app.config, &snapshot);
+            let page = written(&app.config, &snapshot);
             respond(200, Some("text/plain; version=1.0.0; charset=utf-8"), Body::from(page))
-        }
-        None => refuse(&Refusal::engine_dead()),
-    }
-}
-
-async fn sglang_metrics(State(app): Shared) -> Response {
-    match app.engine.observe().await {
-        Some(snapshot) => {
-            let page = sglang::metrics(&app.config, &snapshot);
-            respond(200, Some("text/plain; version=0.0.4; charset=utf-8"), Body::from(page))
         }
         None => refuse(&Refusal::engine_dead()),
     }

@@ -24,6 +24,7 @@ mod sglang;
 mod speculative;
 mod start;
 mod tokenize;
+mod trtllm;
 mod wire;
 
 use std::pin::pin;
@@ -59,6 +60,16 @@ const WITHOUT_CORE: Duration = Duration::from_millis(2300);
 pub async fn run(args: SimArgs) -> u8 {
     if args.sim_core {
         return core::be_core(args.sim_fault).await;
+    }
+    if args.sim_dialect == Spoken::Frontend {
+        // A signal ends it as any program.
+        return trtllm::frontend(&args).await.map_or_else(
+            |error| {
+                log::raw(&format!("OSError: {error}"));
+                1
+            },
+            |()| 0,
+        );
     }
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -97,6 +108,7 @@ async fn serve(
 ) -> u8 {
     let (engine, death) = pacer::start(config.limits, args);
     let app = Arc::new(app(config, args, engine));
+    let address = listener.local_addr();
     let serving = Serving::start(listener, http::router(Arc::clone(&app), args), Limits::OWN);
     if app.healthy.load(Ordering::Relaxed) {
         match args.sim_dialect {
@@ -104,8 +116,20 @@ async fn serve(
                 log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
             }
             Spoken::Sglang => sglang::is_ready(),
+            Spoken::Trtllm | Spoken::Frontend => {}
         }
     }
+    // It serves for as long as the engine does.
+    let _metrics = match (args.sim_dialect, address) {
+        (Spoken::Trtllm, Ok(address)) => match trtllm::register(Arc::clone(&app), args, address).await {
+            Ok(serving) => serving,
+            Err(error) => {
+                log::raw(&format!("OSError: {error}"));
+                return 1;
+            }
+        },
+        _ => None,
+    };
     let mut stop = pin!(stop);
     let died = tokio::select! {
         () = &mut stop => None,

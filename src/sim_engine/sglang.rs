@@ -1,6 +1,5 @@
 //! The simulated engine as SGLang: its flags, endpoints, metrics and log lines instead of vLLM's. Faults speak as vLLM.
 
-use std::ffi::OsString;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use crate::clock;
 use crate::twin::MemoryFailure;
 
 /// Its flags, and those of the simulated engine that stand for them.
-const FLAGS: [(&str, &str); 19] = [
+pub(super) const FLAGS: [(&str, &str); 19] = [
     ("--model-path", "--model"),
     ("--model", "--model"),
     ("--served-model-name", "--served-model-name"),
@@ -34,43 +33,6 @@ const FLAGS: [(&str, &str); 19] = [
     ("--tp-size", "--tensor-parallel-size"),
     ("--tensor-parallel-size", "--tensor-parallel-size"),
 ];
-
-/// Whether a command line asks for this engine.
-pub(super) fn is_meant(words: &[OsString]) -> bool {
-    let glued = words.iter().any(|word| word == "--sim-dialect=sglang");
-    glued || words.windows(2).any(|pair| pair[0] == "--sim-dialect" && pair[1] == "sglang")
-}
-
-/// A word of its command line as the simulated engine takes it; what SGLang does not take is marked.
-pub(super) fn spelled(word: &str) -> Option<String> {
-    let (flag, value) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
-    let glued = |flag: &str| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}"));
-    match FLAGS.iter().find(|(name, _)| *name == flag) {
-        Some((_, ours)) => Some(glued(ours)),
-        None if flag.starts_with("--sim-") || flag.starts_with("--help") || !flag.starts_with("--") => None,
-        None => Some(format!("--sim-unknown={word}")),
-    }
-}
-
-/// Its help: the flags that are simulated.
-pub(super) fn help() -> String {
-    let mut text = "usage: launch_server.py [-h] --model-path MODEL_PATH\n\noptions:\n".to_owned();
-    let of_simulation = ["--sim-dialect", "--sim-profile", "--sim-speed"];
-    for flag in FLAGS.iter().map(|(flag, _)| *flag).chain(of_simulation) {
-        let _ = writeln!(text, "  {flag}");
-    }
-    text
-}
-
-/// What its parser says: the flag by which the simulated engine knows it, and what is wrong.
-pub(super) fn complaint(flag: Option<&str>, problem: &str) -> String {
-    let named = flag.filter(|flag| *flag != "--sim-unknown");
-    let theirs = |ours: &str| {
-        FLAGS.iter().find(|(_, name)| *name == ours).map_or(ours.to_owned(), |(name, _)| (*name).to_owned())
-    };
-    let of = named.map_or_else(String::new, |flag| format!("argument {}: ", theirs(flag)));
-    format!("usage: launch_server.py [-h] --model-path MODEL_PATH\nlaunch_server.py: error: {of}{problem}")
-}
 
 fn say(text: &str) {
     let clock::Utc { year, month, day, hour, minute, second, .. } = clock::Utc::of(clock::unix_seconds());

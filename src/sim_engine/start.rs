@@ -11,7 +11,7 @@ use super::faults::Fault;
 use super::info::Config;
 use super::live::LiveLimits;
 use super::log::{self, Source};
-use super::{Spoken, sglang, speculative::Speculative};
+use super::{Spoken, sglang, speculative::Speculative, trtllm};
 use crate::clock;
 use crate::engine::live::LIVE_SCHEDULER;
 use crate::twin::{EngineFlags, Limits, MemoryFailure};
@@ -33,10 +33,10 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     }
     let profile = &args.sim_profile;
     let vllm = args.sim_dialect == Spoken::Vllm;
-    if vllm {
-        announce(args);
-    } else {
-        sglang::announce(args);
+    match args.sim_dialect {
+        Spoken::Vllm | Spoken::Frontend => announce(args),
+        Spoken::Sglang => sglang::announce(args),
+        Spoken::Trtllm => trtllm::announce(args),
     }
     let flags = args.flags();
     check(args, &flags)?;
@@ -65,10 +65,10 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     let limits = match profile.limits_under(&flags) {
         Ok(limits) => limits,
         Err(failure) => {
-            if vllm {
-                log::memory_failure(failure, profile.memory.per_kv_token);
-            } else {
-                sglang::memory_failure(failure, flags.gpu_memory_utilization);
+            match args.sim_dialect {
+                Spoken::Vllm | Spoken::Frontend => log::memory_failure(failure, profile.memory.per_kv_token),
+                Spoken::Sglang => sglang::memory_failure(failure, flags.gpu_memory_utilization),
+                Spoken::Trtllm => trtllm::memory_failure(failure),
             }
             core.stop();
             return Err(1);
@@ -86,7 +86,7 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     }
     if vllm {
         log_memory(&config, profile.memory.per_kv_token, args.sim_start_seconds);
-    } else {
+    } else if args.sim_dialect == Spoken::Sglang {
         sglang::resolved(&config);
     }
     if args.sim_fault == Fault::OomAtStart {
@@ -102,7 +102,7 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     let address = format!("http://{}:{port}", args.host);
     if vllm {
         log::info(Source::Api, "api_server.py:581", &format!("Starting vLLM server on {address}"));
-    } else {
+    } else if args.sim_dialect == Spoken::Sglang {
         sglang::listens(&address);
     }
     Ok(Started { listener, config, core })
@@ -186,7 +186,9 @@ pub(super) fn config(args: &SimArgs, flags: &EngineFlags, limits: Limits) -> Con
 
 fn bind(args: &SimArgs) -> io::Result<TcpSocket> {
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "unknown host");
-    let address = (args.host.as_str(), args.port).to_socket_addrs()?.next().ok_or_else(unknown)?;
+    // A worker of Dynamo takes any port, and registers it.
+    let port = if args.sim_dialect == Spoken::Trtllm { 0 } else { args.port };
+    let address = (args.host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unknown)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;

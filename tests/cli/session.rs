@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use autotune::engine::diagnosis::Cause;
 use autotune::journal::{FILE, Record, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -160,6 +161,51 @@ fn a_session_on_sglang_ends_with_its_own_arguments() {
             assert!(cache.reset, "its cache was emptied");
         }
     }
+    bench.assert_nothing_left();
+}
+
+/// The same of a graph of Dynamo with TensorRT-LLM: a frontend and a worker of our own, and memory that runs out.
+#[test]
+fn a_session_on_tensorrt_llm_steps_its_memory_down_and_ends_with_its_own_arguments() {
+    let bench = Workbench::certifying("");
+    let command = format!(
+        "kind = \"dynamo\"\nbackend = \"trtllm\"\ncommand = [\"{BINARY}\", \"sim-engine\"]\nargs = [\"--model-path\", \"m\"]"
+    );
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let share = "\"trtllm.kv_cache_config.free_gpu_memory_fraction\" = { values = [0.5, 0.8, 0.999], default = 0.5 }";
+    let space = space.replace("kind = \"simulated\"", &command).replace("max-num-seqs", "\"trtllm.max_batch_size\"");
+    let space = space.replace("default = 4 }", "default = 64 }");
+    std::fs::write(bench.path("space.toml"), space.replace("[search]", &format!("{share}\n[search]"))).unwrap();
+    let check = Command::new(BINARY).arg("check").arg(bench.path("space.toml")).output().unwrap();
+    let says = in_one_line(&said(&check));
+    assert_eq!(check.status.code(), Some(0), "{says}");
+    assert!(says.contains("sim-engine -m dynamo.trtllm --help` lists every flag"), "{says}");
+    assert!(says.contains("there is no model of TensorRT-LLM behind Dynamo"), "{says}");
+    let run = bench.run(&["--seed", "1"]);
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let outcome = bench.outcome();
+    let best = outcome.best.unwrap();
+    assert_eq!((outcome.status, outcome.engine_version.as_deref()), (Status::Certified, Some("0+sim")));
+    let expected = "--trtllm.kv_cache_config.free_gpu_memory_fraction 0.8 --trtllm.max_batch_size ";
+    assert!(best.arguments.join(" ").contains(expected), "the largest share that starts: {}", said(&run));
+    let (mut out_of_memory, mut probed) = (0, 0);
+    for entry in &bench.journal().entries {
+        match &entry.record {
+            Record::NotReady { failure, .. } => {
+                assert_eq!(failure.diagnosis.cause, Cause::OutOfMemory, "{failure:?}");
+                out_of_memory += 1;
+            }
+            Record::Probed { telemetry, .. } => {
+                assert!(
+                    telemetry.peak_running.is_some() && telemetry.peak_kv_usage.is_some(),
+                    "its counters were read"
+                );
+                probed += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(out_of_memory > 0 && probed > 0, "{}", said(&run));
     bench.assert_nothing_left();
 }
 

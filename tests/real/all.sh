@@ -45,6 +45,7 @@ tests/real/compare_vllm.sh
 step "a real Dynamo with mocked workers: a session, and router modes compared"
 if [ -n "${DYNAMO_PYTHON:-}" ] && [ -n "${DYNAMO_MODEL:-}" ]; then
   tests/real/dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL" 4
+  BACKEND=trtllm tests/real/dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL"
   tests/real/compare_dynamo.sh "$DYNAMO_PYTHON" "$DYNAMO_MODEL" 4
 else
   echo "skipped: DYNAMO_PYTHON names a Python with ai-dynamo 1.6.1, DYNAMO_MODEL a folder with config.json and a tokenizer"

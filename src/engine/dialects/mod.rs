@@ -3,6 +3,7 @@
 
 mod dynamo;
 mod sglang;
+mod trtllm;
 pub mod vllm;
 
 pub use dynamo::{FRONTEND, is_of_frontend};
@@ -68,6 +69,14 @@ pub trait Dialect: Sync {
     fn off(&self, switch: &str) -> Option<String> {
         Some(format!("--no-{switch}"))
     }
+    /// Flags that lose against another way to say the same, each with the tuned one.
+    fn weaker(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+    /// Why a flag or a variable cannot be among those of a launch, and the remedy; `all` are the flags of the space file.
+    fn refuses(&self, _flag: &str, _all: &[&str]) -> Option<(String, String)> {
+        None
+    }
     /// What answers 200 once it serves. A hung engine may do so, too: this is necessary, never enough.
     fn health(&self) -> &'static str;
     /// Where it tells its configuration, the newest place first.
@@ -121,7 +130,7 @@ pub trait Dialect: Sync {
 }
 
 /// Every engine that is known.
-pub const DIALECTS: [&dyn Dialect; 2] = [&vllm::Vllm, &sglang::Sglang];
+pub const DIALECTS: [&dyn Dialect; 3] = [&vllm::Vllm, &sglang::Sglang, &trtllm::Trtllm];
 
 /// What an engine speaks; the simulated one speaks as vLLM does.
 pub fn dialect(kind: EngineKind) -> &'static dyn Dialect {
@@ -131,5 +140,6 @@ pub fn dialect(kind: EngineKind) -> &'static dyn Dialect {
         EngineKind::DynamoMocker => &dynamo::MOCKER,
         EngineKind::DynamoVllm => &dynamo::VLLM,
         EngineKind::DynamoSglang => &dynamo::SGLANG,
+        EngineKind::DynamoTrtllm => &dynamo::TRTLLM,
     }
 }

@@ -378,11 +378,56 @@ fn a_graph_has_the_engine_of_its_workers() {
     assert_eq!(parse("space.toml", &text("mocker", 4)).unwrap().engine.kind, EngineKind::DynamoMocker);
     let addressed = text("mocker", 4).replace("--router-temperature", "--http-port");
     for (text, words) in [
-        (text("trtllm", 1), "`engine.backend` cannot be \"trtllm\""),
         (text("vllm", 2), "several workers with `backend = \"vllm\"` would share one GPU"),
         (addressed, "`engine.frontend_args` sets --http-port"),
     ] {
         let refused = parse("space.toml", &text).unwrap_err().render();
         assert!(refused.contains(words), "{refused}");
     }
+}
+
+#[test]
+fn a_setting_of_tensorrt_llm_has_one_name_and_what_would_overrule_it_is_refused() {
+    let text = |args: &str, name: &str, values: &str| {
+        format!(
+            "[slo]\nttft_p99 = \"1s\"\n[engine]\nkind = \"dynamo\"\nbackend = \"trtllm\"\nargs = [\"--model-path\", \"m\", {args}]\n\
+             [workload]\nkind = \"random\"\ninput_tokens = 8\noutput_tokens = 8\n[parameters]\n\"{name}\" = {{ values = {values} }}\n\
+             [budget]\ngpu_time = \"1h\"\n"
+        )
+    };
+    let plan = parse("space.toml", &text("", "trtllm.enable_chunked_prefill", "[true, false]")).unwrap();
+    assert_eq!(plan.engine.kind, EngineKind::DynamoTrtllm);
+    let point = crate::space::Point::default().with("trtllm.enable_chunked_prefill", crate::space::Value::Bool(false));
+    let words = crate::engine::command_line(&plan.engine, std::path::Path::new("autotune"), 7, &point);
+    assert!(
+        words.join(" ").ends_with("-m dynamo.trtllm --model-path m --trtllm.enable_chunked_prefill false"),
+        "{words:?}"
+    );
+    let share = "trtllm.kv_cache_config.free_gpu_memory_fraction";
+    let with_variable = text("", share, "[0.9]")
+        .replace("[workload]", "env = { DYN_TRTLLM_OVERRIDE_ENGINE_ARGS = \"{}\" }\n[workload]");
+    for (text, words) in [
+        (text("", "max-batch-size", "[64]"), "write `trtllm.max_batch_size`, which wins"),
+        (
+            text("\"--free_gpu_memory_fraction\", \"0.8\"", "trtllm.max_batch_size", "[64]"),
+            "write `trtllm.kv_cache_config.",
+        ),
+        (text("", "max-num-seqs", "[64]"), "write `trtllm.max_batch_size`, with values for TensorRT-LLM behind Dynamo"),
+        (text("", "trtllm.max_batch_size", "[0]"), "an integer of at least 1"),
+        (text("", share, "[1.5]"), "a number above 0 and at most 1"),
+        (
+            text("\"--extra-engine-args\", \"f.yaml\"", share, "[0.9]"),
+            "may drop what the file of --extra-engine-args says",
+        ),
+        (
+            text("\"--override-engine-args={}\"", "trtllm.max_batch_size", "[64]"),
+            "takes no --override-engine-args beside",
+        ),
+        (with_variable, "takes no --override-engine-args beside"),
+        (text("", "publish-metrics", "[true]"), "`publish-metrics` cannot be tuned"),
+    ] {
+        let refused = parse("space.toml", &text).unwrap_err().render();
+        assert!(refused.contains(words), "{refused}");
+    }
+    parse("space.toml", &text("\"--extra-engine-args\", \"f.yaml\"", "trtllm.max_batch_size", "[64]")).unwrap();
 }

@@ -22,7 +22,11 @@ pub struct Dynamo {
     flags: &'static str,
     quantities: &'static [(Quantity, &'static str)],
     telling: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
 }
+
+/// A line for each request would cost more than the request.
+const QUIET: &[(&str, &str)] = &[("DYN_LOG", "warn")];
 
 /// The flags of the frontend, one in each line.
 pub const FRONTEND: &str = include_str!("frontend-1.6.1.txt");
@@ -38,6 +42,7 @@ pub const MOCKER: Dynamo = Dynamo {
         (Quantity::Length, "max-model-len"),
     ],
     telling: &[],
+    environment: QUIET,
 };
 pub const VLLM: Dynamo = Dynamo {
     name: "vLLM behind Dynamo",
@@ -45,6 +50,7 @@ pub const VLLM: Dynamo = Dynamo {
     flags: super::vllm::FLAGS,
     quantities: super::vllm::QUANTITIES,
     telling: &[],
+    environment: QUIET,
 };
 pub const SGLANG: Dynamo = Dynamo {
     name: "SGLang behind Dynamo",
@@ -53,6 +59,17 @@ pub const SGLANG: Dynamo = Dynamo {
     quantities: super::sglang::QUANTITIES,
     // A worker has no counters of its engine without it.
     telling: &["enable-metrics"],
+    environment: QUIET,
+};
+pub const TRTLLM: Dynamo = Dynamo {
+    name: "TensorRT-LLM behind Dynamo",
+    worker: &super::trtllm::Trtllm,
+    flags: super::trtllm::FLAGS,
+    quantities: super::trtllm::QUANTITIES,
+    // At some cost for each step, a worker has counters of its engine.
+    telling: &["publish-metrics"],
+    // The worker tells in one line of its start what came of all arguments.
+    environment: &[("DYN_LOG", "warn,llm_worker=info")],
 };
 
 /// Whether a flag is the router's, which the frontend alone has.
@@ -82,13 +99,20 @@ impl Dialect for Dynamo {
         self.worker.domains()
     }
 
+    fn weaker(&self) -> &'static [(&'static str, &'static str)] {
+        self.worker.weaker()
+    }
+
+    fn refuses(&self, flag: &str, all: &[&str]) -> Option<(String, String)> {
+        self.worker.refuses(flag, all)
+    }
+
     fn telling(&self) -> &'static [&'static str] {
         self.telling
     }
 
-    /// A line for each request would cost more than the request.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        &[("DYN_LOG", "warn")]
+        self.environment
     }
 
     fn api_key_variable(&self) -> Option<&'static str> {
