@@ -54,21 +54,45 @@ const SEVERAL: [(&str, &[&str]); 5] = [
 
 /// Every manifest that is edited: its name, its file, its text, and what is made of it.
 fn fixtures() -> Vec<(String, PathBuf, String, Exported)> {
-    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let several = |name: &str| SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
+    let mut all = fixtures_in(&folder(), &|name| wanted(several(name)));
+    all.extend(fixtures_in(&folder().join("environment"), &|_| with_environment()));
+    all
+}
+
+fn fixtures_in(
+    folder: &std::path::Path,
+    wanted: &dyn Fn(&str) -> IntendedFlags,
+) -> Vec<(String, PathBuf, String, Exported)> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_manifest = |path: &PathBuf| {
         path.is_file() && path.extension().is_some_and(|e| e != "diff") && !path.ends_with("validate.sh")
     };
     let exported = |path: PathBuf| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
-        let done = exported(&text, &wanted(containers)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let done = exported(&text, &wanted(&name)).unwrap_or_else(|e| panic!("{name}: {e}"));
         // The second time there is nothing left to do.
-        let again = self::exported(&done.text, &wanted(containers)).unwrap();
+        let again = self::exported(&done.text, &wanted(&name)).unwrap();
         assert!(again.text == done.text && again.changed.is_empty(), "{name}: {:?}", again.changed);
         (name, path, text, done)
     };
     files.filter(is_manifest).map(exported).collect()
+}
+
+/// An outcome that changes, adds and takes out variables, and leaves flags out.
+fn with_environment() -> IntendedFlags {
+    let setting = |(name, word): (&str, &str)| Setting { name: name.to_owned(), value: Value::Text(word.to_owned()) };
+    let settings = [
+        ("env.OMP_NUM_THREADS", "8"),
+        ("env.VLLM_ATTENTION_BACKEND", "FLASHINFER"),
+        ("env.VLLM_LOGGING_LEVEL", "off"),
+        ("env.VLLM_USE_FLASHINFER_SAMPLER", "off"),
+        ("kv-cache-dtype", "off"),
+        ("max-num-seqs", "96"),
+        ("speculative-config", "off"),
+    ];
+    IntendedFlags { settings: settings.map(setting).to_vec(), ..IntendedFlags::default() }
 }
 
 #[test]
@@ -84,7 +108,7 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
         }
         assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
     }
-    assert_eq!(all.len(), 60);
+    assert_eq!(all.len(), 65);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
@@ -719,7 +743,12 @@ fn merged(object: &mut serde_json::Value, patch: &serde_json::Value) {
         }
         (Value::Array(items), Value::Array(patch)) if patch.iter().all(|item| item.get("name").is_some()) => {
             for item in patch {
-                merged(items.iter_mut().find(|there| there["name"] == item["name"]).unwrap(), item);
+                let at = items.iter().position(|there| there["name"] == item["name"]);
+                match (at, item["$patch"] == "delete") {
+                    (Some(at), true) => drop(items.remove(at)),
+                    (Some(at), false) => merged(&mut items[at], item),
+                    (None, _) => items.push(item.clone()),
+                }
             }
         }
         (object, patch) => *object = patch.clone(),
