@@ -54,6 +54,7 @@ const MISTAKES: &[Mistake] = &[
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend > FLASHINFER\" }", "\"attention-backend > FLASHINFER\"", "asks whether a word is larger", "== or !="),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend == FLASH\" }", "\"attention-backend == FLASH\"", "`FLASH` is not one of the parameters", "the parameters are"),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"max-num-seqs > 32\" }", "\"max-num-seqs > 32\"", "names `max-num-seqs`, which has a condition itself", "always exist"),
+    mistake(SEQS, "block-size = { values = [16, 32] }\nmax-num-seqs = { values = [64, 32], default = 64, when = \"block-size > 16\" }", "\"block-size > 16\"", "the default of `max-num-seqs` is never used: `block-size`, which decides it, has none", "give `block-size` a default, or remove that of `max-num-seqs`"),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"gpu-memory-utilization > 2\" }", "\"gpu-memory-utilization > 2\"", "`max-num-seqs` never exists", "relax its condition"),
     mistake(CONSTRAINT, "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "excludes every point", "relax it"),
     // The syntax of TOML.
