@@ -161,15 +161,15 @@ fn where_no_engine_is_found_the_hint_says_where_this_kind_takes_the_flags() {
     let cases = [
         (
             object("apps/v1 Deployment", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object("example.com/v1 Fleet", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object("serving.knative.dev/v1 Service", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object(
@@ -224,22 +224,22 @@ fn where_no_engine_is_found_the_hint_says_where_this_kind_takes_the_flags() {
         ),
         (
             object("v1 ConfigMap", "{}"),
-            "no text in it starts vLLM: export into the file of the workload, or paste FLAGS into its script",
+            "no text in it starts an engine: export into the file of the workload, or paste FLAGS into its script",
         ),
         (object("v1 Service", "{}"), "this object starts nothing: export into the file of the workload"),
         (
             object("example.com/v1 Whatever", "{}"),
-            "paste FLAGS where this kind takes vLLM's arguments, or point there with --path",
+            "paste FLAGS where this kind takes the engine's arguments, or point there with --path",
         ),
         (
             "services: {web: {image: nginx}}\n".to_owned(),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `command` of the service",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `command` of the service",
         ),
         (
             "decode: {containers: [{name: c, image: x}]}\n".to_owned(),
             "paste FLAGS into the `args` of the container in `decode`",
         ),
-        ("server: {args: [--x]}\n".to_owned(), "paste FLAGS into the list that holds vLLM's arguments"),
+        ("server: {args: [--x]}\n".to_owned(), "paste FLAGS into the list that holds the engine's arguments"),
         (
             "[Service]\nExecStart=/bin/true\n".to_owned(),
             "paste FLAGS behind the command of ExecStart, or of Exec in a quadlet",
