@@ -67,12 +67,7 @@ impl Flags {
 
     /// The engine that they are of, as manifests name it.
     pub fn engine(&self) -> Engine {
-        match self.kind {
-            EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
-            EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
-                Engine::Vllm
-            }
-        }
+        Engine::of(self.kind)
     }
 
     /// Whether what is to be set is said by leaving the flag out.

@@ -17,7 +17,10 @@ pub fn not_found(documents: &[Document<'_>], settings: &[Setting]) -> String {
         return filled(says, settings);
     }
     let Some((_, shape)) = known else {
-        return filled("paste FLAGS where this kind takes the engine's arguments, or point there with --path", settings);
+        return filled(
+            "paste FLAGS where this kind takes the engine's arguments, or point there with --path",
+            settings,
+        );
     };
     let start = if by_command { "start the engine by its name (vllm serve …), or " } else { "" };
     format!("{start}{}", paste(shape.name, settings))
@@ -61,7 +64,10 @@ const HINTS: [(&[&str], &str); 9] = [
         &["LLMInferenceServiceConfig"],
         "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: FLAGS",
     ),
-    (&["ConfigMap"], "no text in it starts an engine: export into the file of the workload, or paste FLAGS into its script"),
+    (
+        &["ConfigMap"],
+        "no text in it starts an engine: export into the file of the workload, or paste FLAGS into its script",
+    ),
     (
         &["Service", "Ingress", "Gateway", "HTTPRoute", "Secret", "Namespace", "PersistentVolumeClaim"],
         "this object starts nothing: export into the file of the workload",

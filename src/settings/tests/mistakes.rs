@@ -91,6 +91,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("command = [\"vllm\", \"serve\", \"/models/x\"]", "command = []", "[]", "`engine.command` is empty", "name the program"),
     mistake("command = [\"vllm\", ", "command = [\"\", ", "\"\", ", "`engine.command` names no program", "name the program first"),
     mistake("\"vllm\", \"serve\", \"/models/x\"", "\"python3\", \"-m\", \"dynamo.vllm\"", "\"dynamo.vllm\"", "`dynamo.vllm` takes no --host and --port, which every launch sets", "write \"vllm\", \"serve\""),
+    mistake("\"vllm\", \"serve\", \"/models/x\"", "\"python3\", \"-m\", \"sglang.launch_server\"", "\"sglang.launch_server\"", "the command starts SGLang, and `engine.kind` is that of vLLM", "write the kind of SGLang"),
     mistake("\"vllm\", \"serve\", \"/models/x\"", "\"sh\", \"-c\", \"python3 -m huggingfaceserver $@\"", "\"python3 -m", "`huggingfaceserver` takes no", "autotune export"),
     mistake("\"16384\"", "16384", "16384", "`engine.args` holds strings only", "put it in quotes: \"16384\""),
     mistake("HF_HUB_OFFLINE = \"1\"", "HF_HUB_OFFLINE = 1", "1 }", "`engine.env` holds strings only", "put it in quotes: \"1\""),
