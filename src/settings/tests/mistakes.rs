@@ -382,6 +382,10 @@ fn a_graph_has_the_engine_of_its_workers() {
     for (text, words) in [
         (text("trtllm", 1), "`engine.backend` cannot be \"trtllm\""),
         (text("vllm", 2), "several workers with `backend = \"vllm\"` would share one GPU"),
+        (
+            text("vllm", 1).replace("workers = 1", "command = [\"vllm\", \"serve\", \"m\"]\nworkers = 1"),
+            "the command starts vLLM, and a graph of Dynamo starts its workers itself",
+        ),
         (addressed, "`engine.frontend_args` sets --http-port"),
     ] {
         let refused = parse("space.toml", &text).unwrap_err().render();
