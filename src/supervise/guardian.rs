@@ -246,7 +246,7 @@ fn watch(engine: i32, orders: &AtomicU8, grace: Duration, of_family: Duration) -
             let patience = if order == ORPHANED { grace.min(ORPHANED_GRACE) } else { grace };
             let asked = asked_for.get_or_insert(Duration::ZERO);
             // A process that was about to leave its group when the others were asked has not heard it.
-            let again = ended_for.is_some() && asked.as_millis() % ASK_AGAIN.as_millis() == 0;
+            let again = ended_for.is_some() && asked.as_millis().is_multiple_of(ASK_AGAIN.as_millis());
             if asked.is_zero() || again {
                 ask(&mut told);
             }

@@ -95,12 +95,12 @@ fn ended_while_it_starts(end: End, after: Duration) -> Duration {
         End::Closed => drop(orders),
         End::Group => signal(-group, "-TERM"),
         End::Graph => {
-            let pids = started_in(folder.path()).into_iter();
+            let mut pids = started_in(folder.path()).into_iter();
             let is_graph = |pid: &i32| {
                 let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 String::from_utf8_lossy(&words).split('\0').nth(1) == Some("graph")
             };
-            match { pids }.find(is_graph) {
+            match pids.find(is_graph) {
                 Some(pid) => signal(pid, "-TERM"),
                 None => writeln!(orders, "term").unwrap(),
             }
