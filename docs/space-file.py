@@ -47,7 +47,7 @@ block-size = { values = [16, 32], default = 16, when = "speculative-config != of
 tensor-parallel-size = { values = [1, 2, 4], default = 1 }
 ```
 
-`when` compares other parameters as a constraint does. A point where the condition fails has no value of the parameter: its flag is left out, and points that differ in it alone are one.
+`when` compares other parameters as a constraint does. A point where the condition fails has no value of the parameter: its flag is left out, and points that differ in it alone are one. With a `default` of its own it needs one of each parameter that the condition names.
 The twin has a term for `max-num-seqs`, `max-num-batched-tokens`, `gpu-memory-utilization`, `max-model-len`, `kv-cache-memory-bytes`, `enable-prefix-caching` and `block-size`.
 Where another parameter has several values, the session has no twin: violations are counted, a Gaussian process learns what every parameter does, and each word or switch without a term is launched at least once.
 A value of `tensor-parallel-size` that takes more GPUs than there are is left out. They are counted by `nvidia-smi`, or by `CUDA_VISIBLE_DEVICES`; `check` says so before a run."""

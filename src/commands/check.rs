@@ -12,11 +12,11 @@ use crate::export::known::model_of;
 use crate::printable::wrapped;
 use crate::problems::list;
 use crate::settings::{
-    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, redact_plan,
+    ArrivalProcess, EngineKind, LengthShape, Lengths, Plan, VISIBLE_GPUS, WorkloadKind, WorkloadPlan, program_fault,
+    redact_plan,
 };
 use crate::space;
 use crate::supervise::Gpus;
-use crate::supervise::guardian::can_be_run;
 use crate::tune::{expected, least};
 use crate::units::Seconds;
 
@@ -29,18 +29,18 @@ const WIDTH: usize = 80;
 const COUNTED: usize = 1_024;
 
 pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
-    let (text, plan) = read_space(path)?;
+    let (file, plan) = read_space(path)?;
     let corpus = read_corpus(&plan, path)?;
     let profile = simulated_profile(&plan)?;
     let runtime = runtime()?;
-    let flags = runtime.block_on(compared(path, &text, &plan, patience))?;
+    let flags = runtime.block_on(compared(path, &file, &plan, patience))?;
     let shown = redact_plan(&plan);
     let baseline = plan.space.baseline();
     let launch = command_line(&shown.engine, Path::new("autotune"), plan.engine.port.unwrap_or(8000), &baseline);
     let mut rows: Vec<(&str, String)> = Vec::new();
     rows.extend(profile.map(|profile| ("engine", profile_says(&profile))));
     rows.push(("launched as", launch.join(" ")));
-    rows.push(("flags", flags));
+    rows.push(("flags", flags.says));
     let promises: Vec<String> = plan.slo.iter().map(|l| format!("{} <= {}", l.key(), l.at_most)).collect();
     rows.push(("promises", promises.join(", ")));
     rows.push(("workload", described(&plan.workload)));
@@ -86,7 +86,15 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     };
     let text: String = rows.iter().map(row).collect();
     print(&format!("{} is a valid space file\n{text}", path.display()))?;
-    Ok(exit::FOUND)
+    let Some(why) = flags.lacks_program else { return Ok(exit::FOUND) };
+    let hint = "activate its environment, or name it with its path; where the engine is elsewhere, check there as well";
+    let problem = program_fault(
+        &path.display().to_string(),
+        &file,
+        format!("{why}: a run here cannot launch the engine"),
+        hint.to_owned(),
+    );
+    Err(Failed::usage(problem.render()))
 }
 
 /// A note for engines without a twin.
@@ -129,11 +137,6 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     }
     if plan.engine.kind == EngineKind::Simulated {
         return lacking;
-    }
-    let program = plan.engine.command.first().map_or("", String::as_str);
-    if !can_be_run(program) {
-        let place = if program.contains('/') { "is no program here" } else { "is not on the PATH" };
-        lacking.push(format!("{program} {place}: activate its environment, or name it with its path"));
     }
     let words: Vec<String> = plan.engine.command.iter().chain(&plan.engine.args).cloned().collect();
     if let Some(model) = model_of(&words).filter(|model| model.starts_with(['/', '.']) && !Path::new(model).exists()) {

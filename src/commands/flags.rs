@@ -24,12 +24,33 @@ const QUESTIONS: [&str; 2] = ["--help=all", "--help"];
 const SILENT: Duration = Duration::from_secs(1);
 /// So many letters of others are shown.
 const SHOWN: usize = 160;
+/// Exit codes of shells and of `env`: a file that is no program, and no such file.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
 /// Programs that start an engine elsewhere.
 const CONTAINERS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
-/// Compares the flags of a space file with its engine's, and says in a line by which list. Where the engine does not tell, mistakes are
-/// warnings by the list of vLLM 0.32.
-pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Duration) -> Result<String, Failed> {
+/// Why an engine did not list its flags.
+struct NotAsked {
+    why: String,
+    /// Whether a launch would fail for the same reason.
+    lacks_program: bool,
+}
+
+impl From<String> for NotAsked {
+    fn from(why: String) -> Self {
+        Self { why, lacks_program: false }
+    }
+}
+
+/// By which list the flags of a space file were compared, in a line, and why the engine cannot be launched, if that is known.
+pub(super) struct Compared {
+    pub says: String,
+    pub lacks_program: Option<String>,
+}
+
+/// Compares the flags of a space file with its engine's. Where the engine does not tell, mistakes are warnings by the list of vLLM 0.32.
+pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Duration) -> Result<Compared, Failed> {
     let name = path.display().to_string();
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
     let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
@@ -44,13 +65,16 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
     };
     match asked(plan, patience).await {
         Ok((known, question)) => match problems(&known, "the engine") {
-            None => Ok(format!("`{question}` lists every flag of this file")),
+            None => Ok(Compared { says: format!("`{question}` lists every flag of this file"), lacks_program: None }),
             Some(problems) => {
                 Err(Failed::usage(format!("{}\n\n{question} lists what the engine takes", problems.render())))
             }
         },
-        Err(why) if plan.engine.kind == EngineKind::Simulated => Ok(format!("not compared with the engine's: {why}")),
-        Err(why) => {
+        Err(NotAsked { why, lacks_program }) if plan.engine.kind == EngineKind::Simulated => {
+            let says = format!("not compared with the engine's: {why}");
+            Ok(Compared { says, lacks_program: lacks_program.then_some(why) })
+        }
+        Err(NotAsked { why, lacks_program }) => {
             let dialect = dialect(plan.engine.kind);
             let release = format!("{} {}", dialect.name(), dialect.release());
             let known = KnownFlags::of(dialect);
@@ -58,7 +82,8 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
             let found = problems(&known, &release);
             found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
             let all = if found.is_none() { "all are" } else { "not all are" };
-            Ok(format!("{all} flags of {release}; the engine was not asked: {why}"))
+            let says = format!("{all} flags of {release}; the engine was not asked: {why}");
+            Ok(Compared { says, lacks_program: lacks_program.then_some(why) })
         }
     }
 }
@@ -82,7 +107,7 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
 }
 
 /// The flags that the engine lists, with the command that it was asked by; or why it does not list them.
-async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), String> {
+async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), NotAsked> {
     let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
     let command = program(&plan.engine, &guardian);
     let Some(graph) = &plan.engine.graph else { return ask(plan, &command, &QUESTIONS, &OUR_FLAGS, patience).await };
@@ -100,20 +125,21 @@ async fn ask(
     questions: &[&str],
     needed: &[&str],
     patience: Duration,
-) -> Result<(KnownFlags, String), String> {
+) -> Result<(KnownFlags, String), NotAsked> {
     let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
     let first = command.first().map_or("", String::as_str);
     if !can_be_run(first) {
-        return Err(format!("{first} is not here"));
+        let place = if first.contains('/') { "is no program here" } else { "is not on the PATH" };
+        return Err(NotAsked { why: format!("{first} {place}"), lacks_program: true });
     }
     if CONTAINERS.contains(&basename(first)) {
-        return Err(format!("{first} would start a container"));
+        return Err(format!("{first} would start a container").into());
     }
     let secrets = Secrets::of(plan).and(inherited_secrets());
     let mut env = environment(&plan.engine, &Point::default());
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     let begun = clock::now();
-    let mut why = String::new();
+    let (mut why, mut lacks_program) = (String::new(), false);
     for question in questions {
         let command = [command, &[(*question).to_owned()]].concat();
         let shown = brief(&redact_words(&command).join(" "));
@@ -142,17 +168,21 @@ async fn ask(
                     Exit::StillRunning => "was lost".to_owned(),
                 };
                 let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(brief);
+                // A shell or `env` that finds no program, and Python that finds no module.
+                lacks_program = matches!(exit, Exit::Code(NOT_EXECUTABLE | NOT_FOUND))
+                    || last.as_ref().is_some_and(|last| last.contains("No module named"));
                 format!("`{shown}` {how}{}", last.map_or(String::new(), |last| format!(": {last}")))
             }
             // What was too slow or without an end would be so again.
             Err(Unanswered::Slow) => {
-                return Err(format!("`{shown}` did not end within {} (--help-timeout)", Seconds::from(patience)));
+                let why = format!("`{shown}` did not end within {} (--help-timeout)", Seconds::from(patience));
+                return Err(why.into());
             }
-            Err(error @ Unanswered::Endless) => return Err(format!("`{shown}` {error}")),
-            Err(error @ Unanswered::NotStarted(_)) => return Err(error.to_string()),
+            Err(error @ Unanswered::Endless) => return Err(format!("`{shown}` {error}").into()),
+            Err(error @ Unanswered::NotStarted(_)) => return Err(error.to_string().into()),
         };
     }
-    Err(why)
+    Err(NotAsked { why, lacks_program })
 }
 
 /// The beginning of what others say, in one line.

@@ -75,13 +75,7 @@ impl Flags {
 
     /// The engine that they are of, as manifests name it.
     pub fn engine(&self) -> Engine {
-        match self.kind {
-            EngineKind::Sglang | EngineKind::DynamoSglang => Engine::Sglang,
-            EngineKind::DynamoTrtllm => Engine::TensorRtLlm,
-            EngineKind::Vllm | EngineKind::Simulated | EngineKind::DynamoVllm | EngineKind::DynamoMocker => {
-                Engine::Vllm
-            }
-        }
+        Engine::of(self.kind)
     }
 
     pub fn dialect(&self) -> &'static dyn Dialect {

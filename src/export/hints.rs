@@ -17,9 +17,12 @@ pub fn not_found(documents: &[Document<'_>], settings: &[Setting]) -> String {
         return filled(says, settings);
     }
     let Some((_, shape)) = known else {
-        return filled("paste FLAGS where this kind takes vLLM's arguments, or point there with --path", settings);
+        return filled(
+            "paste FLAGS where this kind takes the engine's arguments, or point there with --path",
+            settings,
+        );
     };
-    let start = if by_command { "start vLLM by its name (vllm serve …), or " } else { "" };
+    let start = if by_command { "start the engine by its name (vllm serve …), or " } else { "" };
     format!("{start}{}", paste(shape.name, settings))
 }
 
@@ -61,7 +64,10 @@ const HINTS: [(&[&str], &str); 9] = [
         &["LLMInferenceServiceConfig"],
         "add the container `main` to spec.template.containers, with the variable VLLM_ADDITIONAL_ARGS: FLAGS",
     ),
-    (&["ConfigMap"], "no text in it starts vLLM: export into the file of the workload, or paste FLAGS into its script"),
+    (
+        &["ConfigMap"],
+        "no text in it starts an engine: export into the file of the workload, or paste FLAGS into its script",
+    ),
     (
         &["Service", "Ingress", "Gateway", "HTTPRoute", "Secret", "Namespace", "PersistentVolumeClaim"],
         "this object starts nothing: export into the file of the workload",
@@ -70,7 +76,7 @@ const HINTS: [(&[&str], &str); 9] = [
 
 /// Shapes by name, and where in them flags are pasted.
 const TAKES: [(&str, &str); 20] = [
-    ("Helm values", "paste FLAGS into the list that holds vLLM's arguments"),
+    ("Helm values", "paste FLAGS into the list that holds the engine's arguments"),
     ("Docker Compose", "paste FLAGS into the `command` of the service"),
     ("DynamoGraphDeployment v1alpha1", "paste FLAGS into extraPodSpec.mainContainer.args of the worker"),
     ("DynamoGraphDeployment v1beta1", "paste FLAGS into the `args` of the worker's container `main`"),

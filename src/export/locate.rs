@@ -256,7 +256,8 @@ impl<'m> Finder<'m, '_> {
             Some((engine, first)) => (engine, first, true),
             // The image's own entry point, recognised by the arguments that it is given.
             None if !self.has_command(location) && texts.iter().any(|text| self.is_engine_flag(text)) => {
-                (Engine::Vllm, 0, false)
+                let tuned = texts.iter().any(|text| flag_of(text).is_some_and(|name| self.flags.tunes(&name)));
+                (if tuned { self.flags.engine() } else { Engine::Vllm }, 0, false)
             }
             None => return None,
         };
@@ -667,7 +668,7 @@ pub fn point_to<'m>(
     };
     let location = locations.into_iter().find(holds).or_else(|| above().find(holds));
     let nothing = |says: String| {
-        let hint = "point to the arguments of a container whose command or image starts vLLM";
+        let hint = "point to the arguments of a container whose command or image starts an engine";
         Problem::new(&span, says, "this", hint)
     };
     let script = node.filter(|node| location.is_none() && node.text().is_some_and(|text| !text.is_empty()));

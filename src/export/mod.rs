@@ -27,6 +27,8 @@ use autotune_manifest::unit;
 pub use autotune_manifest::{shell_lexer, text, yaml};
 
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
 mod proptests;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use saphyr_parser::{Event, Parser};
 
 use super::flags::{Flags, Setting};
 use super::write::{IntendedFlags, export};
+use crate::engine::is_left_out;
 use crate::space::Value;
 
 const TUNED: [&str; 3] = ["gpu-memory-utilization", "max-num-batched-tokens", "max-num-seqs"];
@@ -159,13 +160,15 @@ impl Manifest {
         let mut pairs: Vec<(String, Option<String>)> = Vec::new();
         for (i, arg) in self.args.iter().enumerate() {
             let overridden = TUNED.contains(&arg.flag) && self.args[i + 1..].iter().any(|later| later.flag == arg.flag);
-            let new = settings.iter().find(|s| s.name == arg.flag).map(|s| s.value.to_string());
-            if !overridden {
+            let setting = settings.iter().find(|s| s.name == arg.flag);
+            let new = setting.map(|s| s.value.to_string());
+            let off = setting.is_some_and(|s| is_left_out(&s.value));
+            if !overridden && !off {
                 pairs.push((arg.flag.to_owned(), new.or_else(|| arg.value.clone())));
             }
         }
         for setting in settings {
-            if !self.args.iter().any(|a| a.flag == setting.name) {
+            if !self.args.iter().any(|a| a.flag == setting.name) && !is_left_out(&setting.value) {
                 pairs.push((setting.name.clone(), Some(setting.value.to_string())));
             }
         }
@@ -274,8 +277,9 @@ fn manifest() -> impl Strategy<Value = Manifest> {
     )
 }
 
-fn settings(values: (u32, u32, u32)) -> Vec<Setting> {
-    let setting = |i: usize, value| Setting { name: TUNED[i].to_owned(), value };
+fn settings(values: (u32, u32, u32), off: [bool; 3]) -> Vec<Setting> {
+    let value = |i: usize, value| if off[i] { Value::Text("off".to_owned()) } else { value };
+    let setting = |i: usize, on| Setting { name: TUNED[i].to_owned(), value: value(i, on) };
     vec![
         setting(0, Value::Real(f64::from(values.0) / 1000.0)),
         setting(1, Value::Int(values.1.into())),
@@ -296,9 +300,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn nothing_but_the_arguments_changes(manifest in manifest(), values in (501..999_u32, 2001..9000_u32, 2001..9000_u32)) {
+    fn nothing_but_the_arguments_changes(
+        manifest in manifest(),
+        values in (501..999_u32, 2001..9000_u32, 2001..9000_u32),
+        off in prop::array::uniform3(prop::bool::weighted(0.3)),
+    ) {
         let before = manifest.render();
-        let settings = settings(values);
+        let settings = settings(values, off);
         let after = exported(&before, &settings);
         let ((_, around_before), (args, around_after)) = (arguments(manifest.shape, &before), arguments(manifest.shape, &after));
         prop_assert_eq!(args, manifest.expected(&settings), "{}", after);
@@ -318,7 +326,7 @@ proptest! {
         prop_assert_eq!(after.matches("\r\n").count() == after.matches('\n').count(), manifest.crlf);
         prop_assert_eq!(exported(&after, &settings), after.clone());
         // Where each flag stood once, the old values bring the old file back, byte for byte.
-        let once = TUNED.iter().all(|t| manifest.args.iter().filter(|a| a.flag == *t).count() == 1);
+        let once = off == [false; 3] && TUNED.iter().all(|t| manifest.args.iter().filter(|a| a.flag == *t).count() == 1);
         if once {
             let old = |i: usize| manifest.args.iter().find(|a| a.flag == TUNED[i]).unwrap().value.clone().unwrap();
             let back = vec![
@@ -328,5 +336,113 @@ proptest! {
             ];
             prop_assert_eq!(exported(&after, &back), before);
         }
+    }
+
+    #[test]
+    fn variables_change_and_nothing_around_them(
+        there in prop::collection::vec((0..VARIABLES.len(), any::<bool>(), any::<bool>()), 1..6),
+        becomes in prop::collection::vec(0..4_usize, VARIABLES.len()..=VARIABLES.len()),
+        style in prop::sample::select(vec![Env::Block, Env::Flow, Env::Lines, Env::Mapping, Env::FlowMapping, Env::Texts]),
+        crlf in any::<bool>(),
+    ) {
+        let mut seen = Vec::new();
+        let there: Vec<_> = there.into_iter().filter(|(name, ..)| !seen.contains(name) && { seen.push(*name); true }).collect();
+        let before = style.render(&there);
+        let before = if crlf { before.replace('\n', "\r\n") } else { before };
+        // 0 leaves a variable alone, 1 takes it out, the others set it.
+        let setting = |(i, to): (usize, &usize)| {
+            let value = match to { 0 => return None, 1 => "off", 2 => "new", _ => "9" };
+            Some(Setting { name: format!("env.{}", VARIABLES[i]), value: Value::Text(value.to_owned()) })
+        };
+        let settings: Vec<Setting> = becomes.iter().enumerate().filter_map(setting).collect();
+        let after = exported(&before, &settings);
+        let mut expected: Vec<(String, String)> = Vec::new();
+        for (name, ..) in &there {
+            let value = match becomes[*name] { 0 => "old", 1 => continue, 2 => "new", _ => "9" };
+            expected.push((VARIABLES[*name].to_owned(), value.to_owned()));
+        }
+        for (i, to) in becomes.iter().enumerate().filter(|(i, to)| **to > 1 && !there.iter().any(|(name, ..)| name == i)) {
+            expected.push((VARIABLES[i].to_owned(), if *to == 2 { "new" } else { "9" }.to_owned()));
+        }
+        prop_assert_eq!(style.variables(&after), expected, "{}", after);
+        prop_assert_eq!(exported(&after, &settings), after.clone());
+        // What is noted of no variable stays, and so does what is noted of one that stays.
+        for (name, above, behind) in &there {
+            prop_assert!(!above || !style.notes() || after.contains(&format!("# above {name}")), "{}", after);
+            prop_assert!(!behind || !style.notes() || becomes[*name] == 1 || after.contains(&format!("# behind {name}")), "{}", after);
+        }
+        prop_assert_eq!(after.matches("\r\n").count() == after.matches('\n').count(), crlf);
+        let (head, tail) = (before.split("env").next().unwrap(), before.split("workingDir").nth(1).unwrap());
+        prop_assert!(after.starts_with(head) && after.ends_with(tail), "{}", after);
+    }
+}
+
+const VARIABLES: [&str; 5] = ["ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON"];
+
+/// How variables are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Env {
+    Block,
+    Flow,
+    Lines,
+    Mapping,
+    FlowMapping,
+    Texts,
+}
+
+impl Env {
+    /// Whether what is noted has a place.
+    fn notes(self) -> bool {
+        !matches!(self, Self::Flow | Self::FlowMapping)
+    }
+
+    /// A file with these variables: each by its number, with a note above it and behind it or not.
+    fn render(self, there: &[(usize, bool, bool)]) -> String {
+        let compose = matches!(self, Self::Mapping | Self::FlowMapping | Self::Texts);
+        let head = if compose {
+            "services:\n  engine:\n    image: vllm/vllm-openai:v1\n    command: [m]\n"
+        } else {
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n  - name: engine\n    image: vllm/vllm-openai:v1\n    args: [m]\n"
+        };
+        let item = |name: &str| match self {
+            Self::Block => format!("- name: {name}\n      value: old"),
+            Self::Flow | Self::Lines => format!("{{name: {name}, value: old}}"),
+            Self::Mapping | Self::FlowMapping => format!("{name}: old"),
+            Self::Texts => format!("- {name}=old"),
+        };
+        let items = || there.iter().map(|(name, ..)| item(VARIABLES[*name])).collect::<Vec<_>>().join(", ");
+        let lines = |comma: &str| {
+            let line = |(i, (name, above, behind)): (usize, &(usize, bool, bool))| {
+                let above = if *above { format!("    # above {name}\n") } else { String::new() };
+                let behind = if *behind { format!("   # behind {name}") } else { String::new() };
+                // The last item has a comma where the first has a note.
+                let comma = if i + 1 == there.len() && !there[0].1 { "" } else { comma };
+                format!("{above}    {}{comma}{behind}\n", item(VARIABLES[*name]))
+            };
+            there.iter().enumerate().map(line).collect::<String>()
+        };
+        let key = if compose { "environment" } else { "env" };
+        let body = match self {
+            Self::Flow => format!("    {key}: [{}]   # all\n", items()),
+            Self::FlowMapping => format!("    {key}: {{{}}}   # all\n", items()),
+            Self::Lines => format!("    {key}: [\n{}      ]\n", lines(",").replace("    ", "      ")),
+            Self::Block => format!("    {key}:   # all\n{}", lines("")),
+            Self::Mapping | Self::Texts => format!("    {key}:\n{}", lines("").replace("    ", "      ")),
+        };
+        format!("{head}{body}    {}: /end\n", if compose { "working_dir" } else { "workingDir" })
+            .replace("working_dir", "workingDir")
+    }
+
+    /// The variables of a file, as another parser reads it.
+    fn variables(self, text: &str) -> Vec<(String, String)> {
+        let all = scalars(text);
+        let key = |s: &String| s == "env" || s == "environment";
+        let from = all.iter().position(key).map_or(all.len(), |at| at + 1);
+        let words = &all[from..all.iter().position(|s| s == "workingDir").unwrap().max(from)];
+        let pairs: Vec<&String> = words.iter().filter(|s| !matches!(s.as_str(), "name" | "value")).collect();
+        if pairs.first().is_some_and(|s| s.contains('=')) {
+            return pairs.iter().filter_map(|s| s.split_once('=')).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        }
+        pairs.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
     }
 }

@@ -1,10 +1,12 @@
 //! New YAML in the style of its neighbours: scalars with their quotes, items of lists, entries of mappings.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::source::Source;
 use super::text::Edit;
-use super::yaml::{Kind, Node, Path, Step, Style, dash, is_special};
+use super::yaml::{Kind, Node, Path, Step, Style, is_special};
 
 /// A scalar of one line that says a text, in a style where it can be kept, otherwise in quotes.
 pub fn scalar(text: &str, style: Style, in_flow: bool) -> String {
@@ -65,64 +67,176 @@ pub fn indent_of(source: &Source, node: &Node) -> String {
     before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
 }
 
-/// Items behind the last one of a list that has one; those of one flag together.
-pub fn append_items(source: &Source, list: &Node, groups: &[Vec<String>]) -> Option<Vec<Edit>> {
-    let last = list.items().last()?;
-    if list.is_flow() {
-        return Some(append_in_brackets(source, list, last, groups));
+/// Where the items of a list or the entries of a mapping stand; none of anything else.
+fn spans(source: &Source, node: &Node) -> Option<Vec<Range<usize>>> {
+    match &node.kind {
+        Kind::Sequence { items, .. } => Some(items.iter().map(|item| item.span.start..source.end(item)).collect()),
+        Kind::Mapping { entries, .. } => {
+            let span = |(key, value): &(Node, Node)| key.span.start..source.end(value).max(key.span.end);
+            Some(entries.iter().map(span).collect())
+        }
+        Kind::Scalar { .. } | Kind::Alias(_) => None,
     }
-    let at = source.line_stop(source.end(last));
-    let start = format!("{}{}- ", source.line_end(), indent_of(source, list));
+}
+
+fn begins_line(source: &Source, at: usize) -> bool {
+    source.before(at).trim().is_empty()
+}
+
+/// Items behind the last one of a list that has one, or entries behind the last one of a mapping; those of one flag together.
+pub fn append_items(source: &Source, list: &Node, groups: &[Vec<String>]) -> Option<Vec<Edit>> {
+    let items = spans(source, list)?;
+    let last = items.last()?;
+    if list.is_flow() {
+        return Some(append_in_brackets(source, list, &items, groups));
+    }
+    let at = source.line_stop(last.end);
+    let dash = if matches!(list.kind, Kind::Sequence { .. }) { "- " } else { "" };
+    let start = format!("{}{}{dash}", source.line_end(), indent_of(source, list));
     Some(vec![Edit::insert(at, groups.iter().flatten().map(|item| format!("{start}{item}")).collect::<String>())])
 }
 
-fn append_in_brackets(source: &Source, list: &Node, last: &Node, groups: &[Vec<String>]) -> Vec<Edit> {
-    let begins_line = |item: &Node| source.before(item.span.start).trim().is_empty();
-    let on_its_line = |item: &&Node| source.line_start(item.span.start) == source.line_start(last.span.start);
-    let first_of_line = list.items().iter().find(on_its_line).filter(|first| begins_line(first));
+fn append_in_brackets(source: &Source, list: &Node, items: &[Range<usize>], groups: &[Vec<String>]) -> Vec<Edit> {
+    let Some(last) = items.last() else { return Vec::new() };
+    let on_its_line = |item: &&Range<usize>| source.line_start(item.start) == source.line_start(last.start);
+    let first_of_line = items.iter().find(on_its_line).filter(|first| begins_line(source, first.start));
     let Some(first) = first_of_line else {
-        let comma = match list.items() {
-            [.., before, last] => Some(&source.text[before.span.end..last.span.start]),
+        let comma = match items {
+            [.., before, last] => Some(&source.text[before.end..last.start]),
             _ => None,
         };
         let comma = comma.filter(|text| text.trim() == "," && !text.contains('\n')).unwrap_or(", ");
         let text: String = groups.iter().flatten().map(|item| format!("{comma}{item}")).collect();
-        return vec![Edit::insert(last.span.end, text)];
+        return vec![Edit::insert(last.end, text)];
     };
     // Lines of their own, each flag with its value where others have theirs on one line.
-    let line = format!("{}{}", source.line_end(), source.before(first.span.start));
-    let pairs = list.items().iter().any(|item| !begins_line(item));
+    let line = format!("{}{}", source.line_end(), source.before(first.start));
+    let pairs = items.iter().any(|item| !begins_line(source, item.start));
     let inner = if pairs { ", ".to_owned() } else { format!(",{line}") };
     let lines: Vec<String> = groups.iter().map(|words| format!("{line}{}", words.join(&inner))).collect();
-    let behind = &source.text[last.span.end..list.span.end.saturating_sub(1)];
+    let behind = &source.text[last.end..list.span.end.saturating_sub(1)];
     match (behind.contains('\n'), behind.trim_start().starts_with(',')) {
         // What is noted behind the last item stays behind it.
         (true, true) => {
             let text: String = lines.iter().map(|line| format!("{line},")).collect();
-            vec![Edit::insert(source.line_stop(last.span.end), text)]
+            vec![Edit::insert(source.line_stop(last.end), text)]
         }
         (true, false) => {
-            vec![Edit::insert(last.span.end, ","), Edit::insert(source.line_stop(last.span.end), lines.join(","))]
+            vec![Edit::insert(last.end, ","), Edit::insert(source.line_stop(last.end), lines.join(","))]
         }
-        (false, _) => vec![Edit::insert(last.span.end, format!(",{}", lines.join(",")))],
+        (false, _) => vec![Edit::insert(last.end, format!(",{}", lines.join(",")))],
     }
 }
 
-/// Takes an item away, with its line and what is noted behind it.
-pub fn remove_item(source: &Source, list: &Node, index: usize) -> Option<Edit> {
-    let item = list.items().get(index)?;
-    if list.is_flow() {
-        // What stands at the end of the list goes with the comma before it.
-        return Some(match (list.items().get(index + 1), index.checked_sub(1).and_then(|i| list.items().get(i))) {
-            (Some(next), _) => Edit::replace(item.span.start..next.span.start, ""),
-            (None, Some(before)) => Edit::replace(before.span.end..item.span.end, ""),
-            (None, None) => Edit::replace(item.span.clone(), ""),
-        });
+/// Takes items of a list or entries of a mapping away, with what is noted behind them, and adds items behind the last one.
+pub fn edit_items(
+    source: &Source,
+    root: &Node,
+    path: &Path,
+    gone: &[usize],
+    mut added: &[Vec<String>],
+) -> Option<Vec<Edit>> {
+    let node = root.at(path)?;
+    let spans = spans(source, node)?;
+    let mut gone = gone.to_vec();
+    gone.sort_unstable();
+    let mut edits = Vec::new();
+    if !node.is_flow() && gone.len() == spans.len() && !gone.is_empty() && added.is_empty() {
+        // Without an item nothing would stand behind the key.
+        let (map, keys) = owner(root, path)?;
+        let (key, _) = map.entries().iter().find(|(key, _)| key.text() == keys.first().map(String::as_str))?;
+        let colon = key.span.end + source.text[key.span.end..].find(':')?;
+        let empty = if matches!(node.kind, Kind::Sequence { .. }) { " []" } else { " {}" };
+        edits.push(Edit::insert(colon + 1, empty));
     }
-    let start = source.line_start(dash(&source.text, item)?);
-    let stop = source.line_stop(source.end(item));
-    let after = source.text[stop..].find('\n').map_or(stop, |end| stop + end + 1);
-    Some(Edit::replace(start..after, ""))
+    for run in gone.chunk_by(|a, b| a + 1 == *b) {
+        let (first, last) = (*run.first()?, *run.last()?);
+        match node.is_flow() {
+            true if last + 1 == spans.len() && !added.is_empty() => {
+                // What is noted above the last line of them stays.
+                let on_line = run.iter().rposition(|index| begins_line(source, spans[*index].start));
+                let from = first + on_line.unwrap_or(0);
+                if from > first {
+                    edits.extend(out_of_brackets(source, &spans, first, from - 1)?);
+                }
+                edits.push(in_place(source, &spans, spans[from].start..spans[last].end, std::mem::take(&mut added)));
+            }
+            true => edits.extend(out_of_brackets(source, &spans, first, last)?),
+            false => {
+                for index in run {
+                    let at = spans[*index].clone();
+                    matches!(source.before(at.start).trim(), "" | "-").then_some(())?;
+                    edits.push(Edit::replace(lines(source, &at), ""));
+                }
+            }
+        }
+    }
+    if !added.is_empty() {
+        edits.extend(append_items(source, node, added)?);
+    }
+    Some(edits)
+}
+
+/// The lines of a range, with the line end before them where there is one.
+fn lines(source: &Source, at: &Range<usize>) -> Range<usize> {
+    let (start, stop) = (source.line_start(at.start), source.line_stop(at.end));
+    match source.text[..start].strip_suffix('\n') {
+        Some(above) => above.strip_suffix('\r').unwrap_or(above).len()..stop,
+        None => start..source.text[stop..].find('\n').map_or(stop, |end| stop + end + 1),
+    }
+}
+
+/// Where the comma behind an item ends; none where a comment or nothing stands between.
+fn comma_behind(source: &Source, item: &Range<usize>) -> Option<Range<usize>> {
+    let behind = &source.text[item.end..];
+    let comma = item.end + behind.find(|c: char| !c.is_whitespace()).filter(|at| behind[*at..].starts_with(','))?;
+    Some(comma..comma + 1)
+}
+
+/// Neighbours within brackets, taken away with their comma.
+fn out_of_brackets(source: &Source, spans: &[Range<usize>], first: usize, last: usize) -> Option<Vec<Edit>> {
+    let (start, end) = (spans[first].start, spans[last].end);
+    let (before, next) = (first.checked_sub(1).map(|before| &spans[before]), spans.get(last + 1));
+    let begins_line = |at: usize| begins_line(source, at);
+    let own_comma = comma_behind(source, &spans[last]);
+    let stop = |item: &Range<usize>| comma_behind(source, item).map_or(item.end, |comma| comma.end);
+    let behind = stop(&spans[last]);
+    let rest = source.text[behind..source.line_stop(behind)].trim_start();
+    // Without a comma of their own the one before them goes.
+    let comma_before = || Some(Edit::replace(comma_behind(source, before?)?, ""));
+    if begins_line(start) && (rest.is_empty() || rest.starts_with('#')) {
+        let comma = if own_comma.is_some() || before.is_none() { None } else { Some(comma_before()?) };
+        let on_lines = spans[first..=last].chunk_by(|_, next| !begins_line(next.start));
+        let gone = on_lines.filter_map(|line| Some(lines(source, &(line.first()?.start..stop(line.last()?)))));
+        return Some(comma.into_iter().chain(gone.map(|range| Edit::replace(range, ""))).collect());
+    }
+    Some(match (before, next) {
+        (_, Some(next)) if !begins_line(next.start) => vec![Edit::replace(start..next.start, "")],
+        (Some(_), None) if begins_line(start) => vec![comma_before()?, Edit::replace(start..end, "")],
+        (Some(before), _) => vec![Edit::replace(before.end..end, "")],
+        (None, Some(next)) => vec![Edit::replace(start..next.start, "")],
+        (None, None) => vec![Edit::replace(start..behind, "")],
+    })
+}
+
+/// New items within brackets in place of the last ones.
+fn in_place(source: &Source, items: &[Range<usize>], gone: Range<usize>, groups: &[Vec<String>]) -> Edit {
+    let stop = source.line_stop(gone.end);
+    let noted = source.text[gone.end..stop].split_once('#').map(|(comma, _)| comma.trim());
+    // What is noted behind the old ones goes with them.
+    let (end, comma) = match noted {
+        Some(comma @ ("" | ",")) => (stop, comma),
+        _ => (gone.end, ""),
+    };
+    let text = if begins_line(source, gone.start) {
+        let line = format!(",{}{}", source.line_end(), source.before(gone.start));
+        let pairs = items.iter().any(|item| !begins_line(source, item.start));
+        let inner = if pairs { ", " } else { &line };
+        groups.iter().map(|words| words.join(inner)).collect::<Vec<_>>().join(&line)
+    } else {
+        groups.concat().join(", ")
+    };
+    Edit::replace(gone.start..end, text + comma)
 }
 
 /// A new value, its scalars and keys as they shall be written.
@@ -347,10 +461,34 @@ mod tests {
     }
 
     #[test]
-    fn an_item_goes_with_its_line() {
-        let gone = |text: &str| edited(text, |s, root| remove_item(s, root.get("a").unwrap(), 0));
-        assert_eq!(gone("a:\n  # c\n  - x # d\n  - y\n"), "a:\n  # c\n  - y\n");
-        assert_eq!(gone("a: [x, y]\n"), "a: [y]\n");
+    fn items_go_with_their_lines_and_what_is_noted_of_others_stays() {
+        let changed = |text: &str, gone: &[usize], added: &[&str]| {
+            let source = Source::new(text).unwrap();
+            let added: Vec<Vec<String>> = added.iter().map(|word| vec![(*word).to_owned()]).collect();
+            let edits = edit_items(&source, &source.documents[0], &Path::default().key("a"), gone, &added);
+            splice(text, &edits.unwrap()).unwrap()
+        };
+        let gone = |text: &str, gone: &[usize]| changed(text, gone, &[]);
+        assert_eq!(gone("a:\n  # c\n  - x # d\n  - y\n", &[0]), "a:\n  # c\n  - y\n");
+        assert_eq!(gone("a:\r\n  - x\r\n  # c\r\n  - y\r\nb: 1", &[0, 1]), "a: []\r\n  # c\r\nb: 1");
+        assert_eq!(gone("a:\n  x: 1 # d\n  y: |\n    2\n\n  z: 3", &[0, 1]), "a:\n\n  z: 3");
+        assert_eq!(gone("a: # c\n  x: 1\n", &[0]), "a: {} # c\n");
+        assert_eq!(gone("a: {x: 1, y: 2, z: 3}", &[1, 2]), "a: {x: 1}");
+        assert_eq!(gone("a: [x, y]\n", &[0]), "a: [y]\n");
+        assert_eq!(gone("a: [w, x, y, z]\n", &[1, 2, 3]), "a: [w]\n");
+        assert_eq!(gone("a: [w, x, y, z]\n", &[0, 3]), "a: [x, y]\n");
+        assert_eq!(gone("a: [w, x,]\n", &[0, 1]), "a: []\n");
+        let multi = "a: [\n  v, # v\n  w, x, # w\n  # y\n  y # y\n]\n";
+        assert_eq!(gone(multi, &[1, 2]), "a: [\n  v, # v\n  # y\n  y # y\n]\n");
+        assert_eq!(gone(multi, &[2]), "a: [\n  v, # v\n  w, # w\n  # y\n  y # y\n]\n");
+        assert_eq!(gone(multi, &[3]), "a: [\n  v, # v\n  w, x # w\n  # y\n]\n");
+        assert_eq!(gone(multi, &[1, 2, 3]), "a: [\n  v # v\n  # y\n]\n");
+        assert_eq!(gone("a: [\n  v, # v\n  w]\n", &[1]), "a: [\n  v # v\n  ]\n");
+        assert_eq!(changed("a:\n  - x\n  - y # d\n", &[1], &["z"]), "a:\n  - x\n  - z\n");
+        assert_eq!(changed("a:\n  - x\n", &[0], &["z"]), "a:\n  - z\n");
+        assert_eq!(changed("a: [x, y, z]", &[1, 2], &["s", "t"]), "a: [x, s, t]");
+        assert_eq!(changed("a: [\n  x,\n  y, # y\n]", &[1], &["s", "t"]), "a: [\n  x,\n  s,\n  t,\n]");
+        assert_eq!(changed("a: [\n  x,\n  y # y\n]", &[0, 1], &["s"]), "a: [\n  s\n]");
     }
 
     #[test]

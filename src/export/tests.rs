@@ -75,15 +75,24 @@ const SEVERAL: [(&str, &[&str]); 5] = [
 
 /// Every manifest that is edited: its name, its file, its text, and what is made of it.
 fn fixtures() -> Vec<(String, PathBuf, String, Exported)> {
-    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let several = |name: &str| SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
+    let mut all = fixtures_in(&folder(), &|name| wanted(several(name)));
+    all.extend(fixtures_in(&folder().join("environment"), &|_| with_environment()));
+    all
+}
+
+fn fixtures_in(
+    folder: &std::path::Path,
+    wanted: &dyn Fn(&str) -> IntendedFlags,
+) -> Vec<(String, PathBuf, String, Exported)> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_manifest = |path: &PathBuf| {
         path.is_file() && path.extension().is_some_and(|e| e != "diff") && !path.ends_with("validate.sh")
     };
     let exported = |path: PathBuf| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        let containers = SEVERAL.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, c)| *c);
-        let vllm = || (wanted(containers), flags());
+        let vllm = || (wanted(&name), flags());
         let (wanted, flags) = if name.starts_with("dgd-trtllm") { tensorrt_llm() } else { vllm() };
         let done = exported_of(&text, &wanted, &flags).unwrap_or_else(|e| panic!("{name}: {e}"));
         // The second time there is nothing left to do.
@@ -92,6 +101,21 @@ fn fixtures() -> Vec<(String, PathBuf, String, Exported)> {
         (name, path, text, done)
     };
     files.filter(is_manifest).map(exported).collect()
+}
+
+/// An outcome that changes, adds and takes out variables, and leaves flags out.
+fn with_environment() -> IntendedFlags {
+    let setting = |(name, word): (&str, &str)| Setting { name: name.to_owned(), value: Value::Text(word.to_owned()) };
+    let settings = [
+        ("env.OMP_NUM_THREADS", "8"),
+        ("env.VLLM_ATTENTION_BACKEND", "FLASHINFER"),
+        ("env.VLLM_LOGGING_LEVEL", "off"),
+        ("env.VLLM_USE_FLASHINFER_SAMPLER", "off"),
+        ("kv-cache-dtype", "off"),
+        ("max-num-seqs", "96"),
+        ("speculative-config", "off"),
+    ];
+    IntendedFlags { settings: settings.map(setting).to_vec(), ..IntendedFlags::default() }
 }
 
 #[test]
@@ -107,7 +131,7 @@ fn every_kind_of_manifest_is_changed_as_a_careful_colleague_would() {
         }
         assert_eq!(shown, std::fs::read_to_string(&golden).unwrap(), "{name}: UPDATE=1 cargo test writes it anew");
     }
-    assert_eq!(all.len(), 64);
+    assert_eq!(all.len(), 69);
 }
 
 /// What is refused, by fixture, and the words that say why and what to do.
@@ -160,15 +184,15 @@ fn where_no_engine_is_found_the_hint_says_where_this_kind_takes_the_flags() {
     let cases = [
         (
             object("apps/v1 Deployment", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object("example.com/v1 Fleet", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object("serving.knative.dev/v1 Service", other),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `args` of the container",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `args` of the container",
         ),
         (
             object(
@@ -223,22 +247,22 @@ fn where_no_engine_is_found_the_hint_says_where_this_kind_takes_the_flags() {
         ),
         (
             object("v1 ConfigMap", "{}"),
-            "no text in it starts vLLM: export into the file of the workload, or paste FLAGS into its script",
+            "no text in it starts an engine: export into the file of the workload, or paste FLAGS into its script",
         ),
         (object("v1 Service", "{}"), "this object starts nothing: export into the file of the workload"),
         (
             object("example.com/v1 Whatever", "{}"),
-            "paste FLAGS where this kind takes vLLM's arguments, or point there with --path",
+            "paste FLAGS where this kind takes the engine's arguments, or point there with --path",
         ),
         (
             "services: {web: {image: nginx}}\n".to_owned(),
-            "start vLLM by its name (vllm serve …), or paste FLAGS into the `command` of the service",
+            "start the engine by its name (vllm serve …), or paste FLAGS into the `command` of the service",
         ),
         (
             "decode: {containers: [{name: c, image: x}]}\n".to_owned(),
             "paste FLAGS into the `args` of the container in `decode`",
         ),
-        ("server: {args: [--x]}\n".to_owned(), "paste FLAGS into the list that holds vLLM's arguments"),
+        ("server: {args: [--x]}\n".to_owned(), "paste FLAGS into the list that holds the engine's arguments"),
         (
             "[Service]\nExecStart=/bin/true\n".to_owned(),
             "paste FLAGS behind the command of ExecStart, or of Exec in a quadlet",
@@ -742,7 +766,12 @@ fn merged(object: &mut serde_json::Value, patch: &serde_json::Value) {
         }
         (Value::Array(items), Value::Array(patch)) if patch.iter().all(|item| item.get("name").is_some()) => {
             for item in patch {
-                merged(items.iter_mut().find(|there| there["name"] == item["name"]).unwrap(), item);
+                let at = items.iter().position(|there| there["name"] == item["name"]);
+                match (at, item["$patch"] == "delete") {
+                    (Some(at), true) => drop(items.remove(at)),
+                    (Some(at), false) => merged(&mut items[at], item),
+                    (None, _) => items.push(item.clone()),
+                }
             }
         }
         (object, patch) => *object = patch.clone(),

@@ -13,6 +13,8 @@ use super::format::{Key, Kind, POSITIVE_TIME, Table, Variant};
 use super::reader::{self, Fields, Place};
 use crate::engine::live::LIVE_FILE;
 use crate::engine::{Quantity, dialect, variable};
+use crate::export::engine::Engine;
+use crate::export::known::engine_in;
 use crate::problems::Problem;
 use crate::space::{Value, plain_name as flag_name};
 
@@ -137,8 +139,24 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fiel
     let words: Vec<_> = words.iter().flat_map(|(word, span)| word.split_whitespace().map(move |w| (w, span))).collect();
     if let Some([_, (module, span)]) = words.windows(2).find(|pair| pair[0].0 == "-m" && serves_for_others(pair[1].0)) {
         let message = format!("`{module}` takes no --host and --port, which every launch sets");
-        let hint = "write \"vllm\", \"serve\", MODEL and its flags; `autotune export` writes the answer into the manifest of such a worker; kind = \"dynamo\" launches a graph of them";
+        let hint = "write \"vllm\", \"serve\", MODEL and its flags; `autotune export` writes the answer into the manifest of such a worker; kind = \"dynamo\" with command = [\"python3\"] launches a graph of them";
         problems.push(Problem::new(span, message, "cannot be launched", hint));
+        return fields;
+    }
+    let texts: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    if let (Some((started, first)), Some(kind)) = (engine_in(&texts), kind(&fields))
+        && let Some((_, span)) = words.get(first.saturating_sub(1))
+    {
+        let (started, own) = (started.name(), Engine::of(kind).name());
+        if fields.word::<String>("backend").is_some() {
+            let message = format!("the command starts {started}, and a graph of Dynamo starts its workers itself");
+            let hint = "write the interpreter alone, such as command = [\"python3\"], and the worker's flags into args";
+            problems.push(Problem::new(span, message, "cannot be launched", hint));
+        } else if started != own {
+            let message = format!("the command starts {started}, and `engine.kind` is that of {own}");
+            let hint = format!("write the kind of {started}, or a command that starts {own}");
+            problems.push(Problem::new(span, message, "another engine", hint));
+        }
     }
     fields
 }

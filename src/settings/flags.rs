@@ -37,6 +37,19 @@ pub fn faults(
     (!found.is_empty()).then(|| Problems::new(name, &secrets::masked(text), found))
 }
 
+/// The engine's program as a problem of a space file that [`super::parse`] takes.
+pub fn program_fault(name: &str, text: &str, message: String, hint: String) -> Problems {
+    let at = syntax::read(text).ok().and_then(|document| {
+        let unseen = &mut Vec::new();
+        let sections = Sections::of(text, &document, |_| false, unseen);
+        let (place, table) = sections.required("engine")?;
+        let fields = reader::fields(&ENGINE, &place, table, unseen);
+        fields.texts("command")?.first().map(|(_, span)| span.clone())
+    });
+    let problem = Problem::new(&at.unwrap_or_default(), message, "cannot be launched", hint);
+    Problems::new(name, &secrets::masked(text), vec![problem])
+}
+
 fn used(text: &str, from: usize) -> Vec<UsedFlag> {
     let Ok(document) = syntax::read(text) else { return Vec::new() };
     let unseen = &mut Vec::new();

@@ -37,7 +37,7 @@ pub use domain::Domain;
 pub use domains::refuses;
 pub use engine::{EnginePlan, GraphPlan, OUR_FLAGS, VISIBLE_GPUS, serves_for_others};
 pub use engine_kind::EngineKind;
-pub use flags::{UsedFlag, faults};
+pub use flags::{UsedFlag, faults, program_fault};
 pub use lengths::{LengthShape, Lengths};
 pub use plan::{Limit, Metric, Plan, redact_plan};
 pub use schema::schema;

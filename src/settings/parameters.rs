@@ -15,7 +15,7 @@ use super::suggest;
 use super::{constraints, domains};
 use crate::engine::variable;
 use crate::problems::Problem;
-use crate::space::{Parameter, Value, plain_name};
+use crate::space::{Parameter, Point, Value, plain_name};
 
 /// The most values that a parameter may have.
 pub const MOST_VALUES: usize = 10_000;
@@ -111,6 +111,16 @@ fn conditional(
         if !constraints::possible(&parameters.sound, &[&when]) {
             let message = format!("`{name}` never exists: no values meet `{when}`");
             problems.push(Problem::new(span, message, "never true", "remove the parameter, or relax its condition"));
+            continue;
+        }
+        let default = |name: &str| parameters.sound.iter().find(|p| p.name == name).and_then(|p| p.default.clone());
+        let defaults = when.names().filter_map(|name| Some((name.to_owned(), default(name)?)));
+        let met = when.is_met(&Point(defaults.collect()));
+        let open = when.names().find(|other| default(other).is_none());
+        if let (Some(open), true, false) = (open, default(name).is_some(), met) {
+            let message = format!("the default of `{name}` is never used: `{open}`, which decides it, has none");
+            let hint = format!("give `{open}` a default, or remove that of `{name}`");
+            problems.push(Problem::new(span, message, "not known of the defaults", hint));
             continue;
         }
         if let Some(parameter) = parameters.sound.iter_mut().find(|p| p.name == *name) {

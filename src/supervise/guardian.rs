@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ use crate::engine::diagnosis::Exit;
 
 /// How often the guardian looks at its children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often it asks those that are left, once the engine's first process has ended.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Time from SIGTERM to SIGKILL when the tuner is gone: two seconds after a kill no process of the engine may be left.
 const ORPHANED_GRACE: Duration = Duration::from_secs(1);
 /// How long the other processes of the engine may live once its first process has ended.
@@ -103,6 +106,8 @@ pub fn keep(guardian: i32, command: &[String]) -> Result<u8, Box<dyn std::error:
     nix::sys::prctl::set_child_subreaper(true)?;
     nix::sys::prctl::set_name(c"engine-keeper")?;
     block_signals()?;
+    let asked_to_end =
+        SignalFd::with_flags(&SigSet::from(Signal::SIGTERM), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let here = std::process::id().to_string();
     #[expect(
         clippy::disallowed_methods,
@@ -113,6 +118,10 @@ pub fn keep(guardian: i32, command: &[String]) -> Result<u8, Box<dyn std::error:
         .args(command)
         .spawn()?;
     let engine = Pid::from_raw(engine.id() as i32);
+    // A SIGTERM that came before the engine was there reached the keeper alone.
+    if asked_to_end.read_signal()?.is_some() {
+        kill(engine, Signal::SIGTERM)?;
+    }
     loop {
         if nix::unistd::getppid() != Pid::from_raw(guardian) {
             end_all(&mut BTreeSet::new());
@@ -216,6 +225,7 @@ fn listen() -> &'static AtomicU8 {
 fn watch(engine: i32, orders: &AtomicU8, grace: Duration, of_family: Duration) -> BTreeSet<PathBuf> {
     let mut litter = BTreeSet::new();
     let (mut asked_for, mut ended_for) = (None, None);
+    let mut told = BTreeSet::new();
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Err(nix::errno::Errno::ECHILD) => return litter,
@@ -234,19 +244,19 @@ fn watch(engine: i32, orders: &AtomicU8, grace: Duration, of_family: Duration) -
         // Once the engine's first process has ended, the others are ended too.
         if order != STAY || ended_for.is_some() {
             let patience = if order == ORPHANED { grace.min(ORPHANED_GRACE) } else { grace };
-            let asked = asked_for.get_or_insert_with(|| {
-                strike(engine, Signal::SIGTERM, &mut litter);
-                // A stopped process takes its SIGTERM only once it is continued.
-                strike(engine, Signal::SIGCONT, &mut litter);
-                Duration::ZERO
-            });
+            let asked = asked_for.get_or_insert(Duration::ZERO);
+            // A process that was about to leave its group when the others were asked has not heard it.
+            let again = ended_for.is_some() && asked.as_millis().is_multiple_of(ASK_AGAIN.as_millis());
+            if asked.is_zero() || again {
+                ask(&mut told);
+            }
             *asked += LOOK_EVERY;
             let left_behind = ended_for.as_mut().is_some_and(|ended: &mut Duration| {
                 *ended += LOOK_EVERY;
                 *ended > of_family
             });
             if order == KILL || *asked > patience || left_behind {
-                strike(engine, Signal::SIGKILL, &mut litter);
+                kill_all(engine, &mut litter);
             }
         }
         std::thread::sleep(LOOK_EVERY);
@@ -261,20 +271,25 @@ fn exit_of(status: WaitStatus) -> Option<Exit> {
     }
 }
 
-/// Signals the engine's group, and every process below us that left it.
-fn strike(engine: i32, signal: Signal, litter: &mut BTreeSet<PathBuf>) {
+/// Asks every process below us to end, each once: a second SIGTERM ends some without their tidying up.
+fn ask(told: &mut BTreeSet<i32>) {
+    for pid in descendants(std::process::id() as i32).into_iter().filter(|pid| told.insert(*pid)) {
+        // It may have ended since it was listed. A stopped process takes its SIGTERM only once it is continued.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}
+
+/// Kills the engine's group, and every process below us.
+fn kill_all(engine: i32, litter: &mut BTreeSet<PathBuf>) {
     let family = descendants(std::process::id() as i32);
-    if signal == Signal::SIGKILL {
-        for pid in &family {
-            shared_memory(*pid, litter);
-        }
+    for pid in &family {
+        shared_memory(*pid, litter);
     }
     // Any of them may have ended since it was listed.
-    let _ = killpg(Pid::from_raw(engine), signal);
+    let _ = killpg(Pid::from_raw(engine), Signal::SIGKILL);
     for pid in family {
-        if signal == Signal::SIGKILL || nix::unistd::getpgid(Some(Pid::from_raw(pid))) != Ok(Pid::from_raw(engine)) {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 

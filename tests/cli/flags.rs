@@ -112,12 +112,35 @@ fn without_a_list_of_the_engine_that_of_vllm_decides_and_a_sentence_says_why() {
         let times = if why.contains("did not end") || why.contains("KiB") { 1 } else { 2 };
         assert_eq!(asked(&bench).lines().count(), times, "{script}");
     }
+}
+
+#[test]
+fn what_cannot_be_launched_is_refused_behind_the_plan_with_its_place() {
+    let refused = |bench: &Workbench, why: &str| {
+        let missing = check(bench, "60s");
+        assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+        let said = said(&missing);
+        for part in [why, "all are flags of vLLM 0.32; the engine was not asked: ", "forecast", "space.toml:", "hint: "]
+        {
+            assert!(said.contains(part), "{part} is missing in\n{said}");
+        }
+        assert!(said.contains("a run here cannot launch the engine"), "{said}");
+    };
+    let gone = with_engine("exit 1", "", "");
+    std::fs::remove_file(gone.path("engine")).unwrap();
+    refused(&gone, "/engine is no program here: a run here");
     let bench = with_engine("exit 1", "", "");
-    std::fs::remove_file(bench.path("engine")).unwrap();
-    let missing = check(&bench, "60s");
-    assert!(missing.status.success(), "{}", said(&missing));
-    assert!(said(&missing).contains("all are flags of vLLM 0.32; the engine was not asked: "), "{}", said(&missing));
-    assert!(said(&missing).contains("/engine is not here"), "{}", said(&missing));
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let engine = bench.path("engine").display().to_string();
+    std::fs::write(bench.path("space.toml"), space.replace(&engine, "no-such-program")).unwrap();
+    refused(&bench, "no-such-program is not on the PATH: a run here");
+    let within = space.replace(&format!("\"{engine}\", "), "\"/usr/bin/env\", \"no-such-program\", ");
+    std::fs::write(bench.path("space.toml"), within).unwrap();
+    refused(&bench, "ended with exit code 127");
+    refused(
+        &with_engine("echo \"python3: No module named vllm\" >&2; exit 1", "", ""),
+        "No module named vllm: a run here",
+    );
 }
 
 #[test]

@@ -16,7 +16,8 @@ fn written(folder: &Path, arguments: &[&str]) -> String {
     assert!(init.status.success(), "{}", said(&init));
     assert!(said(&init).contains("autotune check space.toml"), "{}", said(&init));
     let check = run(folder, &["check", "space.toml"]);
-    assert!(check.status.success(), "{}", said(&check));
+    // Its engine need not be here.
+    assert!(said(&check).contains("is a valid space file"), "{}", said(&check));
     std::fs::read_to_string(folder.join("space.toml")).unwrap()
 }
 
@@ -91,9 +92,7 @@ fn a_check_shows_the_plan_and_what_the_machine_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let check = |text: &str| {
         std::fs::write(folder.path().join("space.toml"), text).unwrap();
-        let check = run(folder.path(), &["check", "space.toml"]);
-        assert!(check.status.success(), "{}", said(&check));
-        said(&check)
+        said(&run(folder.path(), &["check", "space.toml"]))
     };
     let text = std::fs::read_to_string(project().join("search-spaces/phase1.toml")).unwrap();
     let shown = check(&text.replace("\"vllm\", \"serve\"", "\"no-such-program\", \"serve\""));

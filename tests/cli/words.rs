@@ -72,7 +72,9 @@ fn every_committed_space_file_is_valid_and_forecast() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "toml") {
                 let check = run(&["check", "--space", path.to_str().unwrap()]);
-                assert!(check.status.success(), "{}", said(&check));
+                // Its engine need not be here.
+                let lacks_program = said(&check).contains("a run here cannot launch the engine");
+                assert_eq!(check.status.code(), Some(if lacks_program { 2 } else { 0 }), "{}", said(&check));
                 assert!(said(&check).contains("forecast"), "{}", said(&check));
             }
         }

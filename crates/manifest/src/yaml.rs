@@ -335,11 +335,6 @@ fn first_dash(text: &str, node: &Node) -> Option<usize> {
     dash_before(text, node.span.start)
 }
 
-/// The dash of a list's item, where its line begins with it.
-pub fn dash(text: &str, item: &Node) -> Option<usize> {
-    dash_before(text, item.span.start)
-}
-
 fn dash_before(text: &str, at: usize) -> Option<usize> {
     let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let line = text.get(start..at)?;

@@ -112,7 +112,7 @@ impl<'m> Line<'m> {
     }
 
     fn edits(&self, changes: &[Change]) -> Option<Vec<Edit>> {
-        let mut edits = Vec::new();
+        let (mut edits, mut gone) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
                 Change::Set(word, text) => {
@@ -120,21 +120,34 @@ impl<'m> Line<'m> {
                     let there = home.words.get(word)?;
                     edits.push(home.lift(Edit::replace(there.range.clone(), home.quoted(text, home.like(there))?)));
                 }
-                Change::Remove(word) => {
-                    let (home, word) = *self.words.get(*word)?;
-                    let of_value = self.values.iter().find(|(value, _)| *value == home);
-                    let (home, word) = of_value.map_or((home, word), |(_, word)| (0, *word));
-                    let home = self.homes.get(home)?;
-                    let range = home.words.get(word)?.range.clone();
-                    // The gap behind it goes with it: whoever overrides it stands there. A redirection in the gap stays.
-                    let next = home.words.get(word + 1).map_or(range.end, |next| next.range.start);
-                    let blank = home.text()[range.end..next].chars().all(|c| c.is_whitespace() || c == '\\');
-                    edits.push(home.lift(Edit::replace(range.start..if blank { next } else { range.end }, "")));
-                }
+                Change::Remove(word) => gone.push(self.expanded(*word)?),
                 Change::Append(words) => edits.push(self.homes.get(self.into)?.append(words, self.file)?),
             }
         }
+        for &(index, word) in &gone {
+            let home = self.homes.get(index)?;
+            let range = home.words.get(word)?.range.clone();
+            // A redirection in a gap stays.
+            let blank = |gap: &Range<usize>| home.text()[gap.clone()].chars().all(|c| c.is_whitespace() || c == '\\');
+            let kept = (0..home.until).rev().find(|word| !gone.contains(&(index, *word)));
+            let is_last = kept.filter(|kept| (kept + 1..home.until).contains(&word));
+            let is_last = is_last.and_then(|kept| home.gap(kept + 1)).is_some_and(|gap| blank(&gap));
+            // The gap behind it goes with it: whoever overrides it stands there. Of the last words it is the gap before.
+            let range = match (home.gap(word).filter(blank), home.gap(word + 1).filter(blank)) {
+                (Some(before), _) if is_last => before.start..range.end,
+                (_, Some(behind)) => range.start..behind.end,
+                _ => range,
+            };
+            edits.push(home.lift(Edit::replace(range, "")));
+        }
         Some(edits)
+    }
+
+    /// Where a word stands that goes: the home and the word there. Without the value of a flag, the word that expands it goes.
+    fn expanded(&self, word: usize) -> Option<(usize, usize)> {
+        let (home, word) = *self.words.get(word)?;
+        let of_value = self.values.iter().find(|(value, _)| *value == home);
+        Some(of_value.map_or((home, word), |(_, word)| (0, *word)))
     }
 
     fn at(&self, word: usize) -> Option<(&Home, usize)> {

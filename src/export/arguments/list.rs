@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen, is_placeholder};
-use crate::export::render::{Entry, append_items, favourite, favourite_quotes, insert_at, remove_item, scalar};
+use crate::export::render::{Entry, edit_items, favourite, favourite_quotes, insert_at, scalar};
 use crate::export::source::Source;
 use crate::export::text::Edit;
 use crate::export::yaml::{Kind, Meaning, Node, Path, Style};
@@ -79,27 +79,11 @@ impl<'m> List<'m> {
                 Change::Append(words) => added.push(self.render(words)),
             }
         }
-        // Of a flag and its value at the end of brackets, both go at once.
-        if let [.., before, last] = removed[..]
-            && last + 1 == self.items().len()
-            && before + 1 == last
-            && before > 0
-            && self.in_flow()
-        {
-            removed.truncate(removed.len() - 2);
-            let kept = self.items()[before - 1].span.end;
-            edits.push(Edit::replace(kept..self.items()[last].span.end, ""));
-        }
-        for index in removed {
-            edits.push(remove_item(self.source, self.node?, index)?);
-        }
-        if !added.is_empty() {
-            if self.items().is_empty() {
-                let list = Entry::List(added.concat().into_iter().map(Entry::Scalar).collect());
-                edits.push(insert_at(self.source, self.root, &self.path, list)?);
-            } else {
-                edits.extend(append_items(self.source, self.node?, &added)?);
-            }
+        if self.items().is_empty() && !added.is_empty() {
+            let list = Entry::List(added.concat().into_iter().map(Entry::Scalar).collect());
+            edits.push(insert_at(self.source, self.root, &self.path, list)?);
+        } else if !(removed.is_empty() && added.is_empty()) {
+            edits.extend(edit_items(self.source, self.root, &self.path, &removed, &added)?);
         }
         Some(edits)
     }

@@ -75,8 +75,30 @@ fn merge(root: &Node, before: &Meaning, exported: &Exported) -> Value {
             };
         }
         *there = json(&changed.after);
+        if let Some(before) = &changed.before {
+            delete_what_is_gone(&json(before), there);
+        }
     }
     patch
+}
+
+/// Marks what a list of named items or a mapping has no more: a merge keeps what its patch does not name.
+fn delete_what_is_gone(before: &Value, patch: &mut Value) {
+    match (before, patch) {
+        (Value::Array(before), Value::Array(items)) => {
+            let names =
+                |items: &[Value]| items.iter().map(|item| item.get("name").cloned()).collect::<Option<Vec<_>>>();
+            let (Some(before), Some(kept)) = (names(before), names(items)) else { return };
+            let gone = before.into_iter().filter(|name| !kept.contains(name));
+            items.extend(gone.map(|name| object!({"name": name, "$patch": "delete"})));
+        }
+        (Value::Object(before), Value::Object(patch)) => {
+            for key in before.keys().filter(|key| !patch.contains_key(*key)).cloned().collect::<Vec<_>>() {
+                patch.insert(key, Value::Null);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn indented(text: &str, by: usize) -> String {

@@ -19,9 +19,9 @@ fn locations(root: &Node) -> Vec<ArgumentLocation> {
             return;
         }
         let engine = match node.get("llm_engine").and_then(Node::text) {
-            None => Engine::Vllm,
-            Some(name) if name.eq_ignore_ascii_case("vllm") => Engine::Vllm,
-            Some(_) => Engine::Sglang,
+            Some(name) if name.eq_ignore_ascii_case("sglang") => Engine::Sglang,
+            Some(name) if !name.eq_ignore_ascii_case("vllm") => return,
+            _ => Engine::Vllm,
         };
         let name = model.and_then(|model| model.get("model_id")?.text()).unwrap_or("engine_kwargs");
         found.push(ArgumentLocation {

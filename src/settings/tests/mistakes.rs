@@ -54,6 +54,7 @@ const MISTAKES: &[Mistake] = &[
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend > FLASHINFER\" }", "\"attention-backend > FLASHINFER\"", "asks whether a word is larger", "== or !="),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"attention-backend == FLASH\" }", "\"attention-backend == FLASH\"", "`FLASH` is not one of the parameters", "the parameters are"),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"max-num-seqs > 32\" }", "\"max-num-seqs > 32\"", "names `max-num-seqs`, which has a condition itself", "always exist"),
+    mistake(SEQS, "block-size = { values = [16, 32] }\nmax-num-seqs = { values = [64, 32], default = 64, when = \"block-size > 16\" }", "\"block-size > 16\"", "the default of `max-num-seqs` is never used: `block-size`, which decides it, has none", "give `block-size` a default, or remove that of `max-num-seqs`"),
     mistake(SEQS, "max-num-seqs = { values = [64, 32], when = \"gpu-memory-utilization > 2\" }", "\"gpu-memory-utilization > 2\"", "`max-num-seqs` never exists", "relax its condition"),
     mistake(CONSTRAINT, "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "\"max-num-batched-tokens < 8 or max-num-seqs < 8\"", "excludes every point", "relax it"),
     // The syntax of TOML.
@@ -90,6 +91,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("command = [\"vllm\", \"serve\", \"/models/x\"]", "command = []", "[]", "`engine.command` is empty", "name the program"),
     mistake("command = [\"vllm\", ", "command = [\"\", ", "\"\", ", "`engine.command` names no program", "name the program first"),
     mistake("\"vllm\", \"serve\", \"/models/x\"", "\"python3\", \"-m\", \"dynamo.vllm\"", "\"dynamo.vllm\"", "`dynamo.vllm` takes no --host and --port, which every launch sets", "write \"vllm\", \"serve\""),
+    mistake("\"vllm\", \"serve\", \"/models/x\"", "\"python3\", \"-m\", \"sglang.launch_server\"", "\"sglang.launch_server\"", "the command starts SGLang, and `engine.kind` is that of vLLM", "write the kind of SGLang"),
     mistake("\"vllm\", \"serve\", \"/models/x\"", "\"sh\", \"-c\", \"python3 -m huggingfaceserver $@\"", "\"python3 -m", "`huggingfaceserver` takes no", "autotune export"),
     mistake("\"16384\"", "16384", "16384", "`engine.args` holds strings only", "put it in quotes: \"16384\""),
     mistake("HF_HUB_OFFLINE = \"1\"", "HF_HUB_OFFLINE = 1", "1 }", "`engine.env` holds strings only", "put it in quotes: \"1\""),
@@ -379,6 +381,10 @@ fn a_graph_has_the_engine_of_its_workers() {
     let addressed = text("mocker", 4).replace("--router-temperature", "--http-port");
     for (text, words) in [
         (text("vllm", 2), "several workers with `backend = \"vllm\"` would share one GPU"),
+        (
+            text("vllm", 1).replace("workers = 1", "command = [\"vllm\", \"serve\", \"m\"]\nworkers = 1"),
+            "the command starts vLLM, and a graph of Dynamo starts its workers itself",
+        ),
         (addressed, "`engine.frontend_args` sets --http-port"),
     ] {
         let refused = parse("space.toml", &text).unwrap_err().render();
