@@ -1,5 +1,7 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
+use std::collections::BTreeSet;
+
 use super::cost::{Before, Prices, expected_at, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
@@ -189,6 +191,26 @@ impl<'a, R: Rig> Context<'a, R> {
         } else if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
             self.nearest = Some((rate, verdict));
         }
+    }
+
+    /// The highest rate at which a probe of that point kept every promise.
+    pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
+        let mut trials = BTreeSet::new();
+        let mut highest: Option<Rate> = None;
+        for entry in self.trial_runner.passed() {
+            match &entry.record {
+                Record::Launching { trial, point, .. } if point == wanted => {
+                    trials.insert(*trial);
+                }
+                Record::Probed { trial, ask, verdict, .. }
+                    if trials.contains(trial) && verdict.outcome == Outcome::Pass && !ask.is_burst() =>
+                {
+                    highest = Some(highest.map_or(ask.rate, |before| Rate(before.0.max(ask.rate.0))));
+                }
+                _ => {}
+            }
+        }
+        highest
     }
 
     /// Whether some traffic came near to filling the KV cache, or nobody tells.

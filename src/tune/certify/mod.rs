@@ -7,7 +7,7 @@
 
 mod proof;
 
-use self::proof::{CLEAR, Certifier, Curve, Proof, imprecise, unproved};
+use self::proof::{CLEAR, Certifier, Curve, Proof, STRIDE, imprecise, unproved};
 use super::context::Context;
 use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
@@ -295,10 +295,12 @@ impl<R: Rig> Context<'_, R> {
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
-    /// The first rate: just below the estimate, or just above a lower ceiling. So the highest rate that can be certified is driven.
+    /// The first rate: just below the estimate, or just above a lower ceiling. So the highest rate that can be certified is driven. Without a
+    /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
     fn begin(&mut self, one: &Proving) -> Rate {
-        let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.steps_in_hindsight();
+        let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
+        let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
         let ceiling = costs.map(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()

@@ -44,7 +44,7 @@ const RESOLUTION: f64 = 2e-4;
 /// No rate is looked for below this share of the lowest that was driven.
 const LOWEST_SHARE: f64 = 0.7;
 /// The least and the largest factor from one rate to the next.
-const STRIDE: (f64, f64) = (0.75, 1.3);
+pub(super) const STRIDE: (f64, f64) = (0.75, 1.3);
 
 /// Steps of the margins that a report shows.
 const REPORT_STEPS: i32 = 12;
@@ -406,9 +406,8 @@ mod tests {
             let proof = certifier.proof().unwrap();
             proof.rate.0 / proof.limit.0
         };
-        assert!((0.89..0.93).contains(&proof(59.3)), "{}", proof(59.3));
-        // The freedom of the fit's three probes, which has nothing to do with the largest term.
-        assert!(proof(3.0) < 0.87, "{}", proof(3.0));
+        assert!((0.9..0.95).contains(&proof(59.3)), "{}", proof(59.3));
+        assert!(proof(3.0) < proof(59.3) - 0.01, "an error that nobody knows well certifies less: {}", proof(3.0));
     }
 
     #[test]
