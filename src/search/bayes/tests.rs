@@ -81,7 +81,7 @@ fn a_twin_that_ranks_wrongly_is_corrected_by_looking() {
 }
 
 #[test]
-fn a_point_that_was_hoped_too_much_of_is_asked_for_less_before_its_like() {
+fn a_point_whose_first_probe_disappointed_waits_behind_others() {
     let mut bayes = bayes();
     // It promises as much of all small caps, and so none gains on the others.
     let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / if seqs < 64.0 { 22.0 } else { limit(seqs) }).ln());
@@ -172,7 +172,7 @@ fn second_thoughts_about_the_running_engine_are_heard() {
 }
 
 #[test]
-fn a_rate_that_only_hours_break_by_far_says_nothing_of_lower_ones() {
+fn a_failure_in_the_long_run_alone_says_nothing_of_lower_rates() {
     let after = |measured: f64| {
         let mut bayes = bayes();
         let mut twin = Known::twin(|_, rate| 2.0 * (rate / 24.0).ln());
