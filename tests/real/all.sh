@@ -61,6 +61,7 @@ tests/real/paired_on_cpu.sh
 step "a whole session on real vLLM, and its answer driven afterwards"
 "$AUTOTUNE" --space search-spaces/vllm-cpu.toml --out "$out/session"
 AUTOTUNE=$AUTOTUNE OUT=$out/truth python3 tests/real/truth.py "$out/session" search-spaces/vllm-cpu.toml
-step "the search beside bisection on real vLLM"
-tests/real/bayes_beside_bisect.sh
+step "the search beside a random one on real vLLM, and the limits of what both chose"
+cargo build --locked --release --example random_search
+tests/real/arms_beside_truth.py --sessions 3 --budget 10m
 step "all of the longer checks passed"
