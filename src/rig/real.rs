@@ -539,7 +539,9 @@ impl Rig for RealRig {
     ) -> Result<Ready, RigError> {
         let begun = clock::now();
         let defaults = self.plan.space.baseline();
-        let is_choice = |(name, value): (&String, &Value)| is_of_drafts(name) && defaults.get(name) != Some(value);
+        let is_choice = |(name, value): (&String, &Value)| {
+            is_of_drafts(name) && !is_left_out(value) && defaults.get(name) != Some(value)
+        };
         self.drafts_by_choice = point.0.iter().any(is_choice);
         if let Some(ready) = self.alter(trial, point).await {
             return Ok(Ready { took: begun.elapsed().into(), ..ready });

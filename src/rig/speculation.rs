@@ -10,10 +10,12 @@ use crate::units::Seconds;
 
 /// So many drafts tell an acceptance length near 1 within 0.03.
 const ENOUGH: f64 = 200.0;
-/// Fewer drafts decide after this time.
+/// After this time fewer decide ...
 const WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at the engine's counters.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// ... but not fewer than these. After twice the time it is not looked at any more.
+const AT_LEAST: f64 = 30.0;
+/// Between two looks at the engine's counters, of which each costs vLLM about 50 ms.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Watches the counters of an engine under load, and ends where its drafts are accepted more rarely than a trial must show. Never ends where they
 /// are not, or where the engine counts no drafts.
@@ -26,7 +28,7 @@ pub(super) async fn rarely_accepts(server: &Server, least: f64) -> Diagnosis {
         {
             let first = before.get_or_insert(now);
             let made = drafts - first.drafts.unwrap_or(0.0);
-            if made >= ENOUGH || (made > 0.0 && begun.elapsed() >= WITHIN) {
+            if made >= ENOUGH || (made >= AT_LEAST && begun.elapsed() >= WITHIN) {
                 let telemetry = Telemetry::of(&[(Seconds(0.0), *first), (begun.elapsed().into(), now)]);
                 let condition = Condition::parse(&format!("acceptance_length>={least}"));
                 match condition.and_then(|condition| condition.unmet(&telemetry, None)) {
@@ -34,6 +36,9 @@ pub(super) async fn rarely_accepts(server: &Server, least: f64) -> Diagnosis {
                     None => break,
                 }
             }
+        }
+        if begun.elapsed() >= 2 * WITHIN {
+            break;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -145,7 +145,9 @@ pub fn read(place: &Place, table: &DeTable, problems: &mut Vec<Problem>) -> Fiel
     }
     let texts: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     if let (Some((started, first)), Some(kind)) = (engine_in(&texts), kind(&fields))
-        && let Some((_, span)) = words.get(first.saturating_sub(1))
+        && let Some((word, span)) = words.get(first.saturating_sub(1))
+        // The simulated engine speaks as any of them.
+        && *word != "sim-engine"
     {
         let (started, own) = (started.name(), Engine::of(kind).name());
         if fields.word::<String>("backend").is_some() {

@@ -219,17 +219,20 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 
     /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, where sequences lost their
-    /// blocks, or where every probe was too short to see its peak.
+    /// blocks, or where the probe of the highest rate was too short to see its peak.
     pub fn fullest(&self) -> Option<f64> {
         let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
             // What everything at once fills, no traffic does.
             Record::Probed { ask, .. } if ask.is_burst() => None,
-            Record::Probed { telemetry, .. } => Some(telemetry),
+            Record::Probed { ask, verdict, telemetry, .. } => Some((ask.rate, verdict.complete, telemetry)),
             _ => None,
         });
-        let probed: Vec<&Telemetry> = probed.collect();
-        let each = probed.iter().map(|t| t.peak_kv_usage.filter(|_| t.preemptions.is_none_or(|p| p == 0.0)));
-        let fullest = each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max);
-        fullest.filter(|_| probed.iter().any(|t| t.kv_usage.len() >= SEE_A_PEAK))
+        let probed: Vec<(Rate, bool, &Telemetry)> = probed.collect();
+        let usage = |t: &Telemetry| t.peak_kv_usage.filter(|_| t.preemptions.is_none_or(|p| p == 0.0));
+        let fullest =
+            probed.iter().map(|(_, _, t)| usage(t)).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max);
+        let ended = probed.iter().filter(|(_, complete, _)| *complete);
+        let busiest = ended.max_by(|a, b| a.0.0.total_cmp(&b.0.0))?.2;
+        fullest.filter(|_| busiest.kv_usage.len() >= SEE_A_PEAK)
     }
 }

@@ -288,7 +288,10 @@ fn a_trial_whose_drafts_are_never_accepted_ends_at_once_and_the_search_leaves_it
     let tuned = r#"speculative-config = { values = ["off", '{"method":"ngram","num_speculative_tokens":4}'], default = "off" }"#;
     let space = space.replace("max-num-seqs = { values = [4, 16, 64], default = 4 }", tuned);
     // A probe whose promises break would end the trial before enough is drafted.
-    let space = space.replace("\"400ms\"", "\"2s\"").replace("window = \"600ms\"", "window = \"4s\"");
+    let space = space
+        .replace("\"400ms\"", "\"2s\"")
+        .replace("\"30ms\"", "\"1s\"")
+        .replace("window = \"600ms\"", "window = \"4s\"");
     std::fs::write(bench.path("space.toml"), space).unwrap();
     let run = bench.run(&["--seed", "1"]);
     let journal = bench.journal();

@@ -145,10 +145,10 @@ pub struct TurnSeen {
     pub cached_share: Option<f64>,
 }
 
-/// What share of the requests between two readings each replica had, the busiest first.
+/// What share of the requests between two readings each replica had, the busiest first; none where one told nothing before.
 fn shares([before, after]: [&BTreeMap<String, f64>; 2]) -> Vec<f64> {
-    let rise = |(name, count): (&String, &f64)| (count - before.get(name).unwrap_or(&0.0)).max(0.0);
-    let mut shares: Vec<f64> = after.iter().map(rise).collect();
+    let rise = |(name, count): (&String, &f64)| Some((count - before.get(name)?).max(0.0));
+    let Some(mut shares) = after.iter().map(rise).collect::<Option<Vec<f64>>>() else { return Vec::new() };
     let all: f64 = shares.iter().sum();
     if shares.len() < 2 || all <= 0.0 {
         return Vec::new();

@@ -149,16 +149,18 @@ impl Certifier {
 
     /// The margin of a promise at a rate by all that was seen of it on these launches, its error, and the freedom of that.
     fn pooled(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
-        let (mut weights, mut sum, mut freedom) = (0.0, 0.0, 0.0);
+        let (mut weights, mut sum, mut terms) = (0.0, 0.0, Vec::new());
         for e in &self.evidence[l] {
             let shift = self.margin_shift(l, e.log_rate, log_rate);
             let (error, of_it) = combined(&[(e.error, e.freedom), (SHIFT_ERROR * shift, FREEDOM_BEFOREHAND)]);
             let weight = error.powi(-2);
             weights += weight;
             sum += weight * (e.margin + shift);
-            freedom += of_it;
+            terms.push((weight * error, of_it));
         }
-        (sum / weights, (1.0_f64 / weights).sqrt(), freedom)
+        // A mean of terms, each weighed by its error: what weighs little adds little freedom.
+        let (error, freedom) = combined(&terms);
+        (sum / weights, error / weights, freedom)
     }
 
     /// The same for a future launch. Its error includes what differs between launches, and the error of the twin.
