@@ -18,6 +18,7 @@ use super::shell_lexer::{Command, assigned, commands, split};
 use super::source::{Document, Format};
 use super::text::Layer;
 use super::yaml::{Meaning, Node, Path};
+use crate::engine::VLLM_FLAGS;
 use crate::problems::Problem;
 
 /// An engine in a manifest.
@@ -256,7 +257,9 @@ impl<'m> Finder<'m, '_> {
             Some((engine, first)) => (engine, first, true),
             // The image's own entry point, recognised by the arguments that it is given.
             None if !self.has_command(location) && texts.iter().any(|text| self.is_engine_flag(text)) => {
-                let tuned = texts.iter().any(|text| flag_of(text).is_some_and(|name| self.flags.tunes(&name)));
+                // A flag that vLLM has too does not say which of them runs.
+                let alone = |name: &String| self.flags.tunes(name) && !VLLM_FLAGS.lines().any(|flag| flag == name);
+                let tuned = texts.iter().any(|text| flag_of(text).is_some_and(|name| alone(&name)));
                 (if tuned { self.flags.engine() } else { Engine::Vllm }, 0, false)
             }
             None => return None,

@@ -1,6 +1,7 @@
 //! Every kind of manifest: what is written into the fixtures is what a careful colleague would have written.
 
 use std::path::PathBuf;
+use std::slice::from_ref;
 
 use super::contradictions::Measured;
 use super::flags::{Flags, Setting};
@@ -1205,6 +1206,19 @@ fn each_engine_gets_its_own_limits() {
     let vllm = sglang.replace("sglang.launch_server", "vllm.entrypoints.openai.api_server");
     let refused = export(&vllm).unwrap_err();
     assert!(refused.contains("chat runs vLLM, and these limits were measured on SGLang"), "{refused}");
+    // Both engines have --tensor-parallel-size.
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    let share = setting("mem-fraction-static", Value::Real(0.9));
+    let (wanted, flags) = limits_of(EngineKind::Sglang, vec![share, setting("tensor-parallel-size", Value::Int(2))]);
+    let pod = |args: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec:\n  containers:\n  - name: chat\n    image: my/llm:1\n    args: [{args}]\n"
+        )
+    };
+    let of = |args: &str| exported_of(&pod(args), &wanted, &flags).map(|done| done.text);
+    let refused = of(r#"--model, m, --max-num-seqs, "64", --tensor-parallel-size, "2""#).unwrap_err();
+    assert!(refused.contains("chat runs vLLM"), "{refused}");
+    assert!(of(r#"--model-path, m, --mem-fraction-static, "0.8""#).unwrap().contains("0.9"));
 }
 
 #[test]
@@ -1250,6 +1264,75 @@ fn what_tensorrt_llm_would_not_obey_is_refused_with_a_remedy() {
     assert!(done.contains("- --trtllm.enable_chunked_prefill\n          - \"false\"\n"), "{done}");
     let again = exported_of(&done.replace("\"false\"", "\"true\""), &chunked, &flags).unwrap().text;
     assert_eq!(again, done, "what stands there already is changed in place");
+}
+
+#[test]
+fn settings_of_tensorrt_llm_are_written_where_they_win() {
+    let setting = |(name, value): &(&str, Value)| Setting { name: format!("trtllm.{name}"), value: value.clone() };
+    let done = |text: &str, settings: &[(&str, Value)]| {
+        let (wanted, flags) = limits_of(EngineKind::DynamoTrtllm, settings.iter().map(setting).collect());
+        exported_of(text, &wanted, &flags)
+    };
+    let pod = |args: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec:\n  containers:\n  - name: chat\n    command: [python3, -m, dynamo.trtllm]\n    args: [--model-path, m{args}]\n"
+        )
+    };
+    let map = |file: &str| format!("---\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  e.yaml: |\n{file}");
+    let (batch, off) = (("max_batch_size", Value::Int(96)), Value::Text("off".into()));
+    let share = ("kv_cache_config.free_gpu_memory_fraction", Value::Real(0.8));
+    let reuse = ("kv_cache_config.enable_block_reuse", Value::Bool(false));
+
+    let json = r#", --override-engine-args, '{"max_batch_size": 64, "kv_cache_config": {}}'"#;
+    let both = done(&pod(json), &[reuse.clone(), share.clone(), batch.clone()]).unwrap().text;
+    let expected =
+        r#"{"max_batch_size": 96, "kv_cache_config": {"enable_block_reuse": false, "free_gpu_memory_fraction": 0.8}}"#;
+    assert!(both.contains(expected), "{both}");
+    let graphs = ("cuda_graph_config.max_batch_size", Value::Int(96));
+    let json = r#", --override-engine-args, '{"max_batch_size": 64, "cuda_graph_config": {"max_batch_size": 64}}'"#;
+    assert_eq!(done(&pod(json), &[batch.clone(), graphs]).unwrap().notes, [], "the graphs are raised as well");
+    assert_eq!(done(&pod(json), from_ref(&batch)).unwrap().notes.len(), 1);
+
+    let refused = |text: &str, settings: &[(&str, Value)]| done(text, settings).map(|done| done.text).unwrap_err();
+    let flag = r#", --trtllm.max_seq_len, "64""#;
+    let says = refused(&pod(&format!("{json}{flag}")), from_ref(&batch));
+    assert!(says.contains("no --trtllm.max_seq_len beside") && says.contains("`max_seq_len` into its JSON"), "{says}");
+    let json = r#", --override-engine-args, '{}', --free-gpu-memory-fraction, "0.9""#;
+    let says = refused(&pod(json), from_ref(&reuse));
+    assert!(says.contains("`kv_cache_config.free_gpu_memory_fraction` into the JSON"), "{says}");
+
+    let without = [("max_batch_size", off.clone())];
+    let weak = r#", --max-batch-size, "64""#;
+    let strong = r#", --trtllm.max_batch_size, "32""#;
+    assert_eq!(done(&pod(weak), &without).unwrap().text, pod(""));
+    assert_eq!(done(&pod(&format!("{weak}{strong}")), &without).unwrap().text, pod(""));
+
+    let with_file = |file: &str| pod(", --extra-engine-args, /e/e.yaml") + &map(file);
+    for file in ["    a: [\n", "    - a\n", "    b: &b {max_batch_size: 8}\n    <<: *b\n"] {
+        for settings in [&[batch.clone()][..], &without] {
+            let says = refused(&with_file(file), settings);
+            assert!(says.contains("e.yaml may set `max_batch_size`") && says.contains("merge keys"), "{says}");
+        }
+    }
+    let merged = with_file("    b: &b {free_gpu_memory_fraction: 0.5}\n    kv_cache_config: {<<: *b, dtype: fp8}\n");
+    assert!(refused(&merged, from_ref(&share)).contains("without anchors"));
+    let done_beside = done(&merged, from_ref(&batch)).unwrap().text;
+    assert!(done_beside.contains("--max-batch-size, \"96\""), "{done_beside}");
+    assert!(done(&with_file("    # nothing\n"), from_ref(&batch)).unwrap().text.contains("--max-batch-size"));
+    let says = refused(&with_file("    max_batch_size: ${BATCH}\n"), from_ref(&batch));
+    assert!(says.contains("the value of `max_batch_size` is the placeholder `${BATCH}`"), "{says}");
+
+    let two = with_file("    max_batch_size: 8\n");
+    let second = "  - name: other\n    command: [python3, -m, dynamo.trtllm]\n    args: [--model-path, n, --extra-engine-args=/x/e.yaml]\n---\n";
+    let two = two.replacen("---\n", second, 1);
+    let (wanted, flags) = limits_of(EngineKind::DynamoTrtllm, [batch].iter().map(setting).collect());
+    let of = |containers: &[&str]| {
+        let containers = containers.iter().map(|name| (*name).to_owned()).collect();
+        exported_of(&two, &IntendedFlags { containers, ..wanted.clone() }, &flags).map(|done| done.text)
+    };
+    let says = of(&["chat"]).unwrap_err();
+    assert!(says.contains("chat and other read this file") && says.contains("--container other"), "{says}");
+    assert!(of(&["chat", "other"]).unwrap().contains("max_batch_size: 96"));
 }
 
 fn with_variables(text: &str, settings: &[(&str, &str)]) -> Result<Exported, String> {

@@ -9,7 +9,8 @@ use super::locate::Located;
 use super::render::{Entry, insert_entry};
 use super::source::{Document, Source};
 use super::text::{Edit, Layer, splice};
-use super::yaml::{Meaning, Path, Style};
+use super::write::given_by;
+use super::yaml::{Kind, Meaning, Path, Style};
 use crate::engine::is_left_out;
 use crate::problems::Problem;
 use crate::space::Value;
@@ -37,6 +38,9 @@ pub struct Placed {
 pub struct Text {
     pub place: Place,
     before: String,
+    /// The same with what is set.
+    now: String,
+    /// In the text as it was.
     edits: Vec<Edit>,
     is_json: bool,
 }
@@ -52,12 +56,35 @@ pub enum Place {
 
 impl Text {
     fn new(place: Place, text: String) -> Self {
-        Self { is_json: matches!(place, Place::Word(..)), place, before: text, edits: Vec::new() }
+        Self { is_json: matches!(place, Place::Word(..)), place, before: text.clone(), now: text, edits: Vec::new() }
     }
 
     fn source(&self) -> Option<Source> {
-        let source = Source::new(self.before.clone()).ok()?;
-        source.documents.first().is_some_and(|root| root.text().is_none() && root.items().is_empty()).then_some(source)
+        mapping(&self.before)
+    }
+
+    /// Whether a setting may come from where its key does not stand: a text that is no mapping, a merge key, an alias.
+    fn hides(&self, key: &str) -> bool {
+        let Some(source) = self.source() else {
+            let is_empty = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+            return !self.before.lines().all(is_empty);
+        };
+        let Some(root) = source.documents.first() else { return false };
+        let above = key.rsplit_once('.').and_then(|(above, _)| root.at(&Path::default().key(above)));
+        let mut maps = [Some(root), above].into_iter().flatten();
+        maps.any(|map| map.get("<<").is_some() || matches!(map.kind, Kind::Alias(_)))
+    }
+
+    /// The placeholder that stands for a setting.
+    fn placeholder(&self, key: &str) -> Option<String> {
+        let source = self.source()?;
+        let node = source.documents.first()?.at(&Path::default().key(key))?;
+        let is = keys::is_placeholder_at(&source, node) || node.text().is_some_and(is_placeholder);
+        is.then(|| source.raw(node).to_owned())
+    }
+
+    fn is_changed(&self) -> bool {
+        self.now != self.before
     }
 
     /// Whether a setting stands in it, or the mapping that it is a part of.
@@ -73,7 +100,8 @@ impl Text {
 
     /// Sets a key whose mapping is there.
     fn set(&mut self, key: &str, value: &Value) -> Option<()> {
-        let source = self.source()?;
+        // JSON is written anew after each key: the next one may go into the same empty mapping.
+        let source = mapping(if self.is_json { &self.now } else { &self.before })?;
         let root = source.documents.first()?;
         let setting = Setting { name: key.to_owned(), value: value.clone() };
         let of = Keys::Python.of(Some(root), &setting)?;
@@ -88,27 +116,34 @@ impl Text {
         } else {
             keys::write(&source, root, &Path::default(), &of, &setting)?.edits
         };
-        self.edits.extend(edits);
+        if self.is_json {
+            self.now = splice(&self.now, &edits)?;
+        } else {
+            self.edits.extend(edits);
+            self.now = splice(&self.before, &self.edits)?;
+        }
         Some(())
     }
 
-    /// A number that it gives a key.
+    /// A number that it gives a key, with what is set.
     fn number(&self, key: &str) -> Option<f64> {
-        self.source()?.documents.first()?.at(&Path::default().key(key))?.text()?.parse().ok()
-    }
-
-    pub fn after(&self) -> Option<String> {
-        splice(&self.before, &self.edits)
+        mapping(&self.now)?.documents.first()?.at(&Path::default().key(key))?.text()?.parse().ok()
     }
 
     /// The edits of a file in the text around it, and what it means afterwards.
     pub fn written(&self, document: Document<'_>, path: &Path) -> Option<(Vec<Edit>, Meaning)> {
         let node = document.root().at(path)?;
         let layer: Layer = document.source.layer(node)?;
-        let text = self.after()? + node.text()?.get(layer.text.len()..)?;
+        let text = self.now.clone() + node.text()?.get(layer.text.len()..)?;
         let meaning = Meaning::Scalar { text, plain: node.style() == Some(Style::Plain), tag: node.tag.clone() };
         Some((self.edits.iter().map(|edit| layer.lift(edit)).collect(), meaning))
     }
+}
+
+/// A text that is one mapping.
+fn mapping(text: &str) -> Option<Source> {
+    let source = Source::new(text).ok()?;
+    source.documents.first().is_some_and(|root| root.text().is_none() && root.items().is_empty()).then_some(source)
 }
 
 /// Finds where each setting has to be written.
@@ -150,6 +185,15 @@ pub fn place(
             "write it out, in one word".to_owned(),
         );
     }
+    if json.is_some()
+        && let Some(flag) = words.iter().flatten().find(|word| word.text.starts_with("--trtllm."))
+    {
+        let flag = flag.text.split('=').next().unwrap_or_default();
+        return refuse(
+            format!("a worker takes no {flag} beside --{OVERRIDE}"),
+            format!("write `{}` into its JSON, and delete the flag", flag.trim_start_matches("--trtllm.")),
+        );
+    }
     let mut file = match value(&words, FILE, flags) {
         Some((.., name)) => match <[_; 1]>::try_from(in_config_maps(documents, &name)) {
             Ok([file]) => Some((Some(file), name)),
@@ -169,48 +213,66 @@ pub fn place(
         };
         let whole = key.rsplit_once('.').map(|(above, _)| format!("{SETTING}{above}."));
         let beside = |name: &str| whole.as_ref().is_some_and(|whole| name.starts_with(whole));
-        let dotted = words.iter().flatten().filter_map(|word| word.text.strip_prefix("--")).any(beside);
-        if named(&setting.name) || dotted {
-            placed.flags.push(setting.clone());
-            continue;
-        }
-        let unwritten = || {
-            Problem::new(
-                &near,
-                format!("`{key}` cannot be set here without changing something else"),
-                "here",
-                "set it by hand",
-            )
-        };
+        let weaker = dialect.weaker().iter().find(|(_, strong)| *strong == setting.name);
+        let hidden = file.as_ref().filter(|(file, _)| file.as_ref().is_some_and(|file| file.hides(key)));
+        let hidden = hidden.map(|(_, name)| {
+            let says = format!("{name} may set `{key}` in a way that is not read");
+            (says, "write the file as one mapping, without anchors and merge keys".to_owned())
+        });
         if is_left_out(&setting.value) {
             let texts = json.iter().chain(file.iter().filter_map(|(file, _)| file.as_ref()));
             if texts.into_iter().any(|text| text.has(key)) {
                 let says = format!("`{key}` is set here, and was measured without");
                 return refuse(says, "delete it by hand, and export again".to_owned());
             }
+            if let Some((says, hint)) = hidden {
+                return refuse(says, hint);
+            }
+            let off = |name: &str| Setting { name: name.to_owned(), value: setting.value.clone() };
+            placed.flags.extend(weaker.map(|(weak, _)| off(weak)));
             placed.flags.push(setting.clone());
             continue;
         }
+        let dotted = words.iter().flatten().filter_map(|word| word.text.strip_prefix("--")).any(beside);
+        if named(&setting.name) || dotted {
+            placed.flags.push(setting.clone());
+            continue;
+        }
+        let put = |text: &mut Text| {
+            if let Some(placeholder) = text.placeholder(key) {
+                let says = format!("the value of `{key}` is the placeholder `{placeholder}`");
+                return refuse(says, given_by(&document.source.text, &placeholder)).map(drop);
+            }
+            let says = || format!("`{key}` cannot be set here without changing something else");
+            text.set(key, &setting.value)
+                .ok_or_else(|| Problem::new(&near, says(), "these arguments", "set it by hand"))
+        };
         if let Some(json) = json.as_mut().filter(|json| json.decides(key)) {
-            json.set(key, &setting.value).ok_or_else(unwritten)?;
+            put(json)?;
             continue;
         }
         match &mut file {
             Some((None, name)) => {
-                let hint = format!(
-                    "add its ConfigMap to the manifest, or write --{} {} into the arguments",
-                    setting.name, setting.value
-                );
+                let other = match json {
+                    Some(_) => format!("`{key}` into the JSON of --{OVERRIDE}"),
+                    None => format!("--{} {} into the arguments", setting.name, setting.value),
+                };
+                let hint = format!("add its ConfigMap to the manifest, or write {other}");
                 return refuse(format!("{name} may set `{key}`, and is not in this manifest"), hint);
             }
-            Some((Some(file), _)) if file.decides(key) => {
-                file.set(key, &setting.value).ok_or_else(unwritten)?;
-                continue;
+            Some((Some(file), _)) => {
+                if let Some((says, hint)) = hidden {
+                    return refuse(says, hint);
+                }
+                if file.decides(key) {
+                    put(file)?;
+                    continue;
+                }
             }
-            _ => {}
+            None => {}
         }
         let shared = settings.iter().any(|other| other.name != setting.name && beside(&other.name));
-        let weaker = dialect.weaker().iter().find(|(_, strong)| *strong == setting.name).filter(|_| !shared);
+        let weaker = weaker.filter(|_| !shared);
         let dropped = dialect.weaker().iter().find(|(weak, strong)| beside(strong) && named(weak));
         match (weaker, &mut json, &whole, dropped) {
             (Some((weak, _)), ..) => {
@@ -218,10 +280,17 @@ pub fn place(
             }
             (None, _, Some(_), Some((weak, strong))) => {
                 let says = format!("--{} would drop what --{weak} says", setting.name);
-                return refuse(says, format!("write --{strong} in place of --{weak}"));
+                let hint = match json {
+                    Some(_) => {
+                        let key = strong.trim_start_matches(SETTING);
+                        format!("write `{key}` into the JSON of --{OVERRIDE}, in place of --{weak}")
+                    }
+                    None => format!("write --{strong} in place of --{weak}"),
+                };
+                return refuse(says, hint);
             }
             (None, None, ..) => placed.flags.push(setting.clone()),
-            (None, Some(json), None, _) => json.set(key, &setting.value).ok_or_else(unwritten)?,
+            (None, Some(json), None, _) => put(json)?,
             (None, Some(_), Some(_), _) => {
                 return refuse(
                     format!("`{key}` in --{OVERRIDE} would drop what else is set of the whole"),
@@ -243,12 +312,12 @@ pub fn place(
             ));
         }
     }
-    if let Some(json) = json.filter(|json| !json.edits.is_empty())
-        && let (Place::Word(list, word, before), Some(after)) = (&json.place, json.after())
+    if let Some(json) = json.filter(Text::is_changed)
+        && let Place::Word(list, word, before) = &json.place
     {
-        placed.words.push((*list, *word, format!("{before}{after}")));
+        placed.words.push((*list, *word, format!("{before}{}", json.now)));
     }
-    placed.file = file.and_then(|(file, _)| file).filter(|file| !file.edits.is_empty());
+    placed.file = file.and_then(|(file, _)| file).filter(Text::is_changed);
     Ok(placed)
 }
 
@@ -262,6 +331,13 @@ fn value(words: &[Vec<Seen<'_>>], flag: &str, flags: &Flags) -> Option<(usize, u
             _ => Some((list, at + 1, String::new(), words.get(at + 1)?.text.to_owned())),
         }
     })
+}
+
+/// The last part of the name of the file that a worker reads.
+pub fn file_of(engine: &Located<'_>, flags: &Flags) -> Option<String> {
+    let words: Vec<Vec<Seen<'_>>> = engine.arguments.iter().map(|place| place.seen()).collect();
+    let (.., name) = value(&words, FILE, flags)?;
+    name.rsplit('/').next().map(str::to_owned)
 }
 
 /// The files of that name in ConfigMaps of the manifest.

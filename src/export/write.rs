@@ -117,6 +117,10 @@ fn write(text: &str, wanted: &IntendedFlags, flags: &Flags, visit: Visit<'_>) ->
                 draft.notes.push(Problem::new(&draft.place, says, "here", hint));
             }
             draft.notes.extend(beside.notes);
+            if let Some(file) = &beside.file {
+                let all = found(&documents, flags).unwrap_or_default();
+                refuse_shared(&documents, file, (engine, &engines), &all, flags)?;
+            }
             let cannot = cannot_be_written(&draft.place, Some(document.root()), &wanted.settings);
             let recorded = draft.record(document, new);
             let recorded = recorded.and_then(|()| match beside.file {
@@ -541,6 +545,31 @@ fn settle(
     Ok((written.and(of_keys).and(of_environment), placed))
 }
 
+/// A file that a worker reads which is not set cannot be changed for another one.
+fn refuse_shared(
+    documents: &[Document<'_>],
+    file: &trtllm::Text,
+    (engine, chosen): (&Located<'_>, &[Located<'_>]),
+    all: &[Located<'_>],
+    flags: &Flags,
+) -> Result<(), Problem> {
+    let Place::File(index, path) = &file.place else { return Ok(()) };
+    let is = |one: &Located<'_>, other: &Located<'_>| {
+        let mut places = one.arguments.iter().flat_map(|a| other.arguments.iter().map(move |b| a.path() == b.path()));
+        one.document == other.document && places.any(|same| same)
+    };
+    let name = trtllm::file_of(engine, flags);
+    let reads = |one: &Located<'_>| name.is_some() && trtllm::file_of(one, flags) == name;
+    let Some(other) = all.iter().find(|one| reads(one) && !chosen.iter().any(|chosen| is(one, chosen))) else {
+        return Ok(());
+    };
+    let span = documents[*index].root().at(path).map_or(0..0, |node| node.span.clone());
+    let (ours, theirs) = (&engine.location.name, &other.location.name);
+    let says = format!("{ours} and {theirs} read this file, and {theirs} is not to be set");
+    let hint = format!("give {theirs} a file of its own, or name both: --container {ours} --container {theirs}");
+    Err(Problem::new(&span, says, "this file", hint))
+}
+
 /// A place with the dot behind it that a key needs; nothing for the root.
 fn dotted(at: &Path) -> String {
     if at.0.is_empty() { String::new() } else { format!("{at}.") }
@@ -555,7 +584,7 @@ fn refused(document: Document<'_>, place: &dyn Arguments, refused: Refused) -> P
 }
 
 /// What to do about a placeholder: the line of the file that gives it its value, if there is one.
-fn given_by(text: &str, placeholder: &str) -> String {
+pub(super) fn given_by(text: &str, placeholder: &str) -> String {
     let name = placeholder.trim_matches(|c: char| "\"'${}()<> ".contains(c));
     let name = name.split([':', '|', '-', ' ']).next().unwrap_or(name);
     if let Some(value) = name.strip_prefix(".Values.") {

@@ -2,10 +2,12 @@
 //! beside it (`-m dynamo.frontend`). The frontend routes nothing: it passes connections to the one worker, and the worker answers for both.
 //! Faults speak as vLLM.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -43,24 +45,33 @@ pub(super) const FLAGS: [(&str, &str); 12] = [
 /// The share of the free memory where none is given.
 pub(super) const SHARE: f64 = 0.9;
 
+// The variables may stand there for any engine: only a worker and a frontend read what they say.
 /// Where a process of the graph finds the others.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Place {
     /// The folder in which Dynamo's processes find each other
     #[arg(long, hide = true, env = "DYN_FILE_KV", value_name = "FOLDER")]
-    pub sim_discovery: Option<PathBuf>,
+    pub sim_discovery: Option<OsString>,
     /// The port of a worker's metrics
     #[arg(long, hide = true, env = "DYN_SYSTEM_PORT", value_name = "PORT")]
-    pub sim_system_port: Option<i32>,
+    pub sim_system_port: Option<OsString>,
     /// The port of the frontend
     #[arg(long, hide = true, env = "DYN_HTTP_PORT", value_name = "PORT")]
-    pub sim_http_port: Option<u16>,
+    pub sim_http_port: Option<OsString>,
 }
 
 impl Place {
     fn worker(&self) -> Option<PathBuf> {
-        Some(self.sim_discovery.as_ref()?.join("sim-worker"))
+        let folder = self.sim_discovery.as_ref().filter(|folder| !folder.is_empty())?;
+        Some(Path::new(folder).join("sim-worker"))
     }
+}
+
+/// The number of a port; none where there is none.
+fn port<N: FromStr>(text: Option<&OsString>) -> io::Result<Option<N>> {
+    let text = text.map(|text| text.to_string_lossy()).filter(|text| !text.is_empty());
+    let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("'{text}' is no port"));
+    text.map(|text| text.parse().map_err(|_| wrong(&text))).transpose()
 }
 
 fn say(level: &str, text: &str) {
@@ -117,7 +128,7 @@ pub(super) async fn register(app: Arc<App>, args: &SimArgs, address: SocketAddr)
         tokio::fs::rename(&new, file).await?;
     }
     // -1 is none, as in Dynamo.
-    let port = args.sim_place.sim_system_port.and_then(|port| u16::try_from(port).ok());
+    let port = port::<i32>(args.sim_place.sim_system_port.as_ref())?.and_then(|port| u16::try_from(port).ok());
     let Some(port) = port else { return Ok(None) };
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let metrics = async |State(app): State<Arc<App>>| page(&app, metrics).await;
@@ -167,7 +178,8 @@ fn written(config: &Config, label: &str, families: &[(&str, f64)]) -> String {
 
 /// The frontend: passes each connection to the worker; without one it is healthy and serves nothing, as Dynamo's.
 pub(super) async fn frontend(args: &SimArgs) -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", args.sim_place.sim_http_port.unwrap_or(args.port))).await?;
+    let own = port(args.sim_place.sim_http_port.as_ref())?;
+    let listener = TcpListener::bind(("127.0.0.1", own.unwrap_or(args.port))).await?;
     let worker = args.sim_place.worker();
     loop {
         let (client, _) = listener.accept().await?;

@@ -21,6 +21,17 @@ fn flags_are_judged_as_vllm_judges_them() {
 }
 
 #[test]
+fn ports_of_a_graph_concern_only_its_processes() {
+    // As the variables of the same meaning, which may be empty.
+    let words = ["sim-engine", "m", "--sim-system-port=", "--sim-http-port=x", "--sim-discovery="];
+    assert!(Cli::try_parse_from(words).is_ok());
+    let frontend = args("--sim-http-port=x --sim-dialect frontend");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(trtllm::frontend(&frontend)).unwrap_err();
+    assert_eq!(error.to_string(), "'x' is no port");
+}
+
+#[test]
 fn the_size_of_the_cache_can_be_given_in_bytes() {
     let given = args("--sim-profile vllm-cpu-small --kv-cache-memory-bytes 256M --max-model-len 8192");
     let limits = given.sim_profile.limits_under(&given.flags()).unwrap();
