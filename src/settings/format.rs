@@ -100,7 +100,7 @@ pub enum Kind {
     Time {
         zero: bool,
     },
-    /// Token counts: an integer or a distribution, see [`LENGTHS`].
+    /// Token counts: an integer or a distribution, see [`super::lengths`].
     Lengths,
     Number,
     /// One value of a parameter.

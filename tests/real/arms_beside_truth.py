@@ -36,6 +36,18 @@ places = Queue()
 for first in range(0, len(all_cores) - options.cores + 1, options.cores):
     places.put(all_cores[first : first + options.cores])
 side_by_side = places.qsize()
+engines = set()
+
+
+def stop(signal_number, _frame):
+    """Ends the engines of `limit`; sessions end their own when they are interrupted."""
+    for pid in list(engines):
+        os.killpg(pid, signal.SIGKILL)
+    os._exit(128 + signal_number)
+
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, stop)
 
 
 def pinned(cores):
@@ -64,6 +76,7 @@ def limit(arguments, name, cores):
     url = f"http://127.0.0.1:{port}"
     with open(f"{out}/{name}.engine.log", "w") as log:
         engine = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=pinned(cores))
+        engines.add(engine.pid)
         try:
             while engine.poll() is None:
                 try:
@@ -82,6 +95,7 @@ def limit(arguments, name, cores):
             except subprocess.TimeoutExpired:
                 os.killpg(engine.pid, signal.SIGKILL)
                 engine.wait()
+            engines.discard(engine.pid)
     try:
         (answer,) = json.load(open(f"{out}/{name}/find.json"))["answers"]
         return answer["level"] and (answer["level"], answer["from"], answer["to"])
