@@ -25,6 +25,16 @@ cat > "$tmp/outcome.json" <<'J'
           "certified_rate": 80.7, "confidence": 0.95}}
 J
 
+# The same of a graph with TensorRT-LLM, for fixtures of its workers.
+mkdir "$tmp/trtllm"
+cat > "$tmp/trtllm/outcome.json" <<'J'
+{"version": 1, "status": "certified", "because": "a fixture", "simulated": true, "model": "sim-model", "engine": "dynamo-trtllm",
+ "engine_version": "0+sim", "gpus": [], "limits": {"tpot_p99": 0.007, "ttft_p99": 0.15}, "finished": 1795310770.4, "space_file": "space.toml",
+ "seed": 1, "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0}, "left_out": [],
+ "best": {"parameters": {"trtllm.kv_cache_config.free_gpu_memory_fraction": 0.8, "trtllm.max_batch_size": 96, "trtllm.max_num_tokens": 4096},
+          "arguments": [], "certified_rate": 80.7, "confidence": 0.95}}
+J
+
 # kubectl prints several objects one behind the other.
 cat > "$tmp/as-list.py" <<'P'
 import json, sys
@@ -108,7 +118,7 @@ fi
 kubectl get crd -o json > "$tmp/crds.json"
 
 export_as() { # FORM FILE
-  "$autotune" export --outcome "$tmp" --manifest "$2" --form "$1" "${containers[@]}" 2> "$tmp/said"
+  "$autotune" export --outcome "$measured" --manifest "$2" --form "$1" "${containers[@]}" 2> "$tmp/said"
 }
 same() { # WHAT A B
   if diff -u "$2" "$3" > "$tmp/diff"; then line+=", $1 agrees"; else line+=", $1 DIFFERS"; bad=1; fi
@@ -117,6 +127,7 @@ same() { # WHAT A B
 agree=0 differ=0 skipped=0
 for fixture in "$fixtures"/*.yaml; do
   name=$(basename "$fixture" .yaml)
+  case $name in dgd-trtllm*) measured=$tmp/trtllm ;; *) measured=$tmp ;; esac
   [[ -z ${FIXTURES:-} || " $FIXTURES " == *" $name "* ]] || continue
   case $name in
     dgd-v1alpha1-disagg) containers=(--container VllmDecodeWorker) ;;
