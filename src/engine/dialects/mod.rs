@@ -58,13 +58,21 @@ pub trait Dialect: Sync {
     /// The values that flags take.
     fn domains(&self) -> &'static [(&'static str, Domain)];
     /// Switches with which it tells more of itself. A launch has them unless the engine does not know them.
-    fn telling(&self) -> &'static [&'static str];
+    fn telling(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Variables of a launch; the space file may say otherwise.
-    fn environment(&self) -> &'static [(&'static str, &'static str)];
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
     /// The variable with the key that clients must have.
-    fn api_key_variable(&self) -> Option<&'static str>;
+    fn api_key_variable(&self) -> Option<&'static str> {
+        None
+    }
     /// Whether the twin models its scheduler.
-    fn is_modelled(&self) -> bool;
+    fn is_modelled(&self) -> bool {
+        false
+    }
     /// How a switch is turned off; none where that is said by leaving it out.
     fn off(&self, switch: &str) -> Option<String> {
         Some(format!("--no-{switch}"))
@@ -80,15 +88,23 @@ pub trait Dialect: Sync {
     /// What answers 200 once it serves. A hung engine may do so, too: this is necessary, never enough.
     fn health(&self) -> &'static str;
     /// Where it tells its configuration, the newest place first.
-    fn server_info(&self) -> &'static [&'static str];
+    fn server_info(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// What empties its prefix cache when it is posted to.
-    fn empties_cache(&self) -> Option<&'static str>;
+    fn empties_cache(&self) -> Option<&'static str> {
+        None
+    }
     /// The configuration that the log of a start tells.
     fn of_log(&self, log: &str) -> Effective;
     /// The configuration that a page of metrics tells.
-    fn of_metrics(&self, page: &Page) -> Effective;
+    fn of_metrics(&self, _page: &Page) -> Effective {
+        Effective::default()
+    }
     /// The configuration that the server information tells.
-    fn of_server_info(&self, info: &Json) -> Effective;
+    fn of_server_info(&self, _info: &Json) -> Effective {
+        Effective::default()
+    }
     /// What a page of metrics says of its state.
     fn sample(&self, page: &Page) -> EngineSample;
     /// Its own error messages, before those that all engines share.

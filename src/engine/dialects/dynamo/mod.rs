@@ -115,14 +115,6 @@ impl Dialect for Dynamo {
         self.environment
     }
 
-    fn api_key_variable(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn is_modelled(&self) -> bool {
-        false
-    }
-
     fn off(&self, switch: &str) -> Option<String> {
         if is_of_frontend(switch) { Some(format!("--no-{switch}")) } else { self.worker.off(switch) }
     }
@@ -143,14 +135,6 @@ impl Dialect for Dynamo {
         log.lines().filter_map(of_worker).collect()
     }
 
-    fn server_info(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn empties_cache(&self) -> Option<&'static str> {
-        None
-    }
-
     fn of_log(&self, log: &str) -> Effective {
         self.worker.of_log(log)
     }
@@ -167,10 +151,6 @@ impl Dialect for Dynamo {
         }
         let tokens = told("total_kv_blocks").zip(told("kv_cache_block_size")).map(|(blocks, size)| blocks * size);
         Effective { kv_cache_tokens: tokens.map(|tokens| tokens as u64), ..found }
-    }
-
-    fn of_server_info(&self, _info: &Json) -> Effective {
-        Effective::default()
     }
 
     /// Hits and tokens from the frontend, which every request passes; the rest from the workers.

@@ -45,18 +45,6 @@ impl Dialect for Sglang {
         &["enable-metrics", "enable-cache-report"]
     }
 
-    fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    fn api_key_variable(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn is_modelled(&self) -> bool {
-        false
-    }
-
     /// Its switches are off unless they are named; a few have a `--no-` form.
     fn off(&self, switch: &str) -> Option<String> {
         let off = format!("no-{switch}");

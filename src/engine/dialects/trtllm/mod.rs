@@ -4,8 +4,6 @@
 //! A setting is the flag `--trtllm.KEY VALUE`, with dots between nested keys. It wins over the worker's own flag (`--max-batch-size`) and over
 //! the file of `--extra-engine-args`.
 
-use serde_json::Value as Json;
-
 use super::super::effective::{Effective, after, leading_count, python_dict, scalar};
 use super::super::log_lines;
 use super::super::metrics::Page;
@@ -91,32 +89,8 @@ impl Dialect for Trtllm {
         }
     }
 
-    fn telling(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    fn api_key_variable(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn is_modelled(&self) -> bool {
-        false
-    }
-
     fn health(&self) -> &'static str {
         "/health"
-    }
-
-    fn server_info(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn empties_cache(&self) -> Option<&'static str> {
-        None
     }
 
     fn of_log(&self, log: &str) -> Effective {
@@ -139,15 +113,6 @@ impl Dialect for Trtllm {
             }
         }
         found
-    }
-
-    /// The worker registers its limits with Dynamo's frontend.
-    fn of_metrics(&self, _page: &Page) -> Effective {
-        Effective::default()
-    }
-
-    fn of_server_info(&self, _info: &Json) -> Effective {
-        Effective::default()
     }
 
     /// With the names of the engine, or else of Dynamo's mocker, which simulates it.
