@@ -114,6 +114,8 @@ fn main() -> ExitCode {
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
     println!("\nThe same shape, by the session of results/h200-70b\n");
     proof(&RecordedRun::read(&root.join("results/h200-70b")).unwrap(), arguments.verbose, &mut table);
+    println!("\nThe same, driven on a third engine (results/h200-70b/truth)\n");
+    driven_turns(&root.join("results/h200-70b"), arguments.verbose, &mut table);
     println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
     small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
     println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
@@ -272,6 +274,32 @@ fn proof(run: &RecordedRun, verbose: bool, table: &mut Table) {
     table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
     let correlation = Replayed::correlation(&run.replay("t002-p02", &fit.costs, false).unwrap().ttft);
     table.row("t002-p02: TTFT, correlation", format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
+}
+
+/// What was driven on another machine of the kind, by a twin that saw the session alone; and the limit of a long run, also by one that saw what was
+/// driven.
+fn driven_turns(folder: &Path, verbose: bool, table: &mut Table) {
+    let mut run = RecordedRun::read(folder).unwrap();
+    let levels = ["rate-2", "rate-2.3", "rate-2.6", "rate-2.8"];
+    let window = Window { from: Seconds(35.0), to: Seconds(185.0) };
+    for name in levels {
+        let records = requests(&folder.join(format!("truth/{name}.requests.csv")));
+        run.add(name, records, "t002-p02", window).unwrap();
+    }
+    let fit = run.fit(&["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t002-p02"], Effort::SESSION).unwrap();
+    for name in levels {
+        if verbose {
+            explain(&run, name, &fit);
+        }
+        let replayed = run.replay(name, &fit.costs, true).unwrap();
+        table.p99(&format!("{name}: TPOT p99"), &replayed.tpot, 0.07);
+        table.p99(&format!("{name}: TTFT p99"), &replayed.ttft, 0.15);
+    }
+    let long_run = |fit: &Fit| run.limit("t002-p02", run.resent("t002-p02"), &fit.costs).unwrap().0;
+    let (by_session, driven) = (long_run(&fit), long_run(&run.fit(&levels, Effort::SESSION).unwrap()));
+    let off = by_session / driven - 1.0;
+    let said = format!("{by_session:.2} for {driven:.2}, {:+.1} %", off * 100.0);
+    table.row("limit by session for that by what was driven", said, "within 7 %", off.abs() <= 0.07);
 }
 
 /// A proof whose twin was once not believed: between readings two seconds apart, more requests ran than any reading saw. At the proven rate both

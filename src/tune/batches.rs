@@ -1,6 +1,6 @@
 //! Large batches: shows engines those that a long run of the workload comes to, and finds the rate from which on one does not recover.
 
-use super::context::Context;
+use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
 use super::session_twin::AS_MEASURED;
@@ -60,8 +60,8 @@ impl<R: Rig> Context<'_, R> {
         if f64::from(count) <= measured.max(f64::from(self.largest_burst())) {
             return None;
         }
-        if !self.affords(self.prices().certify * 2.0, 0) {
-            let ended = self.budget_ended(self.prices().certify * 2.0, 0);
+        if !self.affords(self.prices().certify * 2.0, Proofs::None) {
+            let ended = self.budget_ended(self.prices().certify * 2.0, Proofs::None);
             self.left_out(format!("what {count} requests at once do to the engine: {ended}"));
             return None;
         }

@@ -21,6 +21,30 @@ const BUDGET_ENDED: &str = "the budget ended";
 /// Gauges are read every two seconds: fewer readings than these miss the peak of a batch that changes within milliseconds.
 const SEE_A_PEAK: usize = 10;
 
+/// Proofs that are still to come, for which engine time is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proofs {
+    None,
+    OfDefaults,
+    OfBest,
+    Both,
+}
+
+impl Proofs {
+    pub fn count(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::OfDefaults | Self::OfBest => 1,
+            Self::Both => 2,
+        }
+    }
+
+    /// Whether one of them can take place on an engine that serves the defaults already.
+    fn holds_defaults(self) -> bool {
+        matches!(self, Self::OfDefaults | Self::Both)
+    }
+}
+
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
     pub plan: &'a Plan,
@@ -129,13 +153,16 @@ impl<'a, R: Rig> Context<'a, R> {
         Prices::new(self.plan, self.trial_runner.passed())
     }
 
-    /// Whether a step fits before the budget ends, with `certifications` still to come.
-    pub fn affords(&self, price: Seconds, certifications: u32) -> bool {
-        let prices = self.prices();
-        // The last is that of the best point, which is always launched.
-        let saved = if certifications > 1 && self.serves_defaults() { prices.launch } else { Seconds(0.0) };
-        let reserve = prices.certification() * f64::from(certifications) - saved;
-        self.trial_runner.spent().0 + price.0 + reserve.0 <= self.budget().0
+    /// Whether a step fits before the budget ends, with these proofs still to come.
+    pub fn affords(&self, price: Seconds, to_come: Proofs) -> bool {
+        self.trial_runner.spent().0 + price.0 + self.reserve(to_come).0 <= self.budget().0
+    }
+
+    /// The engine time that is kept for proofs.
+    fn reserve(&self, to_come: Proofs) -> Seconds {
+        let (prices, saves) = (self.prices(), self.serves_defaults());
+        let saved = if saves && to_come.holds_defaults() { prices.launch } else { Seconds(0.0) };
+        prices.certification() * f64::from(to_come.count()) - saved
     }
 
     /// Whether the first worker's engine can be that of the defaults without a launch.
@@ -159,10 +186,10 @@ impl<'a, R: Rig> Context<'a, R> {
         self.sink.take(&Event::Detail(text));
     }
 
-    /// That the budget ended before a step of this price with `certifications` behind it.
-    pub fn budget_ended(&mut self, price: Seconds, certifications: u32) -> String {
+    /// That the budget ended before a step of this price with these proofs behind it.
+    pub fn budget_ended(&mut self, price: Seconds, to_come: Proofs) -> String {
         self.wanted += price;
-        let reserve = self.prices().certification() * f64::from(certifications);
+        let reserve = self.prices().certification() * f64::from(to_come.count());
         let enough = self.trial_runner.spent() + self.wanted + reserve;
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
         BUDGET_ENDED.to_owned()

@@ -1,6 +1,6 @@
 //! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
 
-use super::context::Context;
+use super::context::{Context, Proofs};
 use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
@@ -40,8 +40,8 @@ impl<'a, R: Rig> Context<'a, R> {
                 break;
             }
             let price = self.prices().launch * values.len() as f64;
-            if !self.affords(price, 2) {
-                let ended = self.budget_ended(price, 2);
+            if !self.affords(price, Proofs::Both) {
+                let ended = self.budget_ended(price, Proofs::Both);
                 self.left_out(format!("a larger memory share: {ended}"));
                 break;
             }

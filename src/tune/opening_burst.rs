@@ -1,7 +1,7 @@
 //! The opening: many requests at once show what steps take in batches of every size, and a twin of that says at which rate to begin. Without
 //! it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
-use super::context::Context;
+use super::context::{Context, Proofs};
 use super::runner::RunnerError;
 use crate::rig::Rig;
 use crate::space::Point;
@@ -21,7 +21,7 @@ impl<R: Rig> Context<'_, R> {
     /// a larger burst expects.
     pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
         let guess = self.first_rate(Some(warm_up));
-        let affords = self.affords(self.prices().probe, 1);
+        let affords = self.affords(self.prices().probe, Proofs::OfDefaults);
         if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
             return Ok(guess);
         }

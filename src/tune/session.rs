@@ -4,7 +4,7 @@ use tracing::field::{Empty, debug, display};
 use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
-use super::context::Context;
+use super::context::{Context, Proofs};
 use super::cost::{Before, forecast, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
@@ -98,21 +98,21 @@ impl<R: Rig> Context<'_, R> {
         let (best, baseline) = if !beside {
             let runs = best.point == baseline.point && self.serves_defaults();
             let purpose = if runs { Purpose::CertifyDefaults } else { Purpose::Certify };
-            let best = self.certify(purpose, best, 0).await?;
+            let best = self.certify(purpose, best, Proofs::None).await?;
             let baseline = if best.point == baseline.point { best.clone() } else { baseline };
             (best, baseline)
         } else if self.trial_runner.workers() > 1 {
             let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, baseline)];
-            self.certify_each(&mut both, 0).await?;
+            self.certify_each(&mut both, Proofs::None).await?;
             let [(_, best), (_, baseline)] = both;
             (best, baseline)
         } else if self.serves_defaults() {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            let baseline = self.certify(Purpose::CertifyBaseline, baseline, 1).await?;
-            (self.certify(Purpose::Certify, best, 0).await?, baseline)
+            let baseline = self.certify(Purpose::CertifyBaseline, baseline, Proofs::OfBest).await?;
+            (self.certify(Purpose::Certify, best, Proofs::None).await?, baseline)
         } else {
-            let best = self.certify(Purpose::Certify, best, 1).await?;
-            let baseline = self.certify(Purpose::CertifyBaseline, baseline, 0).await?;
+            let best = self.certify(Purpose::Certify, best, Proofs::OfDefaults).await?;
+            let baseline = self.certify(Purpose::CertifyBaseline, baseline, Proofs::None).await?;
             (best, baseline)
         };
         let seen = strategy.advantage(&best.point, &baseline.point);
@@ -151,12 +151,11 @@ impl<R: Rig> Context<'_, R> {
     /// Does what the strategy asks until it is done or the budget ends: round by round a question for each worker, and for the first alone
     /// where the defaults are looked at.
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
-        let (workers, certifications) =
-            if purpose == Purpose::Baseline { (1, 1) } else { (self.trial_runner.workers(), 2) };
+        let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
         let mut before = strategy.incumbent();
         loop {
             let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
-            let mut spent = false;
+            let (mut spent, mut to_come) = (false, Proofs::Both);
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
                 let asked =
@@ -167,6 +166,12 @@ impl<R: Rig> Context<'_, R> {
                     self.sink.take(&Event::Improved(incumbent));
                 }
                 before = incumbent;
+                to_come = match (purpose, &before) {
+                    // There is nothing to prove until a rate is known to hold.
+                    (Purpose::Baseline, None) => Proofs::None,
+                    (Purpose::Baseline, Some(_)) => Proofs::OfDefaults,
+                    _ => Proofs::Both,
+                };
                 let Ask::Probe(query) = asked else {
                     debug!(worker, "nothing more is worth its cost");
                     continue;
@@ -177,7 +182,7 @@ impl<R: Rig> Context<'_, R> {
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
-                spent = !self.affords(price, certifications);
+                spent = !self.affords(price, to_come);
                 if spent {
                     break;
                 }
@@ -192,7 +197,7 @@ impl<R: Rig> Context<'_, R> {
                             self.prices().candidates(strategy.points_expected().max(1)),
                         ),
                     };
-                    let ended = self.budget_ended(price, certifications);
+                    let ended = self.budget_ended(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
                 }
                 return Ok(());

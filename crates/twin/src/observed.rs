@@ -126,7 +126,7 @@ impl Probe {
                 last: seen.last.map(as_kept),
                 cached: served.cached[i],
                 shared: served.shared[i],
-                document: if served.apart { served.shared[i] } else { 0 },
+                document: served.document[i],
                 ..seen
             }
         };

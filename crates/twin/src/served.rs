@@ -21,8 +21,8 @@ pub struct Served {
     pub cached: Vec<u32>,
     /// By request: those of them that other conversations share.
     pub shared: Vec<u32>,
-    /// Whether requests that share as many tokens share the same ones. Sums that counters corrected do not tell.
-    pub apart: bool,
+    /// By request: the number of the document that these belong to; zero where that is not known, since counters corrected sums.
+    pub document: Vec<u32>,
     /// What later turns resent; none where the probe has none.
     pub resent: Option<Resent>,
 }
@@ -60,9 +60,10 @@ impl Served {
         } else if let Some(share) = counted_share.filter(|_| block.is_some()) {
             apart = !correct(&mut cached, &later, share, prompt);
         }
-        let shared = shared(records, &cached);
+        let (shared, numbers): (Vec<u32>, Vec<u32>) = shared(records, &cached).into_iter().unzip();
+        let document = numbers.into_iter().map(|number| if apart { number } else { 0 }).collect();
         resent = resent.map(|resent| Resent { apart, ..resent });
-        Self { cached, shared, apart, resent }
+        Self { cached, shared, document, resent }
     }
 }
 
@@ -156,22 +157,50 @@ fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usiz
     first
 }
 
-/// What other conversations share of the cached tokens: no more than the first turn of a conversation found.
-fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<u32> {
-    let mut by_first: HashMap<u32, (u32, u32)> = HashMap::new();
+/// What other conversations share of the cached tokens, and the number of the document that it is: documents are told apart by the tokens that the
+/// workload means them to have. No more is shared than the first turn of a conversation found. A cache that was not emptied can hold
+/// more of an opening, from an earlier run of the same traffic. So it is no more either than most openings found that the workload means to share
+/// as many tokens.
+fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<(u32, u32)> {
+    let mut openings: HashMap<u32, Opening> = HashMap::new();
     for (r, cached) in records.iter().zip(cached) {
         if let Some((conversation, turn)) = r.turn {
-            let first = by_first.entry(conversation).or_insert((turn, *cached));
-            if turn < first.0 {
-                *first = (turn, *cached);
+            let opening = Opening { turn, meant: r.shared_in, cached: *cached };
+            let first = openings.entry(conversation).or_insert(opening);
+            if turn < first.turn {
+                *first = opening;
             }
         }
     }
-    let of = |(r, cached): (&RequestRecord, &u32)| match r.turn {
-        Some((conversation, _)) => by_first.get(&conversation).map_or(*cached, |(_, first)| (*first).min(*cached)),
-        None => *cached,
-    };
+    let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
+    openings.values().for_each(|opening| found.entry(opening.meant).or_default().push(opening.cached));
+    let usual: HashMap<u32, u32> = found.into_iter().map(|(meant, found)| (meant, of_most(found))).collect();
+    let of =
+        |(r, cached): (&RequestRecord, &u32)| match r.turn.and_then(|(conversation, _)| openings.get(&conversation)) {
+            Some(opening) => {
+                let shared = opening.cached.min(usual[&opening.meant]).min(*cached);
+                let meant = if opening.meant > 0 { opening.meant } else { shared };
+                (shared, if shared > 0 { meant } else { 0 })
+            }
+            None => (*cached, *cached),
+        };
     records.iter().zip(cached).map(of).collect()
+}
+
+/// The first turn of a conversation: what the workload means it to share, and what the cache held of it.
+#[derive(Clone, Copy)]
+struct Opening {
+    turn: u32,
+    meant: u32,
+    cached: u32,
+}
+
+/// The value that more than half of them have, or else the largest.
+fn of_most(mut values: Vec<u32>) -> u32 {
+    values.sort_unstable();
+    let median = values[values.len() / 2];
+    let alike = values.iter().filter(|value| **value == median).count();
+    if alike * 2 > values.len() { median } else { values[values.len() - 1] }
 }
 
 #[cfg(test)]
@@ -205,7 +234,7 @@ mod tests {
         let records = [turn(0, 1000, 1000, 0, 400), turn(1, 1264, 1440, 1400, 9)];
         let served = Served::of(&records, Some(1.0 - 322.0 / 2264.0), Some(16));
         assert_eq!(served.cached, [950, 992], "of 322 computed tokens 272 are the later turn's");
-        assert!(!served.apart, "whose document the first turn found nobody says");
+        assert_eq!(served.document, [0, 0], "whose document the first turn found nobody says");
         assert_eq!(Served::of(&records, Some(0.0), None).cached, [0, 0], "an engine without a prefix cache");
     }
 
@@ -216,6 +245,23 @@ mod tests {
         records[1].tokens_cached = Some(1200);
         let served = Served::of(&records, Some(0.9), Some(16));
         assert_eq!((served.cached, served.resent.unwrap().found), (vec![0, 1200], 200.0 / 392.0));
+    }
+
+    #[test]
+    fn an_opening_that_an_earlier_run_left_in_the_cache_is_no_other_document() {
+        let opening = |conversation: u32, tokens_cached: u32| {
+            let turn = turn(0, 1000, 1000, 970, 400);
+            RequestRecord { turn: Some((conversation, 0)), tokens_cached: Some(tokens_cached), ..turn }
+        };
+        let served = Served::of(
+            &[opening(0, 0), opening(1, 960), opening(2, 992), opening(3, 960), opening(4, 960)],
+            None,
+            Some(16),
+        );
+        assert_eq!(served.shared, [0, 960, 960, 960, 960], "none of the one that came first: the cache was empty");
+        assert_eq!(served.document, [0, 970, 970, 970, 970]);
+        let all_alike = Served::of(&[opening(0, 960), opening(1, 992), opening(2, 976)], None, Some(16));
+        assert_eq!(all_alike.shared, [960, 992, 976], "a tokenizer may make the same tokens of whole openings");
     }
 
     #[test]

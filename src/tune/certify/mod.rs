@@ -8,7 +8,7 @@
 mod proof;
 
 use self::proof::{CLEAR, Certifier, Curve, Proof, STRIDE, imprecise, unproved};
-use super::context::Context;
+use super::context::{Context, Proofs};
 use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
@@ -122,20 +122,20 @@ impl<R: Rig> Context<'_, R> {
         &mut self,
         purpose: Purpose,
         placed: PointResult,
-        certifications: u32,
+        to_come: Proofs,
     ) -> Result<PointResult, RunnerError> {
         let mut alone = [(purpose, placed)];
-        self.certify_each(&mut alone, certifications).await?;
+        self.certify_each(&mut alone, to_come).await?;
         let [(_, placed)] = alone;
         Ok(placed)
     }
 
     /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
-    /// precision. It also ends when the budget is left for so many later certifications only. What could not be proved is among what was left out.
+    /// precision. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out.
     pub async fn certify_each(
         &mut self,
         asked: &mut [(Purpose, PointResult)],
-        certifications: u32,
+        to_come: Proofs,
     ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
@@ -143,11 +143,11 @@ impl<R: Rig> Context<'_, R> {
             let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
             one.runs = before != Before::Launching;
             let price = prices.certify + prices.preparing(before);
-            let affords = self.affords(committed + price, certifications);
+            let affords = self.affords(committed + price, to_come);
             if affords {
                 committed += price;
             } else {
-                let ended = self.budget_ended(committed + price, certifications);
+                let ended = self.budget_ended(committed + price, to_come);
                 self.left_out(format!("{}: {ended}", one.what()));
             }
             affords
@@ -180,7 +180,7 @@ impl<R: Rig> Context<'_, R> {
             one.rate = self.begin(one);
         }
         for attempt in 0..TRIES {
-            if !self.drive(&mut proving, attempt, certifications).await? {
+            if !self.drive(&mut proving, attempt, to_come).await? {
                 break;
             }
         }
@@ -204,13 +204,13 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Drives those that have not ended once more, all at the same time; whether there was one.
-    async fn drive(&mut self, proving: &mut [Proving], attempt: u64, certifications: u32) -> Result<bool, RunnerError> {
+    async fn drive(&mut self, proving: &mut [Proving], attempt: u64, to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             let again = attempt > 0 && one.certifier.wants_launches();
             let price = self.prices().certify + if again { self.prices().launch } else { Seconds(0.0) };
-            if attempt > 0 && !self.affords(committed + price, certifications) {
-                one.ended = Some(self.budget_ended(committed + price, certifications));
+            if attempt > 0 && !self.affords(committed + price, to_come) {
+                one.ended = Some(self.budget_ended(committed + price, to_come));
                 continue;
             }
             committed += price;
@@ -247,7 +247,7 @@ impl<R: Rig> Context<'_, R> {
             }
         }
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
-        self.standing(prices.proving(certifications, going_on));
+        self.standing(prices.proving(to_come.count(), going_on));
         Ok(true)
     }
 

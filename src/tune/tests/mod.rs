@@ -44,7 +44,10 @@ async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl 
 
 /// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
-    let rig = Scripted::new(plan, seed, script, memory.clone());
+    run_on(Scripted::new(plan, seed, script, memory.clone()), plan, seed, entries, memory).await
+}
+
+async fn run_on<S: Script>(rig: Scripted<S>, plan: &Plan, seed: u64, entries: Vec<Entry>, memory: &Memory) -> Run {
     let trial_runner = runner(vec![rig], plan, seed, memory, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(trial_runner, plan, &Silent);
     let answer = session.run().await;
@@ -106,12 +109,15 @@ async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
 }
 
 #[tokio::test]
-async fn a_budget_too_small_for_everything_says_what_was_left_out() {
-    let plan = plan(&[("gpu_time = \"85s\"", "gpu_time = \"12s\"")]);
-    let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
-    assert!(!answer.left_out.is_empty() && answer.best.is_none_or(|b| b.certified_rate.is_none()));
-    let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
-    assert!(spent.0 <= 13.0, "spent {spent} of 12 s");
+async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the_defaults_if_it_can() {
+    for (seconds, certifies) in [(12, true), (5, false)] {
+        let plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}s\""))]);
+        let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
+        assert!(!answer.left_out.is_empty(), "{answer:?}");
+        assert_eq!(answer.best.is_some_and(|best| best.certified_rate.is_some()), certifies, "{}", answer.because);
+        let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
+        assert!(spent.0 <= f64::from(seconds) + 1.0, "spent {spent} of {seconds} s");
+    }
 }
 
 #[tokio::test]

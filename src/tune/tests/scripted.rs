@@ -7,6 +7,7 @@ use super::*;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, SimulatedRig, Spawned, Trial};
 use crate::space::Point;
+use crate::twin::Start;
 use crate::units::Seconds;
 
 /// What happens to the engines of a rig. A resumed session meets the same script.
@@ -69,7 +70,13 @@ pub(super) struct Scripted<S> {
 
 impl<S: Script> Scripted<S> {
     pub(super) fn new(plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
-        let rig = SimulatedRig::new(plan.clone(), Profile::quickstart(), seed, Material::default());
+        Self::starting(None, plan, seed, script, memory)
+    }
+
+    /// The same on an engine whose every start takes that long.
+    pub(super) fn starting(start: Option<Start>, plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
+        let profile = Profile { start, ..Profile::quickstart() };
+        let rig = SimulatedRig::new(plan.clone(), profile, seed, Material::default());
         Self { rig, script, memory, current: None, probes: 0, patience: 0 }
     }
 }
