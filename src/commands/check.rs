@@ -17,7 +17,7 @@ use crate::settings::{
 };
 use crate::space;
 use crate::supervise::Gpus;
-use crate::tune::{expected, least};
+use crate::tune::{forecast, least};
 use crate::units::Seconds;
 
 /// A GPU with more memory in use is not free, in MiB. A driver and a desktop use less.
@@ -69,12 +69,9 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
         "probes",
         format!("of {window} behind a ramp of {}, proofs of {proof}{}", Seconds::from(plan.probe.ramp), counted(&plan)),
     ));
-    let whole = expected(&plan);
+    let whole = forecast(&plan);
     let budget = Seconds::from(plan.budget.gpu_time);
-    rows.push((
-        "forecast",
-        format!("about {} launches, {} probes, {} of engine time", whole.launches, whole.probes, whole.engine_seconds),
-    ));
+    rows.push(("forecast", format!("about {whole}")));
     rows.push(("budget", format!("{budget}{}", suffices(&plan))));
     let lacking = runtime.block_on(lacks(&plan));
     let found = if lacking.is_empty() { vec!["nothing that was looked for".to_owned()] } else { lacking };
@@ -112,7 +109,7 @@ fn counted(plan: &Plan) -> String {
 
 /// A note for a budget that is too small.
 fn suffices(plan: &Plan) -> String {
-    let (budget, least, whole) = (Seconds::from(plan.budget.gpu_time), least(plan), expected(plan).engine_seconds);
+    let (budget, least, whole) = (Seconds::from(plan.budget.gpu_time), least(plan), forecast(plan).engine_seconds);
     if budget < least {
         format!(": not enough to certify the defaults, which takes about {least}")
     } else if budget < whole {

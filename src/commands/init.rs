@@ -14,7 +14,7 @@ use crate::proposal::{Deployment, TUNED, Wishes, space_file};
 use crate::report::{replace, shell_quoted};
 use crate::settings::{self, EngineKind, Plan, WorkloadKind, holds_secret};
 use crate::space::Value;
-use crate::tune::expected;
+use crate::tune::forecast;
 use crate::units::Seconds;
 
 /// The budget until the file is read for its forecast.
@@ -48,7 +48,7 @@ pub(super) fn init(args: &InitArgs) -> Result<u8, Failed> {
     let name = shell_quoted(&if to_file { args.file.display().to_string() } else { "space.toml".to_owned() });
     let read = |text: &str| settings::parse(&name, text).map_err(|problems| Failed::usage(problems.render()));
     wishes.gpu_time = ANY_BUDGET;
-    let needs = expected(&read(&space_file(&deployment, &wishes, &name))?).engine_seconds;
+    let needs = forecast(&read(&space_file(&deployment, &wishes, &name))?).engine_seconds;
     wishes.gpu_time = args.budget.map_or(Seconds((needs.0 * ROOM / STEP).ceil() * STEP), Seconds::from);
     wishes.of_budget = format!("the forecast is {needs}");
     let text = space_file(&deployment, &wishes, &name);
@@ -109,7 +109,9 @@ fn of_manifest(path: &Path, container: Option<&str>, wishes: &mut Wishes) -> Res
     let engine = deployed(&name, &text, container, &TUNED).map_err(|problems| Failed::usage(problems.render()))?;
     wishes.source = format!("{} in {name}", printable(&engine.name));
     if let Some(gpus) = &engine.gpus {
-        wishes.notes.push(format!("There it has {} GPUs (nvidia.com/gpu): tune on as many.", printable(gpus)));
+        wishes
+            .notes
+            .push(format!("There the number of GPUs (nvidia.com/gpu) is {}: tune on as many.", printable(gpus)));
     }
     if !engine.variables.is_empty() {
         let names: Vec<&str> = engine.variables.iter().map(String::as_str).collect();

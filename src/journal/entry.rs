@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use autotune_numerics::Z_95;
 use serde::{Deserialize, Serialize};
 
+use super::reader::Cost;
 use crate::load::ClientHealth;
 use crate::rig::{CacheUse, Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::settings::Plan;
@@ -323,13 +324,5 @@ pub struct Conclusion {
     pub gain: Option<Gain>,
     /// What was forecast before the first launch.
     #[serde(default)]
-    pub forecast: Option<Forecast>,
-}
-
-/// What a session is expected to cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Forecast {
-    pub launches: u32,
-    pub probes: u32,
-    pub engine_seconds: Seconds,
+    pub forecast: Option<Cost>,
 }

@@ -1,5 +1,7 @@
 //! Parses a journal.
 
+use std::fmt;
+
 use super::entry::{Conclusion, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
 use crate::rig::Spawned;
 use crate::units::Seconds;
@@ -118,12 +120,22 @@ impl Cost {
     }
 }
 
+/// What a session took, or is expected to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Cost {
     pub launches: u32,
     pub probes: u32,
     /// Seconds that engines were up.
     pub engine_seconds: Seconds,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: u32, es| if n == 1 { "" } else { es };
+        let Self { launches, probes, engine_seconds } = *self;
+        let (es, s) = (plural(launches, "es"), plural(probes, "s"));
+        write!(f, "{launches} launch{es}, {probes} probe{s}, {engine_seconds} of engine time")
+    }
 }
 
 #[cfg(test)]

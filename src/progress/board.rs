@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::plain::Lines;
 use super::{Event, Sink};
 use crate::clock;
-use crate::journal::{Cost, Forecast, Purpose};
+use crate::journal::{Cost, Purpose};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Outcome;
@@ -129,7 +129,7 @@ pub struct Standing {
     /// Launches and probes in which the engine failed.
     pub failures: u32,
     /// What was forecast before the first launch.
-    pub forecast: Option<Forecast>,
+    pub forecast: Option<Cost>,
     /// Engine time that the session may spend.
     pub budget: Option<Seconds>,
     /// Engine time that is expected to be needed still, as of the end of the last step.
@@ -208,7 +208,7 @@ impl Standing {
         match event {
             Event::Begun { forecast, budget } => {
                 (self.forecast, self.budget) = (Some(*forecast), Some(*budget));
-                self.time_left = Some(forecast.engine_seconds);
+                self.time_left = Some(Seconds(forecast.engine_seconds.0.min(budget.0)));
             }
             Event::Resumed { cost, .. } => self.cost = *cost,
             Event::Launching { trial, purpose, point, .. } => {
@@ -272,9 +272,9 @@ mod tests {
     fn what_is_asked_is_what_the_events_said() {
         let board = Board::new(about());
         assert_eq!(board.standing().phase, Phase::Starting);
-        let forecast = Forecast { launches: 4, probes: 9, engine_seconds: Seconds(30.0) };
+        let forecast = Cost { launches: 4, probes: 9, engine_seconds: Seconds(80.0) };
         board.take(&Event::Begun { forecast, budget: Seconds(60.0) });
-        assert_eq!(board.standing().time_left, Some(Seconds(30.0)));
+        assert_eq!(board.standing().time_left, Some(Seconds(60.0)), "no longer than the budget");
         let cost = Cost { launches: 2, probes: 5, engine_seconds: Seconds(9.0) };
         board.take(&Event::Resumed { cost, swept: 0 });
         // The records are gone through again, from the first.

@@ -10,7 +10,7 @@ mod plain;
 mod terminal;
 
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Cost, Forecast, Purpose};
+use crate::journal::{Conclusion, Cost, Purpose};
 use crate::rig::{ProbeAsk, Ready};
 use crate::search::Incumbent;
 use crate::space::Point;
@@ -30,7 +30,7 @@ pub use terminal::Terminal;
 pub enum Event<'a> {
     Begun {
         /// What it is expected to cost.
-        forecast: Forecast,
+        forecast: Cost,
         budget: Seconds,
     },
     /// Records of an earlier run are used.

@@ -73,10 +73,10 @@ impl Lines {
     /// The event as a line; none for those that need not be shown.
     pub(super) fn line(&mut self, event: &Event<'_>) -> Option<String> {
         Some(match event {
-            Event::Begun { forecast, budget } => format!(
-                "budget {budget} of engine time; expected: {} launches, {} probes, {}",
-                forecast.launches, forecast.probes, forecast.engine_seconds
-            ),
+            Event::Begun { forecast, budget } if forecast.engine_seconds > *budget => {
+                format!("budget {budget}, less than a whole search is expected to take: {forecast}")
+            }
+            Event::Begun { forecast, budget } => format!("budget {budget}; expected: {forecast}"),
             Event::Resumed { cost, swept } => {
                 let swept = match swept {
                     0 => String::new(),

@@ -1,11 +1,12 @@
 //! A live line for a terminal: what runs now and for how long, the best point, the budget, the time left; what ended scrolls above it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use super::painted::painted;
 use super::plain::{Lines, time};
@@ -17,7 +18,7 @@ use crate::units::Seconds;
 /// The columns of a terminal that does not tell.
 const WIDTH: usize = 80;
 /// What stands before the words of the live line: spinner, bar, elapsed time and blanks.
-const BEFORE: usize = 22;
+const BEFORE: usize = 18;
 /// A live line that a narrower terminal wrapped leaves its end below the cursor.
 const ERASE_BELOW: &str = "\x1b[J";
 
@@ -25,6 +26,8 @@ pub struct Terminal {
     bar: ProgressBar,
     colour: Colour,
     shown: Mutex<Shown>,
+    /// The words of the live line, for whoever draws it.
+    words: Arc<Mutex<Vec<Said>>>,
 }
 
 /// The same in full, and where the terminal is narrow.
@@ -52,48 +55,60 @@ impl Terminal {
     /// With the reasons of each decision where they are asked for.
     pub(crate) fn new(verbose: bool, colour: Colour) -> Self {
         let bar = ProgressBar::new(1000);
-        bar.enable_steady_tick(Duration::from_millis(120));
-        let (load, left) = (Said::default(), Said::default());
-        Self { bar, colour, shown: Mutex::new(Shown { lines: Lines::new(verbose), now: BTreeMap::new(), load, left }) }
-    }
-
-    fn draw(&self, shown: &Shown, columns: usize) {
-        let (width, message) = shown.message(columns);
-        // One part alone is cut where it is too long. With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
-        let template = format!("{ERASE_BELOW}{{spinner}} [{{bar:{width}}}] {{elapsed:>3}} {{wide_msg}}\r");
+        let words = Arc::<Mutex<Vec<Said>>>::default();
+        let latest = Arc::clone(&words);
+        // Whenever it is drawn, since the terminal may have another width than before.
+        let fitted = move |_: &ProgressState, line: &mut dyn fmt::Write| {
+            let words = fitting(&latest.lock().unwrap_or_else(PoisonError::into_inner), columns());
+            let _ = line.write_str(&printable(&words));
+        };
+        // With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
+        let template = format!("{ERASE_BELOW}{{spinner}} [{{bar:8}}] {{elapsed:>3}} {{words}}\r");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            self.bar.set_style(style.progress_chars("=> "));
+            bar.set_style(style.progress_chars("=> ").with_key("words", fitted));
         }
-        self.bar.set_message(printable(&message).into_owned());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        let (lines, now) = (Lines::new(verbose), BTreeMap::new());
+        let shown = Mutex::new(Shown { lines, now, load: Said::default(), left: Said::default() });
+        Self { bar, colour, shown, words }
     }
 }
 
+fn columns() -> usize {
+    console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns))
+}
+
 impl Shown {
-    /// The columns of the bar, and the words behind it: each part in full where it fits, that of the best point first.
-    fn message(&self, columns: usize) -> (usize, String) {
+    /// The parts of the live line: what is done now, then what was spent, then the best point.
+    fn parts(&self) -> Vec<Said> {
         let best = Said {
             full: self.lines.best_so_far().unwrap_or_default().trim_end_matches(',').to_owned(),
             short: self.lines.best_rate().map_or(String::new(), |rate| format!("best {rate}")),
         };
-        let room = columns.saturating_sub(BEFORE + 1);
-        let parts: Vec<&Said> = self.now.values().chain([&self.load, &self.left, &best]).collect();
-        let mut texts: Vec<&str> = parts.iter().map(|said| said.short.as_str()).collect();
-        if joined(&texts).chars().count() > room {
-            // With a shorter bar, what matters least is left out.
-            texts.reverse();
-            while texts.len() > 1 && joined(&texts).chars().count() > room + 6 {
-                texts.pop();
-            }
-            return (6, joined(&texts));
-        }
-        for (n, part) in parts.iter().enumerate().rev() {
-            let short = std::mem::replace(&mut texts[n], part.full.as_str());
-            if joined(&texts).chars().count() > room {
-                texts[n] = short;
-            }
-        }
-        (12, joined(&texts))
+        self.now.values().chain([&self.load, &self.left, &best]).cloned().collect()
     }
+}
+
+/// The words of the live line in so many columns: each part in full where it fits, that of the best point first.
+fn fitting(parts: &[Said], columns: usize) -> String {
+    let room = columns.saturating_sub(BEFORE + 1);
+    let fits = |texts: &[&str]| joined(texts).chars().count() <= room;
+    let mut texts: Vec<&str> = parts.iter().map(|said| said.short.as_str()).collect();
+    if !fits(&texts) {
+        // What matters least is left out, and one part alone is cut.
+        texts.reverse();
+        while texts.len() > 1 && !fits(&texts) {
+            texts.pop();
+        }
+        return joined(&texts).chars().take(room).collect();
+    }
+    for (n, part) in parts.iter().enumerate().rev() {
+        let short = std::mem::replace(&mut texts[n], part.full.as_str());
+        if !fits(&texts) {
+            texts[n] = short;
+        }
+    }
+    joined(&texts)
 }
 
 fn joined(parts: &[&str]) -> String {
@@ -109,7 +124,6 @@ impl Drop for Terminal {
 impl Sink for Terminal {
     fn take(&self, event: &Event<'_>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let columns = console::Term::stderr().size_checked().map_or(WIDTH, |(_, columns)| usize::from(columns));
         match event {
             Event::Standing { spent, left, budget } => {
                 self.bar.set_position((1000.0 * spent.0 / (spent.0 + left.0).max(1e-9)) as u64);
@@ -126,7 +140,7 @@ impl Sink for Terminal {
             Event::Ended(_) => self.bar.finish_and_clear(),
             _ => {
                 if let Some(line) = shown.lines.line(event) {
-                    let line = painted(self.colour, event, &line, |line| folded(line, columns));
+                    let line = painted(self.colour, event, &line, |line| folded(line, columns()));
                     // The bar's own way to print fills lines with blanks, which wrap where the terminal becomes narrower.
                     self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{ERASE_BELOW}{line}")));
                 }
@@ -153,7 +167,7 @@ impl Sink for Terminal {
                 }
             }
         }
-        self.draw(&shown, columns);
+        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = shown.parts();
     }
 }
 
@@ -213,12 +227,13 @@ mod tests {
         let best = "best so far: about 89.5 req/s, defaults 68.4 req/s";
         let full = "trial 12: 89.5 req/s for 30.0 s | 8 min of 12 min, about 3 min to go | best so far: about 89.5 req/s, defaults 68.4 req/s";
         let short = "at 89.5 req/s | 8 of 12 min | best 89.5 req/s";
-        assert_eq!(shown.message(160), (12, full.to_owned()));
-        assert_eq!(shown.message(120), (12, format!("at 89.5 req/s | 8 of 12 min | {best}")));
-        assert_eq!(shown.message(80), (12, short.to_owned()));
-        let (bar, narrow) = shown.message(60);
-        assert_eq!((bar, narrow.as_str()), (6, "best 89.5 req/s | 8 of 12 min"), "none is cut");
-        assert_eq!(shown.message(20), (6, "best 89.5 req/s".to_owned()));
+        let at = |columns| fitting(&shown.parts(), columns);
+        assert_eq!(at(160), full);
+        assert_eq!(at(120), format!("trial 12: 89.5 req/s for 30.0 s | 8 of 12 min | {best}"));
+        assert_eq!(at(110), format!("at 89.5 req/s | 8 of 12 min | {best}"));
+        assert_eq!(at(80), short);
+        assert_eq!(at(60), "best 89.5 req/s | 8 of 12 min", "none is cut");
+        assert_eq!(at(36), "best 89.5 req/s");
         assert_eq!(super::of(Seconds(39.5), Seconds(720.0)), "39.5 s of 12 min");
     }
 }

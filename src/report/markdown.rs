@@ -2,7 +2,7 @@
 
 use super::data::ReportData;
 use super::html::{next_step, repeat_command};
-use super::summary::{changes, defaults_win, enough, headline, latencies, percent, rows, shown, source};
+use super::summary::{changes, defaults_win, enough, headline, latencies, left_out, percent, rows, shown, source};
 use super::{args_txt, env_txt};
 use crate::printable::printable;
 use crate::verdict::{Outcome, Verdict};
@@ -55,14 +55,10 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     }
     if !outcome.left_out.is_empty() {
         text += "\n### Left out\n\n";
-        text += &outcome.left_out.iter().map(|what| format!("* {}\n", plain(what))).collect::<String>();
+        text += &left_out(outcome).iter().map(|what| format!("* {}\n", plain(what))).collect::<String>();
         text += &enough(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
     }
-    let cost = &outcome.cost;
-    text += &format!(
-        "\nCost: {} launches, {} probes, {} of engine time.\n",
-        cost.launches, cost.probes, cost.engine_seconds
-    );
+    text += &format!("\nCost: {}.\n", outcome.cost);
     if let Some(command) = repeat_command(data) {
         text += &format!("\n### To repeat it\n\n{}", code(&command));
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::engine::variables;
-use crate::journal::{Cost, Entry, Forecast, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
+use crate::journal::{Cost, Entry, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
 use crate::printable::read_json;
 use crate::rig::Node;
 use crate::settings::{EngineKind, Limit};
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub paired_gain: Option<Gain>,
     /// What was forecast before the first launch, to stand beside the cost.
     #[serde(default)]
-    pub forecast: Option<Forecast>,
+    pub forecast: Option<Cost>,
     /// What it cost, summed over the workers.
     pub cost: Cost,
     /// How many engines ran at the same time; none where a file of an earlier version does not tell.
@@ -256,6 +256,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         })
     };
     let ready = ready_ones().next();
+    let probed = |placed: &PointResult| probes(&journal.entries, &placed.point);
     let answer = |placed: &PointResult| Answer {
         parameters: placed.point.clone(),
         arguments: arguments(journal, &placed.point),
@@ -264,13 +265,14 @@ pub fn outcome(journal: &Journal) -> Outcome {
         estimated_rate: placed.estimated_rate,
         certified_rate: placed.certified_rate,
         confidence: placed.confidence,
-        binding: placed.binding.clone(),
+        // What a burst breaks says nothing of a rate.
+        binding: placed.binding.clone().filter(|_| probed(placed) > 0),
         windows_that_hold: placed.windows_that_hold,
         limit: placed.limit,
         limit_error: placed.limit_error,
         seen: placed.seen.clone(),
         expected: header.map_or_else(BTreeMap::new, |h| expected(placed, &h.plan.slo)),
-        probes: Some(probes(&journal.entries, &placed.point)),
+        probes: Some(probed(placed)),
     };
     let conclusion = journal.conclusion();
     let baseline = conclusion.and_then(|c| c.baseline.as_ref()).map(answer);

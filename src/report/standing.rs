@@ -1,9 +1,10 @@
 //! Where a run stands, as its journal tells: for whoever did not start it.
 
 use super::bench::text::entry;
-use super::data::{ReportData, Whose};
-use super::summary::headline;
+use super::data::{Probe, ReportData, Trial, Whose};
+use super::summary::{columns, headline};
 use crate::journal::{Journal, Record};
+use crate::problems::join;
 use crate::units::Seconds;
 
 /// The run in some lines; `now` is the time since the Unix epoch, `at_work` whether a process works on it.
@@ -19,34 +20,45 @@ pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: 
     } else {
         rows.push(("stopped", format!("{ago} ago, before its end; no process works on it, and --resume continues it")));
     }
-    if let Some((trial, probe)) = data.at_rates().last() {
-        let says = format!("trial {} at {}: {}", trial.number, probe.ask.rate, probe.verdict.because);
-        rows.push(("last probe", says));
-    }
-    let brackets = data.brackets();
-    let kept = |whose: Option<Whose>| {
-        let of = brackets.iter().filter(|(trial, _)| whose.is_none_or(|whose| trial.whose == whose));
-        of.filter_map(|(trial, bracket)| Some((trial, bracket.kept?))).max_by(|a, b| a.1.0.total_cmp(&b.1.0))
-    };
-    if let Some((trial, rate)) = kept(None) {
-        let defaults = match kept(Some(Whose::Defaults)) {
-            Some(_) if trial.whose == Whose::Defaults => ", by the defaults".to_owned(),
-            Some((_, rate)) => format!(" with {}; the defaults held {rate}", trial.point),
-            None => {
-                let probed = brackets.iter().any(|(trial, _)| trial.whose == Whose::Defaults);
-                let defaults = if probed { "no rate of the defaults held" } else { "the defaults are not measured" };
-                format!(" with {}; {defaults}", trial.point)
-            }
+    if journal.conclusion().is_some() {
+        // What the search saw kept would be another rate for the same thing.
+        let certified = columns(&data.outcome).into_iter();
+        let certified = certified.filter_map(|(name, answer)| Some(format!("{name} {}", answer.certified_rate?)));
+        let certified = join(certified, "and");
+        rows.extend((!certified.is_empty()).then_some(("certified", certified)));
+    } else {
+        let said = |(trial, probe): (&Trial<'_>, &Probe<'_>)| {
+            format!("trial {} at {}: {}", trial.number, probe.ask.rate, probe.verdict.because)
         };
-        rows.push(("best so far", format!("{rate} held{defaults}")));
+        rows.extend(data.at_rates().last().map(|last| ("last probe", said(last))));
+        rows.extend(best_so_far(&data).map(|says| ("best so far", says)));
     }
     let cost = journal.cost();
     let of = data.budget.map_or(String::new(), |budget| {
         format!(" of {budget} ({:.0} %)", 100.0 * cost.engine_seconds.0 / budget.0.max(1e-9))
     });
-    let (launches, probes) = (cost.launches, cost.probes);
-    rows.push(("spent", format!("{}{of} of engine time, {launches} launches, {probes} probes", cost.engine_seconds)));
+    rows.push(("spent", format!("{cost}{of}")));
     rows.iter().map(|(label, says)| entry(label, 12, says)).collect()
+}
+
+/// The highest rate that held before there is an answer, and with which point.
+pub(super) fn best_so_far(data: &ReportData<'_>) -> Option<String> {
+    let brackets = data.brackets();
+    let kept = |whose: Option<Whose>| {
+        let of = brackets.iter().filter(|(trial, _)| whose.is_none_or(|whose| trial.whose == whose));
+        of.filter_map(|(trial, bracket)| Some((trial, bracket.kept?))).max_by(|a, b| a.1.0.total_cmp(&b.1.0))
+    };
+    let (trial, rate) = kept(None)?;
+    let defaults = match kept(Some(Whose::Defaults)) {
+        Some(_) if trial.whose == Whose::Defaults => ", by the defaults".to_owned(),
+        Some((_, rate)) => format!(" with {}; the defaults held {rate}", trial.point),
+        None => {
+            let probed = brackets.iter().any(|(trial, _)| trial.whose == Whose::Defaults);
+            let defaults = if probed { "no rate of the defaults held" } else { "the defaults are not measured" };
+            format!(" with {}; {defaults}", trial.point)
+        }
+    };
+    Some(format!("{rate} held{defaults}"))
 }
 
 /// What the records say is under way: a probe has one once it has ended.
@@ -90,6 +102,8 @@ mod tests {
             "{}",
             said(all, false)
         );
+        assert!(said(all, false).contains("certified   defaults 14.88 req/s\n"), "{}", said(all, false));
+        assert!(!said(all, false).contains("so far"), "{}", said(all, false));
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let cut = words(said(all - 1, false));
         for part in ["--resume continues it", "best so far 14.41 req/s held, by the defaults", " of 12 min (69 %)"] {

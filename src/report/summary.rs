@@ -9,6 +9,7 @@ use super::shell_quoted;
 use crate::colour::{Colour, Tone};
 use crate::journal::{Journal, Record, Status};
 use crate::printable::printable;
+use crate::problems::join;
 use crate::space::Value;
 use crate::units::Seconds;
 
@@ -18,6 +19,9 @@ const DRIFT: &str =
 
 /// A headline of more characters is cut where its reasons begin.
 const LONG_HEADLINE: usize = 100;
+
+/// How what the budget had no room for is marked.
+const BUDGET_ENDED: &str = ": the budget ended";
 
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
@@ -42,7 +46,7 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bo
         }
     }
     text += "\n";
-    for what in outcome.left_out.iter().filter(|what| !headline.contains(what.as_str())) {
+    for what in left_out(outcome) {
         text += &colour.first(Tone::Warning, "Left out:", &wrapped("", 2, &format!("Left out: {what}")));
     }
     if let Some(says) = enough(outcome) {
@@ -61,16 +65,9 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bo
         (Some(workers @ 2..), Some(elapsed)) => format!(" of {workers} workers in {elapsed}"),
         _ => String::new(),
     };
-    let forecast = outcome.forecast.filter(|_| verbose).map_or(String::new(), |forecast| {
-        let (launches, probes, seconds) = (forecast.launches, forecast.probes, forecast.engine_seconds);
-        format!("; expected: {launches} launches, {probes} probes, {seconds}")
-    });
-    let (launches, probes, seconds) = (cost.launches, cost.probes, cost.engine_seconds);
-    text += &wrapped(
-        "",
-        2,
-        &format!("Cost: {launches} launches, {probes} probes, {seconds} of engine time{together}{forecast}"),
-    );
+    let forecast = outcome.forecast.filter(|_| verbose);
+    let forecast = forecast.map_or(String::new(), |forecast| format!("; expected: {forecast}"));
+    text += &wrapped("", 2, &format!("Cost: {cost}{together}{forecast}"));
     if let Some((what, command)) = next(outcome, folder, flags) {
         text += &format!("{} {what}\n  {command}\n", colour.whole(Tone::Strong, "Next:"));
     }
@@ -111,7 +108,8 @@ pub(super) fn source(outcome: &Outcome) -> String {
     let Some(model) = &outcome.model else { return "No engine served.".to_owned() };
     let version = outcome.engine_version.as_ref().map_or(String::new(), |version| format!(", engine {version}"));
     let gpus = if outcome.gpus.is_empty() { String::new() } else { format!(", {}", outcome.gpus.join(", ")) };
-    format!("Measured: {model}{version}{gpus}{place}.")
+    let says = if is_unmeasured(outcome) { "Served" } else { "Measured" };
+    format!("{says}: {model}{version}{gpus}{place}.")
 }
 
 /// The answer in a sentence.
@@ -154,7 +152,20 @@ pub(super) fn interval(from: f64, to: f64) -> String {
 
 /// Whether points or proofs were left out for want of a budget.
 fn ended_early(outcome: &Outcome) -> bool {
-    outcome.left_out.iter().any(|what| what.contains("the budget ended"))
+    outcome.left_out.iter().any(|what| what.contains(BUDGET_ENDED))
+}
+
+/// What was left out and why, but for what the headline says; in one sentence what the budget had no room for.
+pub(super) fn left_out(outcome: &Outcome) -> Vec<String> {
+    let headline = headline(outcome);
+    let others = outcome.left_out.iter().filter(|what| !headline.contains(what.as_str()));
+    let (by_budget, mut said): (Vec<String>, Vec<String>) =
+        others.cloned().partition(|what| what.ends_with(BUDGET_ENDED));
+    if !by_budget.is_empty() {
+        let what = by_budget.iter().map(|what| what.trim_end_matches(BUDGET_ENDED).to_owned());
+        said.insert(0, format!("{}, since the budget ended", join(what, "and")));
+    }
+    said
 }
 
 pub(super) fn defaults_win(outcome: &Outcome) -> bool {
@@ -218,10 +229,20 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         row("  5-minute windows that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
     }
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    if is_unmeasured(outcome) {
+        rows.clear();
+    }
     if !rows.is_empty() {
         rows.insert(0, (String::new(), columns.iter().map(|(name, _)| Some((*name).to_owned())).collect()));
     }
     rows
+}
+
+/// Whether it ended before any point was probed at a rate.
+fn is_unmeasured(outcome: &Outcome) -> bool {
+    let columns = columns(outcome);
+    let none = |answer: &Answer| answer.probes == Some(0) && answer.estimated_rate.is_none();
+    !columns.is_empty() && columns.iter().all(|(_, answer)| none(answer))
 }
 
 /// Whether the latencies at a certified rate are known.
@@ -254,7 +275,8 @@ pub(super) fn latencies(outcome: &Outcome) -> Option<&'static str> {
 /// The budget that would have been enough, where one was not.
 pub(super) fn enough(outcome: &Outcome) -> Option<String> {
     let flag = budget_flag(outcome)?;
-    Some(format!("{flag} is expected to be enough for what the budget left out."))
+    let starts = outcome.slowest_start.map_or(String::new(), |start| format!(", where a start takes {start}"));
+    Some(format!("{flag} is expected to be enough for what the budget left out{starts}."))
 }
 
 fn budget_flag(outcome: &Outcome) -> Option<String> {
@@ -416,9 +438,9 @@ mod tests {
           max-num-batched-tokens   2048
           max-num-seqs             128
 
-        Left out: a larger memory share: the budget ended
-        Left out: 12 of the candidates: the budget ended
-        --budget 20m is expected to be enough for what the budget left out.
+        Left out: a larger memory share and 12 of the candidates, since the budget ended
+        --budget 20m is expected to be enough for what the budget left out, where a
+          start takes 376 ms.
         Latencies: expected at the certified rate, from all certifying probes and the
           model of the engine.
         Not covered: an engine that slows down after the proof. Drive the certified rate

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Telemetry;
 use crate::load::RequestRecord;
+use crate::twin::Served;
 use crate::verdict::Window;
+use crate::workload::Resent;
 
 /// What the prefix cache did, against what the workload means it to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,20 +55,29 @@ impl CacheUse {
         self.measured_share.filter(|_| self.said_by == Some(SaidBy::Counters))
     }
 
-    /// A sentence where the cache held another share than the workload means.
-    pub fn warning(&self) -> Option<String> {
+    /// A sentence where the cache held another share than the workload means. The requests tell whether resent answers are the reason.
+    pub fn warning(&self, records: &[RequestRecord]) -> Option<String> {
         let (expected, measured) = self.expected_share.zip(self.measured_share)?;
         let (side, effect) = match measured - expected {
-            d if d > SHARE_TOLERANCE => ("more", "faster"),
-            d if d < -SHARE_TOLERANCE => ("less", "slower"),
+            d if d > SHARE_TOLERANCE => ("more", "TTFT is shorter than the workload's own".to_owned()),
+            d if d < -SHARE_TOLERANCE => ("less", computed_again(records)),
             _ => return None,
         };
         Some(format!(
-            "the prefix cache held {:.0} % of the prompt tokens, {side} than the {:.0} % that the workload shares: \
-             the latencies are {effect} than the workload's own",
+            "the prefix cache held {:.0} % of the prompt tokens, {side} than the {:.0} % that the workload shares: {effect}",
             measured * 100.0,
             expected * 100.0,
         ))
+    }
+}
+
+/// What it means that the cache held less than was meant, and why where answers come back with another number of tokens.
+fn computed_again(records: &[RequestRecord]) -> String {
+    match Served::of(records, None, None).resent {
+        Some(Resent { growth, .. }) if (growth - 1.0).abs() > SHARE_TOLERANCE => format!(
+            "tokenizer or chat template turn an answer that is sent back into {growth:.2} times as many tokens, which the engine computes again"
+        ),
+        _ => "TTFT is longer than the workload's own".to_owned(),
     }
 }
 
@@ -77,11 +88,25 @@ mod tests {
     #[test]
     fn a_warm_cache_is_told() {
         let warning = |expected, measured| {
-            CacheUse { expected_share: expected, measured_share: measured, ..CacheUse::default() }.warning()
+            CacheUse { expected_share: expected, measured_share: measured, ..CacheUse::default() }.warning(&[])
         };
         assert!(warning(Some(0.0), Some(0.93)).unwrap().contains("held 93 % of the prompt tokens, more than the 0 %"));
         assert!(warning(Some(0.5), Some(0.1)).unwrap().contains("less than the 50 %"));
         assert_eq!(warning(Some(0.5), Some(0.47)), None);
         assert_eq!(warning(None, Some(0.9)), None);
+    }
+
+    #[test]
+    fn answers_that_come_back_as_other_tokens_are_named_as_the_reason() {
+        let turn = |turn: u32, tokens_in: u32, asked_in: u32, shared_in: u32| {
+            let due = f64::from(turn);
+            let whole = RequestRecord::answered(turn, due, due + 0.1, due + 0.9, tokens_in, 400);
+            RequestRecord { asked_in, shared_in, turn: Some((1, turn)), ..whole }
+        };
+        let cache = CacheUse { expected_share: Some(0.99), measured_share: Some(0.93), ..CacheUse::default() };
+        let of = |came: u32| cache.warning(&[turn(0, 1_000, 1_000, 960), turn(1, came, 1_440, 1_400)]).unwrap();
+        assert!(of(1_240).contains("less than the 99 % that the workload shares: tokenizer or chat template turn an"));
+        assert!(of(1_240).contains("into 0.50 times as many tokens, which the engine computes again"), "{}", of(1_240));
+        assert!(of(1_440).ends_with("TTFT is longer than the workload's own"), "{}", of(1_440));
     }
 }

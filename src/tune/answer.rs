@@ -3,6 +3,7 @@
 use super::context::Context;
 use crate::engine::diagnosis::{Cause, Diagnosis};
 use crate::journal::{Conclusion, Entry, Gain, PointResult, Record, Status};
+use crate::problems::join;
 use crate::rig::Rig;
 use crate::search::Expectation;
 use crate::settings::Limit;
@@ -88,14 +89,38 @@ impl<R: Rig> Context<'_, R> {
                 (Status::NotReachable, because)
             }
             // Nothing was measured, so nothing is known of the promises.
-            (None, true) => {
-                let void = self.void.iter().map(|why| format!("no probe counts, since {why}"));
-                let why: Vec<String> = void.chain(self.left_out.iter().cloned()).collect();
-                (Status::Uncertified, format!("nothing was measured: {}", why.join("; ")))
-            }
+            (None, true) => (Status::Uncertified, format!("nothing was measured: {}", self.nothing_measured())),
             (None, false) => (Status::NeverStarted, self.never_started()),
         };
         without_answer(status, because, Some(baseline), self.left_out.clone())
+    }
+
+    /// Why no probe at a rate counts, and what the budget was spent on where it ended before the first.
+    fn nothing_measured(&self) -> String {
+        let entries = self.trial_runner.passed();
+        if let Some(why) = &self.void {
+            return format!("no probe counts, since {why}");
+        }
+        if self.enough.is_none() {
+            let failed = entries.iter().rev().find_map(|entry| match &entry.record {
+                Record::Broken { failure, .. } | Record::NotReady { failure, .. } => Some(&failure.diagnosis.says),
+                _ => None,
+            });
+            return format!("no probe came to its end{}", failed.map_or(String::new(), |says| format!(": {says}")));
+        }
+        let steps = entries.iter().filter_map(|entry| match &entry.record {
+            Record::Ready { ready, .. } => Some(format!("{} to start and warm up the engine", ready.took)),
+            Record::Probed { verdict, took, .. } => Some(format!("{took} for {} requests at once", verdict.counted)),
+            _ => None,
+        });
+        let left = self.budget() - self.trial_runner.spent();
+        let left = if left.0 < 1.0 {
+            "none of it is left".to_owned()
+        } else {
+            format!("the {left} that are left do not hold a probe at a rate and the proof behind it")
+        };
+        let (budget, steps) = (self.budget(), join(steps, "and"));
+        format!("the budget of {budget} ended before any rate was probed; it took {steps}; {left}")
     }
 
     /// Why no engine started, in the words of the last attempt: its log may be gone with the pod that held it.

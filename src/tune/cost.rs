@@ -1,7 +1,7 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use crate::engine::live::widest;
-use crate::journal::{Entry, Forecast};
+use crate::journal::{Cost, Entry};
 use crate::search::USUAL_LAUNCHES;
 use crate::settings::{Plan, ProbePlan, StrategyKind};
 use crate::units::{Rate, Seconds};
@@ -152,12 +152,6 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     }
 }
 
-/// What a whole session is expected to cost, its budget considered.
-pub fn forecast(plan: &Plan) -> Forecast {
-    let whole = expected(plan);
-    Forecast { engine_seconds: Seconds(whole.engine_seconds.0.min(plan.budget.gpu_time.as_secs_f64())), ..whole }
-}
-
 /// The engine time that the defaults take to be probed and certified, without any search.
 pub fn least(plan: &Plan) -> Seconds {
     let prices = Prices::new(plan, &[]);
@@ -165,12 +159,12 @@ pub fn least(plan: &Plan) -> Seconds {
 }
 
 /// What a whole session is expected to cost if its budget allows it.
-pub fn expected(plan: &Plan) -> Forecast {
+pub fn forecast(plan: &Plan) -> Cost {
     expected_at(plan, &Prices::new(plan, &[]))
 }
 
 /// The same at other prices than those of the plan.
-pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
+pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = usual_counts(plan);
     // One engine serves them all where it alters its limits.
@@ -180,7 +174,7 @@ pub fn expected_at(plan: &Plan, prices: &Prices) -> Forecast {
     let searching = of_baseline + of_a_point * points;
     let seconds =
         prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + 2.0 * prices.certification().0;
-    Forecast {
+    Cost {
         launches: launches as u32,
         probes: (searching + 2.0 * CERTIFY).ceil() as u32,
         engine_seconds: Seconds(seconds),

@@ -18,7 +18,7 @@ mod session;
 mod session_twin;
 mod trial;
 
-pub use cost::{expected, least};
+pub use cost::{forecast, least};
 pub use predictor::stress_replay;
 pub use runner::{Folder, RunnerError, TrialRunner};
 pub use sample_sizes::SampleSizes;

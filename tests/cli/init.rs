@@ -50,7 +50,7 @@ fn a_manifest_becomes_a_space_file_without_its_secrets() {
     assert!(text.starts_with("# From ") && text.contains("in deployment.yaml"), "{text}");
     std::fs::write(folder.path().join("other.yaml"), MANIFEST).unwrap();
     let text = written(folder.path(), &["--force", "--manifest", "other.yaml"]);
-    assert!(text.contains("There it has 2 GPUs") && text.contains("HF_TOKEN"), "{text}");
+    assert!(text.contains("There the number of GPUs (nvidia.com/gpu) is 2") && text.contains("HF_TOKEN"), "{text}");
     assert!(text.contains("\"--tensor-parallel-size\", \"2\"") && !text.contains("planted"), "{text}");
     std::fs::write(folder.path().join("service.yaml"), "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n").unwrap();
     let none = run(folder.path(), &["init", "--force", "--manifest", "service.yaml"]);

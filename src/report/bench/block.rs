@@ -189,8 +189,7 @@ mod tests {
         client      sends lagged 0.2 ms (p99), 0.2 ms at most
         verdict     errors: 100 of 200 requests failed (50 cut, 50 unavailable)
         warning     the prefix cache held 0 % of the prompt tokens, less than the 50 %
-                    that the workload shares: the latencies are slower than the
-                    workload's own
+                    that the workload shares: TTFT is longer than the workload's own
         warning     100 of 200 requests have no whole answer: the latencies are those of
                     the others alone
         "#);

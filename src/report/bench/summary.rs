@@ -131,7 +131,7 @@ impl Summary {
             cache: level.cache,
             warnings: level.warnings.clone(),
         };
-        summary.warnings.extend(level.cache.warning());
+        summary.warnings.extend(level.cache.warning(&level.records));
         summary.warnings.extend(summary.survivors());
         summary.warnings.extend(summary.too_few());
         summary

@@ -4,6 +4,7 @@ use super::chart::{Axis, Chart};
 use super::{BOX, CIRCLE, escaped, legend, missing, next_step, paragraph, shape, table, tile};
 use crate::report::data::{ReportData, Whose};
 use crate::report::outcome::Answer;
+use crate::report::standing::best_so_far;
 use crate::report::summary::{changes, columns, defaults_win, enough, latencies, percent, rows, shown};
 use crate::report::{args_txt, env_txt};
 
@@ -13,8 +14,9 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let mut html = String::new();
     if columns.is_empty() {
         let (trials, probes) = (data.trials.len(), data.at_rates().count());
+        let best = best_so_far(data).map_or(String::new(), |says| format!(" Best so far: {says}."));
         html += &missing(&format!(
-            "There is no answer yet: {trials} trials and {probes} probes at a rate are recorded, and shown below."
+            "There is no answer yet: {trials} trials and {probes} probes at a rate are recorded, and shown below.{best}"
         ));
     }
     html += &tiles(data, &columns);
@@ -45,7 +47,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     }
     html += "</div>";
     if let Some((what, command)) = next_step(data) {
-        html += &format!("<h3>Next: {}</h3><pre>{}</pre>", escaped(what), escaped(&command));
+        html += &format!("<h3>Next: {}</h3>{}", escaped(what), super::command(&command));
     }
     html += &enough(outcome).map_or(String::new(), |says| paragraph(&says));
     html += "<div class=\"pair\">";

@@ -2,7 +2,7 @@
 
 use super::{list, missing, paragraph, promise, table};
 use crate::report::data::{Probe, ReportData, Trial};
-use crate::report::summary::percent;
+use crate::report::summary::{left_out, percent};
 use crate::verdict::paired::Judge;
 use crate::verdict::{LimitResult, Outcome};
 
@@ -10,7 +10,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let proofs: Vec<(&Trial<'_>, &Probe<'_>)> = data.at_rates().filter(|(t, _)| t.purpose.certifies()).collect();
     let mut html = String::new();
     if proofs.is_empty() {
-        html += &missing("Nothing was certified: every number is of the search.");
+        let numbers = if data.at_rates().next().is_some() { ": every number is of the search" } else { "" };
+        html += &missing(&format!("Nothing was certified{numbers}."));
     } else {
         html += &paragraph(
             "A certified rate weighs all probes of its point together. It can hold where one of them alone is too near to say.",
@@ -25,7 +26,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
                 probe.ask.rate,
                 judged(probe.verdict.outcome)
             )),
-            list(&facts(trial, probe))
+            list(&facts(data, trial, probe))
         );
     }
     let failures: Vec<String> = data
@@ -36,7 +37,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         })
         .collect();
     html += &titled("Starts and probes that failed", &failures, "None.");
-    html += &titled("Left out", &data.outcome.left_out, "Nothing.");
+    html += &titled("Left out", &left_out(&data.outcome), "Nothing.");
     html += "<h3>Every probe at a rate</h3>";
     html += &every(data);
     html
@@ -60,7 +61,7 @@ fn share(share: Option<f64>) -> String {
     share.map_or_else(|| "not told".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-fn facts(trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<String> {
+fn facts(data: &ReportData<'_>, trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<String> {
     let (verdict, client, cache) = (probe.verdict, probe.client, probe.cache);
     if verdict.outcome == Outcome::Void {
         return vec![format!("It says nothing of the engine: {}.", verdict.because)];
@@ -91,14 +92,14 @@ fn facts(trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<String> {
             share(cache.measured_share)
         ),
     ];
-    let warning = cache.warning();
+    let warning = cache.warning(&[]).and_then(|_| cache.warning(&data.requests(probe).unwrap_or_default()));
     facts.extend(warning.iter().map(|warning| format!("Warning: {warning}.")));
     facts.push(format!("Our own client: sends lagged {} (p99); {late}.", client.lag_p99));
     facts.extend(verdict.limits.iter().map(|limit| judge(limit, warning.as_deref())));
     facts
 }
 
-/// Who decided a promise, and why, where no warning says it.
+/// Who decided a promise, and why, where no warning says it: journals of earlier versions hold it as the reason.
 fn judge(limit: &LimitResult, warning: Option<&str>) -> String {
     let key = promise(&limit.key);
     match &limit.paired {
@@ -111,12 +112,17 @@ fn judge(limit: &LimitResult, warning: Option<&str>) -> String {
                 p.explained * 100.0
             )
         }
-        Some(p) if Some(p.because.as_str()) != warning => format!(
+        Some(p) if warning.is_none_or(|warning| head(warning) != head(&p.because)) => format!(
             "{key}, judged by the plain count ({} of {} broke it): {}.",
             limit.violations, limit.observations, p.because
         ),
         _ => format!("{key}, judged by the plain count: {} of {} broke it.", limit.violations, limit.observations),
     }
+}
+
+/// A sentence before what it means.
+fn head(sentence: &str) -> &str {
+    sentence.split(": ").next().unwrap_or(sentence)
 }
 
 fn every(data: &ReportData<'_>) -> String {

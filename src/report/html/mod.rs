@@ -34,6 +34,10 @@ pub(super) fn page(data: &ReportData<'_>) -> String {
         ("evidence", "Evidence", "Why believe it", evidence::section(data)),
         ("repeat", "Repeat", "How to repeat it", repeat::section(data)),
     ];
+    // Without a probe at a rate they would be empty.
+    let measured = data.at_rates().next().is_some();
+    let empty = |id: &str| !measured && ["promises", "parameters", "requests"].contains(&id);
+    let sections: Vec<_> = sections.into_iter().filter(|(id, ..)| !empty(id)).collect();
     let (title, source) = (headline(&data.outcome), source(&data.outcome));
     let kind = if data.outcome.simulated { "simulated" } else { "measured" };
     let source = match source.split_once(": ") {
@@ -108,6 +112,15 @@ fn prose(text: &str) -> String {
 
 fn paragraph(text: &str) -> String {
     format!("<p>{}</p>", prose(text))
+}
+
+/// A command to copy, in which no line ends within the name of a flag.
+fn command(text: &str) -> String {
+    let whole = |word: &str| match word.starts_with("--") {
+        true => format!("<code>{}</code>", escaped(word)),
+        false => escaped(word),
+    };
+    format!("<pre>{}</pre>", text.split(' ').map(whole).collect::<Vec<_>>().join(" "))
 }
 
 /// What is not there, and why.

@@ -3,7 +3,7 @@
 use autotune_numerics::Z_95;
 
 use super::chart::{Axis, Chart, Shape, number};
-use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, missing, promise, shape, unit};
+use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, promise, shape, unit};
 use crate::report::data::{ReportData, Whose};
 use crate::settings::Limit;
 use crate::units::Rate;
@@ -13,9 +13,6 @@ use crate::verdict::{LimitResult, Outcome, Verdict};
 const HIGHEST: f64 = 4.0;
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
-    if data.at_rates().next().is_none() {
-        return missing("No probe at a rate was measured.");
-    }
     let charts: String = data.limits().iter().map(|limit| one(data, limit)).collect();
     let key = legend(
         &[

@@ -37,8 +37,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let plan = serde_json::to_string_pretty(&header.plan).unwrap_or_default();
     format!(
-        "<pre>{}</pre>{}<details><summary>The whole plan, as it was checked, without secrets</summary><pre>{}</pre></details>",
-        escaped(&self::command(data).unwrap_or_default()),
+        "{}{}<details><summary>The whole plan, as it was checked, without secrets</summary><pre>{}</pre></details>",
+        super::command(&self::command(data).unwrap_or_default()),
         table(&["", ""].map(str::to_owned), &rows),
         escaped(&plan)
     )

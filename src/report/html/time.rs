@@ -39,10 +39,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         says += &format!(". The run took {elapsed} with {} at a time", engines(outcome.workers));
     }
     if let Some(forecast) = outcome.forecast {
-        says += &format!(
-            ". The forecast was {} launches, {} probes and {}",
-            forecast.launches, forecast.probes, forecast.engine_seconds
-        );
+        says += &format!(". The forecast was {forecast}");
     }
     let key: Vec<(String, &str)> = KINDS.iter().map(|(_, class, name)| (format!("fill {class}"), *name)).collect();
     let key: Vec<(&str, &str, &str)> = key.iter().map(|(class, name)| (class.as_str(), BOX, *name)).collect();
