@@ -62,8 +62,9 @@ impl Terminal {
             let words = fitting(&latest.lock().unwrap_or_else(PoisonError::into_inner), columns());
             let _ = line.write_str(&printable(&words));
         };
-        // With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line.
-        let template = format!("{ERASE_BELOW}{{spinner}} [{{bar:8}}] {{elapsed:>3}} {{words}}\r");
+        // With the cursor at its beginning, the echo of Ctrl-C does not wrap a full line. The empty message fills the rest with blanks, which
+        // the bar would otherwise write from there.
+        let template = format!("{ERASE_BELOW}{{spinner}} [{{bar:8}}] {{elapsed:>3}} {{words}}{{wide_msg}}\r");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars("=> ").with_key("words", fitted));
         }

@@ -95,14 +95,6 @@ pub(super) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Shape {
-    Circle,
-    Diamond,
-    Up,
-    Down,
-}
-
 /// A chart that is being drawn.
 pub(super) struct Chart {
     title: String,
@@ -139,17 +131,11 @@ impl Chart {
         let _ = self.marks.write_fmt(mark);
     }
 
-    /// A mark, `aside` pixels right of its place, with what it says.
-    pub(super) fn mark(&mut self, (x, y): (f64, f64), aside: f64, shape: Shape, class: &str, says: &str) {
+    /// A mark of such a path, `aside` pixels right of its place, with what it says.
+    pub(super) fn mark(&mut self, (x, y): (f64, f64), aside: f64, shape: &str, class: &str, says: &str) {
         let (x, y) = self.place(x, y);
-        let path = match shape {
-            Shape::Circle => super::CIRCLE,
-            Shape::Diamond => super::DIAMOND,
-            Shape::Up => super::UP,
-            Shape::Down => super::DOWN,
-        };
         // The same path, from here instead of from the corner.
-        let path = path.trim_start_matches('M');
+        let path = shape.trim_start_matches('M');
         let (x, says) = (x + aside, escaped(says));
         self.draw(format_args!("<path class=\"{class}\" d=\"M{x:.1} {y:.1}m{path}\"><title>{says}</title></path>"));
     }

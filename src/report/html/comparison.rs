@@ -1,6 +1,6 @@
 //! The page of a comparison: the answer, each limit's quantile over the levels on both sides, the levels, the turns, and how it was measured.
 
-use super::chart::{Axis, Chart, Shape};
+use super::chart::{Axis, Chart};
 use super::{
     BOX, CIRCLE, DASH, DIAMOND, Shell, UPRIGHT, escaped, figure, legend, list, missing, paragraph, promise, shell,
     table, tile, unit,
@@ -131,7 +131,7 @@ fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
         }
     }
     chart.level(at_most.0 * scale, &format!("limit {at_most}"), "limit", false);
-    for (((points, class), side), shape) in both.iter().zip(CLASSES).zip(NAMES).zip([Shape::Circle, Shape::Diamond]) {
+    for (((points, class), side), shape) in both.iter().zip(CLASSES).zip(NAMES).zip([CIRCLE, DIAMOND]) {
         chart.line(points.iter().map(|(size, [value, ..])| (*size, drawn(*value))), class);
         for (size, [value, from, to]) in points {
             let says = format!("{side} at {size}: {value:.3} {name} (90 %: {from:.3} to {to:.3})");
@@ -209,7 +209,7 @@ fn turns(comparison: &Comparison) -> String {
     let values = [0, 1].into_iter().flat_map(points).flat_map(|(_, ttft)| [ttft.median.0 * scale, ttft.p99.0 * scale]);
     let x = Axis::between("turn", 0.5, f64::from(most) + 0.5);
     let mut chart = Chart::new("TTFT by turn", x, Axis::over(&format!("TTFT, {name}"), values), 300.0);
-    for ((side, class), shape) in [0, 1].into_iter().zip(CLASSES).zip([Shape::Circle, Shape::Diamond]) {
+    for ((side, class), shape) in [0, 1].into_iter().zip(CLASSES).zip([CIRCLE, DIAMOND]) {
         chart.line(points(side).map(|(turn, ttft)| (turn, ttft.median.0 * scale)), class);
         for (turn, ttft) in points(side) {
             let says = format!(

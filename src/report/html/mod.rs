@@ -186,11 +186,8 @@ const DASH: &str = "M-8 0H8";
 const UPRIGHT: &str = "M0 -6V6M-4 -6h8M-4 6h8";
 const BOX: &str = "M-6 -6h12v12h-12z";
 
-fn shape(whose: Whose) -> chart::Shape {
-    match whose {
-        Whose::Tuned => chart::Shape::Diamond,
-        Whose::Defaults | Whose::Other => chart::Shape::Circle,
-    }
+fn shape(whose: Whose) -> &'static str {
+    if whose == Whose::Tuned { DIAMOND } else { CIRCLE }
 }
 
 /// A promise as a person says it: `TTFT p99`.

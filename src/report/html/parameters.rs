@@ -1,6 +1,6 @@
 //! (c) What each parameter did: the rates that held along each of them, and over pairs of them where enough was tried.
 
-use super::chart::{Axis, Chart, Shape, number};
+use super::chart::{Axis, Chart, number};
 use super::{CIRCLE, DIAMOND, DOWN, UP, figure, legend, missing, shape};
 use crate::report::data::{Bracket, ReportData, Trial, Whose};
 use crate::space::{Parameter, Value};
@@ -166,10 +166,10 @@ fn draw(chart: &mut Chart, x: f64, aside: f64, t: &Tried<'_, '_>) {
     }
     if let Some(broken) = t.bracket.broken {
         let says = format!("trial {}: {broken} did not hold with {}", trial.number, trial.point);
-        chart.mark((x, broken.0), aside, Shape::Down, &format!("{class} hollow"), &says);
+        chart.mark((x, broken.0), aside, DOWN, &format!("{class} hollow"), &says);
     }
     if let Some(kept) = t.bracket.kept {
-        let shape = if t.bracket.broken.is_none() { Shape::Up } else { shape(trial.whose) };
+        let shape = if t.bracket.broken.is_none() { UP } else { shape(trial.whose) };
         let says = format!("trial {}: {kept} held with {}", trial.number, trial.point);
         chart.mark((x, kept.0), aside, shape, &format!("{class} full"), &says);
     }

@@ -2,7 +2,7 @@
 
 use autotune_numerics::Z_95;
 
-use super::chart::{Axis, Chart, Shape, number};
+use super::chart::{Axis, Chart, number};
 use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, promise, shape, unit};
 use crate::report::data::{ReportData, Whose};
 use crate::settings::Limit;
@@ -115,7 +115,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         let Some(measured) = result.measured else {
             if result.broken() {
                 let says = format!("{at}: above the limit, then cut");
-                chart.mark((*rate, at_most), 0.0, Shape::Up, "limit hollow", &says);
+                chart.mark((*rate, at_most), 0.0, UP, "limit hollow", &says);
             } else {
                 unknown += 1;
             }

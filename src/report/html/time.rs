@@ -6,11 +6,11 @@ use crate::report::data::{Busy, ReportData, Span, Trial};
 use crate::units::Seconds;
 
 const KINDS: [(Busy, &str, &str); 5] = [
-    (Busy::Launch, "launch", "launches, with their warm-up"),
-    (Busy::Burst, "burst", "bursts: memory, batch"),
-    (Busy::Probe, "probe", "probes of the search"),
-    (Busy::Proof, "proof", "certifying probes"),
-    (Busy::Stop, "stop", "stops"),
+    (Busy::Launch, "fill launch", "launches, with their warm-up"),
+    (Busy::Burst, "fill burst", "bursts: memory, batch"),
+    (Busy::Probe, "fill probe", "probes of the search"),
+    (Busy::Proof, "fill proof", "certifying probes"),
+    (Busy::Stop, "fill stop", "stops"),
 ];
 
 pub(super) fn section(data: &ReportData<'_>) -> String {
@@ -36,13 +36,15 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         says += &format!(" of {budget}");
     }
     if let Some(elapsed) = outcome.elapsed {
-        says += &format!(". The run took {elapsed} with {} at a time", engines(outcome.workers));
+        says += &format!(". The run took {elapsed}");
+    }
+    if let Some(engines @ 2..) = outcome.workers {
+        says += &format!(" with {engines} engines at a time");
     }
     if let Some(forecast) = outcome.forecast {
         says += &format!(". The forecast was {forecast}");
     }
-    let key: Vec<(String, &str)> = KINDS.iter().map(|(_, class, name)| (format!("fill {class}"), *name)).collect();
-    let key: Vec<(&str, &str, &str)> = key.iter().map(|(class, name)| (class.as_str(), BOX, *name)).collect();
+    let key = KINDS.map(|(_, class, name)| (class, BOX, name));
     let bars = bars(&data.trials, end);
     let head = ["", "times", "took", "share"].map(str::to_owned);
     format!(
@@ -58,13 +60,6 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     )
 }
 
-fn engines(workers: Option<usize>) -> String {
-    match workers {
-        Some(1) | None => "one engine".to_owned(),
-        Some(n) => format!("{n} engines"),
-    }
-}
-
 fn bars(trials: &[Trial<'_>], end: f64) -> String {
     let name = |trial: &Trial<'_>| format!("{} {}", trial.number, trial.purpose.name());
     let names: Vec<String> = trials.iter().rev().map(name).collect();
@@ -76,7 +71,7 @@ fn bars(trials: &[Trial<'_>], end: f64) -> String {
             let Some((_, class, name)) = KINDS.iter().find(|(kind, ..)| kind == what) else { continue };
             let says = format!("trial {}: {name}, {}", trial.number, Seconds(to - from));
             let y = y as f64;
-            chart.area((from / scale, y - 0.36), (to / scale, y + 0.36), &format!("fill {class}"), &says);
+            chart.area((from / scale, y - 0.36), (to / scale, y + 0.36), class, &says);
         }
     }
     chart.svg()
