@@ -35,7 +35,7 @@ pub fn standing(journal: &Journal, folder: &std::path::Path, now: f64, at_work: 
     }
     let cost = journal.cost();
     let of = data.budget.map_or(String::new(), |budget| {
-        format!(" of {budget} ({:.0} %)", 100.0 * cost.engine_seconds.0 / budget.0.max(1e-9))
+        format!(", {:.0} % of the budget of {budget}", 100.0 * cost.engine_seconds.0 / budget.0.max(1e-9))
     });
     rows.push(("spent", format!("{cost}{of}")));
     rows.iter().map(|(label, says)| entry(label, 12, says)).collect()
@@ -106,7 +106,9 @@ mod tests {
         assert!(!said(all, false).contains("so far"), "{}", said(all, false));
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let cut = words(said(all - 1, false));
-        for part in ["--resume continues it", "best so far 14.41 req/s held, by the defaults", " of 12 min (69 %)"] {
+        for part in
+            ["--resume continues it", "best so far 14.41 req/s held, by the defaults", "69 % of the budget of 12 min"]
+        {
             assert!(cut.contains(part), "{part} is missing in {cut}");
         }
         for records in 1..all {

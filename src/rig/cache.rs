@@ -75,7 +75,7 @@ impl CacheUse {
 fn computed_again(records: &[RequestRecord]) -> String {
     match Served::of(records, None, None).resent {
         Some(Resent { growth, .. }) if (growth - 1.0).abs() > SHARE_TOLERANCE => format!(
-            "tokenizer or chat template turn an answer that is sent back into {growth:.2} times as many tokens, which the engine computes again"
+            "the tokenizer or chat template turns an answer that is sent back into {growth:.2} times as many tokens, which the engine computes again"
         ),
         _ => "TTFT is longer than the workload's own".to_owned(),
     }
@@ -105,7 +105,9 @@ mod tests {
         };
         let cache = CacheUse { expected_share: Some(0.99), measured_share: Some(0.93), ..CacheUse::default() };
         let of = |came: u32| cache.warning(&[turn(0, 1_000, 1_000, 960), turn(1, came, 1_440, 1_400)]).unwrap();
-        assert!(of(1_240).contains("less than the 99 % that the workload shares: tokenizer or chat template turn an"));
+        assert!(
+            of(1_240).contains("less than the 99 % that the workload shares: the tokenizer or chat template turns an")
+        );
         assert!(of(1_240).contains("into 0.50 times as many tokens, which the engine computes again"), "{}", of(1_240));
         assert!(of(1_440).ends_with("TTFT is longer than the workload's own"), "{}", of(1_440));
     }

@@ -107,7 +107,9 @@ fn escaped(text: &str) -> String {
 
 /// A text in which no number stands apart from its unit.
 fn prose(text: &str) -> String {
-    UNITS.iter().fold(escaped(text), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
+    UNITS.iter().fold(escaped(text).replace("+-", "±"), |text, unit| {
+        text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"))
+    })
 }
 
 fn paragraph(text: &str) -> String {

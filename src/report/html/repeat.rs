@@ -3,6 +3,7 @@
 use super::{escaped, missing, table};
 use crate::clock::Utc;
 use crate::journal::Status;
+use crate::problems::join;
 use crate::report::data::ReportData;
 use crate::report::html::chart::number;
 use crate::report::shell_quoted;
@@ -11,30 +12,24 @@ use crate::report::summary::next;
 pub(super) fn section(data: &ReportData<'_>) -> String {
     let Some(header) = data.header else { return missing("The journal has no header.") };
     let outcome = &data.outcome;
-    let told = |value: Option<String>| value.filter(|v| !v.is_empty()).unwrap_or_else(|| "not told".to_owned());
     let engine = &header.plan.engine;
     let command = if engine.kind.is_simulated() { "autotune sim-engine".to_owned() } else { engine.command.join(" ") };
     let rows = [
         ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), |at| Utc::of(at).to_string())),
         ("autotune", header.autotune.clone()),
-        ("engine", told(outcome.engine_version.clone())),
-        ("model", told(outcome.model.clone())),
-        ("GPUs", told(Some(outcome.gpus.join(", ")))),
-        ("nodes", told(Some(outcome.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))),
-        ("engine command", told(Some(command))),
-        (
-            "fixed arguments",
-            if outcome.fixed_arguments.is_empty() { "none".to_owned() } else { outcome.fixed_arguments.join(" ") },
-        ),
+        ("engine", outcome.engine_version.clone().unwrap_or_default()),
+        ("model", outcome.model.clone().unwrap_or_default()),
+        ("GPUs", outcome.gpus.join(", ")),
+        ("nodes", join(outcome.nodes.iter().map(ToString::to_string), "and")),
+        ("engine command", command),
+        ("fixed arguments", outcome.fixed_arguments.join(" ")),
         ("space file", outcome.space_file.clone()),
         ("seed", outcome.seed.to_string()),
         ("engines at a time", header.workers.to_string()),
-        (
-            "digest of the workload's file",
-            header.workload_digest.map_or_else(|| "the workload has no file".to_owned(), |d| format!("{d:016x}")),
-        ),
+        ("digest of the workload's file", header.workload_digest.map_or(String::new(), |d| format!("{d:016x}"))),
     ];
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let told = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let rows: Vec<Vec<String>> = told.map(|(name, value)| vec![name.to_owned(), value]).collect();
     let plan = serde_json::to_string_pretty(&header.plan).unwrap_or_default();
     format!(
         "{}{}<details><summary>The whole plan, as it was checked, without secrets</summary><pre>{}</pre></details>",
