@@ -366,6 +366,8 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::report::bench::text::WIDTH;
     use crate::units::Rate;
@@ -530,8 +532,22 @@ mod tests {
         };
         for answer in &mut outcome.baseline {
             (answer.certified_rate, answer.estimated_rate, answer.probes) = (None, None, Some(0));
+            (answer.seen, answer.expected) = (None, BTreeMap::new());
         }
-        insta::assert_snapshot!(said(&outcome), @"");
+        insta::assert_snapshot!(said(&outcome), @"
+
+        Served: sim-model, engine 0.32.0+sim.
+
+        Nothing was measured: the budget of 16 min ended before any rate was probed.
+          - it took 4 min to start and warm up the engine
+
+        Left out: 24 of the candidates, since the budget ended
+        --budget 84m is expected to be enough for what the budget left out, where a
+          start takes 376 ms.
+        Cost: 1 launch, 1 probe, 6 min of engine time
+        Next: run it again with a larger budget
+          autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 84m
+        ");
     }
 
     #[test]
