@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
-use super::summary::{Row, aligned, defaults_win, interval, percent};
+use super::summary::{Row, aligned, defaults_win, percent};
 use crate::journal::Header;
 
 /// An outcome and the name that heads its column.
@@ -44,12 +44,11 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
         });
         row("  breaks first", &|o| of(o)?.binding.clone());
     }
-    row("gain", &|o| {
-        if defaults_win(o) {
-            return None;
-        }
-        let of = o.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
-        Some(format!("{:+.0} %{of}", o.gain? * 100.0))
+    let gains = |o: &Outcome| (!defaults_win(o)).then_some((o.gain, o.gain_interval));
+    row("gain", &|o| Some(format!("{:+.0} %", gains(o)?.0? * 100.0)));
+    row("  90 % interval", &|o| {
+        let [from, to] = gains(o)?.1?.map(|share| share * 100.0);
+        Some(format!("{from:+.0} to {to:+.0} %"))
     });
     let best = |one: &Compared| one.outcome.best.as_ref().map(|best| best.parameters.0.clone()).unwrap_or_default();
     let names: BTreeSet<String> = both.iter().flat_map(|one| best(one).into_keys()).collect();
