@@ -530,7 +530,7 @@ mod tests {
             cost: crate::journal::Cost { launches: 1, probes: 1, engine_seconds: Seconds(342.0) },
             ..stored()
         };
-        for answer in &mut outcome.baseline {
+        if let Some(answer) = &mut outcome.baseline {
             (answer.certified_rate, answer.estimated_rate, answer.probes) = (None, None, Some(0));
             (answer.seen, answer.expected) = (None, BTreeMap::new());
         }
