@@ -131,7 +131,7 @@ fn the_leader_ends_the_others_with_its_answer() {
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     assert!(said(&refused).contains("same --token-file"), "{}", said(&refused));
     let lead = bench.run(&["--workers", &second.workers, "--rank", "0", "--token-file", "token", "--resume"]);
-    assert!(bench.measured_nothing(lead.status), "{}", said(&lead));
+    assert!(bench.measured_nothing(lead.status) || bench.has_answered(lead.status), "{}", said(&lead));
     let (code, words) = second.ended();
     assert_eq!(code, Some(0), "{words:?}");
     assert_eq!(processes(&bench), 0);
