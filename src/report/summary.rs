@@ -352,7 +352,7 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
         }
         Status::Certified if defaults_win(outcome) => return None,
         Status::Certified => ("put the arguments into your manifest", export),
-        Status::Uncertified if outcome.best.is_some() => {
+        Status::Uncertified if outcome.best.is_some() && !defaults_win(outcome) => {
             ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
         }
         Status::Uncertified => ("run it again with a larger budget", larger),
@@ -449,6 +449,8 @@ mod tests {
         Next: try what was left out, with a larger budget
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 20m
         ");
+        outcome.status = Status::Uncertified;
+        assert!(said(&outcome).contains(" --fresh --budget 20m\n"), "nobody exports the defaults");
     }
 
     #[test]
