@@ -33,7 +33,7 @@ impl<'a, R: Rig> Context<'a, R> {
         }
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
-        let mut stuck = None;
+        let (mut stuck, mut tried) = (None, false);
         while stuck.is_none() {
             let values = search.next(self.trial_runner.workers());
             if values.is_empty() {
@@ -48,6 +48,7 @@ impl<'a, R: Rig> Context<'a, R> {
             let points = values.iter().map(|value| corner.with(name, value.clone()));
             let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
             let started = self.trial_runner.launch_each(launches).await?;
+            tried = true;
             let soak =
                 |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
             let soaked = self.show(started.iter().enumerate().map(soak).collect()).await?;
@@ -77,7 +78,7 @@ impl<'a, R: Rig> Context<'a, R> {
             (Some(found), _) => Some(found.clone()),
             (None, _) => default,
         };
-        if let Some(best) = &best {
+        if let Some(best) = best.as_ref().filter(|_| tried) {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
         Ok(hold(best))

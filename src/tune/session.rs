@@ -99,7 +99,11 @@ impl<R: Rig> Context<'_, R> {
             let runs = best.point == baseline.point && self.serves_defaults();
             let purpose = if runs { Purpose::CertifyDefaults } else { Purpose::Certify };
             let best = self.certify(purpose, best, Proofs::None).await?;
-            let baseline = if best.point == baseline.point { best.clone() } else { baseline };
+            let baseline = if best.point == baseline.point {
+                PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() }
+            } else {
+                baseline
+            };
             (best, baseline)
         } else if self.trial_runner.workers() > 1 {
             let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, baseline)];
@@ -191,7 +195,7 @@ impl<R: Rig> Context<'_, R> {
             if round.is_empty() {
                 if spent {
                     let (what, price) = match purpose {
-                        Purpose::Baseline => ("the rest of the baseline's rate search".to_owned(), price),
+                        Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
                         _ => (
                             format!("{} of the candidates", strategy.points_left()),
                             self.prices().candidates(strategy.points_expected().max(1)),
