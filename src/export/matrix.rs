@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use super::engine::Engine;
 use super::flags::{Flags, Setting};
 use super::shapes::SHAPES;
 use super::write::{IntendedFlags, export};
+use crate::engine::dialect;
 use crate::settings::EngineKind;
 use crate::space::Value;
 
@@ -21,8 +23,13 @@ const VLLM: [(&str, &str); 3] =
     [("enable-prefix-caching", "true"), ("gpu-memory-utilization", "0.93"), ("max-num-seqs", "96")];
 const SGLANG: [(&str, &str); 3] =
     [("chunked-prefill-size", "4096"), ("max-running-requests", "96"), ("mem-fraction-static", "0.87")];
+const TRTLLM: [(&str, &str); 3] = [
+    ("trtllm.kv_cache_config.free_gpu_memory_fraction", "0.87"),
+    ("trtllm.max_batch_size", "96"),
+    ("trtllm.max_num_tokens", "4096"),
+];
 
-const ENGINES: [Measured; 4] = [
+const ENGINES: [Measured; 5] = [
     Measured {
         column: "vLLM",
         kind: EngineKind::Vllm,
@@ -50,6 +57,13 @@ const ENGINES: [Measured; 4] = [
         start: "python3 -m dynamo.sglang --model-path m",
         image: "nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.6.1",
         settings: SGLANG,
+    },
+    Measured {
+        column: "Dynamo, TensorRT-LLM",
+        kind: EngineKind::DynamoTrtllm,
+        start: "python3 -m dynamo.trtllm --model-path m",
+        image: "nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.6.1",
+        settings: TRTLLM,
     },
 ];
 
@@ -120,7 +134,7 @@ const MANIFESTS: [(&str, &str); 22] = [
 
 fn manifest(text: &str, engine: &Measured) -> String {
     let words = engine.start.split(' ').collect::<Vec<_>>().join(", ");
-    let ray = if engine.settings == VLLM { "vLLM" } else { "SGLang" };
+    let ray = if engine.settings == SGLANG { "SGLang" } else { "vLLM" };
     let filled = text.replace("IMAGE", engine.image).replace("WORDS", &format!("[{words}]"));
     filled.replace("LINE", engine.start).replace("RAY", ray)
 }
@@ -136,6 +150,12 @@ fn exported(text: &str, engine: &Measured) -> Result<String, String> {
     let wanted = IntendedFlags { settings: settings.to_vec(), ..IntendedFlags::default() };
     let done = export("m.yaml", text, &wanted, &flags, &|_, _| Vec::new());
     done.map(|done| done.text).map_err(|problems| problems.render())
+}
+
+/// What is said where a manifest runs the one engine, and the outcome is that of the other.
+fn both(runs: &Measured, measured: &Measured) -> String {
+    let [runs, measured] = [runs, measured].map(|engine| Engine::of(engine.kind).name());
+    format!("runs {runs}, and these limits were measured on {measured}")
 }
 
 /// Whether a manifest gives a flag its value, as a word, a text or a key.
@@ -175,24 +195,23 @@ fn the_outcome_of_each_engine_goes_into_each_kind_of_manifest_that_runs_it() {
             };
             match exported(&before, engine) {
                 Ok(after) => {
-                    for (flag, value) in engine.settings {
+                    let weaker = dialect(engine.kind).weaker();
+                    for (setting, value) in engine.settings {
+                        let flag = weaker.iter().find(|(_, strong)| *strong == setting).map_or(setting, |(weak, _)| weak);
                         assert!(says(&after, flag, value), "{name}, {}: {flag} in\n{after}", engine.column);
                     }
                     table += " yes |";
-                    let other = ENGINES.iter().find(|other| other.settings != engine.settings).unwrap();
-                    let refused = exported(&before, other).unwrap_err();
-                    let (runs, measured) =
-                        if engine.settings == VLLM { ("vLLM", "SGLang") } else { ("SGLang", "vLLM") };
-                    let both = format!("runs {runs}, and these limits were measured on {measured}");
-                    assert!(refused.contains(&both), "{name}, {}: {refused}", other.column);
+                    for other in ENGINES.iter().filter(|other| other.settings != engine.settings) {
+                        let refused = exported(&before, other).unwrap_err();
+                        assert!(refused.contains(&both(engine, other)), "{name}, {}: {refused}", other.column);
+                    }
                 }
                 Err(refused) => {
-                    assert!(fixed, "{name}, {}: {refused}\n{before}", engine.column);
-                    assert!(
-                        refused.contains("runs vLLM, and these limits were measured on SGLang"),
-                        "{name}: {refused}"
-                    );
-                    table += " runs vLLM alone |";
+                    // A kind without a command has an engine of its own; Ray has two.
+                    let is_rays = text.contains("RAY") && engine.settings == TRTLLM;
+                    assert!(fixed || is_rays, "{name}, {}: {refused}\n{before}", engine.column);
+                    assert!(refused.contains(&both(&ENGINES[0], engine)), "{name}: {refused}");
+                    table += if fixed { " runs vLLM alone |" } else { " runs vLLM or SGLang |" };
                 }
             }
         }

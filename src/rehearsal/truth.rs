@@ -9,7 +9,9 @@ use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, candidates};
-use crate::twin::{Arrival, Kernels, Limits, Replayed, StepCosts, replay_on};
+use crate::twin::{
+    Arrival, EngineFlags, Kernels, Limits, Replayed, Scheduler, Speculation, StepCosts, replay_in,
+};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Pace, mean_output_tokens, source};
 
@@ -37,8 +39,6 @@ pub enum NoTruth {
     Recorded,
     #[error("a replay does not tell gaps between tokens, which a promise is about")]
     Gaps,
-    #[error("a replay does not tell what speculative decoding does")]
-    Drafts,
     #[error("the true limits of {points} points would take too long to compute")]
     TooLong { points: usize },
     #[error("the workload gives no requests")]
@@ -79,8 +79,7 @@ impl Truth {
                 kernels: profile.kernels(),
                 limits,
                 max_seqs_before_oom: profile.max_seqs_before_oom(&flags),
-                max_model_len: flags.max_model_len,
-                prefix_caching: flags.prefix_caching,
+                flags,
             };
             Some(Rate(highest(|rate| engine.holds(&plan.slo, &drawn, rate))))
         };
@@ -123,8 +122,6 @@ fn replayable(plan: &Plan) -> Result<(), NoTruth> {
         Err(NoTruth::Recorded)
     } else if plan.slo.iter().any(|limit| limit.metric == Metric::Itl) {
         Err(NoTruth::Gaps)
-    } else if plan.space.parameter("speculative-config").is_some() {
-        Err(NoTruth::Drafts)
     } else {
         Ok(())
     }
@@ -158,22 +155,24 @@ struct Engine {
     kernels: Option<&'static Kernels>,
     limits: Limits,
     max_seqs_before_oom: u32,
-    max_model_len: u32,
-    prefix_caching: bool,
+    flags: EngineFlags,
 }
 
 impl Engine {
     /// Whether every promise holds over all requests at that rate, and the memory does.
     fn holds(&self, slo: &[Limit], requests: &[Arrival], rate: f64) -> bool {
-        let too_long = |a: &Arrival| a.prompt.tokens + a.output_tokens > self.max_model_len;
+        let too_long = |a: &Arrival| a.prompt.tokens + a.output_tokens > self.flags.max_model_len;
         let arrivals = requests.iter().filter(|a| !too_long(a)).map(|a| {
             let mut arrival = Arrival { due_s: a.due_s / rate, ..a.clone() };
-            if !self.prefix_caching {
+            if !self.flags.prefix_caching {
                 arrival.prompt.blocks.clear();
             }
             arrival
         });
-        let done = replay_on(self.kernels, self.costs, self.limits, arrivals);
+        let EngineFlags { draft_tokens, acceptance, .. } = self.flags;
+        let drafts = (draft_tokens > 0).then(|| Speculation::new(draft_tokens, acceptance, SEED));
+        let idle = Scheduler::new(self.costs, self.limits).on(self.kernels).sparing(true);
+        let done = replay_in(&mut idle.speculating(drafts), &self.costs, arrivals);
         let outputs: Vec<u32> = requests.iter().filter(|a| !too_long(a)).map(|a| a.output_tokens).collect();
         // A request that the engine refuses breaks every promise.
         let refused = requests.len() - done.len();

@@ -223,18 +223,23 @@ pub fn check_variables(
 ) {
     let is_graph = fields.word::<String>("backend").is_some();
     let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
-    let tuned = || tuned.iter().filter_map(|(name, span)| Some((variable(name)?, span)));
+    // Flags of Dynamo have a variable, too.
+    let flag = |name: &str| name.strip_prefix("DYN_").filter(|_| is_graph).map(|name| flag_name(&name.to_lowercase()));
+    let same = |parameter: &String, name: &String| {
+        variable(parameter) == Some(name) || flag(name).as_ref() == Some(parameter)
+    };
     for (name, span) in variables {
         if ours(name) {
             let message = format!("`engine.env` sets {name}, and every launch has another value");
             problems.push(Problem::new(span, message, "set for every launch", "remove it"));
-        } else if tuned().any(|(tuned, _)| tuned == name) {
-            let message = format!("`env.{name}` is tuned and also fixed in `engine.env`");
-            let hint = format!("remove it here, or remove `env.{name}` from `[parameters]`");
+        } else if let Some((parameter, _)) = tuned.iter().find(|(parameter, _)| same(parameter, name)) {
+            let message = format!("`{parameter}` is tuned and also fixed in `engine.env`");
+            let hint = format!("remove it here, or remove `{parameter}` from `[parameters]`");
             problems.push(Problem::new(span, message, "fixed here", hint));
         }
     }
-    for (name, span) in tuned().filter(|(name, _)| ours(name) || **name == *VISIBLE_GPUS) {
+    let tuned = tuned.iter().filter_map(|(name, span)| Some((variable(name)?, span)));
+    for (name, span) in tuned.filter(|(name, _)| ours(name) || **name == *VISIBLE_GPUS) {
         let message = format!("`env.{name}` cannot be tuned: the tuner sets it for every launch");
         problems.push(Problem::new(span, message, "not tunable", "remove it"));
     }
@@ -280,7 +285,7 @@ pub fn check_dialect(
     let all: Vec<&str> = flags.iter().map(|(name, _)| name.as_str()).collect();
     let said = flags.iter().map(|(name, span)| (name, *span)).chain(variables.iter().map(|(name, span)| (name, span)));
     for (name, span) in said {
-        if let Some((message, hint)) = own.refuses(name, &all) {
+        if let Some((message, hint)) = own.refuses(variable(name).unwrap_or(name), &all) {
             problems.push(Problem::new(span, message, "not here", hint));
         }
     }

@@ -26,6 +26,11 @@ const FIRST_PORT: u16 = 16_384;
 /// What a frontend may take to end before another one is started.
 const FRONTEND_GRACE: Duration = Duration::from_secs(3);
 
+/// A worker tells its frontend the mode of this variable, and that wins over the frontend's own flag.
+const ROUTER_MODE: &str = "DYN_ROUTER_MODE";
+/// How the lines of the frontend begin.
+const FRONTEND: &str = "Frontend";
+
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub frontend: Vec<String>,
@@ -69,7 +74,7 @@ impl Graph {
         let files = std::env::temp_dir().join("discovery");
         std::fs::create_dir_all(&files)?;
         let files = files.display().to_string();
-        processes.push(start("Frontend", &self.frontend, &self.of_frontend(&files))?);
+        processes.push(start(FRONTEND, &self.frontend, &self.of_frontend(&files))?);
         // Many start at a time: each begins to look somewhere else.
         let mut port = FIRST_PORT + (std::process::id() % 8_192) as u16;
         for number in 1..=self.workers {
@@ -97,7 +102,7 @@ impl Graph {
             if let Some((file, change, words)) = self.change.as_ref().and_then(|file| asked(file, &seen)) {
                 // Its number is another's once it has ended.
                 end(&mut processes.remove(0).child)?;
-                processes.insert(0, start("Frontend", &words, &self.of_frontend(&files))?);
+                processes.insert(0, start(FRONTEND, &words, &self.of_frontend(&files))?);
                 std::fs::write(file.with_extension("done"), &change)?;
                 seen = change;
             }
@@ -150,7 +155,11 @@ fn asked<'f>(file: &'f Path, seen: &str) -> Option<(&'f Path, String, Vec<String
 fn start(name: &str, words: &[String], env: &BTreeMap<String, String>) -> io::Result<Part> {
     let program = words.first().ok_or_else(|| io::Error::other("no command"))?;
     #[expect(clippy::disallowed_methods, reason = "an engine of several processes starts them, under its guardian")]
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    if name != FRONTEND {
+        command.env_remove(ROUTER_MODE);
+    }
+    let mut child = command
         .args(&words[1..])
         .envs(env)
         .stdin(Stdio::null())

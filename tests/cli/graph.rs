@@ -11,7 +11,7 @@ fn graph(folder: &std::path::Path, workers: &str, frontend: &str, worker: &str) 
     let mut command = Command::new(BINARY);
     let change = folder.join("frontend");
     command.args(["graph", "--port", "4242", "--workers", workers, "--change"]).arg(change);
-    command.args(["--", "sh", "-c", frontend, "---", "sh", "-c", worker]).env("TMPDIR", folder);
+    command.args(["--", "sh", "-c", frontend, "---", "sh", "-c", worker]).env("TMPDIR", folder).env("DYN_ROUTER_MODE", "kv");
     command
 }
 
@@ -19,11 +19,12 @@ fn graph(folder: &std::path::Path, workers: &str, frontend: &str, worker: &str) 
 fn a_graph_ends_as_the_first_of_its_processes_and_says_which() {
     let folder = tempfile::tempdir().unwrap();
     // The first worker to find no file is the only one to end; the others end with their input.
-    let once = "mkdir \"$DYN_FILE_KV/taken\" 2>/dev/null || exec sleep 2; echo last words; exit 9";
+    let once = "mkdir \"$DYN_FILE_KV/taken\" 2>/dev/null || exec sleep 2; echo last words ${DYN_ROUTER_MODE-of its own}; exit 9";
     let output = graph(folder.path(), "2", "exec sleep 2", once).output().unwrap();
     assert_eq!(output.status.code(), Some(9), "{}", said(&output));
     assert!(said(&output).contains(" of 2 of the graph ended: exit code 9"), "{}", said(&output));
-    assert!(said(&output).contains(") last words\n"), "each line says who said it: {}", said(&output));
+    // A worker of Dynamo would overrule the frontend with the mode.
+    assert!(said(&output).contains(") last words of its own\n"), "each line says who said it: {}", said(&output));
     let pages = said(&output).matches(": metrics at http://127.0.0.1:").count();
     assert_eq!(pages, 2);
     let output = graph(folder.path(), "1", "kill -9 $$", "exec sleep 2").output().unwrap();
@@ -35,12 +36,12 @@ fn a_graph_ends_as_the_first_of_its_processes_and_says_which() {
 fn a_frontend_is_started_anew_beside_its_workers() {
     let folder = tempfile::tempdir().unwrap();
     let worker = "echo worker; exec sleep 20";
-    let mut running = graph(folder.path(), "1", "echo first $DYN_HTTP_PORT; exec sleep 20", worker)
+    let mut running = graph(folder.path(), "1", "echo first $DYN_HTTP_PORT $DYN_ROUTER_MODE; exec sleep 20", worker)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.ends_with("first 4242")));
+    assert!(lines.any(|line| line.ends_with("first 4242 kv")));
     // It appears whole.
     std::fs::write(folder.path().join("new"), "1\nsh\n-c\necho second; exit 7\n\n").unwrap();
     std::fs::rename(folder.path().join("new"), folder.path().join("frontend")).unwrap();

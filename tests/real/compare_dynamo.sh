@@ -11,19 +11,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 out=${OUT:-$folder/out}
 mkdir -p "$out"
-# A tokenizer without the words of drawn prompts makes one unknown token of them all: every prompt is the same, and every cache holds it.
-"$python" - "$model" "$folder/model" "$root/src/workload/vocabulary.rs" <<'PYTHON'
-import json, pathlib, re, shutil, sys
-model, own, source = map(pathlib.Path, sys.argv[1:])
-shutil.copytree(model, own)
-text = re.search(r'const WORDS: &str = "(.*?)";', source.read_text(), re.S)[1]
-tokenizer = json.loads((own / "tokenizer.json").read_text())
-ids = tokenizer["model"]["vocab"]
-new = [word for word in dict.fromkeys(text.replace("\\\n", "").split()) if word not in ids]
-for old, word in zip([word for word in ids if not word.startswith("<")], new):
-    ids[word] = ids.pop(old)
-(own / "tokenizer.json").write_text(json.dumps(tokenizer))
-PYTHON
+"$root/tests/real/dynamo_words.py" "$model" "$folder/model"
 # Workers at half their speed, so that two cores are enough for the load generator beside them. A worker holds 21 of the starters.
 cat >"$folder/space.toml" <<SPACE
 [slo]

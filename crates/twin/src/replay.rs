@@ -1,7 +1,6 @@
 //! The twin in virtual time: arrivals in, latencies out, without waiting for anything.
 
 use super::costs::StepCosts;
-use super::kernels::Kernels;
 use super::profile::Limits;
 use super::scheduler::{PromptShape, Scheduler};
 
@@ -35,17 +34,7 @@ pub struct Replayed {
 ///
 /// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
 pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {
-    replay_on(None, costs, limits, arrivals)
-}
-
-/// The same on a GPU whose kernels take what a table says.
-pub fn replay_on(
-    kernels: Option<&'static Kernels>,
-    costs: StepCosts,
-    limits: Limits,
-    arrivals: impl IntoIterator<Item = Arrival>,
-) -> Vec<Replayed> {
-    replay_in(&mut Scheduler::new(costs, limits).on(kernels).sparing(true), &costs, arrivals)
+    replay_in(&mut Scheduler::new(costs, limits).sparing(true), &costs, arrivals)
 }
 
 /// The same on an idle scheduler, whose steps cost what is given here too. It is left idle, with its prefix cache as it is then.

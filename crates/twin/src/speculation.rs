@@ -1,6 +1,6 @@
 //! Speculative decoding: how many tokens a draft proposes in a step, how many of them are right, and their totals.
 //!
-//! For simulated engines behind HTTP alone; the rig does not speculate.
+//! For simulated engines and their true limits alone; a fitted twin does not speculate.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -386,6 +386,10 @@ fn a_graph_has_the_engine_of_its_workers() {
             "the command starts vLLM, and a graph of Dynamo starts its workers itself",
         ),
         (addressed, "`engine.frontend_args` sets --http-port"),
+        (
+            text("mocker", 4).replace("[workload]", "env = { DYN_ROUTER_MODE = \"kv\" }\n[workload]"),
+            "`router-mode` is tuned and also fixed in `engine.env`",
+        ),
     ] {
         let refused = parse("space.toml", &text).unwrap_err().render();
         assert!(refused.contains(words), "{refused}");
@@ -418,6 +422,8 @@ fn a_setting_of_tensorrt_llm_has_one_name_and_what_would_overrule_it_is_refused(
             text("\"--free_gpu_memory_fraction\", \"0.8\"", "trtllm.max_batch_size", "[64]"),
             "write `trtllm.kv_cache_config.",
         ),
+        (text("", "env.DYN_TRTLLM_MAX_BATCH_SIZE", "[64]"), "write `trtllm.max_batch_size`, which wins"),
+        (text("", "env.DYN_TRTLLM_OVERRIDE_ENGINE_ARGS", "[\"{}\"]"), "takes no --override-engine-args beside"),
         (text("", "max-num-seqs", "[64]"), "write `trtllm.max_batch_size`, with values for TensorRT-LLM behind Dynamo"),
         (text("", "trtllm.max_batch_size", "[0]"), "an integer of at least 1"),
         (text("", share, "[1.5]"), "a number above 0 and at most 1"),

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Every point of a graph's grid beside the answer of a session: dynamo_ladder.py AUTOTUNE SPACE.toml RUN-FOLDER
+
+Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises. The last lines
+set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
+"""
+import itertools, json, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
+
+autotune, space_file, run = sys.argv[1:]
+# Engines end, too.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+space = tomllib.load(open(space_file, "rb"))
+engine, grid = space["engine"], space["parameters"]
+promises = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
+
+
+def words(point, of_frontend):
+    return [word for name, value in point.items() if name.startswith("router-") == of_frontend for word in (f"--{name}", str(value))]
+
+
+def limit(point):
+    """The limit of one point with its interval, or why it is not told."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        python = engine["command"]
+        command = [autotune, "graph", "--port", str(port), "--workers", str(engine["workers"]), "--", *python, "-m", "dynamo.frontend", *words(point, True)]
+        command += ["---", *python, "-m", "dynamo." + engine["backend"], *engine["args"], *words(point, False)]
+        environment = os.environ | engine["env"] | {"DYN_LOG": "warn", "TMPDIR": folder}
+        log = open(f"{run}/ladder.log", "a")
+        graph = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            for _ in range(240):
+                try:
+                    told = json.load(urllib.request.urlopen(f"{url}/health", timeout=2))
+                    if sum(instance["endpoint"] == "generate" for instance in told["instances"]) >= engine["workers"]:
+                        break
+                except (OSError, ValueError):
+                    pass
+                time.sleep(0.25)
+            find = [autotune, "bench", "--url", url, "--workload", space_file, "--slo", promises, "--find", "rate", "--between", "0.5,400", "--seed", "3"]
+            find += ["--duration", "6s", "--precision", "5%", "--budget", os.environ.get("FIND_BUDGET", "60s"), "--out", f"{folder}/find", "--quiet"]
+            done = subprocess.run(find, stdout=log, stderr=subprocess.PIPE, text=True)
+            log.write(done.stderr)
+            found = f"{folder}/find/find.json"
+            answer = json.load(open(found))["answers"][0] if os.path.exists(found) else {"status": done.stderr.strip().split("\n")[0]}
+            return answer
+        finally:
+            os.killpg(graph.pid, signal.SIGTERM)
+            try:
+                graph.wait(15)
+            except subprocess.TimeoutExpired:
+                pass
+            # Parts of it that are left.
+            try:
+                os.killpg(graph.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            graph.wait()
+
+
+limits = {}
+for values in itertools.product(*(parameter["values"] for parameter in grid.values())):
+    point = dict(zip(grid, values))
+    answer = limit(point)
+    limits[values] = answer.get("level")
+    told = f"{answer['level']:6.1f} req/s (90 %: {answer['from']:.1f} to {answer['to']:.1f})" if answer.get("level") else f"not told: {answer['status']}"
+    print(f"ladder  {'  '.join(f'{name}={value}' for name, value in point.items()):45} {told}  load average {os.getloadavg()[0]:.1f}", flush=True)
+outcome = json.load(open(f"{run}/outcome.json"))
+highest = max(filter(None, limits.values()), default=None)
+for side in ("best", "baseline"):
+    chosen = outcome[side]
+    if not chosen:
+        continue
+    own = limits[tuple(chosen["parameters"][name] for name in grid)]
+    certified = chosen.get("certified_rate")
+    share = lambda of, by: f"{of / by:.2f}" if of and by else "not known"
+    point = "  ".join(f"{name}={chosen['parameters'][name]}" for name in grid)
+    print(f"{side:9}{point:45} certified {certified or 0:6.1f} req/s: {share(certified, own)} of its limit, whose limit is {share(own, highest)} of the highest")
