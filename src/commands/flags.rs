@@ -167,11 +167,11 @@ async fn ask(
                     Exit::Signal(signal) => format!("was killed by signal {signal}"),
                     Exit::StillRunning => "was lost".to_owned(),
                 };
-                let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(brief);
-                // A shell or `env` that finds no program, and Python that finds no module.
+                let last = said.lines().rev().find(|line| !line.trim().is_empty());
+                // A shell or `env` that finds no program, and Python that does not find a module or a part of it.
                 lacks_program = matches!(exit, Exit::Code(NOT_EXECUTABLE | NOT_FOUND))
-                    || last.as_ref().is_some_and(|last| last.contains("No module named"));
-                format!("`{shown}` {how}{}", last.map_or(String::new(), |last| format!(": {last}")))
+                    || last.is_some_and(|last| last.contains("No module named") || last.starts_with("ImportError: "));
+                format!("`{shown}` {how}{}", last.map_or(String::new(), |last| format!(": {}", brief(last))))
             }
             // What was too slow or without an end would be so again.
             Err(Unanswered::Slow) => {

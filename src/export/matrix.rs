@@ -197,7 +197,8 @@ fn the_outcome_of_each_engine_goes_into_each_kind_of_manifest_that_runs_it() {
                 Ok(after) => {
                     let weaker = dialect(engine.kind).weaker();
                     for (setting, value) in engine.settings {
-                        let flag = weaker.iter().find(|(_, strong)| *strong == setting).map_or(setting, |(weak, _)| weak);
+                        let flag =
+                            weaker.iter().find(|(_, strong)| *strong == setting).map_or(setting, |(weak, _)| weak);
                         assert!(says(&after, flag, value), "{name}, {}: {flag} in\n{after}", engine.column);
                     }
                     table += " yes |";

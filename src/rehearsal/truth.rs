@@ -9,9 +9,7 @@ use crate::parallel;
 use crate::rig::{SimulatedRig, prompt_shape};
 use crate::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use crate::space::{Point, candidates};
-use crate::twin::{
-    Arrival, EngineFlags, Kernels, Limits, Replayed, Scheduler, Speculation, StepCosts, replay_in,
-};
+use crate::twin::{Arrival, EngineFlags, Kernels, Limits, Replayed, Scheduler, Speculation, StepCosts, replay_in};
 use crate::units::{Rate, Seconds};
 use crate::workload::{Demand, Pace, mean_output_tokens, source};
 

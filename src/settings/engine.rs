@@ -225,9 +225,8 @@ pub fn check_variables(
     let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
     // Flags of Dynamo have a variable, too.
     let flag = |name: &str| name.strip_prefix("DYN_").filter(|_| is_graph).map(|name| flag_name(&name.to_lowercase()));
-    let same = |parameter: &String, name: &String| {
-        variable(parameter) == Some(name) || flag(name).as_ref() == Some(parameter)
-    };
+    let same =
+        |parameter: &String, name: &String| variable(parameter) == Some(name) || flag(name).as_ref() == Some(parameter);
     for (name, span) in variables {
         if ours(name) {
             let message = format!("`engine.env` sets {name}, and every launch has another value");

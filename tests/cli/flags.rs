@@ -141,6 +141,11 @@ fn what_cannot_be_launched_is_refused_behind_the_plan_with_its_place() {
         &with_engine("echo \"python3: No module named vllm\" >&2; exit 1", "", ""),
         "No module named vllm: a run here",
     );
+    // The end of a long line is not shown, and counts.
+    let far = format!("echo \"{}: No module named vllm\" >&2; exit 1", "python3 ".repeat(30));
+    refused(&with_engine(&far, "", ""), "…: a run here");
+    let partly = "echo \"ImportError: cannot import name 'a' from 'vllm'\" >&2; exit 1";
+    refused(&with_engine(partly, "", ""), "from 'vllm': a run here");
 }
 
 #[test]

@@ -11,7 +11,10 @@ fn graph(folder: &std::path::Path, workers: &str, frontend: &str, worker: &str) 
     let mut command = Command::new(BINARY);
     let change = folder.join("frontend");
     command.args(["graph", "--port", "4242", "--workers", workers, "--change"]).arg(change);
-    command.args(["--", "sh", "-c", frontend, "---", "sh", "-c", worker]).env("TMPDIR", folder).env("DYN_ROUTER_MODE", "kv");
+    command
+        .args(["--", "sh", "-c", frontend, "---", "sh", "-c", worker])
+        .env("TMPDIR", folder)
+        .env("DYN_ROUTER_MODE", "kv");
     command
 }
 

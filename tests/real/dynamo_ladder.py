@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every point of a graph's grid beside the answer of a session: dynamo_ladder.py AUTOTUNE SPACE.toml RUN-FOLDER
 
-Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises. The last lines
-set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
+Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises, from a quarter to
+four times of what the session certified. The last lines set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
 """
 import itertools, json, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
@@ -11,6 +11,9 @@ autotune, space_file, run = sys.argv[1:]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 space = tomllib.load(open(space_file, "rb"))
 engine, grid = space["engine"], space["parameters"]
+outcome = json.load(open(f"{run}/outcome.json"))
+highest = max((outcome[side] or {}).get("certified_rate") or 8 for side in ("best", "baseline"))
+between = f"{highest / 4:.3g},{highest * 4:.3g}"
 promises = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
 
 
@@ -34,13 +37,13 @@ def limit(point):
             url = f"http://127.0.0.1:{port}"
             for _ in range(240):
                 try:
-                    told = json.load(urllib.request.urlopen(f"{url}/health", timeout=2))
-                    if sum(instance["endpoint"] == "generate" for instance in told["instances"]) >= engine["workers"]:
+                    told, models = (json.load(urllib.request.urlopen(f"{url}{page}", timeout=2)) for page in ("/health", "/v1/models"))
+                    if models["data"] and sum(instance["endpoint"] == "generate" for instance in told["instances"]) >= engine["workers"]:
                         break
                 except (OSError, ValueError):
                     pass
                 time.sleep(0.25)
-            find = [autotune, "bench", "--url", url, "--workload", space_file, "--slo", promises, "--find", "rate", "--between", "0.5,400", "--seed", "3"]
+            find = [autotune, "bench", "--url", url, "--workload", space_file, "--slo", promises, "--find", "rate", "--between", between, "--seed", "3"]
             find += ["--duration", "6s", "--precision", "5%", "--budget", os.environ.get("FIND_BUDGET", "60s"), "--out", f"{folder}/find", "--quiet"]
             done = subprocess.run(find, stdout=log, stderr=subprocess.PIPE, text=True)
             log.write(done.stderr)
@@ -68,7 +71,6 @@ for values in itertools.product(*(parameter["values"] for parameter in grid.valu
     limits[values] = answer.get("level")
     told = f"{answer['level']:6.1f} req/s (90 %: {answer['from']:.1f} to {answer['to']:.1f})" if answer.get("level") else f"not told: {answer['status']}"
     print(f"ladder  {'  '.join(f'{name}={value}' for name, value in point.items()):45} {told}  load average {os.getloadavg()[0]:.1f}", flush=True)
-outcome = json.load(open(f"{run}/outcome.json"))
 highest = max(filter(None, limits.values()), default=None)
 for side in ("best", "baseline"):
     chosen = outcome[side]
