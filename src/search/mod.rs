@@ -24,7 +24,7 @@ use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Outcome, Verdict};
 
-pub use bayes::{Bayes, USUAL_LAUNCHES};
+pub use bayes::{Bayes, USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};

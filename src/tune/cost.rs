@@ -2,7 +2,7 @@
 
 use crate::engine::live::widest;
 use crate::journal::{Cost, Entry};
-use crate::search::USUAL_LAUNCHES;
+use crate::search::{USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 use crate::settings::{Plan, ProbePlan, StrategyKind};
 use crate::units::{Rate, Seconds};
 use crate::verdict::Window;
@@ -145,8 +145,8 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
         StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0),
         StrategyKind::Bayes => {
             // Each value of what has no term is launched once.
-            let shown = plan.unmodelled_choices().map(|p| p.values.len() - 1).sum::<usize>() as f64;
-            (most.min(shown + 8.0), 5.0, 2.0)
+            let shown = plan.unmodelled_choices().map(|p| p.values.len() - 1).sum::<usize>();
+            (most.min((shown + USUAL_WITHOUT_TWIN) as f64), 5.0, 2.0)
         }
         StrategyKind::Bisect => (most, CLIMB, RACE),
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every point of a graph's grid beside the answer of a session: dynamo_ladder.py AUTOTUNE SPACE.toml RUN-FOLDER
 
-Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises, from a quarter to
+Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises, from two fifths to
 four times of what the session certified. The last lines set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
 """
 import itertools, json, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
@@ -13,7 +13,7 @@ space = tomllib.load(open(space_file, "rb"))
 engine, grid = space["engine"], space["parameters"]
 outcome = json.load(open(f"{run}/outcome.json"))
 highest = max((outcome[side] or {}).get("certified_rate") or 8 for side in ("best", "baseline"))
-between = f"{highest / 4:.3g},{highest * 4:.3g}"
+between = f"{highest / 2.5:.3g},{highest * 4:.3g}"
 promises = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
 
 

@@ -116,6 +116,17 @@ fn without_a_twin_it_finds_the_best_with_more_launches() {
 }
 
 #[test]
+fn without_a_twin_it_gives_up_after_more_launches() {
+    let launches = |with_twin| {
+        let mut bayes = bayes();
+        bayes.with_twin = with_twin;
+        let same = |_, rate: f64| Some(2.0 * (rate / 12.0).ln()).filter(|margin| *margin < 0.5);
+        follow(&mut bayes, &mut Known::nothing(), same).0.len()
+    };
+    assert_eq!((launches(true), launches(false)), (PATIENCE, PATIENCE_WITHOUT_TWIN));
+}
+
+#[test]
 fn an_engine_that_keeps_nothing_is_left_after_few_probes() {
     let mut bayes = bayes();
     let mut twin = Known::twin(|_, rate| 0.4 + 0.05 * rate);
