@@ -92,9 +92,9 @@ fn without_a_list_of_the_engine_that_of_vllm_decides_and_a_sentence_says_why() {
         ("exec yes", "60s", "printed more than 384 KiB"),
         ("setsid sleep 600 & exit 0", "60s", "does not list --host and --port, which every launch sets"),
         (
-            "echo begins; echo \"ImportError: no $HF_TOKEN\" >&2; exit 3",
+            "echo begins; echo \"RuntimeError: no $HF_TOKEN\" >&2; exit 3",
             "60s",
-            "ended with exit code 3: ImportError: no [redacted]",
+            "ended with exit code 3: RuntimeError: no [redacted]",
         ),
         ("kill -9 $$", "60s", "was killed by signal 9"),
     ] {
