@@ -21,7 +21,7 @@ const DRIFT: &str =
 const LONG_HEADLINE: usize = 100;
 
 /// How what the budget had no room for is marked.
-const BUDGET_ENDED: &str = ": the budget ended";
+const BUDGET_ENDED: &str = "the budget ended";
 
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
@@ -157,11 +157,11 @@ fn ended_early(outcome: &Outcome) -> bool {
 
 /// What was left out and why; in one sentence what the budget had no room for.
 pub(super) fn left_out(outcome: &Outcome) -> Vec<String> {
+    let no_room = |what: &String| Some(what.strip_suffix(BUDGET_ENDED)?.strip_suffix(": ")?.to_owned());
     let (by_budget, mut said): (Vec<String>, Vec<String>) =
-        outcome.left_out.iter().cloned().partition(|what| what.ends_with(BUDGET_ENDED));
+        outcome.left_out.iter().cloned().partition(|what| no_room(what).is_some());
     if !by_budget.is_empty() {
-        let what = by_budget.iter().map(|what| what.trim_end_matches(BUDGET_ENDED).to_owned());
-        said.insert(0, format!("{}, since the budget ended", join(what, "and")));
+        said.insert(0, format!("{}, since {BUDGET_ENDED}", join(by_budget.iter().filter_map(no_room), "and")));
     }
     said
 }

@@ -101,7 +101,8 @@ impl<R: Rig> Context<'_, R> {
         if let Some(why) = &self.void {
             return format!("no probe counts, since {why}");
         }
-        if self.enough.is_none() {
+        let at_a_rate = |entry: &Entry| matches!(&entry.record, Record::Broken { ask, .. } if !ask.is_burst());
+        if self.enough.is_none() || entries.iter().any(at_a_rate) {
             let failed = entries.iter().rev().find_map(|entry| match &entry.record {
                 Record::Broken { failure, .. } | Record::NotReady { failure, .. } => Some(&failure.diagnosis.says),
                 _ => None,

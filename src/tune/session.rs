@@ -170,10 +170,11 @@ impl<R: Rig> Context<'_, R> {
                     self.sink.take(&Event::Improved(incumbent));
                 }
                 before = incumbent;
-                to_come = match (purpose, &before) {
+                let estimated = self.defaults.as_ref().is_some_and(|point| strategy.estimate(point).is_some());
+                to_come = match purpose {
                     // There is nothing to prove until a rate is known to hold.
-                    (Purpose::Baseline, None) => Proofs::None,
-                    (Purpose::Baseline, Some(_)) => Proofs::OfDefaults,
+                    Purpose::Baseline if before.is_none() && !estimated => Proofs::None,
+                    Purpose::Baseline => Proofs::OfDefaults,
                     _ => Proofs::Both,
                 };
                 let Ask::Probe(query) = asked else {

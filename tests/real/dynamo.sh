@@ -6,6 +6,7 @@
 # grid afterwards, beside the answer (dynamo_ladder.py).
 # BACKEND=trtllm: one worker with the command line of dynamo.trtllm, whose engine is the mocker (trtllm_on_mocker.py).
 set -euo pipefail
+[ "${TIMING:-}${BACKEND:-}" != h200trtllm ] || { echo "TIMING=h200 is not for BACKEND=trtllm" >&2; exit 2; }
 python=${1:?a Python with ai-dynamo} model=${2:?a folder with config.json and a tokenizer} workers=${3:-1}
 autotune=${AUTOTUNE:-$(cd "$(dirname "$0")/../.." && pwd)/target/release/autotune}
 folder=$(mktemp -d)
@@ -81,6 +82,6 @@ SPACE
 "$autotune" check "$folder/space.toml"
 "$autotune" --space "$folder/space.toml" --out "$folder/out" --seed 1 || echo "exit code $?"
 "$autotune" status "$folder/out"
-[ -z "${LADDER:-}" ] || "$(dirname "$0")/dynamo_ladder.py" "$autotune" "$folder/space.toml" "$folder/out"
 [ -z "${KEEP:-}" ] || cp -r "$folder/out" "$KEEP"
+[ -z "${LADDER:-}" ] || "$python" "$(dirname "$0")/dynamo_ladder.py" "$autotune" "$folder/space.toml" "$folder/out"
 grep -o '"altered":true' "$folder/out/journal.jsonl" | wc -l | sed 's/$/ trials on a frontend that was started anew/'

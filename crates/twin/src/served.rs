@@ -173,12 +173,16 @@ fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<(u32, u32)> {
         }
     }
     let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
-    openings.values().for_each(|opening| found.entry(opening.meant).or_default().push(opening.cached));
+    // Where the workload means nothing to be shared, it tells no openings apart; and what missed the cache says nothing of a document's length.
+    for opening in openings.values().filter(|opening| opening.meant > 0 && opening.cached > 0) {
+        found.entry(opening.meant).or_default().push(opening.cached);
+    }
     let usual: HashMap<u32, u32> = found.into_iter().map(|(meant, found)| (meant, of_most(found))).collect();
     let of =
         |(r, cached): (&RequestRecord, &u32)| match r.turn.and_then(|(conversation, _)| openings.get(&conversation)) {
             Some(opening) => {
-                let shared = opening.cached.min(usual[&opening.meant]).min(*cached);
+                let most = usual.get(&opening.meant).copied().unwrap_or(opening.cached);
+                let shared = opening.cached.min(most).min(*cached);
                 let meant = if opening.meant > 0 { opening.meant } else { shared };
                 (shared, if shared > 0 { meant } else { 0 })
             }
@@ -260,6 +264,8 @@ mod tests {
         );
         assert_eq!(served.shared, [0, 960, 960, 960, 960], "none of the one that came first: the cache was empty");
         assert_eq!(served.document, [0, 970, 970, 970, 970]);
+        let missed = Served::of(&[opening(0, 0), opening(1, 0), opening(2, 960)], None, Some(16));
+        assert_eq!(missed.shared, [0, 0, 960]);
         let all_alike = Served::of(&[opening(0, 960), opening(1, 992), opening(2, 976)], None, Some(16));
         assert_eq!(all_alike.shared, [960, 992, 976], "a tokenizer may make the same tokens of whole openings");
     }

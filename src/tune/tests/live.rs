@@ -90,13 +90,16 @@ async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them(
 async fn a_budget_without_room_for_another_launch_proves_the_defaults_on_the_process_that_serves_them() {
     let mut plan = alive(small());
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
-    plan.budget.gpu_time = Duration::from_secs(65);
-    let (memory, start) = (Memory::default(), Some(Start { seconds: 30.0 }));
-    let rig = Scripted::starting(start, &plan, 3, Uneventful, memory.clone());
-    let Run { answer, entries, .. } = run_on(rig, &plan, 3, Vec::new(), &memory).await;
-    let answer = answer.unwrap();
-    assert_eq!(answer.status, Status::Certified, "{} {:?}", answer.because, answer.left_out);
-    assert_eq!(Cost::of(&entries).launches, 1);
-    let starts = starts(&entries);
-    assert!(matches!(starts.last(), Some((Purpose::CertifyDefaults, process)) if process.altered), "{starts:?}");
+    // The second budget ends in the middle of the climb from the first rate: that is not yet near the limit.
+    for (seconds, certifies) in [(65, true), (50, false)] {
+        plan.budget.gpu_time = Duration::from_secs(seconds);
+        let (memory, start) = (Memory::default(), Some(Start { seconds: 30.0 }));
+        let rig = Scripted::starting(start, &plan, 3, Uneventful, memory.clone());
+        let Run { answer, entries, .. } = run_on(rig, &plan, 3, Vec::new(), &memory).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status == Status::Certified, certifies, "{} {:?}", answer.because, answer.left_out);
+        assert_eq!(Cost::of(&entries).launches, 1);
+        let starts = starts(&entries);
+        assert!(matches!(starts.last(), Some((Purpose::CertifyDefaults, process)) if process.altered), "{starts:?}");
+    }
 }
