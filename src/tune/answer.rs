@@ -118,7 +118,7 @@ impl<R: Rig> Context<'_, R> {
         let left = if left.0 < 1.0 {
             "none of it is left".to_owned()
         } else {
-            format!("the {left} that are left do not hold a probe at a rate and the proof behind it")
+            format!("the {left} that are left do not hold a probe at a rate")
         };
         let (budget, steps) = (self.budget(), join(steps, "and"));
         format!("the budget of {budget} ended before any rate was probed; it took {steps}; {left}")

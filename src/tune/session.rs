@@ -170,10 +170,12 @@ impl<R: Rig> Context<'_, R> {
                     self.sink.take(&Event::Improved(incumbent));
                 }
                 before = incumbent;
-                let estimated = self.defaults.as_ref().is_some_and(|point| strategy.estimate(point).is_some());
+                let estimated = |point: &Point| strategy.estimate(point).is_some();
                 to_come = match purpose {
                     // There is nothing to prove until a rate is known to hold.
-                    Purpose::Baseline if before.is_none() && !estimated => Proofs::None,
+                    Purpose::Baseline if before.is_none() && !self.defaults.as_ref().is_some_and(estimated) => {
+                        Proofs::None
+                    }
                     Purpose::Baseline => Proofs::OfDefaults,
                     _ => Proofs::Both,
                 };

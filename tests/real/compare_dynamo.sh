@@ -11,7 +11,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 out=${OUT:-$folder/out}
 mkdir -p "$out"
-"$root/tests/real/dynamo_words.py" "$model" "$folder/model"
+"$python" "$root/tests/real/dynamo_words.py" "$model" "$folder/model"
 # Workers at half their speed, so that two cores are enough for the load generator beside them. A worker holds 21 of the starters.
 cat >"$folder/space.toml" <<SPACE
 [slo]

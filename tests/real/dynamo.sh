@@ -13,7 +13,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 backend=${BACKEND:-mocker}
 command="\"$python\""
-"$(dirname "$0")/dynamo_words.py" "$model" "$folder/model"
+"$python" "$(dirname "$0")/dynamo_words.py" "$model" "$folder/model"
 args='"--model-name", "mock", "--block-size", "16", "--num-gpu-blocks-override", "2048", "--speedup-ratio", "1"'
 tpot=40ms
 if [ "${TIMING:-}" = h200 ]; then
@@ -35,7 +35,7 @@ PYTHON
     tpot=15ms
 fi
 tuned='max-num-seqs = { values = [4, 16, 64], default = 64 }'
-# The cache of a worker holds half of the prefixes, or all that are routed to it.
+# The cache of a worker holds 16 of the 24 prefixes, or all that are routed to it.
 prompts='input_tokens = { distribution = "uniform", min = 100, max = 300 }
 shared_prefix_tokens = 2048
 shared_prefixes = 24'

@@ -157,10 +157,11 @@ fn correct(cached: &mut [u32], later: &[Later], share: f64, prompt: impl Fn(usiz
     first
 }
 
-/// What other conversations share of the cached tokens, and the number of the document that it is: documents are told apart by the tokens that the
-/// workload means them to have. No more is shared than the first turn of a conversation found. A cache that was not emptied can hold
-/// more of an opening, from an earlier run of the same traffic. So it is no more either than most openings found that the workload means to share
-/// as many tokens.
+/// What other conversations share of the cached tokens, and the number of the document that it belongs to. That number is the length that the
+/// workload means the document to have.
+///
+/// A conversation shares at most what its first turn found. A cache that was not emptied can hold more of an opening, from an earlier run of the
+/// same traffic. So what most openings with the same document found is a second bound.
 fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<(u32, u32)> {
     let mut openings: HashMap<u32, Opening> = HashMap::new();
     for (r, cached) in records.iter().zip(cached) {
@@ -173,7 +174,7 @@ fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<(u32, u32)> {
         }
     }
     let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
-    // Where the workload means nothing to be shared, it tells no openings apart; and what missed the cache says nothing of a document's length.
+    // An opening that is not meant to share has no document, and one that missed the cache does not tell how long its document is.
     for opening in openings.values().filter(|opening| opening.meant > 0 && opening.cached > 0) {
         found.entry(opening.meant).or_default().push(opening.cached);
     }
@@ -183,8 +184,7 @@ fn shared(records: &[RequestRecord], cached: &[u32]) -> Vec<(u32, u32)> {
             Some(opening) => {
                 let most = usual.get(&opening.meant).copied().unwrap_or(opening.cached);
                 let shared = opening.cached.min(most).min(*cached);
-                let meant = if opening.meant > 0 { opening.meant } else { shared };
-                (shared, if shared > 0 { meant } else { 0 })
+                (shared, if shared == 0 || opening.meant == 0 { shared } else { opening.meant })
             }
             None => (*cached, *cached),
         };

@@ -92,6 +92,7 @@ fn facts(data: &ReportData<'_>, trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<Str
             share(cache.measured_share)
         ),
     ];
+    // The file of requests is read only where there is a warning to explain.
     let warning = cache.warning(&[]).and_then(|_| cache.warning(&data.requests(probe).unwrap_or_default()));
     facts.extend(warning.iter().map(|warning| format!("Warning: {warning}.")));
     facts.push(format!("Our own client: sends lagged {} (p99); {late}.", client.lag_p99));
