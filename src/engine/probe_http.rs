@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value as Json;
+use tracing::debug;
 
 use super::dialects::Dialect;
 use super::effective::Effective;
@@ -13,8 +14,12 @@ use crate::access::{Access, AccessError, sentence};
 use crate::body::body;
 use crate::printable::{printable, read_json};
 
-/// No endpoint of a healthy engine takes longer; `/server_info` was seen to take 1.8 s on a busy CPU.
+/// No endpoint of a healthy engine takes longer, but the one below.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// For its first `/server_info`, vLLM asks the system for its packages and hardware (`vllm.collect_env`). That takes 2 s with warm files,
+/// and took more than 5 s with cold ones.
+const CONFIGURATION_WITHIN: Duration = Duration::from_secs(60);
 
 /// Far more than any of these endpoints answers: a page of metrics has some 200 KB, the tokens of a long text some megabytes.
 const LONGEST_ANSWER: usize = 32 << 20;
@@ -122,9 +127,14 @@ impl Endpoints {
             effective = effective.merge(self.dialect.of_metrics(&Page::parse(&printable(&page))));
         }
         for place in self.dialect.server_info() {
-            if let Some(info) = self.json(place).await {
-                effective = effective.merge(self.dialect.of_server_info(&info));
-                break;
+            let asked = self.http.get(format!("{}{place}", self.base_url)).timeout(CONFIGURATION_WITHIN);
+            match whole(asked).await {
+                Ok(info) => {
+                    let info = read_json(info.as_bytes()).unwrap_or_default();
+                    effective = effective.merge(self.dialect.of_server_info(&info));
+                    break;
+                }
+                Err(why) => debug!(place, why, "the engine's configuration was not read"),
             }
         }
         let version = self.json("/version").await;
@@ -158,5 +168,39 @@ impl Endpoints {
         let Some(path) = self.dialect.empties_cache() else { return false };
         let answer = self.http.post(format!("{}{path}", self.base_url)).send().await;
         answer.is_ok_and(|a| a.status().is_success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::settings::EngineKind;
+
+    #[tokio::test]
+    async fn a_slow_answer_about_the_configuration_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base_url = format!("http://{}", listener.local_addr().unwrap());
+        let answers = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                let known = request[..length].starts_with(b"GET /server_info");
+                if known {
+                    tokio::time::sleep(ANSWER_WITHIN + Duration::from_secs(1)).await;
+                }
+                let body = if known { r#"{"vllm_config": {"scheduler_config": {"max_num_seqs": 128}}}"# } else { "{}" };
+                let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                let _ = stream.write_all((head + body).as_bytes()).await;
+            }
+        });
+        let vllm = super::super::dialects::dialect(EngineKind::Vllm);
+        let endpoints = Endpoints::new(base_url, &Access::default(), vllm).unwrap();
+        let effective = endpoints.effective("").await;
+        answers.abort();
+        assert_eq!(effective.values["max-num-seqs"], crate::space::Value::Int(128));
     }
 }

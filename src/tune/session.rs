@@ -132,6 +132,9 @@ impl<R: Rig> Context<'_, R> {
             Ok(ready) => {
                 self.started = true;
                 let point = ready.effective.complete(&self.plan.space, point);
+                if point.0.is_empty() {
+                    self.note("the engine tells none of its defaults for the tuned parameters; the report shows them without values");
+                }
                 self.trial_runner.known_as(&point);
                 self.defaults = Some(point.clone());
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;

@@ -88,6 +88,12 @@ pub struct LimitResult {
 }
 
 impl LimitResult {
+    /// Whether the time that a request waits for its first token is a part of what is promised.
+    pub fn includes_waiting(&self) -> bool {
+        let metric = self.key.split('_').next();
+        Metric::ALL.into_iter().any(|m| Some(m.name()) == metric && m.includes_waiting())
+    }
+
     pub fn decided_by_pair(&self) -> Option<&Paired> {
         self.paired.as_ref().filter(|p| p.judge == Judge::Paired)
     }
