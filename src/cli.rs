@@ -612,6 +612,11 @@ pub fn inherited_secrets() -> Secrets {
 }
 
 /// A key and its value.
+fn one_rate(text: &str) -> Result<f64, String> {
+    let several = || if text.contains(',') { "this is one rate; --rates takes several" } else { "not a number" };
+    text.parse().map_err(|_| several().to_owned())
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "hint: KEY=VALUE".to_owned())
@@ -693,7 +698,7 @@ pub struct BenchArgs {
     pub url: String,
 
     /// Requests per second, open loop
-    #[arg(long, value_name = "R", help_heading = "Load", group = "load")]
+    #[arg(long, value_name = "R", help_heading = "Load", group = "load", value_parser = one_rate)]
     pub rate: Option<f64>,
     /// A ladder of rates, such as 1,2,4
     #[arg(long, value_name = "R,R", value_delimiter = ',', help_heading = "Load", group = "load")]

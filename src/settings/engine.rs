@@ -194,7 +194,9 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
                 let message = format!("the engine cannot take `{name}` {value}");
                 problems.push(Problem::new(span, message, "not a value of this flag", format!("write {takes}")));
             }
-            let tuned = |name: &str| tuned.iter().find(|parameter| *parameter == name);
+            let by_variable = |tuned: &str| variable(tuned).and_then(|variable| flag_of(fields, variable));
+            let tuned =
+                |name: &str| tuned.iter().find(|tuned| *tuned == name || by_variable(tuned).as_deref() == Some(name));
             // `--no-x` switches x off, unless an engine really has a flag of that name and it is tuned.
             let tuned = tuned(&name).or_else(|| name.strip_prefix("no-").and_then(tuned));
             if let Some(parameter) = tuned {
@@ -214,7 +216,13 @@ pub fn check_fixed_flags(fields: &Fields, tuned: &[String], problems: &mut Vec<P
     }
 }
 
-/// Reports variables that a launch sets itself, and those that are tuned and also fixed.
+/// The flag of Dynamo that says the same as a variable.
+fn flag_of(fields: &Fields, variable: &str) -> Option<String> {
+    let is_graph = fields.word::<String>("backend").is_some();
+    variable.strip_prefix("DYN_").filter(|_| is_graph).map(|name| flag_name(&name.to_lowercase()))
+}
+
+/// Reports variables that a launch sets itself, those that are tuned and also fixed, and those whose flag is tuned, too.
 pub fn check_variables(
     fields: &Fields,
     variables: &[(String, Range<usize>)],
@@ -223,10 +231,9 @@ pub fn check_variables(
 ) {
     let is_graph = fields.word::<String>("backend").is_some();
     let ours = |name: &str| OUR_VARIABLES.contains(&name) || (is_graph && VARIABLES_OF_GRAPHS.contains(&name));
-    // Flags of Dynamo have a variable, too.
-    let flag = |name: &str| name.strip_prefix("DYN_").filter(|_| is_graph).map(|name| flag_name(&name.to_lowercase()));
-    let same =
-        |parameter: &String, name: &String| variable(parameter) == Some(name) || flag(name).as_ref() == Some(parameter);
+    let same = |parameter: &str, name: &str| {
+        variable(parameter) == Some(name) || flag_of(fields, name).as_deref() == Some(parameter)
+    };
     for (name, span) in variables {
         if ours(name) {
             let message = format!("`engine.env` sets {name}, and every launch has another value");
@@ -237,8 +244,14 @@ pub fn check_variables(
             problems.push(Problem::new(span, message, "fixed here", hint));
         }
     }
-    let tuned = tuned.iter().filter_map(|(name, span)| Some((variable(name)?, span)));
-    for (name, span) in tuned.filter(|(name, _)| ours(name) || **name == *VISIBLE_GPUS) {
+    let variables = || tuned.iter().filter_map(|(name, span)| Some((variable(name)?, *span)));
+    for (name, span) in variables() {
+        if let Some(flag) = flag_of(fields, name).filter(|flag| tuned.iter().any(|(tuned, _)| *tuned == flag)) {
+            let message = format!("`env.{name}` and `{flag}` are tuned, and say the same");
+            problems.push(Problem::new(span, message, "tuned twice", "remove one of them"));
+        }
+    }
+    for (name, span) in variables().filter(|(name, _)| ours(name) || **name == *VISIBLE_GPUS) {
         let message = format!("`env.{name}` cannot be tuned: the tuner sets it for every launch");
         problems.push(Problem::new(span, message, "not tunable", "remove it"));
     }

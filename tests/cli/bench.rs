@@ -264,6 +264,7 @@ fn what_cannot_be_measured_is_said_with_its_remedy() {
         ("http://127.0.0.1:1", "--rate 1 --model m", 1, "refused-connection"),
         ("http://127.0.0.1:1", "", 2, "--rates 1,2,4"),
         ("http://127.0.0.1:1", "--rate 0", 2, "above 0"),
+        ("http://127.0.0.1:1", "--rate 5,10", 2, "--rates takes several"),
         ("http://127.0.0.1:1", "--at-once 1000000 --input-tokens 10000000", 2, "do not fit into memory"),
         ("http://127.0.0.1:1", "--concurrency 1,100000 --input-tokens 10000000", 2, "do not fit into memory"),
         ("http://127.0.0.1:1", "--recorded", 2, "--dataset"),

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The main job on real vLLM behind real Dynamo, on the CPU: dynamo_vllm.sh [TESTBED=.testbeds/vllm-cpu]
+# The main job on real vLLM behind real Dynamo, on the CPU: [TRUTH=SECONDS] dynamo_vllm.sh [TESTBED=.testbeds/vllm-cpu]
+# With TRUTH, chosen point and defaults are driven afterwards at shares of their certified rates, each rate for so many seconds.
 # ai-dynamo 1.6.1 imports names of vLLM 0.31, and the test-bed of tests/real/vllm-cpu/setup.sh has 0.32: a venv on top of it gets 0.31.
 set -euo pipefail
 bed=$(cd "${1:-.testbeds/vllm-cpu}" && pwd)
@@ -46,3 +47,4 @@ SPACE
 "$autotune" check "$folder/space.toml"
 "$autotune" --space "$folder/space.toml" --out "$folder/out" --seed 1 || echo "exit code $?"
 "$autotune" status "$folder/out"
+[ -z "${TRUTH:-}" ] || AUTOTUNE=$autotune "$(dirname "$0")/truth.py" "$folder/out" "$folder/space.toml" "$TRUTH"

@@ -28,20 +28,32 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def engine_command(engine, arguments, port):
+    """Of a graph of Dynamo, tuned arguments go to the workers."""
+    args = [*engine.get("args", []), *arguments]
+    if engine["kind"] != "dynamo":
+        return [*engine.get("command", [program, "sim-engine", "any"]), *args, "--port", port]
+    python = engine.get("command", ["python3"])
+    frontend = [*python, "-m", "dynamo.frontend", *engine.get("frontend_args", [])]
+    workers = [program, "graph", "--port", port, "--workers", str(engine.get("workers", 1))]
+    return [*workers, "--", *frontend, "---", *python, "-m", f"dynamo.{engine['backend']}", *args]
+
+
 def serve(point, log):
     port = free_port()
-    command = space["engine"].get("command") or [program, "sim-engine", "any"]
-    command = [*command, *space["engine"].get("args", []), *point["arguments"], "--port", str(port)]
+    command = engine_command(space["engine"], point["arguments"], str(port))
     engine = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     while True:
         try:
-            urllib.request.urlopen(f"{url}/health", timeout=2).read()
-            return engine, url
+            # A frontend of Dynamo is healthy before it serves a model.
+            if json.load(urllib.request.urlopen(f"{url}/v1/models", timeout=2))["data"]:
+                return engine, url
         except OSError:
-            if engine.poll() is not None:
-                sys.exit(f"the engine ended with code {engine.returncode}; see {log.name}")
-            time.sleep(0.5)
+            pass
+        if engine.poll() is not None:
+            sys.exit(f"the engine ended with code {engine.returncode}; see {log.name}")
+        time.sleep(0.5)
 
 
 def end(engine):

@@ -379,6 +379,8 @@ fn a_graph_has_the_engine_of_its_workers() {
     assert_eq!(words.join(" "), expected);
     assert_eq!(parse("space.toml", &text("mocker", 4)).unwrap().engine.kind, EngineKind::DynamoMocker);
     let addressed = text("mocker", 4).replace("--router-temperature", "--http-port");
+    let tuned =
+        |name| text("mocker", 4).replace("[budget]", &format!("\"env.{name}\" = {{ values = [\"a\"] }}\n[budget]"));
     for (text, words) in [
         (text("vllm", 2), "several workers with `backend = \"vllm\"` would share one GPU"),
         (
@@ -389,6 +391,11 @@ fn a_graph_has_the_engine_of_its_workers() {
         (
             text("mocker", 4).replace("[workload]", "env = { DYN_ROUTER_MODE = \"kv\" }\n[workload]"),
             "`router-mode` is tuned and also fixed in `engine.env`",
+        ),
+        (tuned("DYN_ROUTER_MODE"), "`env.DYN_ROUTER_MODE` and `router-mode` are tuned, and say the same"),
+        (
+            tuned("DYN_ROUTER_TEMPERATURE"),
+            "`env.DYN_ROUTER_TEMPERATURE` is tuned and also fixed in `engine.frontend_args`",
         ),
     ] {
         let refused = parse("space.toml", &text).unwrap_err().render();

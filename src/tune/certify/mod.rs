@@ -99,7 +99,7 @@ impl Proving {
             confidence: Some(proof.confidence),
             limit: Some(proof.limit),
             limit_error: Some(proof.error),
-            binding: nearest.and_then(|(_, verdict)| verdict.binding.clone()),
+            binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
             windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
             seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
             expected: self.expected(),

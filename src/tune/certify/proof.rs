@@ -187,6 +187,13 @@ impl Certifier {
         (margin + slowed(slower), error, freedom)
     }
 
+    /// The place of the promise that breaks first as the rate rises: the one with the largest margin at the limit. None before a probe.
+    pub fn breaks_first(&self, limit: Rate) -> Option<usize> {
+        let seen = (0..self.evidence.len()).filter(|l| !self.evidence[*l].is_empty());
+        let margins = seen.map(|l| (l, self.at(l, limit.0.ln()).0));
+        margins.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(l, _)| l)
+    }
+
     /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.
     pub(super) fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
         let lowest = self.driven.iter().copied().fold(f64::INFINITY, f64::min);
@@ -239,6 +246,12 @@ impl Certifier {
         Some(low)
     }
 
+    /// Whether the limit may lie beyond every rate that is looked at: the rates that were driven tell only that it is no lower.
+    fn is_beyond(&self) -> bool {
+        let highest = self.driven.iter().copied().reduce(f64::max);
+        highest.is_some_and(|highest| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
+    }
+
     /// What is proved; none where no rate near those driven is certain.
     pub fn proof(&self) -> Option<Proof> {
         let safe = self.highest(Certainty::CERTIFIED.0)?;
@@ -246,7 +259,8 @@ impl Certifier {
         let rate = Rate(safe.min(highest).exp()).rounded_down();
         let limit = self.highest(0.5)?;
         // Where a rate that failed bounds it, the limit itself is no better known than a rate.
-        let error = (limit - self.highest(0.84)?).max(COMMON_ERROR);
+        let known = (limit - self.highest(0.84)?).max(COMMON_ERROR);
+        let error = if self.is_beyond() { known.max(limit - rate.0.ln()) } else { known };
         Some(Proof { rate, confidence: self.confidence(rate.0.ln()), limit: Rate(limit.exp()), error })
     }
 
@@ -262,7 +276,7 @@ impl Certifier {
 
     /// Whether the certified rate lies no further below the limit than that share.
     fn is_within(&self, share: f64) -> bool {
-        self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - share))
+        !self.is_beyond() && self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - share))
     }
 
     /// Whether probing ends: the certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
@@ -383,6 +397,19 @@ mod tests {
     }
 
     #[test]
+    fn the_promise_that_breaks_first_is_the_one_whose_margin_is_largest_at_the_limit() {
+        let mut certifier = Certifier::default();
+        assert_eq!(certifier.breaks_first(Rate(10.0)), None);
+        let mut both = verdict(Some(-0.2), 0.02);
+        both.limits.extend(verdict(Some(-0.1), 0.02).limits);
+        // The first is further from its limit at the rate that was driven, and rises ten times as fast.
+        certifier.add_probe(Rate(9.0), &both, vec![vec![(0.0, 0.0), (5.0, 10.0)], vec![(0.0, 0.0), (5.0, 1.0)]]);
+        let limit = certifier.proof().unwrap().limit;
+        assert!((limit.0 - 9.95).abs() < 0.1, "{limit:?}");
+        assert_eq!((certifier.breaks_first(Rate(9.0)), certifier.breaks_first(limit)), (Some(1), Some(0)));
+    }
+
+    #[test]
     fn probing_goes_on_until_it_is_nearer_than_what_is_precise() {
         let mut certifier = Certifier::default();
         certifier.add_probe(Rate(9.9), &verdict(Some(2.0 * 0.99_f64.ln()), 0.05), steep());
@@ -453,6 +480,16 @@ mod tests {
         };
         assert!(confidence("ttft_p99", false) > 0.9 && confidence("tpot_p99", true) > 0.9);
         assert!(confidence("ttft_p99", true) < 0.75, "{}", confidence("ttft_p99", true));
+    }
+
+    #[test]
+    fn a_rate_with_much_room_is_not_precise_however_little_is_asked() {
+        let (proof, driven) = certify(10.0, 4.0, 0.02, 0.4);
+        assert!(driven.len() > 2 && proof.unwrap().rate.0 > 8.0, "{proof:?} after {driven:?}");
+        let mut certifier = Certifier::default();
+        certifier.add_probe(Rate(4.0), &verdict(Some(-1.8), 0.02), steep());
+        let proof = certifier.proof().unwrap();
+        assert!(proof.rate.0 == 4.0 && proof.error > 0.25 && !certifier.done(0.4, 0.0), "{proof:?}");
     }
 
     #[test]
