@@ -612,14 +612,15 @@ pub fn inherited_secrets() -> Secrets {
 }
 
 /// A key and its value.
-fn one_rate(text: &str) -> Result<f64, String> {
-    let several = || if text.contains(',') { "this is one rate; --rates takes several" } else { "not a number" };
-    text.parse().map_err(|_| several().to_owned())
-}
-
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "hint: KEY=VALUE".to_owned())
+}
+
+/// One number, not a ladder of them.
+fn one_rate(text: &str) -> Result<f64, String> {
+    let several = || if text.contains(',') { "this is one rate; --rates takes several" } else { "not a number" };
+    text.parse().map_err(|_| several().to_owned())
 }
 
 /// An address to listen on; a name would have to be looked up, and could mean several.

@@ -128,9 +128,9 @@ impl Endpoints {
         }
         for place in self.dialect.server_info() {
             let asked = self.http.get(format!("{}{place}", self.base_url)).timeout(CONFIGURATION_WITHIN);
-            match whole(asked).await {
+            let read = |info: String| read_json(info.as_bytes()).map_err(|error| error.to_string());
+            match whole(asked).await.and_then(read) {
                 Ok(info) => {
-                    let info = read_json(info.as_bytes()).unwrap_or_default();
                     effective = effective.merge(self.dialect.of_server_info(&info));
                     break;
                 }

@@ -213,7 +213,7 @@ pub struct PointResult {
     pub certified_rate: Option<Rate>,
     /// One-sided confidence in that, by the spread of blocks of time.
     pub confidence: Option<f64>,
-    /// The promise that binds there.
+    /// The promise that breaks first as the rate rises.
     pub binding: Option<String>,
     /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
     #[serde(default)]

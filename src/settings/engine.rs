@@ -247,7 +247,7 @@ pub fn check_variables(
     let variables = || tuned.iter().filter_map(|(name, span)| Some((variable(name)?, *span)));
     for (name, span) in variables() {
         if let Some(flag) = flag_of(fields, name).filter(|flag| tuned.iter().any(|(tuned, _)| *tuned == flag)) {
-            let message = format!("`env.{name}` and `{flag}` are tuned, and say the same");
+            let message = format!("`env.{name}` and `{flag}` are both tuned, and set the same option");
             problems.push(Problem::new(span, message, "tuned twice", "remove one of them"));
         }
     }

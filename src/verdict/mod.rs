@@ -41,6 +41,9 @@ pub struct Verdict {
     pub offered: Rate,
     /// Whole answers to them that ended within the window, per second.
     pub achieved: Rate,
+    /// The rate that the engine answered, where the requests in flight grew by more than chance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_up: Option<Rate>,
     /// Requests that count: those due in the window.
     pub counted: u64,
     /// Requests without a whole answer, by class.
@@ -233,11 +236,13 @@ pub fn judge(
     } else {
         (Outcome::Unresolved, format!("inside the limits, but only {:.0} % sure", (confidence * 100.0).floor()))
     };
+    let offered = Rate(counted.len() as f64 / window.length().0);
     Verdict {
         outcome,
         because,
         binding: binding(&results),
-        offered: Rate(counted.len() as f64 / window.length().0),
+        offered,
+        kept_up: halves.answered_share().map(|share| Rate(offered.0 * share)),
         achieved: Rate(halves.answered_in_window as f64 / window.length().0),
         counted: counted.len() as u64,
         errors: errors(&counted),

@@ -147,6 +147,21 @@ fn an_overload_of_a_fifth_is_saturation_where_no_promise_tells() {
 }
 
 #[test]
+fn a_queue_that_grows_tells_the_rate_that_was_answered() {
+    // Fifty requests a second come.
+    let answered = |served: f64| {
+        let mut free = 0.0_f64;
+        let records = traffic(|_, r| {
+            free = free.max(r.due.0) + 1.0 / served;
+            *r = answered(r.due.0, free - r.due.0, 0.0);
+        });
+        judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).kept_up
+    };
+    assert!(answered(45.0).is_some_and(|rate| (rate.0 - 45.0).abs() < 0.5), "{:?}", answered(45.0));
+    assert_eq!(answered(51.0), None);
+}
+
+#[test]
 fn long_answers_and_users_in_step_are_no_saturation() {
     let tpot_alone = &limits()[1..];
     let judged = |records: &[RequestRecord], steady: bool| {
@@ -251,4 +266,13 @@ fn a_soak_ends_when_every_answer_has_begun_and_not_before() {
     assert_eq!(watch.tick(Seconds(9.5), &mut [begun, waiting].into_iter()), Tick::Continue, "one still waits");
     assert_eq!(watch.tick(Seconds(9.5), &mut [begun, begun].into_iter()), Tick::Settled);
     assert_eq!(to_the_end.tick(Seconds(9.5), &mut [begun, begun].into_iter()), Tick::Continue, "answers are wanted");
+}
+
+#[test]
+fn a_key_says_whether_its_promise_includes_waiting() {
+    for (key, waits) in
+        [("ttft_p99", true), ("ttft_p99_9", true), ("e2e_p95", true), ("tpot_p99", false), ("itl_p50", false)]
+    {
+        assert_eq!(fixtures::counted(key).includes_waiting(), waits, "{key}");
+    }
 }

@@ -29,10 +29,12 @@ def free_port():
 
 
 def engine_command(engine, arguments, port):
-    """Of a graph of Dynamo, tuned arguments go to the workers."""
+    """Of a graph of Dynamo, tuned arguments go to the workers: a tuned flag of the frontend is refused."""
     args = [*engine.get("args", []), *arguments]
     if engine["kind"] != "dynamo":
         return [*engine.get("command", [program, "sim-engine", "any"]), *args, "--port", port]
+    if any(word.startswith("--router") for word in arguments):
+        sys.exit("a tuned flag of Dynamo's frontend is not driven here: tests/real/dynamo_ladder.py drives routers")
     python = engine.get("command", ["python3"])
     frontend = [*python, "-m", "dynamo.frontend", *engine.get("frontend_args", [])]
     workers = [program, "graph", "--port", port, "--workers", str(engine.get("workers", 1))]
@@ -42,14 +44,15 @@ def engine_command(engine, arguments, port):
 def serve(point, log):
     port = free_port()
     command = engine_command(space["engine"], point["arguments"], str(port))
-    engine = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    engine = subprocess.Popen(command, env=environment | point.get("environment", {}), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     url = f"http://127.0.0.1:{port}"
     while True:
         try:
+            urllib.request.urlopen(f"{url}/health", timeout=2).read()
             # A frontend of Dynamo is healthy before it serves a model.
             if json.load(urllib.request.urlopen(f"{url}/v1/models", timeout=2))["data"]:
                 return engine, url
-        except OSError:
+        except (OSError, ValueError):
             pass
         if engine.poll() is not None:
             sys.exit(f"the engine ended with code {engine.returncode}; see {log.name}")

@@ -392,7 +392,7 @@ fn a_graph_has_the_engine_of_its_workers() {
             text("mocker", 4).replace("[workload]", "env = { DYN_ROUTER_MODE = \"kv\" }\n[workload]"),
             "`router-mode` is tuned and also fixed in `engine.env`",
         ),
-        (tuned("DYN_ROUTER_MODE"), "`env.DYN_ROUTER_MODE` and `router-mode` are tuned, and say the same"),
+        (tuned("DYN_ROUTER_MODE"), "`env.DYN_ROUTER_MODE` and `router-mode` are both tuned, and set the same option"),
         (
             tuned("DYN_ROUTER_TEMPERATURE"),
             "`env.DYN_ROUTER_TEMPERATURE` is tuned and also fixed in `engine.frontend_args`",

@@ -108,12 +108,14 @@ impl Proving {
     }
 }
 
-/// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the rate
-/// that arrived, if that is lower. A probe that was cut short says nothing of what would have arrived.
+/// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
+/// of that, the rate that arrived, and the rate that was answered while more came in. A probe that was cut short says nothing of what would have
+/// arrived.
 fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
     let binds = verdict.limits.iter().find(|limit| Some(&limit.key) == verdict.binding.as_ref());
     let by_pair = binds.is_some_and(|limit| limit.decided_by_pair().is_some());
-    if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(verdict.offered.0)) }
+    let counted = verdict.kept_up.unwrap_or(verdict.offered);
+    if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(counted.0)) }
 }
 
 impl<R: Rig> Context<'_, R> {
