@@ -47,4 +47,4 @@ SPACE
 "$autotune" check "$folder/space.toml"
 "$autotune" --space "$folder/space.toml" --out "$folder/out" --seed 1 || echo "exit code $?"
 "$autotune" status "$folder/out"
-[ -z "${TRUTH:-}" ] || AUTOTUNE=$autotune "$(dirname "$0")/truth.py" "$folder/out" "$folder/space.toml" "$TRUTH"
+[ -z "${TRUTH:-}" ] || AUTOTUNE=$autotune "$(dirname "$0")/truth.py" "$folder/out" "$folder/space.toml" "$TRUTH" 0.85,0.95,1.05,1.15
