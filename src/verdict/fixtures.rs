@@ -50,7 +50,7 @@ pub fn verdict(outcome: Outcome, limits: Vec<LimitResult>, complete: bool) -> Ve
         limits,
         offered: Rate(10.0),
         achieved: Rate(10.0),
-        kept_up: None,
+        served: None,
         counted: 400,
         errors: std::collections::BTreeMap::new(),
         saturated: false,

@@ -41,9 +41,9 @@ pub struct Verdict {
     pub offered: Rate,
     /// Whole answers to them that ended within the window, per second.
     pub achieved: Rate,
-    /// The rate that the engine answered, where the requests in flight grew by more than chance.
+    /// The rate at which first tokens came, where the queue before them grew clearly over the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_up: Option<Rate>,
+    pub served: Option<Rate>,
     /// Requests that count: those due in the window.
     pub counted: u64,
     /// Requests without a whole answer, by class.
@@ -242,7 +242,7 @@ pub fn judge(
         because,
         binding: binding(&results),
         offered,
-        kept_up: halves.answered_share().map(|share| Rate(offered.0 * share)),
+        served: halves.served_share().map(|share| Rate(offered.0 * share)),
         achieved: Rate(halves.answered_in_window as f64 / window.length().0),
         counted: counted.len() as u64,
         errors: errors(&counted),
@@ -284,7 +284,7 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
     }
 }
 
-fn excess(result: &LimitResult) -> f64 {
+pub(crate) fn excess(result: &LimitResult) -> f64 {
     result.violations as f64 / (result.observations as f64 * (1.0 - result.quantile)).max(1e-9)
 }
 

@@ -14,12 +14,10 @@ pub struct Halves {
     pub answered_in_window: usize,
     offered: usize,
     offered_in_second: usize,
-    /// Requests in flight: at the start of the window, or once the first answers may have ended where that is later; in its middle; at its end.
-    open_at_start: usize,
     open_at_middle: usize,
     open_at_end: usize,
-    /// Arrivals between start and end.
-    arrived: usize,
+    /// Requests without a first token at the start of the window, and at its end.
+    waiting: (usize, usize),
     slowdown: Option<f64>,
     /// Whether the number in flight says something of the server: arrivals come at a steady rate, and long enough for the first answers
     /// to have ended before the middle.
@@ -39,8 +37,9 @@ impl Halves {
             let latencies = half.map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0));
             (latencies.clone().count() >= ENOUGH).then(|| median(latencies)).flatten()
         };
-        let undisturbed = undisturbed(records);
-        let start = Seconds(window.from.0.max(undisturbed.0));
+        let waiting_at = |at: Seconds| {
+            records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.first.is_none_or(|f| f.0 > at.0)).count()
+        };
         Self {
             answered_in_window: counted
                 .iter()
@@ -48,12 +47,11 @@ impl Halves {
                 .count(),
             offered: counted.len(),
             offered_in_second: counted.iter().filter(|r| r.due.0 >= middle.0).count(),
-            open_at_start: open_at(start),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
-            arrived: counted.iter().filter(|r| r.due.0 >= start.0).count(),
+            waiting: (waiting_at(window.from), waiting_at(window.to)),
             slowdown: typical(true).zip(typical(false)).map(|(first, second)| second / first),
-            settled: steady && undisturbed.0 <= middle.0,
+            settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
 
@@ -62,12 +60,12 @@ impl Halves {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
-    /// The share of the arrivals that was answered, where more requests are in flight at the end than two standard deviations of a Poisson count
-    /// explain.
-    pub(super) fn answered_share(&self) -> Option<f64> {
-        let growth = self.open_at_end as f64 - self.open_at_start as f64;
-        let by_chance = 2.0 * (2.0 * self.open_at_start.max(1) as f64).sqrt();
-        (self.settled && self.arrived > 0 && growth > by_chance).then(|| 1.0 - growth / self.arrived as f64)
+    /// The share of the arrivals that got a first token, where more requests wait for theirs at the end than at the start, by two standard
+    /// deviations of the difference of two Poisson counts. What is in flight would rise for longer: until the longest first answers have ended.
+    pub(super) fn served_share(&self) -> Option<f64> {
+        let (before, after) = (self.waiting.0 as f64, self.waiting.1 as f64);
+        let share = 1.0 - (after - before) / self.offered.max(1) as f64;
+        (self.settled && after - before > 2.0 * (before + after).sqrt() && share > 0.0).then_some(share)
     }
 
     /// Whether more than a quarter of the arrivals of the second half came to wait on top of those before, beyond what chance does near a

@@ -109,12 +109,12 @@ impl Proving {
 }
 
 /// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
-/// of that, the rate that arrived, and the rate that was answered while more came in. A probe that was cut short says nothing of what would have
-/// arrived.
+/// of that, the rate that arrived, and the rate that was served while the queue grew. A probe that was cut short says nothing of what would have
+/// arrived, and one that failed by its queue failed at what arrived.
 fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
     let binds = verdict.limits.iter().find(|limit| Some(&limit.key) == verdict.binding.as_ref());
     let by_pair = binds.is_some_and(|limit| limit.decided_by_pair().is_some());
-    let counted = verdict.kept_up.unwrap_or(verdict.offered);
+    let counted = verdict.served.filter(|_| !verdict.saturated).unwrap_or(verdict.offered);
     if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(counted.0)) }
 }
 
@@ -361,4 +361,28 @@ impl<R: Rig> Context<'_, R> {
 fn seen(rate: Rate, verdict: &Verdict) -> MeasuredAtRate {
     let measured = verdict.limits.iter().map(|l| (l.key.clone(), l.measured)).collect();
     MeasuredAtRate { rate, requests: verdict.counted, measured }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::fixtures::{self, counted, paired};
+    use crate::verdict::paired::Judge;
+
+    #[test]
+    fn a_counted_probe_is_about_what_arrived_and_was_served() {
+        let counted_at = |offered: f64, served: Option<f64>| Verdict {
+            offered: Rate(offered),
+            served: served.map(Rate),
+            ..fixtures::verdict(Outcome::Pass, vec![counted("ttft_p99")], true)
+        };
+        let about = |verdict: &Verdict| judged_rate(Rate(45.0), verdict).0;
+        assert_eq!((about(&counted_at(46.6, None)), about(&counted_at(44.0, None))), (45.0, 44.0));
+        assert_eq!(about(&counted_at(46.6, Some(43.2))), 43.2, "the queue grew");
+        assert_eq!(about(&Verdict { saturated: true, ..counted_at(44.0, Some(30.0)) }), 44.0);
+        assert_eq!(about(&Verdict { complete: false, ..counted_at(44.0, Some(30.0)) }), 45.0);
+        let mut by_pair = counted_at(44.0, Some(30.0));
+        by_pair.limits[0].paired = Some(paired("ttft_p99", -0.1, 0.1, 0.9, Judge::Paired));
+        assert_eq!(about(&by_pair), 45.0);
+    }
 }
