@@ -619,8 +619,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// One number, not a ladder of them.
 fn one_rate(text: &str) -> Result<f64, String> {
-    let several = || if text.contains(',') { "this is one rate; --rates takes several" } else { "not a number" };
-    text.parse().map_err(|_| several().to_owned())
+    let why = if text.contains(',') { "this is one rate; --rates takes several" } else { "not a number" };
+    text.parse().map_err(|_| why.to_owned())
 }
 
 /// An address to listen on; a name would have to be looked up, and could mean several.

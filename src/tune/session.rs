@@ -133,7 +133,7 @@ impl<R: Rig> Context<'_, R> {
                 self.started = true;
                 let point = ready.effective.complete(&self.plan.space, point);
                 if point.0.is_empty() {
-                    self.note("the engine tells none of its defaults for the tuned parameters; the report shows them without values");
+                    self.note("the engine tells none of its defaults for the tuned parameters, so the report shows them without values; a `default` of each in the space file names them");
                 }
                 self.trial_runner.known_as(&point);
                 self.defaults = Some(point.clone());

@@ -216,8 +216,7 @@ pub fn judge(
     let halves = Halves::of(records, &counted, window, steady);
     let saturated = halves.saturated();
     let confidence = results.iter().map(LimitResult::confidence).fold(1.0, f64::min);
-    let broken = results.iter().filter(|r| r.broken());
-    let worst = broken.max_by(|a, b| excess(a).total_cmp(&excess(b)));
+    let worst = broken_most(&results).map(|l| &results[l]);
     let (outcome, because) = if let Some(why) = own_fault(client, limits, &counted) {
         (Outcome::Void, why)
     } else if counted.is_empty() {
@@ -284,7 +283,13 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
     }
 }
 
-pub(crate) fn excess(result: &LimitResult) -> f64 {
+/// The place of the promise that is broken by the most violations for those allowed.
+pub fn broken_most(results: &[LimitResult]) -> Option<usize> {
+    let broken = results.iter().enumerate().filter(|(_, result)| result.broken());
+    broken.max_by(|(_, a), (_, b)| excess(a).total_cmp(&excess(b))).map(|(l, _)| l)
+}
+
+fn excess(result: &LimitResult) -> f64 {
     result.violations as f64 / (result.observations as f64 * (1.0 - result.quantile)).max(1e-9)
 }
 

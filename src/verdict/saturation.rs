@@ -29,16 +29,15 @@ impl Halves {
         let middle = Seconds((window.from.0 + window.to.0) / 2.0);
         // A request that failed is in nobody's way; when it failed nobody noted.
         let alive = |r: &&RequestRecord| matches!(r.error, None | Some(ErrorClass::Cut));
-        let open_at = |at: Seconds| {
-            records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.last.is_none_or(|l| l.0 > at.0)).count()
+        let before = |at: Seconds, event: fn(&RequestRecord) -> Option<Seconds>| {
+            records.iter().filter(alive).filter(|r| r.due.0 < at.0 && event(r).is_none_or(|e| e.0 > at.0)).count()
         };
+        let open_at = |at| before(at, |r| r.last);
+        let waiting_at = |at| before(at, |r| r.first);
         let typical = |first_half: bool| {
             let half = counted.iter().filter(|r| (r.due.0 < middle.0) == first_half);
             let latencies = half.map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0));
             (latencies.clone().count() >= ENOUGH).then(|| median(latencies)).flatten()
-        };
-        let waiting_at = |at: Seconds| {
-            records.iter().filter(alive).filter(|r| r.due.0 < at.0 && r.first.is_none_or(|f| f.0 > at.0)).count()
         };
         Self {
             answered_in_window: counted
@@ -60,8 +59,8 @@ impl Halves {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
-    /// The share of the arrivals that got a first token, where more requests wait for theirs at the end than at the start, by two standard
-    /// deviations of the difference of two Poisson counts. What is in flight would rise for longer: until the longest first answers have ended.
+    /// The share of the arrivals that got a first token, where the queue grew: requests that wait for theirs became more by two standard
+    /// deviations of the difference of two Poisson counts. Requests in flight do not tell: they rise until the longest of the first answers end.
     pub(super) fn served_share(&self) -> Option<f64> {
         let (before, after) = (self.waiting.0 as f64, self.waiting.1 as f64);
         let share = 1.0 - (after - before) / self.offered.max(1) as f64;

@@ -119,15 +119,20 @@ fn a_growing_queue_is_saturation_even_inside_the_limits() {
     assert!(verdict.achieved.0 < verdict.offered.0);
 }
 
+/// The same traffic before a server that begins so many answers a second, one after the other; their times per token by number.
+fn queued(capacity: f64, tpot: impl Fn(usize) -> f64) -> Vec<RequestRecord> {
+    let mut free = 0.0_f64;
+    traffic(|i, r| {
+        free = free.max(r.due.0) + 1.0 / capacity;
+        *r = answered(r.due.0, free - r.due.0, tpot(i));
+    })
+}
+
 #[test]
 fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
     // Five requests a second are done of the fifty that come, each token on time: the ramp has filled the queue long before the window.
     let tpot_alone = &limits()[1..];
-    let mut free = 0.0_f64;
-    let records = traffic(|_, r| {
-        free = free.max(r.due.0) + 0.2;
-        *r = answered(r.due.0, free - r.due.0, 0.005);
-    });
+    let records = queued(5.0, |_| 0.005);
     let verdict = judge(&records, tpot_alone, course(300.0, true), &ClientHealth::default(), Certainty(0.5));
     assert_eq!(verdict.limits[0].violations, 0);
     assert_eq!(verdict.outcome, Outcome::Fail, "{}", verdict.because);
@@ -136,11 +141,7 @@ fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
 #[test]
 fn an_overload_of_a_fifth_is_saturation_where_no_promise_tells() {
     let judged = |served: f64| {
-        let mut free = 0.0_f64;
-        let records = traffic(|_, r| {
-            free = free.max(r.due.0) + 1.0 / served;
-            *r = answered(r.due.0, free - r.due.0, 0.005);
-        });
+        let records = queued(served, |_| 0.005);
         judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).saturated
     };
     assert!(judged(41.0) && !judged(51.0));
@@ -150,11 +151,7 @@ fn an_overload_of_a_fifth_is_saturation_where_no_promise_tells() {
 fn a_queue_that_grows_tells_the_rate_that_was_served() {
     // Fifty requests a second come, and each answer takes a few seconds, some of them half of the window.
     let served = |capacity: f64| {
-        let mut free = 0.0_f64;
-        let records = traffic(|i, r| {
-            free = free.max(r.due.0) + 1.0 / capacity;
-            *r = answered(r.due.0, free - r.due.0, if i % 20 == 0 { 1.0 } else { 0.3 });
-        });
+        let records = queued(capacity, |i| if i % 20 == 0 { 1.0 } else { 0.3 });
         judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).served
     };
     assert!(served(45.0).is_some_and(|rate| (rate.0 - 45.0).abs() < 0.5), "{:?}", served(45.0));

@@ -12,7 +12,7 @@ use crate::journal::COMMON_ERROR;
 use crate::spread::combined;
 use crate::units::Rate;
 use crate::verdict::paired::FREEDOM_BEFOREHAND;
-use crate::verdict::{Certainty, LimitResult, Verdict, excess};
+use crate::verdict::{Certainty, LimitResult, Verdict, broken_most};
 
 /// The least standard deviation of log p99 between launches at one rate: p99s of two launches lay within 3 % on an H200.
 const LAUNCH_SD: f64 = 0.015;
@@ -106,10 +106,7 @@ impl Certifier {
         self.waits = verdict.limits.iter().map(LimitResult::includes_waiting).collect();
         let log_rate = rate.0.ln();
         if !verdict.complete || verdict.saturated {
-            let broken = |(_, limit): &(usize, &LimitResult)| limit.broken();
-            let worst = verdict.limits.iter().enumerate().filter(broken);
-            let promise = worst.max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))).map(|(l, _)| l);
-            self.failed.push(Failure { log_rate, promise });
+            self.failed.push(Failure { log_rate, promise: broken_most(&verdict.limits) });
             return;
         }
         self.driven.push(log_rate);
@@ -170,13 +167,11 @@ impl Certifier {
         for e in &self.evidence[l] {
             // A promise that is kept says little of a queue at a higher rate; one that is broken stays broken there.
             let (shift, doubt) = if e.margin < 0.0 && self.may_queue(l, e.log_rate, log_rate) {
-                let shift = self.cautious_shift(l, e.log_rate, log_rate);
-                (shift, shift)
+                (SLOPE_OF_QUEUE * (log_rate - e.log_rate), 1.0)
             } else {
-                let shift = self.margin_shift(l, e.log_rate, log_rate);
-                (shift, SHIFT_ERROR * shift)
+                (self.margin_shift(l, e.log_rate, log_rate), SHIFT_ERROR)
             };
-            let (error, of_it) = combined(&[(e.error, e.freedom), (doubt, FREEDOM_BEFOREHAND)]);
+            let (error, of_it) = combined(&[(e.error, e.freedom), (doubt * shift, FREEDOM_BEFOREHAND)]);
             let weight = error.powi(-2);
             weights += weight;
             sum += weight * (e.margin + shift);
@@ -236,7 +231,7 @@ impl Certifier {
 
     fn margin_shift(&self, l: usize, from: f64, to: f64) -> f64 {
         let least = LEAST_SLOPE * (to - from);
-        match self.curves.get(l).filter(|curve| curve.len() > 1) {
+        match self.curve(l) {
             Some(curve) => {
                 let shift = along(curve, to) - along(curve, from);
                 if to >= from { shift.max(least) } else { shift.min(least) }
@@ -245,7 +240,12 @@ impl Certifier {
         }
     }
 
-    /// The same where a queue may form.
+    /// The twin's curve of a promise's margin over the rate, where there is one.
+    fn curve(&self, l: usize) -> Option<&Curve> {
+        self.curves.get(l).filter(|curve| curve.len() > 1)
+    }
+
+    /// The shift of a margin between two rates, with the steep slope where a queue may form.
     fn cautious_shift(&self, l: usize, from: f64, to: f64) -> f64 {
         if self.may_queue(l, from, to) { SLOPE_OF_QUEUE * (to - from) } else { self.margin_shift(l, from, to) }
     }
@@ -253,10 +253,9 @@ impl Certifier {
     /// Whether a queue may form between two rates, unseen: the promise includes waiting, a rate not far above failed, and no twin tells how the
     /// margin rises towards it.
     fn may_queue(&self, l: usize, from: f64, to: f64) -> bool {
-        let has_curve = self.curves.get(l).is_some_and(|curve| curve.len() > 1);
         let waits = self.waits.get(l).copied().unwrap_or(false);
         let fails_near = self.failed.iter().any(|failed| failed.log_rate < to + STRIDE.1.ln());
-        to > from && waits && fails_near && !has_curve
+        to > from && waits && fails_near && self.curve(l).is_none()
     }
 
     /// The highest rate with that confidence, of those near the driven ones. The confidence falls as the rate rises.
