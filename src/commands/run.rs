@@ -260,7 +260,7 @@ fn default_out(space: &Path) -> PathBuf {
 /// The flags that another run of the job must repeat, without its budget.
 fn repeated(args: &RunArgs) -> String {
     let seed = args.seed.map_or(String::new(), |s| format!(" --seed {s}"));
-    let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {gpus}"));
+    let gpus = args.gpus.as_ref().map_or(String::new(), |gpus| format!(" --gpus {}", report::shell_quoted(gpus)));
     seed + &args.overrides.repeated() + &Role::repeated(args) + &gpus
 }
 
@@ -282,6 +282,9 @@ mod tests {
         let says = resume_command(Path::new("my jobs/a.toml"), Path::new("out"), &args);
         let expected = "autotune --space 'my jobs/a.toml' --seed 4 --strategy bisect --precision 8% --gpus 0,1 --budget 90s --out out --resume";
         assert_eq!(says, expected);
+        let args = crate::cli::Cli::try_parse_from(["autotune", "a.toml", "--gpus", ""]).unwrap().run;
+        let says = resume_command(Path::new("a.toml"), Path::new("out"), &args);
+        assert_eq!(says, "autotune --space a.toml --gpus '' --out out --resume");
     }
 
     #[test]

@@ -9,9 +9,14 @@ use serde::{Deserialize, Serialize};
 
 /// The GPUs that an engine sees. Other GPUs of the machine may belong to other processes, such as another worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gpus {
-    /// Their numbers or names; all of the machine where nothing names them.
-    chosen: Option<String>,
+pub enum Gpus {
+    /// All of the machine: nothing names them.
+    #[default]
+    All,
+    /// Their numbers or names, apart by commas.
+    Named(String),
+    /// None: an empty `CUDA_VISIBLE_DEVICES` hides them all, for an engine on the CPU.
+    Hidden,
 }
 
 /// Memory in use on GPUs together, in MiB.
@@ -49,25 +54,41 @@ impl Gpus {
             let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
             digits || word.strip_prefix("GPU-").is_some_and(|id| id.len() == 36)
         };
-        let chosen = visible.filter(|visible| visible.split(',').all(known));
-        Self { chosen: chosen.map(str::to_owned) }
+        match visible.map(str::trim) {
+            // CUDA shows the devices before the first number that none has.
+            Some("" | "-1") => Self::Hidden,
+            Some(visible) if visible.split(',').all(known) => Self::Named(visible.to_owned()),
+            _ => Self::All,
+        }
+    }
+
+    /// What the tool says of each of them, a line a GPU.
+    async fn ask(&self, field: &str) -> Option<String> {
+        match self {
+            Self::All => query(field, None).await,
+            Self::Named(chosen) => query(field, Some(chosen)).await,
+            Self::Hidden => None,
+        }
     }
 
     /// How many there are, by the tool, or else by what was named; none where neither tells.
     pub async fn count(&self) -> Option<u64> {
         let told = self.names().await.len() as u64;
-        let named = || self.chosen.as_ref().map(|chosen| chosen.split(',').count() as u64);
-        if told > 0 { Some(told) } else { named() }
+        match self {
+            _ if told > 0 => Some(told),
+            Self::Named(chosen) => Some(chosen.split(',').count() as u64),
+            Self::All | Self::Hidden => None,
+        }
     }
 
     /// Memory in use, or none where there is no GPU to ask.
     pub async fn memory(&self) -> Option<GpuMemory> {
-        sum(&query("memory.used", self.chosen.as_deref()).await?)
+        sum(&self.ask("memory.used").await?)
     }
 
     /// Their names, none where there is none.
     pub async fn names(&self) -> Vec<String> {
-        query("name", self.chosen.as_deref())
+        self.ask("name")
             .await
             .map_or(Vec::new(), |text| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect())
     }
@@ -84,13 +105,15 @@ mod tests {
 
     #[test]
     fn the_gpus_of_an_engine_are_those_that_it_is_shown() {
-        let chosen = |visible| Gpus::named(visible).chosen;
         let uuid = "GPU-5ebe9f43-ac33-4cc5-8ad1-b3b1ee1d5f2a";
         for visible in ["1", "0,3", uuid] {
-            assert_eq!(chosen(Some(visible)).as_deref(), Some(visible));
+            assert_eq!(Gpus::named(Some(visible)), Gpus::Named(visible.to_owned()));
         }
-        for unknown in [None, Some(""), Some("-1"), Some("MIG-1"), Some("GPU-5e"), Some("0, 1")] {
-            assert_eq!(chosen(unknown), None, "{unknown:?}");
+        for unknown in [None, Some("MIG-1"), Some("GPU-5e"), Some("0, 1")] {
+            assert_eq!(Gpus::named(unknown), Gpus::All, "{unknown:?}");
+        }
+        for hidden in ["", " ", "-1"] {
+            assert_eq!(Gpus::named(Some(hidden)), Gpus::Hidden, "{hidden:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! A whole session, and what happens when it is asked for again.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -282,6 +283,22 @@ fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
     std::fs::write(bench.path("space.toml"), space.replace("default = 1 }", "default = 4 }")).unwrap();
     let run = gpus(&mut bench.command(&["--fresh"]));
     assert!(said(&run).contains("the defaults do not start (it takes 4 GPUs, and 2 are there"), "{}", said(&run));
+}
+
+/// On a machine with GPUs, their memory is that of other processes.
+#[test]
+fn gpus_that_are_hidden_are_not_looked_at() {
+    let bench = Workbench::new("", "");
+    std::fs::write(bench.path("nvidia-smi"), "#!/bin/sh\necho \"$@\" >> asked\necho 5\n").unwrap();
+    std::fs::set_permissions(bench.path("nvidia-smi"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bench.path("").display(), std::env::var("PATH").unwrap());
+    for (visible, asks) in [("", false), ("0", true)] {
+        let mut check = Command::new(BINARY);
+        check.args(["check", "--space", "space.toml"]).current_dir(bench.path(""));
+        let check = check.env("PATH", &path).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
+        assert_eq!(check.status.code(), Some(0), "{}", said(&check));
+        assert_eq!(bench.path("asked").exists(), asks, "CUDA_VISIBLE_DEVICES='{visible}'");
+    }
 }
 
 #[test]

