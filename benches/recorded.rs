@@ -126,7 +126,7 @@ fn main() -> ExitCode {
         bounds: [0.15, 0.07],
     };
     multi_turn.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nThe same again, its winner driven on two other GPUs (results/h200-70b-second)\n");
+    println!("\nThe same again, its winner driven on two other engines (results/h200-70b-second)\n");
     let levels = &["rate-1.645", "rate-1.8", "rate-2", "rate-2.3"];
     let again = Driven { folder: driven("h200-70b-second"), levels, ..multi_turn };
     again.by_session(Some(0.07), arguments.verbose, &mut table);
@@ -375,7 +375,7 @@ impl Driven<'_> {
         );
     }
 
-    /// The same by the streams of one level as well, and the limit beside the rate at which TPOT p99 of the levels crosses its promise.
+    /// The same by the streams of one level as well. The limit stands beside the rate at which TPOT p99 of the levels crosses its promise.
     fn by_session_and_streams(&self, streams: &str, driven: f64, verbose: bool, table: &mut Table) {
         let mut run = self.run();
         let gaps = gaps(&self.folder.join(format!("truth/{streams}.gaps.txt")));

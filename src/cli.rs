@@ -519,7 +519,7 @@ pub struct RunArgs {
     /// What is changed of the space file
     #[command(flatten)]
     pub overrides: Overrides,
-    /// The GPUs of the engine, such as 1 or 0,1, or '' for an engine on the CPU, unless the space file's engine.env names others; all that there are unless given
+    /// The GPUs of the engine, such as 1 or 0,1, or '' for an engine on the CPU; all that there are unless given. The space file's engine.env comes first
     #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
     pub gpus: Option<String>,
     /// Where the engine's Python looks for modules, to which the one is added that lets a running engine alter its limits
@@ -831,7 +831,7 @@ pub struct SweepArgs {
     /// How load is driven, and what is asked
     #[command(flatten)]
     pub load: LoadArgs,
-    /// The GPUs of engines that are launched, such as 1 or 0,1, or '' for engines on the CPU, unless the space file's engine.env names others; all that there are unless given
+    /// The GPUs of engines that are launched, such as 1 or 0,1, or '' for engines on the CPU; all that there are unless given. The space file's engine.env comes first
     #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
     pub gpus: Option<String>,
 

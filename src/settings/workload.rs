@@ -77,7 +77,7 @@ plan! {
     pub struct ConversationsPlan of &["conversations"], rows CONVERSATIONS_ROWS {
         /// How many different documents conversations start from.
         starters: u32 = [Key::required(COUNT)];
-        /// Tokens of a starter.
+        /// Tokens of a starter. Each has the middle of an equal part of the distribution, so that a few are as long on average as many.
         starter_tokens: Lengths = [Key::required(Kind::Lengths)];
         /// Turns of every conversation; of recorded dialogues the most of each, and with 1 the first question alone.
         turns: u32 = [Key::required(TURNS)];

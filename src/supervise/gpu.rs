@@ -54,10 +54,12 @@ impl Gpus {
             let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
             digits || word.strip_prefix("GPU-").is_some_and(|id| id.len() == 36)
         };
-        match visible.map(str::trim) {
-            // CUDA shows the devices before the first number that none has.
-            Some("" | "-1") => Self::Hidden,
-            Some(visible) if visible.split(',').all(known) => Self::Named(visible.to_owned()),
+        let Some(visible) = visible else { return Self::All };
+        // CUDA shows the devices before the first number that none has.
+        let shown: Vec<&str> = visible.trim().split(',').take_while(|word| *word != "-1").collect();
+        match shown[..] {
+            [] | [""] => Self::Hidden,
+            _ if shown.iter().all(|word| known(word)) => Self::Named(shown.join(",")),
             _ => Self::All,
         }
     }
@@ -112,9 +114,10 @@ mod tests {
         for unknown in [None, Some("MIG-1"), Some("GPU-5e"), Some("0, 1")] {
             assert_eq!(Gpus::named(unknown), Gpus::All, "{unknown:?}");
         }
-        for hidden in ["", " ", "-1"] {
+        for hidden in ["", " ", "-1", "-1,0"] {
             assert_eq!(Gpus::named(Some(hidden)), Gpus::Hidden, "{hidden:?}");
         }
+        assert_eq!(Gpus::named(Some("0,-1,2")), Gpus::Named("0".to_owned()));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::rig::Rig;
 use crate::search::{Ask, MakeStrategy, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::Point;
-use crate::units::{Rate, Seconds};
+use crate::units::Seconds;
 use crate::verdict::Certainty;
 
 pub struct Session<'a, R> {
@@ -160,13 +160,9 @@ impl<R: Rig> Context<'_, R> {
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
         let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
         let mut before = strategy.incumbent();
-        // Where not even the shortest probe fits, the engine does not wait for what the strategy makes of every candidate.
-        let shortest = self.prices().probe(search_window(self.plan, Rate(f64::INFINITY)).to, Before::Nothing);
-        let none_fits = purpose == Purpose::Search && !self.affords(shortest, Proofs::Both);
-        let workers = if none_fits { 0 } else { workers };
         loop {
             let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
-            let (mut spent, mut to_come) = (none_fits, Proofs::Both);
+            let (mut spent, mut to_come) = (false, Proofs::Both);
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
                 let asked =

@@ -3,6 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal, Normal, Uniform};
+use statrs::distribution::ContinuousCDF as _;
 
 use crate::settings::{LengthShape, Lengths};
 
@@ -45,6 +46,29 @@ pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
             lengths.max
         }
     }
+}
+
+/// The token count below which that share of all draws lies, 0 to 1.
+pub(super) fn length_at(lengths: &Lengths, share: f64) -> u32 {
+    let normal =
+        |mean: f64, sd: f64| statrs::distribution::Normal::new(mean, sd).map_or(mean, |d| d.inverse_cdf(share));
+    let between = |low: u32, high: u32, share: f64| f64::from(low) + (share * (f64::from(high - low) + 1.0)).floor();
+    let tokens = match &lengths.shape {
+        LengthShape::Fixed => f64::from(lengths.min),
+        LengthShape::Uniform => between(lengths.min, lengths.max, share),
+        LengthShape::Normal { mean, sd } => normal(*mean, *sd),
+        LengthShape::Lognormal { median, sigma } => normal(median.ln(), *sigma).exp(),
+        LengthShape::Histogram { edges, counts } => {
+            let mut left = share * counts.iter().map(|count| f64::from(*count)).sum::<f64>();
+            let found = bins(edges, counts).find_map(|(low, high, count)| {
+                let of_bin = left / f64::from(count);
+                left -= f64::from(count);
+                (of_bin < 1.0).then(|| between(low, high, of_bin))
+            });
+            found.unwrap_or(f64::from(lengths.max))
+        }
+    };
+    (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max)
 }
 
 fn uniform(low: u32, high: u32, rng: &mut ChaCha8Rng) -> u32 {
@@ -94,6 +118,28 @@ mod tests {
             let mean = draws.iter().map(|d| f64::from(*d)).sum::<f64>() / 4000.0;
             assert!((mean - mean_length(&lengths)).abs() < 4.0, "{shape:?}: {mean}");
         }
+    }
+
+    #[test]
+    fn evenly_spread_shares_are_distributed_as_draws_are() {
+        let mut rng = stream(5, Purpose::Lengths, 0);
+        for shape in [
+            LengthShape::Uniform,
+            LengthShape::Normal { mean: 100.0, sd: 20.0 },
+            LengthShape::Lognormal { median: 100.0, sigma: 0.3 },
+            LengthShape::Histogram { edges: vec![50, 60, 120, 150], counts: vec![3, 0, 1] },
+        ] {
+            let lengths = Lengths { shape: shape.clone(), min: 50, max: 150 };
+            let mut draws: Vec<u32> = (0..20_000).map(|_| length(&lengths, &mut rng)).collect();
+            draws.sort_unstable();
+            for tenth in 0..10 {
+                let share = 0.05 + f64::from(tenth) / 10.0;
+                let (drawn, at) = (draws[(share * 20_000.0) as usize], length_at(&lengths, share));
+                assert!(drawn.abs_diff(at) <= 2, "{shape:?} at {share}: {at}, drawn {drawn}");
+            }
+        }
+        let fixed = Lengths { shape: LengthShape::Fixed, min: 7, max: 7 };
+        assert_eq!([0.0, 0.999].map(|share| length_at(&fixed, share)), [7, 7]);
     }
 
     #[test]

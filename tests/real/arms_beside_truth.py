@@ -4,8 +4,8 @@
     tests/real/vllm-cpu/setup.sh .testbeds/vllm-cpu
     tests/real/arms_beside_truth.py [--sessions 10] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
 
-Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. Both arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations
-without a twin. Afterwards every point that was chosen, and the defaults, serve on each set of cores, where `bench --find rate` looks for their limit; the truth of a
+Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. Both arms have the same seeds, each
+session its own cores. `random` draws points at random, bisects each rate, and counts violations without a twin. GPUs of the machine are hidden. Afterwards every point that was chosen, and the defaults, serve on each set of cores, where `bench --find rate` looks for their limit; the truth of a
 point is the median. AUTOTUNE and RANDOM name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
@@ -22,6 +22,7 @@ options.add_argument("--out")
 options = options.parse_args()
 program = os.environ.get("AUTOTUNE", "target/release/autotune")
 arms = {"bayes": [program], "random": [os.environ.get("RANDOM_SEARCH", "target/release/examples/random_search"), "--strategy", "bisect"]}
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 out = options.out or tempfile.mkdtemp(prefix="arms.")
 os.makedirs(out, exist_ok=True)
 text = open(options.space).read()

@@ -26,8 +26,8 @@ const SLOPE: f64 = 1.2;
 const SLOPE_OF_QUEUE: f64 = 6.0;
 /// The least slope of a margin: a twin that sees no rise is too flat.
 const LEAST_SLOPE: f64 = 0.3;
-/// The next rate below one that surely failed, as a factor. As long as nothing holds, each failure takes it once more: by 7 % each time, five probes
-/// of one proof on real vLLM came from 31.0 to 23.2 req/s, and it ended above the limit.
+/// The next rate below one that surely failed, as a factor. As long as nothing holds, each failed probe takes it once more. By 7 % each time, five
+/// probes of one proof on real vLLM came from 31.0 to 23.2 req/s, and the last was still above the limit.
 const BELOW_FAILURE: f64 = 0.93;
 /// The standard error of the logarithm of the rate from which on an engine collapses. In 14 sessions of `benches/search` on three engines whose
 /// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
@@ -335,8 +335,11 @@ impl Certifier {
             (Some(limit), Some(safe)) => 0.5 * (limit + safe),
             // Nothing is certain near there: further down it may be.
             (Some(limit), None) => limit + BELOW_FAILURE.ln(),
-            // Nothing holds yet: the more failed, the further off the limit may be.
-            (None, _) => last.0.ln() + self.failed.len().max(1) as f64 * BELOW_FAILURE.ln(),
+            // Nothing holds yet: the more probes failed, the further off the limit may be.
+            (None, _) => {
+                let failed = self.failed.chunk_by(|a, b| a.log_rate == b.log_rate).count();
+                last.0.ln() + failed.max(1) as f64 * BELOW_FAILURE.ln()
+            }
         };
         let below = lowest_failure + BELOW_FAILURE.ln();
         let bounded = wanted.clamp(last.0.ln() + STRIDE.0.ln(), last.0.ln() + STRIDE.1.ln()).min(below);
