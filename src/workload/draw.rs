@@ -26,13 +26,12 @@ pub(super) fn stream(seed: u64, purpose: Purpose, item: u32) -> ChaCha8Rng {
 }
 
 pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> u32 {
-    let hold = |tokens: f64| (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max);
     match &lengths.shape {
         LengthShape::Fixed => lengths.min,
         LengthShape::Uniform => uniform(lengths.min, lengths.max, rng),
-        LengthShape::Normal { mean, sd } => hold(Normal::new(*mean, *sd).map_or(*mean, |d| d.sample(rng))),
+        LengthShape::Normal { mean, sd } => held(lengths, Normal::new(*mean, *sd).map_or(*mean, |d| d.sample(rng))),
         LengthShape::Lognormal { median, sigma } => {
-            hold(LogNormal::new(median.ln(), *sigma).map_or(*median, |d| d.sample(rng)))
+            held(lengths, LogNormal::new(median.ln(), *sigma).map_or(*median, |d| d.sample(rng)))
         }
         LengthShape::Histogram { edges, counts } => {
             let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
@@ -68,6 +67,11 @@ pub(super) fn length_at(lengths: &Lengths, share: f64) -> u32 {
             found.unwrap_or(f64::from(lengths.max))
         }
     };
+    held(lengths, tokens)
+}
+
+/// Whole tokens within the bounds.
+fn held(lengths: &Lengths, tokens: f64) -> u32 {
     (tokens.round().clamp(0.0, f64::from(u32::MAX)) as u32).clamp(lengths.min, lengths.max)
 }
 

@@ -1,6 +1,5 @@
 //! `autotune check` beside engines that list their flags, and beside programs that do not.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use crate::workbench::{BINARY, Workbench, project, said, started_in};
@@ -8,9 +7,7 @@ use crate::workbench::{BINARY, Workbench, project, said, started_in};
 /// A job whose engine is a shell script; `args` stand in `engine.args`, and `parameters` behind that of the job.
 fn with_engine(script: &str, args: &str, parameters: &str) -> Workbench {
     let bench = Workbench::new("", "");
-    let engine = bench.path("engine");
-    std::fs::write(&engine, format!("#!/bin/sh\necho \"$@\" >> asked\n{script}\n")).unwrap();
-    std::fs::set_permissions(&engine, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let engine = bench.script("engine", &format!("echo \"$@\" >> asked\n{script}"));
     let is = format!(
         "kind = \"vllm\"\ncommand = [\"{}\", \"serve\", \"org/model\"]\nargs = [{args}]\nenv = {{ HF_TOKEN = \"planted-0001\" }}",
         engine.display()

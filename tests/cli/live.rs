@@ -1,7 +1,5 @@
 //! Engines that take the limits of other points while they run, and engines that do not.
 
-use std::os::unix::fs::PermissionsExt;
-
 use autotune::journal::{Journal, Purpose, Record};
 use autotune::rig::Ready;
 
@@ -24,10 +22,8 @@ fn trials(journal: &Journal) -> Vec<(Purpose, Ready)> {
 /// A job on the simulated engine behind a script, in which each argument is `$a`.
 fn behind(script: &str) -> Workbench {
     let bench = Workbench::new("live = true\ncommand = [\"./engine.sh\"]", "");
-    let text =
-        format!("#!/bin/sh\nargs=\nfor a; do {script}\nargs=\"$args $a\"; done\nexec {BINARY} sim-engine $args\n");
-    std::fs::write(bench.path("engine.sh"), text).unwrap();
-    std::fs::set_permissions(bench.path("engine.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("args=\nfor a; do {script}\nargs=\"$args $a\"; done\nexec {BINARY} sim-engine $args");
+    bench.script("engine.sh", &text);
     bench
 }
 

@@ -1,6 +1,5 @@
 //! A whole session, and what happens when it is asked for again.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -289,8 +288,7 @@ fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
 #[test]
 fn gpus_that_are_hidden_are_not_looked_at() {
     let bench = Workbench::new("", "");
-    std::fs::write(bench.path("nvidia-smi"), "#!/bin/sh\necho \"$@\" >> asked\necho 5\n").unwrap();
-    std::fs::set_permissions(bench.path("nvidia-smi"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    bench.script("nvidia-smi", "echo \"$@\" >> asked\necho 5");
     let path = format!("{}:{}", bench.path("").display(), std::env::var("PATH").unwrap());
     for (visible, asks) in [("", false), ("0", true)] {
         let mut check = Command::new(BINARY);

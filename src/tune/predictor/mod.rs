@@ -182,9 +182,9 @@ impl Predictor<'_> {
         let endured = &mut self.predictions.endured;
         let at = endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
         let known = at.map(|at| endured.swap_remove(at)).or_else(|| endured.iter().find_map(|e| e.also_of(&engine)));
+        let known = known.unwrap_or_else(|| Endured::of(&engine));
         let size = self.session_twin.sample_sizes().stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let known = known.unwrap_or_else(|| Endured::of(&engine));
         let (endures, known) = known.with(rate, || stress_replay(source, &engine, &costs, rate, size));
         self.predictions.endured.push(known);
         endures
