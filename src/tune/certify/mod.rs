@@ -44,6 +44,8 @@ struct Proving {
     point: Point,
     /// Whether the process that runs proves it, and no other is launched for it.
     runs: bool,
+    /// Whether its launch has served a whole window.
+    served: bool,
     /// What the search thinks it keeps.
     estimate: Rate,
     certifier: Certifier,
@@ -62,6 +64,7 @@ impl Proving {
             purpose: *purpose,
             point: placed.point.clone(),
             runs: false,
+            served: false,
             estimate,
             certifier,
             judged,
@@ -209,13 +212,18 @@ impl<R: Rig> Context<'_, R> {
     async fn drive(&mut self, proving: &mut [Proving], attempt: u64, to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            let again = attempt > 0 && one.certifier.wants_launches();
-            let price = self.prices().certify + if again { self.prices().launch } else { Seconds(0.0) };
+            // A launch that served no whole window is driven on. So is one where the budget holds no other.
+            let (certify, launch) = (self.prices().certify, self.prices().launch);
+            let again = one.served
+                && one.certifier.wants_launches()
+                && self.affords(committed + certify + launch, to_come);
+            let price = certify + if again { launch } else { Seconds(0.0) };
             if attempt > 0 && !self.affords(committed + price, to_come) {
                 one.ended = Some(self.budget_ended(committed + price, to_come));
                 continue;
             }
             committed += price;
+            one.served &= !again;
             steps.push(TrialStep {
                 worker: one.worker,
                 launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
@@ -232,6 +240,7 @@ impl<R: Rig> Context<'_, R> {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
                     let rate = judged_rate(one.rate, &verdict);
+                    one.served |= verdict.complete;
                     one.certifier.add_probe(rate, &verdict, self.curves(one));
                     one.judged.push((rate, verdict));
                     self.apply_stress_ceiling(one);

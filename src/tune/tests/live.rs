@@ -94,7 +94,8 @@ async fn a_budget_without_room_for_another_launch_proves_the_defaults_on_the_pro
     for (seconds, certifies) in [(65, true), (50, false)] {
         plan.budget.gpu_time = Duration::from_secs(seconds);
         let (memory, start) = (Memory::default(), Some(Start { seconds: 30.0 }));
-        let rig = Scripted::starting(start, &plan, 3, Uneventful, memory.clone());
+        let profile = Profile { start, ..Profile::quickstart() };
+        let rig = Scripted::of(profile, &plan, 3, Uneventful, memory.clone());
         let Run { answer, entries, .. } = run_on(rig, &plan, 3, Vec::new(), &memory).await;
         let answer = answer.unwrap();
         assert_eq!(answer.status == Status::Certified, certifies, "{} {:?}", answer.because, answer.left_out);

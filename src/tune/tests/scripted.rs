@@ -7,7 +7,6 @@ use super::*;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, SimulatedRig, Spawned, Trial};
 use crate::space::Point;
-use crate::twin::Start;
 use crate::units::Seconds;
 
 /// What happens to the engines of a rig. A resumed session meets the same script.
@@ -70,12 +69,11 @@ pub(super) struct Scripted<S> {
 
 impl<S: Script> Scripted<S> {
     pub(super) fn new(plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
-        Self::starting(None, plan, seed, script, memory)
+        Self::of(Profile::quickstart(), plan, seed, script, memory)
     }
 
-    /// The same on an engine whose every start takes that long.
-    pub(super) fn starting(start: Option<Start>, plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
-        let profile = Profile { start, ..Profile::quickstart() };
+    /// The same on the engine of a profile.
+    pub(super) fn of(profile: Profile, plan: &Plan, seed: u64, script: S, memory: Memory) -> Self {
         let rig = SimulatedRig::new(plan.clone(), profile, seed, Material::default());
         Self { rig, script, memory, current: None, probes: 0, patience: 0 }
     }
