@@ -214,9 +214,8 @@ impl<R: Rig> Context<'_, R> {
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             // A launch that served no whole window is driven on. So is one where the budget holds no other.
             let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let again = one.served
-                && one.certifier.wants_launches()
-                && self.affords(committed + certify + launch, to_come);
+            let again =
+                one.served && one.certifier.wants_launches() && self.affords(committed + certify + launch, to_come);
             let price = certify + if again { launch } else { Seconds(0.0) };
             if attempt > 0 && !self.affords(committed + price, to_come) {
                 one.ended = Some(self.budget_ended(committed + price, to_come));
