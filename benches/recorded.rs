@@ -152,15 +152,20 @@ fn main() -> ExitCode {
     let (like, bounds) = ("t002-p01", [0.2, 0.1]);
     let again = Driven { folder: driven("h200-8b-second"), levels, window, learnt, like, bounds };
     again.by_session(Some(0.07), arguments.verbose, &mut table);
-    // The prompts of h200-8b-real-text are not stored, so nothing draws a long run of them.
-    println!("\nReal text (results/h200-8b-real-text)\n");
-    let levels = &["rate-19.38", "rate-20.4", "rate-21.62"];
-    let real_text = Driven { folder: driven("h200-8b-real-text"), levels, ..again };
-    real_text.by_session(None, arguments.verbose, &mut table);
+    // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
+    println!("\nReal text, answers that end early (results/h200-8b-early-stops)\n");
+    let levels = &["rate-18.98", "rate-19.98", "rate-21.18"];
+    let learnt = &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t002-p02"];
+    let early = Driven { folder: driven("h200-8b-early-stops"), levels, learnt, ..again };
+    early.by_session(None, arguments.verbose, &mut table);
+    println!("\nMulti-turn with think time (results/h200-8b-multi-turn)\n");
+    let (levels, window) = (&["rate-15.83"], seconds(12.0, 57.0));
+    let turns = Driven { folder: driven("h200-8b-multi-turn"), levels, window, learnt, ..early };
+    turns.by_session(Some(0.07), arguments.verbose, &mut table);
     println!("\nA KV cache of 48,000 tokens (results/h200-8b-starved)\n");
     let levels = &["rate-8.3", "rate-8.74", "rate-9.26"];
     let learnt = &["t001-p01", "t001-p02", "t001-p03", "t001-p04", "t002-p01", "t002-p02"];
-    let starved = Driven { folder: driven("h200-8b-starved"), levels, learnt, like: "t002-p02", ..real_text };
+    let starved = Driven { folder: driven("h200-8b-starved"), levels, learnt, like: "t002-p02", ..early };
     starved.by_session(Some(0.07), arguments.verbose, &mut table);
     println!("\nThe same on two H200 of one host, by its session (results/h200-8b-two-gpus)\n");
     read_now_and_then(&RecordedRun::read(&root.join("results/h200-8b-two-gpus")).unwrap(), &mut table);
