@@ -442,8 +442,10 @@ mod tests {
         let outcome = journal(include_bytes!("../../results/h200-70b-second/journal.jsonl"));
         assert_eq!(
             latencies(&outcome, true)[1..],
-            ["defaults: at 1.687 req/s, ttft_p99 was 1.1 s, above its limit of 1.0 s. That does not contradict the certified rate: \
-              this window's arrivals were heavier than those of a long run, where ttft_p99 is 315 ms at this rate."]
+            [
+                "defaults: at 1.687 req/s, ttft_p99 was 1.1 s, above its limit of 1.0 s. That does not contradict the certified rate: \
+              this window's arrivals were heavier than those of a long run, where ttft_p99 is 315 ms at this rate."
+            ]
         );
         assert_eq!(latencies(&outcome, false).len(), 1, "the table has no probe");
         let kept = journal(include_bytes!("../../results/h200-8b/journal.jsonl"));

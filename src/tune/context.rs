@@ -223,17 +223,19 @@ impl<'a, R: Rig> Context<'a, R> {
         let enough = Seconds((self.budget_for(Seconds(0.0)).0 / 60.0).ceil() * 60.0);
         self.note(&format!(
             "a start takes {}, and `engine.start_estimate` is {estimate}. The budget of {budget} is expected to hold no second launch beside the proofs, \
-             so points that need one are left out. A budget of at least {enough} is expected to hold them.",
+             so points that need one would be left out. A budget of at least {enough} is expected to hold them.",
             prices.launch
         ));
     }
 
     /// The values of parameters without a term that no engine was launched with, while those of the defaults are known: nobody knows what they do.
     pub fn never_launched(&self) -> String {
-        let launched = || self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
-            Record::Launching { point, .. } => Some(point),
-            _ => None,
-        });
+        let launched = || {
+            self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
+                Record::Launching { point, .. } => Some(point),
+                _ => None,
+            })
+        };
         let mut never = Vec::new();
         for name in self.plan.without_term() {
             let (Some(parameter), Some(own)) =

@@ -161,9 +161,9 @@ pub fn probing_defaults(plan: &Plan, prices: &Prices) -> Seconds {
 /// for each choice of what it cannot alter.
 pub fn launches_beside(plan: &Plan, alters_limits: bool) -> f64 {
     let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
-    let share = plan.memory_share().map(|p| &p.name);
-    let fixed = plan.space.parameters.iter().filter(|p| Some(&p.name) != share && !(alters_limits && alters(&p.name)));
-    memory + usual_counts(plan).0.min(fixed.map(|p| p.values.len() as f64).product::<f64>() - 1.0)
+    let fixed = plan.space.parameters.iter().filter(|p| !(alters_limits && alters(&p.name)));
+    let choices = fixed.map(|p| p.values.len() as f64).product::<f64>() / memory_values(plan);
+    memory + usual_counts(plan).0.min(choices - 1.0)
 }
 
 /// The engine time that the defaults take to be probed and certified, without any search.

@@ -111,9 +111,8 @@ const DRAFTS: &str =
 
 #[tokio::test]
 async fn a_first_start_that_leaves_no_room_for_another_says_so_at_once_and_names_a_budget_that_does() {
-    let mut plan = plan(&[
-        ("gpu-memory-utilization = { values = [0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85 }", DRAFTS),
-    ]);
+    let mut plan =
+        plan(&[("gpu-memory-utilization = { values = [0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85 }", DRAFTS)]);
     let session = async |plan: &Plan| {
         let (memory, notes, start) = (Memory::default(), Notes::default(), Some(Start { seconds: 30.0 }));
         let profile = Profile { start, ..Profile::quickstart() };
