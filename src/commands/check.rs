@@ -141,7 +141,14 @@ async fn lacks(plan: &Plan) -> Vec<String> {
     }
     match gpus.memory().await {
         None if plan.engine.kind.is_simulated() => {}
-        None => lacking.push("nvidia-smi tells no GPU, which only an engine for a CPU can do without".to_owned()),
+        None => {
+            let place = if plan.engine.env.contains_key(VISIBLE_GPUS) { "engine.env" } else { "the environment" };
+            let why = match gpus {
+                Gpus::Hidden => format!("{VISIBLE_GPUS} in {place} hides all GPUs"),
+                Gpus::All | Gpus::Named(_) => "nvidia-smi tells no GPU".to_owned(),
+            };
+            lacking.push(format!("{why}, which only an engine for a CPU can do without"));
+        }
         Some(used) if used.0 > IDLE_GPU => {
             let names = gpus.names().await.join(", ");
             lacking.push(format!("{names}: {} MiB of its memory are in use, and a run needs a free GPU", used.0));

@@ -257,6 +257,13 @@ pub struct MeasuredAtRate {
     pub measured: BTreeMap<String, Option<Seconds>>,
 }
 
+impl MeasuredAtRate {
+    pub fn of(rate: Rate, verdict: &Verdict) -> Self {
+        let measured = verdict.limits.iter().map(|l| (l.key.clone(), l.measured)).collect();
+        Self { rate, requests: verdict.counted, measured }
+    }
+}
+
 /// How much higher the limit of the best point is than that of the defaults, by certifications on the same arrivals and by all that the
 /// search saw of both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         let cells = |cells: &[Option<String>]| cells.iter().map(shown).collect::<Vec<_>>();
         let rows = rows.iter().map(|(label, row)| (label.trim().to_owned(), cells(row)));
         text += &table_of("", &cells(names), rows);
-        text += &latencies(outcome).map_or(String::new(), |says| format!("\n{says}\n"));
+        text.extend(latencies(outcome, true).iter().map(|says| format!("\n{}\n", plain(says))));
     } else {
         let (trials, probes) = (data.trials.len(), data.at_rates().count());
         text += &format!("\nThere is no answer yet: {trials} trials and {probes} probes at a rate are recorded.\n");

@@ -118,6 +118,9 @@ pub struct Answer {
     /// What the certifying probe nearest to the certified rate measured in its window.
     #[serde(default)]
     pub seen: Option<MeasuredAtRate>,
+    /// The quantile that `seen` implies for a long run, of each promise that the paired estimate judges, by its key.
+    #[serde(default)]
+    pub long_run: BTreeMap<String, Seconds>,
     /// The quantile of each promise that is expected at the certified rate, by its key, from all certifying probes; empty where none is certified, and
     /// in files of earlier versions.
     #[serde(default)]
@@ -153,7 +156,11 @@ pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
         .insert(0, format!("parts of this outcome, for want of room; {place} in the worker's pod has them"));
     // The answer itself - status, points, rates - is none of it.
     let cuts: [fn(&mut Outcome); 5] = [
-        |o| o.baseline.iter_mut().chain(&mut o.best).for_each(|a| (a.seen, a.expected) = (None, BTreeMap::new())),
+        |o| {
+            for a in o.baseline.iter_mut().chain(&mut o.best) {
+                (a.seen, a.long_run, a.expected) = (None, BTreeMap::new(), BTreeMap::new());
+            }
+        },
         |o| o.left_out.truncate(1),
         |o| o.baseline.iter_mut().for_each(|a| a.arguments.clear()),
         |o| o.fixed_arguments.clear(),
@@ -246,6 +253,18 @@ fn expected(placed: &PointResult, limits: &[Limit]) -> BTreeMap<String, Seconds>
     limits.iter().filter_map(at).collect()
 }
 
+/// What the latest fit makes of the probe that was `seen`: the quantile in a long run of each promise that the paired estimate judges.
+fn long_run(entries: &[Entry], seen: &MeasuredAtRate) -> BTreeMap<String, Seconds> {
+    let verdicts = entries.iter().rev().flat_map(|entry| match &entry.record {
+        Record::Probed { verdict, .. } => vec![&**verdict],
+        Record::Fitted { verdicts, .. } => verdicts.values().collect(),
+        _ => Vec::new(),
+    });
+    let mut same = verdicts.filter(|verdict| MeasuredAtRate::of(seen.rate, verdict) == *seen);
+    let limits = same.next().into_iter().flat_map(|verdict| &verdict.limits);
+    limits.filter_map(|limit| Some((limit.key.clone(), limit.decided_by_pair()?.estimate))).collect()
+}
+
 /// What a journal says of the answer; an unfinished one gives the best so far.
 pub fn outcome(journal: &Journal) -> Outcome {
     let header = journal.header();
@@ -271,6 +290,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         limit: placed.limit,
         limit_error: placed.limit_error,
         seen: placed.seen.clone(),
+        long_run: placed.seen.as_ref().map_or_else(BTreeMap::new, |seen| long_run(&journal.entries, seen)),
         expected: header.map_or_else(BTreeMap::new, |h| expected(placed, &h.plan.slo)),
         probes: Some(probed(placed)),
     };

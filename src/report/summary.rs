@@ -56,8 +56,9 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bo
         let interval = interval(gain.from, gain.to);
         text += &wrapped("", 2, &format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0));
     }
-    for says in latencies(outcome).into_iter().chain((outcome.status == Status::Certified).then_some(DRIFT)) {
-        text += &colour.whole(Tone::Quiet, wrapped("", 2, says).trim_end());
+    let drift = (outcome.status == Status::Certified).then(|| DRIFT.to_owned());
+    for says in latencies(outcome, verbose).into_iter().chain(drift) {
+        text += &colour.whole(Tone::Quiet, wrapped("", 2, &says).trim_end());
         text += "\n";
     }
     let cost = &outcome.cost;
@@ -215,7 +216,7 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         row("limit in rate", &|a| Some(format!("{} +-{:.1} %", a.limit?, a.limit_error? * 100.0)));
     }
     row("breaks first", &|a| a.binding.clone());
-    let nearest = verbose || !expects(outcome);
+    let nearest = shows_nearest(outcome, verbose);
     let seen = |a: &Answer| a.seen.clone().filter(|_| nearest);
     row("nearest probe at", &|a| seen(a).map(|seen| seen.rate.to_string()));
     row("  its requests", &|a| seen(a).map(|seen| seen.requests.to_string()));
@@ -248,8 +249,31 @@ fn expects(outcome: &Outcome) -> bool {
     columns(outcome).iter().any(|(_, answer)| !answer.expected.is_empty())
 }
 
+/// Whether [`rows`] has the probe that is nearest to a certified rate.
+fn shows_nearest(outcome: &Outcome, verbose: bool) -> bool {
+    verbose || !expects(outcome)
+}
+
+/// Of what the latencies of [`rows`] are, and why a measured one above its limit does not contradict a certified rate.
+pub(super) fn latencies(outcome: &Outcome, verbose: bool) -> Vec<String> {
+    let above = |(name, answer): &(&str, &Answer)| -> Vec<String> {
+        let (Some(seen), Some(_)) = (&answer.seen, answer.certified_rate) else { return Vec::new() };
+        let above = |(key, limit): (&String, &Seconds)| {
+            let (measured, long) = ((*seen.measured.get(key)?)?, answer.long_run.get(key)?);
+            (measured > *limit && long <= limit).then(|| format!(
+                "{name}: at {}, {key} was {measured}, above its limit of {limit}. That does not contradict the certified rate: this window's \
+                 arrivals were heavier than those of a long run, where {key} is {long} at this rate.",
+                seen.rate
+            ))
+        };
+        outcome.limits.iter().filter_map(above).collect()
+    };
+    let nearest = if shows_nearest(outcome, verbose) { columns(outcome) } else { Vec::new() };
+    meant(outcome).map(str::to_owned).into_iter().chain(nearest.iter().flat_map(above)).collect()
+}
+
 /// Of what the latencies of [`rows`] are.
-pub(super) fn latencies(outcome: &Outcome) -> Option<&'static str> {
+fn meant(outcome: &Outcome) -> Option<&'static str> {
     let columns = columns(outcome);
     let some = |of: fn(&Answer) -> bool| columns.iter().any(|(_, answer)| of(answer));
     if expects(outcome) {
@@ -410,6 +434,30 @@ mod tests {
         Next: put the arguments into your manifest
           autotune export --outcome autotune-out/quickstart --manifest deployment.yaml --form diff
         ");
+    }
+
+    #[test]
+    fn a_window_above_its_limit_beside_a_certified_rate_is_explained() {
+        let journal = |bytes: &[u8]| crate::report::outcome(&crate::journal::read(bytes).unwrap());
+        let outcome = journal(include_bytes!("../../results/h200-70b-second/journal.jsonl"));
+        assert_eq!(
+            latencies(&outcome, true)[1..],
+            [
+                "defaults: at 1.687 req/s, ttft_p99 was 1.1 s, above its limit of 1.0 s. That does not contradict the certified rate: \
+              this window's arrivals were heavier than those of a long run, where ttft_p99 is 315 ms at this rate."
+            ]
+        );
+        assert_eq!(latencies(&outcome, false).len(), 1, "the table has no probe");
+        let kept = journal(include_bytes!("../../results/h200-8b/journal.jsonl"));
+        assert_eq!(latencies(&kept, true).len(), 1);
+        // Where the count judges, or a long run breaks the promise too, nothing explains the window.
+        for long_run in [None, Some(Seconds(1.01))] {
+            let mut unexplained = outcome.clone();
+            let long_run = long_run.map(|long| ("ttft_p99".to_owned(), long));
+            unexplained.best.iter_mut().for_each(|best| best.long_run = long_run.clone().into_iter().collect());
+            unexplained.baseline.clone_from(&unexplained.best);
+            assert_eq!(latencies(&unexplained, true).len(), 1, "{long_run:?}");
+        }
     }
 
     #[test]

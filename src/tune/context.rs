@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::cost::{Before, Prices, expected_at, search_window};
+use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Purpose, Record};
+use crate::problems::join;
 use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
 use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::settings::{Plan, StrategyKind};
-use crate::space::Point;
+use crate::space::{Point, Value};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
@@ -195,15 +196,57 @@ impl<'a, R: Rig> Context<'a, R> {
         BUDGET_ENDED.to_owned()
     }
 
-    /// The budget that would have held all that the budget left out; none where it left out nothing. It counts as many probes as the two
-    /// certifications may take, and a tenth more for what nobody foresees.
+    /// The budget that would have held all that the budget left out; none where it left out nothing.
     pub fn enough_budget(&self) -> Option<Seconds> {
-        let prices = self.prices();
-        let whole = expected_at(self.plan, &prices).engine_seconds;
-        let enough = |wanted: Seconds| (Seconds(wanted.0.max(whole.0)) + prices.longest_proofs()) * 1.1;
         // A proof that was precise enough all the same leaves nothing out.
         let wanted = self.enough.filter(|_| self.left_out.iter().any(|what| what.contains(BUDGET_ENDED)));
-        wanted.map(|wanted| Seconds(enough(wanted).0.max(self.budget().0)))
+        wanted.map(|wanted| self.budget_for(wanted))
+    }
+
+    /// A budget for what is wanted, and for a whole session at least. It counts as many probes as the two certifications may take, and a tenth more
+    /// for what nobody foresees.
+    fn budget_for(&self, wanted: Seconds) -> Seconds {
+        let prices = self.prices();
+        let whole = expected_at(self.plan, &prices).engine_seconds;
+        let enough = (Seconds(wanted.0.max(whole.0)) + prices.longest_proofs()) * 1.1;
+        Seconds(enough.0.max(self.budget().0))
+    }
+
+    /// Says at the first start where it took so long that the budget is expected to hold no other launch beside the proofs.
+    pub fn note_slow_start(&self) {
+        let (prices, budget) = (self.prices(), self.budget());
+        let second = probing_defaults(self.plan, &prices) + prices.launch + prices.probe;
+        if launches_beside(self.plan, prices.alters) < 1.0 || self.affords(second, Proofs::Both) {
+            return;
+        }
+        let estimate = Seconds::from(self.plan.engine.start_estimate);
+        let enough = Seconds((self.budget_for(Seconds(0.0)).0 / 60.0).ceil() * 60.0);
+        self.note(&format!(
+            "a start takes {}, and `engine.start_estimate` is {estimate}. The budget of {budget} is expected to hold no second launch beside the proofs, \
+             so points that need one would be left out. A budget of at least {enough} is expected to hold them.",
+            prices.launch
+        ));
+    }
+
+    /// The values of parameters without a term that no engine was launched with, while those of the defaults are known: nobody knows what they do.
+    pub fn never_launched(&self) -> String {
+        let launched = || {
+            self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
+                Record::Launching { point, .. } => Some(point),
+                _ => None,
+            })
+        };
+        let mut never = Vec::new();
+        for name in self.plan.without_term() {
+            let (Some(parameter), Some(own)) =
+                (self.plan.space.parameter(name), self.defaults.as_ref().and_then(|point| point.get(name)))
+            else {
+                continue;
+            };
+            let was = |value: &&Value| launched().any(|point| point.get(name).unwrap_or(own).same(value));
+            never.extend(parameter.values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
+        }
+        if never.is_empty() { String::new() } else { format!(" (no engine was launched with {})", join(never, "or")) }
     }
 
     pub fn left_out(&mut self, what: String) {

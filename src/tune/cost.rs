@@ -1,6 +1,6 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
-use crate::engine::live::widest;
+use crate::engine::live::{alters, widest};
 use crate::journal::{Cost, Entry};
 use crate::search::{USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 use crate::settings::{Plan, ProbePlan, StrategyKind};
@@ -43,7 +43,7 @@ pub struct Prices {
     pub launch: Seconds,
     alter: Seconds,
     /// Whether the latest engine serves other points so.
-    alters: bool,
+    pub alters: bool,
     pub probe: Seconds,
     /// A certifying probe as planned: what is reserved, so that a short budget still holds some search.
     pub certify: Seconds,
@@ -152,10 +152,24 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     }
 }
 
+/// What the probes of the defaults take.
+pub fn probing_defaults(plan: &Plan, prices: &Prices) -> Seconds {
+    prices.probe * (CUT * usual_counts(plan).1)
+}
+
+/// Launches between that of the defaults and the proofs: for the memory, and one for each point. An engine that alters its limits needs one only
+/// for each choice of what it cannot alter.
+pub fn launches_beside(plan: &Plan, alters_limits: bool) -> f64 {
+    let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
+    let fixed = plan.space.parameters.iter().filter(|p| !(alters_limits && alters(&p.name)));
+    let choices = fixed.map(|p| p.values.len() as f64).product::<f64>() / memory_values(plan);
+    memory + usual_counts(plan).0.min(choices - 1.0)
+}
+
 /// The engine time that the defaults take to be probed and certified, without any search.
 pub fn least(plan: &Plan) -> Seconds {
     let prices = Prices::new(plan, &[]);
-    prices.launch + prices.probe * (CUT * usual_counts(plan).1) + prices.certification()
+    prices.launch + probing_defaults(plan, &prices) + prices.certification()
 }
 
 /// What a whole session is expected to cost if its budget allows it.
@@ -165,12 +179,9 @@ pub fn forecast(plan: &Plan) -> Cost {
 
 /// The same at other prices than those of the plan.
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
-    let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
     let (points, of_baseline, of_a_point) = usual_counts(plan);
-    // One engine serves them all where it alters its limits.
-    let live = widest(plan, &plan.space.baseline()).is_some();
-    let of_points = if live { 0.0 } else { points };
-    let launches = 1.0 + memory + of_points + 2.0;
+    let alters_limits = widest(plan, &plan.space.baseline()).is_some();
+    let launches = 1.0 + launches_beside(plan, alters_limits) + 2.0;
     let searching = of_baseline + of_a_point * points;
     let seconds =
         prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + 2.0 * prices.certification().0;
@@ -189,6 +200,7 @@ fn memory_values(plan: &Plan) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::parse;
     use std::time::Duration;
 
     #[test]
@@ -203,5 +215,18 @@ mod tests {
         };
         assert_eq!(certifying(&probe, Seconds(14.0)), Seconds(120.0));
         assert_eq!(certifying(&probe, Seconds(24.0)), Seconds(186.0));
+    }
+
+    #[test]
+    fn what_a_running_engine_cannot_alter_is_launched() {
+        let plan = |more: &str| {
+            let text = include_str!("../../search-spaces/phase1.toml");
+            parse("phase1.toml", &text.replace("[parameters]", &format!("[parameters]\n{more}"))).unwrap()
+        };
+        let memory = launches_beside(&plan(""), true);
+        let gpus = "tensor-parallel-size = { values = [1, 2], default = 1 }";
+        assert_eq!(launches_beside(&plan(gpus), true), memory + 1.0);
+        assert_eq!(launches_beside(&plan(gpus), false), memory + USUAL_WITHOUT_TWIN as f64);
+        assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 1);
     }
 }

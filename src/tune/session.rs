@@ -137,6 +137,7 @@ impl<R: Rig> Context<'_, R> {
                 }
                 self.trial_runner.known_as(&point);
                 self.defaults = Some(point.clone());
+                self.note_slow_start();
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
                 let mut strategy = (self.make_strategy)(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
@@ -203,8 +204,8 @@ impl<R: Rig> Context<'_, R> {
                     let (what, price) = match purpose {
                         Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
                         _ => (
-                            format!("{} of the candidates", strategy.points_left()),
-                            self.prices().candidates(strategy.points_expected().max(1)),
+                            format!("{} of the candidates{}", strategy.points_left(), self.never_launched()),
+                            Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
                     let ended = self.budget_ended(price, to_come);

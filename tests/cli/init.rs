@@ -109,6 +109,13 @@ fn a_check_shows_the_plan_and_what_the_machine_lacks() {
         let has_gpu = part.starts_with("nvidia-smi") && Path::new("/usr/bin/nvidia-smi").exists();
         assert!(has_gpu || shown.contains(part), "{part} is missing in\n{shown}");
     }
+    let hidden = check(&text.replace("[workload]", "env = { CUDA_VISIBLE_DEVICES = \"\" }\n[workload]"));
+    assert!(hidden.contains("CUDA_VISIBLE_DEVICES in engine.env hides all GPUs"), "{hidden}");
+    std::fs::write(folder.path().join("space.toml"), &text).unwrap();
+    let mut hidden = Command::new(BINARY);
+    let hidden = hidden.args(["check", "space.toml"]).current_dir(folder.path()).env("CUDA_VISIBLE_DEVICES", "");
+    let hidden = said(&hidden.output().unwrap());
+    assert!(hidden.contains("CUDA_VISIBLE_DEVICES in the environment hides all GPUs"), "{hidden}");
     let quickstart = std::fs::read_to_string(project().join("search-spaces/quickstart.toml")).unwrap();
     let shown = check(&quickstart);
     assert!(shown.contains("lacking here") && shown.contains("nothing that was looked for"), "{shown}");

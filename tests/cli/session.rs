@@ -263,6 +263,34 @@ fn variables_and_conditions_go_through_launch_journal_and_answer() {
     assert!(rows.lines().next().unwrap().contains("max-num-seqs,env.BACKEND,block-size"), "{rows}");
 }
 
+/// Without its log and `/server_info`, an engine tells what it serves and no more.
+#[test]
+fn an_engine_that_tells_none_of_its_defaults_is_tuned_all_the_same() {
+    let bench = Workbench::with_budget("", "", "60s");
+    let engine = bench.script(
+        "silent",
+        &format!("unset VLLM_SERVER_DEV_MODE\nexec '{BINARY}' sim-engine sim-model \"$@\" > engine.out 2>&1"),
+    );
+    let vllm = format!("kind = \"vllm\"\ncommand = [\"{}\"]", engine.display());
+    let space = std::fs::read_to_string(bench.path("space.toml")).unwrap();
+    let space = space.replace("kind = \"simulated\"", &vllm).replace(", default = 4", "");
+    std::fs::write(bench.path("space.toml"), space).unwrap();
+    let run = bench.run(&["--seed", "1"]);
+    let says = "the engine tells none of its defaults for the tuned parameters, so the report shows them without values; a `default` \
+                of each in the space file names them";
+    assert!(said(&run).contains(says) && bench.has_answered(run.status), "{}", said(&run));
+    let launched = bench.journal().entries.into_iter().filter_map(|entry| match entry.record {
+        Record::Launching { point, .. } => Some(point),
+        _ => None,
+    });
+    let launched: Vec<_> = launched.collect();
+    assert!(launched[0].0.is_empty() && launched.iter().any(|point| !point.0.is_empty()), "{launched:?}");
+    let baseline = bench.outcome().baseline.unwrap();
+    assert!(baseline.parameters.0.is_empty() && baseline.arguments.is_empty(), "{baseline:?}");
+    let report = std::fs::read_to_string(bench.path("out/report.md")).unwrap();
+    assert!(report.contains("| defaults |") || report.contains("| defaults, trial 1 |"), "{report}");
+}
+
 #[test]
 fn a_point_that_takes_more_gpus_than_there_are_is_left_out() {
     let bench = Workbench::new("", "");

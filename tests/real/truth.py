@@ -5,10 +5,10 @@
 
 AUTOTUNE names the program (default target/release/autotune), OUT a folder that keeps `ladder.json`, the numbers of each level and `truth.json`.
 ROUNDS says how often each engine is driven (default 1; with 2 in the order A B B A). SIDES says which of them (default best,defaults): with
-two GPUs, one process drives each. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
+two GPUs, one process drives each. START_TIMEOUT (default 900) is how many seconds an engine may take until it serves. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
 log p99 over log rate crosses a promise; the lowest over all promises.
 """
-import json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
+import http.client, json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
 run, space_file = sys.argv[1:3]
 seconds = sys.argv[3] if len(sys.argv) > 3 else "75"
@@ -45,24 +45,29 @@ def serve(point, log):
     port = free_port()
     command = engine_command(space["engine"], point["arguments"], str(port))
     engine = subprocess.Popen(command, env=environment | point.get("environment", {}), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    url = f"http://127.0.0.1:{port}"
-    while True:
+    url, patience = f"http://127.0.0.1:{port}", float(os.environ.get("START_TIMEOUT", "900"))
+    give_up = time.monotonic() + patience
+    while engine.poll() is None and time.monotonic() < give_up:
         try:
             urllib.request.urlopen(f"{url}/health", timeout=2).read()
             # A frontend of Dynamo is healthy before it serves a model.
             if json.load(urllib.request.urlopen(f"{url}/v1/models", timeout=2))["data"]:
                 return engine, url
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):
             pass
-        if engine.poll() is not None:
-            sys.exit(f"the engine ended with code {engine.returncode}; see {log.name}")
         time.sleep(0.5)
+    code = engine.poll()
+    end(engine)
+    why = f"served no model at {url} within {patience:.0f} s (START_TIMEOUT)" if code is None else f"ended with code {code} before it served"
+    sys.exit(f"the engine {why}: {' '.join(command)}; its output is in {log.name}")
 
 
 def end(engine):
-    os.killpg(engine.pid, signal.SIGTERM)
     try:
+        os.killpg(engine.pid, signal.SIGTERM)
         engine.wait(30)
+    except ProcessLookupError:
+        pass
     except subprocess.TimeoutExpired:
         os.killpg(engine.pid, signal.SIGKILL)
         engine.wait()

@@ -260,6 +260,7 @@ impl<'a> Finder<'a> {
         let enough = |target: usize| self.search(target).next() == NextLevel::Enough;
         match self.is_over {
             true => "the time of --budget was over",
+            false if self.void >= MOST_VOID => "our own client was too slow",
             false if (0..self.targets.len()).all(enough) => {
                 "windows scatter too much, and longer ones (--duration) scatter less"
             }

@@ -96,12 +96,12 @@ fn facts(data: &ReportData<'_>, trial: &Trial<'_>, probe: &Probe<'_>) -> Vec<Str
     let warning = cache.warning(&[]).and_then(|_| cache.warning(&data.requests(probe).unwrap_or_default()));
     facts.extend(warning.iter().map(|warning| format!("Warning: {warning}.")));
     facts.push(format!("Our own client: sends lagged {} (p99); {late}.", client.lag_p99));
-    facts.extend(verdict.limits.iter().map(|limit| judge(limit, warning.as_deref())));
+    facts.extend(verdict.limits.iter().map(judge));
     facts
 }
 
-/// Who decided a promise, and why, where no warning says it: journals of earlier versions hold it as the reason.
-fn judge(limit: &LimitResult, warning: Option<&str>) -> String {
+/// Who decided a promise, and why.
+fn judge(limit: &LimitResult) -> String {
     let key = promise(&limit.key);
     match &limit.paired {
         Some(p) if p.judge == Judge::Paired => {
@@ -113,17 +113,12 @@ fn judge(limit: &LimitResult, warning: Option<&str>) -> String {
                 p.explained * 100.0
             )
         }
-        Some(p) if warning.is_none_or(|warning| head(warning) != head(&p.because)) => format!(
+        Some(p) => format!(
             "{key}, judged by the plain count ({} of {} broke it): {}.",
             limit.violations, limit.observations, p.because
         ),
-        _ => format!("{key}, judged by the plain count: {} of {} broke it.", limit.violations, limit.observations),
+        None => format!("{key}, judged by the plain count: {} of {} broke it.", limit.violations, limit.observations),
     }
-}
-
-/// A sentence before what it means.
-fn head(sentence: &str) -> &str {
-    sentence.split(": ").next().unwrap_or(sentence)
 }
 
 fn every(data: &ReportData<'_>) -> String {

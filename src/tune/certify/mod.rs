@@ -104,7 +104,7 @@ impl Proving {
             limit_error: Some(proof.error),
             binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
             windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
-            seen: nearest.map(|(rate, verdict)| seen(*rate, verdict)),
+            seen: nearest.map(|(rate, verdict)| MeasuredAtRate::of(*rate, verdict)),
             expected: self.expected(),
             ..placed.clone()
         }
@@ -364,11 +364,6 @@ impl<R: Rig> Context<'_, R> {
         }
         curves
     }
-}
-
-fn seen(rate: Rate, verdict: &Verdict) -> MeasuredAtRate {
-    let measured = verdict.limits.iter().map(|l| (l.key.clone(), l.measured)).collect();
-    MeasuredAtRate { rate, requests: verdict.counted, measured }
 }
 
 #[cfg(test)]

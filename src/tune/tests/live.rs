@@ -104,3 +104,32 @@ async fn a_budget_without_room_for_another_launch_proves_the_defaults_on_the_pro
         assert!(matches!(starts.last(), Some((Purpose::CertifyDefaults, process)) if process.altered), "{starts:?}");
     }
 }
+
+/// A parameter that the twin has no term for, and that no running engine alters.
+const DRAFTS: &str =
+    r#"speculative-config = { values = ["off", '{"method":"ngram","num_speculative_tokens":4}'], default = "off" }"#;
+
+#[tokio::test]
+async fn a_first_start_that_leaves_no_room_for_another_says_so_at_once_and_names_a_budget_that_does() {
+    let mut plan =
+        plan(&[("gpu-memory-utilization = { values = [0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85 }", DRAFTS)]);
+    let session = async |plan: &Plan| {
+        let (memory, notes, start) = (Memory::default(), Notes::default(), Some(Start { seconds: 30.0 }));
+        let profile = Profile { start, ..Profile::quickstart() };
+        let rig = Scripted::of(profile, plan, 3, Uneventful, memory.clone());
+        let runner = TrialRunner::new(vec![rig], plan, 3, &notes, Some(memory.folder()), Journal::default());
+        let answer = Session::new(runner, plan, &notes).run().await.unwrap();
+        (answer, notes.0.into_inner().unwrap())
+    };
+    plan.budget.gpu_time = Duration::from_secs(120);
+    let (answer, notes) = session(&plan).await;
+    let begins = "a start takes 30.2 s, and `engine.start_estimate` is 500 ms. The budget of 2 min is expected to hold no second launch ";
+    assert!(notes[0].starts_with(begins) && notes[0].contains("A budget of at least 7 min"), "{notes:?}");
+    let drafts = "of the candidates (no engine was launched with speculative-config {\"method\":\"ngram\"";
+    assert!(answer.left_out[0].contains(drafts), "{:?}", answer.left_out);
+
+    plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
+    let (answer, notes) = session(&plan).await;
+    let says = |part: &str| notes.iter().chain(&answer.left_out).any(|said| said.contains(part));
+    assert!(!says("no second launch") && !says("the budget ended"), "{notes:?}");
+}

@@ -115,6 +115,11 @@ pub fn may_start_plainly(failure: &Diagnosis, widest: &Point, point: &Point) -> 
     if is_memory { widest != point } else { !elsewhere.contains(&failure.cause) }
 }
 
+/// Whether an engine that runs may take other values of this parameter.
+pub fn alters(name: &str) -> bool {
+    is_limit(name) || is_of_frontend(name)
+}
+
 fn is_limit(name: &str) -> bool {
     [SEQUENCES, TOKENS].contains(&name)
 }
