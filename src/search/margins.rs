@@ -52,7 +52,7 @@ struct Limited {
 }
 
 impl Margins {
-    /// From what was seen so far; `reference` is where margins cross zero as long as nothing was measured. `earlier` saves the search for hyper-parameters where little has come since.
+    /// From what was seen so far; `reference` is where margins are thought to cross zero at least. `earlier` saves the search for hyper-parameters where little has come since.
     pub fn learn(
         space: &Space,
         reference: Rate,
@@ -61,7 +61,7 @@ impl Margins {
         earlier: Option<&Self>,
     ) -> Self {
         let promises = sights.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
-        let reference = crossing(sights).unwrap_or(reference);
+        let reference = Rate(crossing(sights).map_or(0.0, |rate| rate.0).max(reference.0));
         let mut model = Self { space: space.clone(), reference, limits: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();

@@ -227,3 +227,21 @@ fn a_second_engine_is_asked_what_is_worth_it_if_the_first_answers_as_expected() 
     let Ask::Probe(second) = second else { panic!("nobody knows, and nothing is asked") };
     assert!(second.point != first.point && first.point != point(64) && second.point != point(64));
 }
+
+#[test]
+fn without_a_twin_a_cut_probe_halves_what_its_point_is_thought_to_keep() {
+    let mut bayes = bayes();
+    bayes.with_twin = false;
+    let mut nothing = Known::nothing();
+    // The limit is 30 req/s; what is far above it is cut.
+    let mut probed = Vec::new();
+    let mut cut = Vec::new();
+    for rate in [15.0, 120.0, 62.0] {
+        let margin = (rate < 40.0).then(|| (rate / 30.0_f64).ln());
+        probed.push(ProbedRate { rate: Rate(rate), seen: observation(margin, 0.2) });
+        bayes.tell(&Query::new(point(64), Rate(rate)), &Tell::Probed(probed.clone()));
+        bayes.ask(&mut nothing, &[]);
+        cut.push(bayes.estimate(&point(64)).unwrap().0);
+    }
+    assert!(cut[1] <= 42.5 && cut[2] <= 30.6, "{cut:?}");
+}

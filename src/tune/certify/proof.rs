@@ -634,8 +634,7 @@ mod tests {
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
-        let says =
-            "capped below 9.01 req/s: in simulation, bursts above it fill the KV cache and latency does not recover";
+        let says = "capped below 9.01 req/s: in simulation, latency does not recover from bursts above it";
         assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
         // 3 % - 1.645 * 4 % from the ceiling.

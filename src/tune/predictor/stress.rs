@@ -36,11 +36,11 @@ impl Ceiling {
     pub fn says(self, highest: Rate) -> Option<String> {
         match self {
             Self::Above => None,
-            Self::At(ceiling) => Some(format!(
-                "capped below {ceiling}: in simulation, bursts above it fill the KV cache and latency does not recover"
-            )),
+            Self::At(ceiling) => {
+                Some(format!("capped below {ceiling}: in simulation, latency does not recover from bursts above it"))
+            }
             Self::BelowAll => Some(format!(
-                "nothing is certified from {} on: in simulation, bursts fill the KV cache and latency does not recover",
+                "nothing is certified from {} on: in simulation, latency does not recover from bursts",
                 highest * LOWEST
             )),
         }
