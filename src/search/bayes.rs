@@ -232,15 +232,20 @@ impl Bayes {
         points.into_iter().map(believe).collect()
     }
 
-    /// A probe that was cut only bounds its margin, and without a twin nothing else tells how far the limit lies below: it is thought no higher than
-    /// halfway from the highest rate that was kept. A model that looked just below each cut rate looked for the limit of two H200, 30 req/s, at
-    /// 62, 61, 59 and 58.
+    /// A probe that was cut only bounds its margin. Without a twin nothing else tells how far below it the limit lies. So the limit is thought no
+    /// higher than halfway from the highest rate below it that was kept, by this point or by another. On two H200 a model without this rule looked
+    /// for a limit near 30 req/s at 124, 62, 61, 59 and 58.
     fn below_cut(&self, point: &Point, root: Root) -> Root {
-        let probed = || self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.probed);
-        let cut = probed().filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
-        let kept = probed().filter(|h| h.seen.kept && h.rate.0 < cut).map(|h| h.rate.0).fold(0.0, f64::max);
+        let own: Vec<&ProbedRate> = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.probed).collect();
+        let cut = own.iter().filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
+        let below = |h: &&ProbedRate| h.rate.0 < cut;
+        let broken = own.iter().copied().filter(below).any(|h| h.seen.margin.is_some_and(|margin| margin > 0.0));
+        let all = self.trials.iter().flat_map(|t| &t.probed);
+        let kept_by_any = all.filter(below).filter(|h| h.seen.kept).map(|h| h.rate.0).fold(0.0, f64::max);
+        let kept = own.into_iter().filter(below).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
+        let kept = kept.unwrap_or(kept_by_any);
         let halfway = (kept * cut).sqrt();
-        if self.with_twin || kept == 0.0 || root.rate.0 <= halfway {
+        if self.with_twin || broken || kept == 0.0 || root.rate.0 <= halfway {
             return root;
         }
         Root { rate: Rate(halfway), error: root.error.max(0.5 * (cut / kept).ln()) }
@@ -300,7 +305,7 @@ impl Bayes {
         // enough where another probe could only tell it better: that is what certification does too.
         let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= SETTLED * self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
-            let offer = self.offer(&running.point, &running.curve, best.rate, engine);
+            let offer = self.offer(&running.point, &running.curve, running.root, best.rate, engine);
             let is_hope = !running.seen && self.driven(&offer.point, offer.rate);
             if !is_hope {
                 offers.push(offer);
@@ -318,13 +323,13 @@ impl Bayes {
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
             let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
-            let offer = self.offer(&point, &curve, best.rate, engine);
+            let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return probe(offer.point, offer.rate);
         }
         if self.launches() < self.most_launches && self.in_vain() < self.patience() {
             for point in self.untried() {
                 let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
-                offers.push(self.offer(&point, &curve, best.rate, engine));
+                offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
         }
         offers.retain(|o| o.gain >= self.min_gain);
@@ -337,8 +342,8 @@ impl Bayes {
     }
 
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
-    fn offer(&self, point: &Point, curve: &Curve, best: Rate, engine: &dyn Expectation) -> Offer {
-        let limit = curve.root().map_or(0.0, |r| r.rate.0);
+    fn offer(&self, point: &Point, curve: &Curve, root: Option<Root>, best: Rate, engine: &dyn Expectation) -> Offer {
+        let limit = root.map_or(0.0, |r| r.rate.0);
         let rate = Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)).rounded();
         Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
     }

@@ -52,7 +52,7 @@ struct Limited {
 }
 
 impl Margins {
-    /// From what was seen so far; `reference` is where margins are thought to cross zero at least. `earlier` saves the search for hyper-parameters where little has come since.
+    /// From what was seen so far; `reference` is the lowest rate at which margins are thought to cross zero. `earlier` saves the search for hyper-parameters where little has come since.
     pub fn learn(
         space: &Space,
         reference: Rate,
@@ -159,10 +159,10 @@ impl Margins {
     }
 }
 
-/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat: on an
-/// H200 one of 4 req/s had the limit of two GPUs at 62 req/s, where it is below 31.
+/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat: with
+/// 4 req/s the model put the limit of two H200 at 62 req/s, where it is about 30.
 fn crossing(sights: &[Sight]) -> Option<Rate> {
-    let measured = sights.iter().filter_map(|s| Some((s.rate, s.seen.margin?)));
+    let measured = sights.iter().filter(|s| !s.seen.saturated).filter_map(|s| Some((s.rate, s.seen.margin?)));
     let (rate, margin) = measured.min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
     Some(Rate(rate.0 * (-margin / RISE).exp()))
 }

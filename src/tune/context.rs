@@ -212,7 +212,7 @@ impl<'a, R: Rig> Context<'a, R> {
         Seconds(enough.0.max(self.budget().0))
     }
 
-    /// Says at the first start where it took so long that the budget is expected to hold no other launch beside the proofs.
+    /// Says at the first start if the budget is expected to hold no other launch beside the proofs.
     pub fn note_slow_start(&self) {
         let (prices, budget) = (self.prices(), self.budget());
         let second = probing_defaults(self.plan, &prices) + prices.launch + prices.probe;
@@ -220,15 +220,17 @@ impl<'a, R: Rig> Context<'a, R> {
             return;
         }
         let estimate = Seconds::from(self.plan.engine.start_estimate);
+        let late = prices.launch.0 > estimate.0;
+        let expected = if late { format!(", and `engine.start_estimate` is {estimate}") } else { String::new() };
         let enough = Seconds((self.budget_for(Seconds(0.0)).0 / 60.0).ceil() * 60.0);
         self.note(&format!(
-            "a start takes {}, and `engine.start_estimate` is {estimate}. The budget of {budget} is expected to hold no second launch beside the proofs, \
-             so points that need one would be left out. A budget of at least {enough} is expected to hold them.",
+            "a start takes {}{expected}. The budget of {budget} is expected to hold no second launch beside the proofs, \
+             so what needs one would be left out. A budget of at least {enough} is expected to hold them.",
             prices.launch
         ));
     }
 
-    /// The values of parameters without a term that no engine was launched with, while those of the defaults are known: nobody knows what they do.
+    /// The values of parameters without a term that no engine was launched with. It leaves out parameters whose default nobody knows.
     pub fn never_launched(&self) -> String {
         let launched = || {
             self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {

@@ -60,7 +60,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
         let rows: Vec<Vec<String>> = rows.iter().map(|(label, cells)| with(label, cells)).collect();
         html += "<div class=\"table\">";
         html += &table(&with("", head), &rows);
-        html.extend(latencies(outcome, true).iter().map(|says| format!("<p class=\"says\">{}</p>", escaped(says))));
+        html.extend(latencies(outcome, false).iter().map(|says| format!("<p class=\"says\">{}</p>", escaped(says))));
         html += "</div>";
     }
     html += "</div>";

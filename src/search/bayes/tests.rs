@@ -229,19 +229,25 @@ fn a_second_engine_is_asked_what_is_worth_it_if_the_first_answers_as_expected() 
 }
 
 #[test]
-fn without_a_twin_a_cut_probe_halves_what_its_point_is_thought_to_keep() {
+fn without_a_twin_a_point_is_thought_to_keep_no_more_than_halfway_to_its_cut_probes() {
     let mut bayes = bayes();
     bayes.with_twin = false;
     let mut nothing = Known::nothing();
-    // The limit is 30 req/s; what is far above it is cut.
-    let mut probed = Vec::new();
-    let mut cut = Vec::new();
-    for rate in [15.0, 120.0, 62.0] {
-        let margin = (rate < 40.0).then(|| (rate / 30.0_f64).ln());
-        probed.push(ProbedRate { rate: Rate(rate), seen: observation(margin, 0.2) });
-        bayes.tell(&Query::new(point(64), Rate(rate)), &Tell::Probed(probed.clone()));
-        bayes.ask(&mut nothing, &[]);
-        cut.push(bayes.estimate(&point(64)).unwrap().0);
-    }
-    assert!(cut[1] <= 42.5 && cut[2] <= 30.6, "{cut:?}");
+    // One rate was kept with much room. All that is known of higher ones is that they were cut.
+    let probes = [(12.0, Some(-0.95)), (31.0, None), (18.3, None)];
+    let told = |probes: &[(f64, Option<f64>)]| -> Vec<ProbedRate> {
+        let probed =
+            |(rate, margin): &(f64, Option<f64>)| ProbedRate { rate: Rate(*rate), seen: observation(*margin, 0.2) };
+        probes.iter().map(probed).collect()
+    };
+    bayes.tell(&Query::new(point(64), Rate(18.3)), &Tell::Probed(told(&probes)));
+    bayes.ask(&mut nothing, &[]);
+    let halfway = (12.0_f64 * 18.3).sqrt();
+    assert!((bayes.estimate(&point(64)).unwrap().0 - halfway).abs() < 1e-9, "{:?}", bayes.estimate(&point(64)));
+    // Of a point that kept nothing yet, the rates that others kept are asked.
+    bayes.open(&Point::default());
+    bayes.tell(&Query::new(point(16), Rate(60.0)), &Tell::Probed(told(&[(60.0, None)])));
+    bayes.ask(&mut nothing, &[]);
+    let root = bayes.belief(&point(16)).unwrap().root.unwrap().rate.0;
+    assert!(root <= (12.0_f64 * 60.0).sqrt() + 1e-9, "{root}");
 }

@@ -211,17 +211,19 @@ impl<R: Rig> Context<'_, R> {
     /// Drives those that have not ended once more, all at the same time; whether there was one.
     async fn drive(&mut self, proving: &mut [Proving], attempt: u64, to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
+        let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            // A launch that served no whole window is driven on. So is one where the budget holds no other.
+            // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
             let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let again =
-                one.served && one.certifier.wants_launches() && self.affords(committed + certify + launch, to_come);
-            let price = certify + if again { launch } else { Seconds(0.0) };
-            if attempt > 0 && !self.affords(committed + price, to_come) {
-                one.ended = Some(self.budget_ended(committed + price, to_come));
+            let wants = one.served && one.certifier.wants_launches();
+            let again = wants && self.affords(committed + certify * left + launch, to_come);
+            if attempt > 0 && !self.affords(committed + certify, to_come) {
+                let wanted = certify + if wants { launch } else { Seconds(0.0) };
+                one.ended = Some(self.budget_ended(committed + wanted, to_come));
                 continue;
             }
-            committed += price;
+            committed += certify + if again { launch } else { Seconds(0.0) };
+            left -= 1.0;
             one.served &= !again;
             steps.push(TrialStep {
                 worker: one.worker,
