@@ -236,16 +236,17 @@ impl Bayes {
     /// higher than halfway from the highest rate below it that was kept, by this point or by another. On two H200 a model without this rule looked
     /// for a limit near 30 req/s at 124, 62, 61, 59 and 58.
     fn below_cut(&self, point: &Point, root: Root) -> Root {
-        let own: Vec<&ProbedRate> = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.probed).collect();
-        let cut = own.iter().filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
-        let below = |h: &&ProbedRate| h.rate.0 < cut;
-        let broken = own.iter().copied().filter(below).any(|h| h.seen.margin.is_some_and(|margin| margin > 0.0));
-        let all = self.trials.iter().flat_map(|t| &t.probed);
-        let kept_by_any = all.filter(below).filter(|h| h.seen.kept).map(|h| h.rate.0).fold(0.0, f64::max);
-        let kept = own.into_iter().filter(below).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
-        let kept = kept.unwrap_or(kept_by_any);
+        if self.with_twin {
+            return root;
+        }
+        let probed = |own: bool| self.trials.iter().filter(move |t| !own || t.point == *point).flat_map(|t| &t.probed);
+        let cut = probed(true).filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
+        let below = |own: bool| probed(own).filter(move |h| h.rate.0 < cut);
+        let kept = |own: bool| below(own).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
+        let Some(kept) = kept(true).or_else(|| kept(false)) else { return root };
+        let is_measured = below(true).any(|h| h.seen.margin.is_some_and(|margin| margin > 0.0));
         let halfway = (kept * cut).sqrt();
-        if self.with_twin || broken || kept == 0.0 || root.rate.0 <= halfway {
+        if is_measured || root.rate.0 <= halfway {
             return root;
         }
         Root { rate: Rate(halfway), error: root.error.max(0.5 * (cut / kept).ln()) }

@@ -52,7 +52,8 @@ struct Limited {
 }
 
 impl Margins {
-    /// From what was seen so far; `reference` is the lowest rate at which margins are thought to cross zero. `earlier` saves the search for hyper-parameters where little has come since.
+    /// From what was seen so far. `reference` is the lowest rate at which margins are thought to cross zero. `earlier` saves the search for
+    /// hyper-parameters where little has come since.
     pub fn learn(
         space: &Space,
         reference: Rate,
