@@ -75,6 +75,12 @@ impl Margins {
         model
     }
 
+    /// Whether a twin expected something of every promise.
+    #[cfg(test)]
+    pub(super) fn has_twin(&self) -> bool {
+        self.limits.iter().all(|limit| limit.with_twin)
+    }
+
     fn one<'s>(
         &self,
         residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,
@@ -254,7 +260,11 @@ mod tests {
             };
             let limits = vec![seen(ttft, false), seen(tpot, !kept)];
             let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-            Sight { point: point(t, g), rate: Rate(rate), seen: Observation { kept, margin, limits, saturated: false } }
+            Sight {
+                point: point(t, g),
+                rate: Rate(rate),
+                seen: Observation { kept, margin, limits, saturated: false, by_twin: None },
+            }
         };
         let sights = [
             sight(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),

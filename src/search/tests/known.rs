@@ -23,6 +23,7 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
         margin,
         limits: vec![Seen { margin, error, measured: margin, broken }],
         saturated: false,
+        by_twin: None,
     }
 }
 

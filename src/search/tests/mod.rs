@@ -33,6 +33,7 @@ impl<'a> Fake<'a> {
             margin: Some(margin),
             limits: vec![seen(-3.0), seen(margin)],
             saturated: false,
+            by_twin: None,
         }
     }
 }
