@@ -4,9 +4,8 @@ use super::live::alive;
 use super::scripted::failure;
 use super::*;
 use crate::engine::diagnosis::{Cause, Consequence};
-use crate::journal::Purpose;
 use crate::rig::{RigError, Trial};
-use crate::space::{Point, Value};
+use crate::space::Value;
 use crate::units::{Rate, Seconds};
 
 /// A script of functions; a test gives those that it needs.
@@ -42,16 +41,6 @@ fn tiny() -> Plan {
         ("precision = \"5%\"", "strategy = \"bisect\"\nprecision = \"20%\""),
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
     ])
-}
-
-fn launches(entries: &[Entry]) -> Vec<(Purpose, u32, Point)> {
-    entries
-        .iter()
-        .filter_map(|e| match &e.record {
-            Record::Launching { purpose, attempt, point, .. } => Some((*purpose, *attempt, point.clone())),
-            _ => None,
-        })
-        .collect()
 }
 
 fn has(point: &Point, name: &str, value: i64) -> bool {
@@ -181,16 +170,11 @@ async fn a_machine_that_fails_ends_the_run_and_a_resumed_one_gives_the_answer_of
     let plan = tiny();
     let (undisturbed, _, all) = run(&plan, 1, Vec::new()).await;
     let machine = || Some(RigError::Machine("the GPU fell off the bus".into()));
-    for failing in [1, 3, 7] {
+    for (failing, at_start) in [1, 3, 7].into_iter().flat_map(|trial| [(trial, true), (trial, false)]) {
         let memory = Memory::default();
-        let at_start = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_again(&plan, 1, Vec::new(), When { start: at_start, probe: nothing }, &memory).await;
-        assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
-        let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
-        assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
-
-        let in_probe = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_again(&plan, 1, Vec::new(), When { start: nothing, probe: in_probe }, &memory).await;
+        let fails = |here: bool| move |trial: Trial, _: &Point| machine().filter(|_| here && trial.number == failing);
+        let script = When { start: fails(at_start), probe: fails(!at_start) };
+        let ended = run_again(&plan, 1, Vec::new(), script, &memory).await;
         assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
         let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
@@ -235,22 +219,6 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     assert_eq!(paid + session.trial_runner().rigs().map(|rig| rig.probes).sum::<u32>(), all);
 }
 
-/// Cuts the journal behind every record of a disturbed session and resumes it under the same script.
-async fn resumed_everywhere<S: Script>(plan: &Plan, script: impl Fn() -> S) {
-    let memory = Memory::default();
-    let whole = run_again(plan, 1, Vec::new(), script(), &memory).await;
-    let answer = whole.answer.unwrap();
-    for cut in 0..whole.entries.len() {
-        let kept = whole.entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(plan, 1, kept, script(), &memory).await;
-        let again = resumed.answer.unwrap();
-        assert_eq!((again.status, &again.baseline), (answer.status, &answer.baseline), "cut behind record {cut}");
-        assert_eq!(again.best, answer.best, "cut behind record {cut}");
-        assert_eq!(resumed.probes, whole.probes - known, "cut behind record {cut}: nothing is paid twice");
-    }
-}
-
 #[tokio::test]
 async fn a_disturbed_session_resumes_behind_every_record() {
     let consequences =
@@ -262,7 +230,10 @@ async fn a_disturbed_session_resumes_behind_every_record() {
                 has(point, "max-num-seqs", 8).then(|| failure(Cause::Crashed, consequence.clone()))
             }
         };
-        resumed_everywhere(&plan, || When { start: fails(consequence.clone()), probe: nothing }).await;
-        resumed_everywhere(&plan, || When { start: nothing, probe: fails(consequence.clone()) }).await;
+        let (fails, memory) = (|| fails(consequence.clone()), Memory::default());
+        let at_start = || When { start: fails(), probe: nothing };
+        resumes_behind_every_record(async |kept| run_again(&plan, 1, kept, at_start(), &memory).await).await;
+        let in_probe = || When { start: nothing, probe: fails() };
+        resumes_behind_every_record(async |kept| run_again(&plan, 1, kept, in_probe(), &memory).await).await;
     }
 }

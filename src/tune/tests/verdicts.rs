@@ -1,23 +1,17 @@
 //! Every verdict a probe can have, and what the session does after it.
 
 use super::*;
-use crate::journal::Purpose;
 use crate::rig::Trial;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Outcome;
 
 /// The probes of a session with the purpose of their trials.
 fn probes(entries: &[Entry]) -> Vec<(u32, Purpose, Rate, Outcome)> {
-    let mut purpose = Purpose::Baseline;
-    let mut probes = Vec::new();
-    for entry in entries {
-        match &entry.record {
-            Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
-            Record::Probed { trial, ask, verdict, .. } => probes.push((*trial, purpose, ask.rate, verdict.outcome)),
-            _ => {}
-        }
-    }
-    probes
+    let probe = |(purpose, _, record): (Purpose, &Point, &Record)| match record {
+        Record::Probed { trial, ask, verdict, .. } => Some((*trial, purpose, ask.rate, verdict.outcome)),
+        _ => None,
+    };
+    by_trial(entries).filter_map(probe).collect()
 }
 
 #[tokio::test]
@@ -56,17 +50,12 @@ async fn no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
             let Some((rate, placed)) = placed.and_then(|placed| Some((placed.certified_rate?, placed))) else {
                 continue;
             };
-            let mut of_this = false;
-            let mut driven = Vec::new();
-            for entry in &entries {
-                match &entry.record {
-                    Record::Launching { purpose: p, point, .. } => of_this = *p == purpose && *point == placed.point,
-                    Record::Probed { ask, verdict, .. } if of_this && !ask.is_burst() => {
-                        driven.push((ask.rate, verdict));
-                    }
-                    _ => {}
-                }
-            }
+            let of_this = by_trial(&entries).filter(|(p, point, _)| *p == purpose && **point == placed.point);
+            let driven = of_this.filter_map(|(.., record)| match record {
+                Record::Probed { ask, verdict, .. } if !ask.is_burst() => Some((ask.rate, verdict)),
+                _ => None,
+            });
+            let driven: Vec<_> = driven.collect();
             if driven.is_empty() {
                 // The defaults are the best point: one proof is of both.
                 continue;
