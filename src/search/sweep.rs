@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::rate::Bisect;
+use super::rate::RateSearch;
 use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
@@ -79,7 +79,10 @@ pub struct Sweep {
 
 struct Current {
     point: Point,
-    rule: Bisect,
+    start: Rate,
+    precision: f64,
+    /// Whether the first rate must be kept: a candidate that does not beat the incumbent is not worth a second probe.
+    races: bool,
     probed: Vec<ProbedRate>,
 }
 
@@ -109,18 +112,33 @@ impl Sweep {
     fn begin(&mut self, point: Point) {
         let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
         let races = self.race.is_some() && incumbent.is_some();
-        let rule = Bisect { start: incumbent.unwrap_or(self.first_rate), precision: self.precision, races };
-        self.current = Some(Current { point, rule, probed: Vec::new() });
+        let (start, precision) = (incumbent.unwrap_or(self.first_rate), self.precision);
+        self.current = Some(Current { point, start, precision, races, probed: Vec::new() });
     }
 
     fn settle(&mut self) {
-        if let Some(Current { point, rule, probed, .. }) = self.current.take() {
-            self.history.tried.push((point, rule.kept(&probed)));
+        if let Some(current) = self.current.take() {
+            let kept = current.search().kept();
+            self.history.tried.push((current.point, kept));
         }
     }
 }
 
 impl Current {
+    /// The search of its rate, from all its probes; it remembers nothing besides.
+    fn search(&self) -> RateSearch {
+        let mut search = RateSearch::new(self.start, self.precision);
+        self.probed.iter().for_each(|probed| search.tell(probed.rate, &probed.seen));
+        search
+    }
+
+    /// The next rate; none where what is kept by now stays.
+    fn next(&self) -> Option<Rate> {
+        let search = self.search();
+        let lost = self.races && search.kept().is_none() && self.probed.last().is_some_and(|last| !last.seen.kept);
+        search.next().filter(|_| !lost)
+    }
+
     /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
     fn update(&mut self, told: &[ProbedRate]) -> bool {
         let known = self.probed.len();
@@ -141,14 +159,12 @@ impl Strategy for Sweep {
             return Ask::Done;
         }
         loop {
-            if let Some(Current { point, rule, probed, .. }) = &self.current {
-                match rule.next(probed) {
-                    Some(rate) => {
-                        return Ask::Probe(Query::new(point.clone(), rate));
-                    }
-                    None => self.settle(),
-                }
+            if let Some(current) = &self.current
+                && let Some(rate) = current.next()
+            {
+                return Ask::Probe(Query::new(current.point.clone(), rate));
             }
+            self.settle();
             let next = self.order.as_mut().and_then(|order| order.next(&self.history));
             let Some(point) = next else { return Ask::Done };
             self.begin(point);
@@ -179,7 +195,7 @@ impl Strategy for Sweep {
     fn estimate(&self, point: &Point) -> Option<Rate> {
         let settled = self.history.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
         let running = self.current.as_ref().filter(|current| current.point == *point);
-        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.probed)))
+        settled.or_else(|| running.and_then(|current| current.search().kept()))
     }
 
     fn points_left(&self) -> usize {

@@ -12,7 +12,7 @@ use crate::search::Strategy;
 use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::Rate;
-use crate::verdict::{Awaited, Certainty};
+use crate::verdict::Awaited;
 
 /// A rate is certified if the twin does not collapse at this many times the rate. Twins fitted to other probes of an engine differ by about 5 %,
 /// and bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills
@@ -31,7 +31,8 @@ impl<R: Rig> Context<'_, R> {
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
         let before = self.trial_runner.largest_batch();
-        if !self.stressed(point, estimate).await? {
+        let burst = self.burst(0, point, estimate);
+        if let [Some(Err(_))] = self.show(vec![(0, burst)]).await?[..] {
             self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
@@ -41,12 +42,6 @@ impl<R: Rig> Context<'_, R> {
         self.trial_runner.fit_well();
         strategy.retell(self.probed(0));
         Ok(true)
-    }
-
-    /// Shows the first worker's engine the [`Context::burst`] above that rate, if there is one to show; whether it survives.
-    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, RunnerError> {
-        let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
-        Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
     /// A batch as large as a long run reaches above that rate, if none was measured yet. It shows what steps take there, and whether there is
@@ -77,13 +72,8 @@ impl<R: Rig> Context<'_, R> {
         bursts.max().unwrap_or(0)
     }
 
-    /// The highest rate up to this one that stays clear of a collapse.
-    pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Ceiling {
-        self.try_ceiling(point, costs, rate).unwrap_or(Ceiling::Above)
-    }
-
-    /// The same; none where no replay tells.
-    fn try_ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
+    /// The highest rate up to this one that stays clear of a collapse; none where no replay tells.
+    pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
         let mut endures =
             |rate: f64| predictor.reach(point, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);

@@ -6,15 +6,12 @@ use super::runner::RunnerError;
 use crate::rig::Rig;
 use crate::space::Point;
 use crate::units::Rate;
-use crate::verdict::{Awaited, Certainty};
+use crate::verdict::Awaited;
 
 /// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
 const AT_ONCE: u32 = 128;
 /// The first rate, as a share of the limit that a twin of the burst expects: beyond the limit a probe says less about it than below.
 const OF_LIMIT: f64 = 0.95;
-/// The first rate, as a share of what the warm-up's burst reached, where nothing else tells: a short burst neither fills an engine nor leaves
-/// it as idle as open traffic does.
-const OF_BURST: f64 = 1.0;
 
 impl<R: Rig> Context<'_, R> {
     /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
@@ -26,7 +23,7 @@ impl<R: Rig> Context<'_, R> {
             return Ok(guess);
         }
         let burst = self.at_once(AT_ONCE, Awaited::All);
-        if let Err(diagnosis) = self.trial_runner.probe(0, burst, Certainty::SEARCH).await? {
+        if let Some(Some(Err(diagnosis))) = self.show(vec![(0, Some(burst))]).await?.pop() {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }
@@ -34,8 +31,9 @@ impl<R: Rig> Context<'_, R> {
         Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
     }
 
-    /// The first rate that is known without a twin.
+    /// The first rate that is known without a twin: what the warm-up's burst reached, where nothing else tells. A short burst neither fills an
+    /// engine nor leaves it as idle as open traffic does.
     pub fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
-        self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)) * OF_BURST)
+        self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)))
     }
 }

@@ -57,20 +57,9 @@ struct Proving {
 
 impl Proving {
     fn of((worker, (purpose, placed)): (usize, &(Purpose, PointResult))) -> Option<Self> {
-        let estimate = placed.estimated_rate?;
-        let (certifier, judged, ended) = (Certifier::default(), Vec::new(), None);
-        Some(Self {
-            worker,
-            purpose: *purpose,
-            point: placed.point.clone(),
-            runs: false,
-            served: false,
-            estimate,
-            certifier,
-            judged,
-            rate: estimate,
-            ended,
-        })
+        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
+        let (runs, served, certifier, judged, ended) = (false, false, Certifier::default(), Vec::new(), None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, rate: estimate, ended })
     }
 
     /// Whether it is the point that is going to be deployed.
@@ -296,9 +285,9 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight()?;
         let highest = Rate(limit.0.max(best_limit.0));
         let mut endured = |point: &Point| match self.ceiling(point, &costs, highest) {
-            Ceiling::Above => Some(highest.0),
-            Ceiling::At(ceiling) => Some(ceiling.0),
-            Ceiling::BelowAll => None,
+            None | Some(Ceiling::Above) => Some(highest.0),
+            Some(Ceiling::At(ceiling)) => Some(ceiling.0),
+            Some(Ceiling::BelowAll) => None,
         };
         // Without a ceiling there is nothing to compare.
         let (low, high) = (endured(&baseline.point)?, endured(&best.point)?);
@@ -313,7 +302,7 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight();
         let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
         let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
-        let ceiling = costs.map(|costs| self.ceiling(&one.point, &costs, begin));
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()
     }
@@ -327,7 +316,7 @@ impl<R: Rig> Context<'_, R> {
         let Some(proof) = certifier.proof() else { return };
         // A ceiling matters as far as it lowers the certified rate, or the next one.
         let highest = Rate((proof.rate.0 * CLEAR).max(certifier.next(*rate).0));
-        let ceiling = self.ceiling(point, &costs, highest);
+        let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(ceiling);
         if let Some(says) = ceiling.says(highest) {
             self.detail(&says);

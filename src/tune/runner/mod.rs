@@ -138,20 +138,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
-    /// Probes the trial of a worker. The inner result is the engine's; an engine that failed is launched and asked once more, unless
-    /// its failure says that this would be in vain.
-    pub(crate) async fn probe(
-        &mut self,
-        worker: usize,
-        asking: Asking,
-        certainty: Certainty,
-    ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        let mut answers =
-            self.round(vec![TrialStep { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
-        answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
-    }
-
-    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'.
+    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'; an engine that failed in
+    /// a probe is launched and asked once more, unless its failure says that this would be in vain.
     pub(crate) async fn round(
         &mut self,
         steps: Vec<TrialStep>,

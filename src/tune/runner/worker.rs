@@ -224,9 +224,8 @@ impl<R: Rig> Worker<R> {
         ask: ProbeAsk,
         certainty: Certainty,
     ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
-        let again = |c: &&Current| !c.live;
-        let again = self.current.as_ref().filter(again).map(|c| (c.again(), c.on));
-        if let Some((wanted, on)) = again {
+        let stopped = self.current.as_ref().filter(|c| !c.live);
+        if let Some((wanted, on)) = stopped.map(|c| (TrialRequest::of(c.purpose, c.point.clone()), c.on)) {
             let attempt = 1 + look(session_log).attempts(trial);
             let warmed = look(session_log).warmed();
             let live = look(session_log).may_alter(&wanted);
@@ -333,23 +332,12 @@ fn show(verdict: &Verdict, is_recorded: bool) {
     for limit in &verdict.limits {
         let (promise, margin, error) = (&limit.key, limit.deciding_margin(), limit.deciding_error());
         let (explained, because) = limit.paired.as_ref().map(|paired| (paired.explained, &paired.because)).unzip();
-        debug!(
-            promise,
-            margin,
-            error,
-            explained,
-            because,
-            violations = limit.violations,
-            of = limit.observations,
-            "promise"
-        );
+        let (violations, of) = (limit.violations, limit.observations);
+        debug!(promise, margin, error, explained, because, violations, of, "promise");
     }
 }
 
 fn worth_another_try(diagnosis: &Diagnosis) -> bool {
-    diagnosis.cause != Cause::RarelyAccepted
-        && !matches!(
-            diagnosis.consequence,
-            Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort
-        )
+    let in_vain = [Consequence::MemoryBound, Consequence::NeedsMoreMemory, Consequence::Abort];
+    diagnosis.cause != Cause::RarelyAccepted && !in_vain.contains(&diagnosis.consequence)
 }
