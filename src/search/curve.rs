@@ -101,16 +101,14 @@ impl Curve {
 
     /// The expected gain in rate above that of an incumbent, as a share of it: the integral of the probability to hold.
     pub fn gain(&self, incumbent: Rate) -> f64 {
-        self.slices(incumbent).map(|(a, b)| (b.exp() - a.exp()) * 0.5 * (self.holds(a) + self.holds(b))).sum::<f64>()
-            / incumbent.0
-    }
-
-    /// Small steps from a rate to the end of the curve.
-    fn slices(&self, from: Rate) -> impl Iterator<Item = (f64, f64)> {
-        let (begin, end) = (from.0.ln(), self.knots.last().map_or(0.0, |(log, _)| *log));
+        let (begin, end) = (incumbent.0.ln(), self.knots.last().map_or(0.0, |(log, _)| *log));
         let steps = if end > begin { ((end - begin) / 0.01).ceil() as usize } else { 0 };
         let width = (end - begin) / steps.max(1) as f64;
-        (0..steps).map(move |i| (begin + i as f64 * width, begin + (i + 1) as f64 * width))
+        let slice = |i: usize| {
+            let (a, b) = (begin + i as f64 * width, begin + (i + 1) as f64 * width);
+            (b.exp() - a.exp()) * 0.5 * (self.holds(a) + self.holds(b))
+        };
+        (0..steps).map(slice).sum::<f64>() / incumbent.0
     }
 }
 

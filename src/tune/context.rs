@@ -1,7 +1,5 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
-use std::collections::BTreeSet;
-
 use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
@@ -267,22 +265,19 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The highest rate at which a probe of that point kept every promise.
     pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
-        let mut trials = BTreeSet::new();
-        let mut highest: Option<Rate> = None;
-        for entry in self.trial_runner.passed() {
-            match &entry.record {
-                Record::Launching { trial, point, .. } if point == wanted => {
-                    trials.insert(*trial);
-                }
-                Record::Probed { trial, ask, verdict, .. }
-                    if trials.contains(trial) && verdict.outcome == Outcome::Pass && !ask.is_burst() =>
-                {
-                    highest = Some(highest.map_or(ask.rate, |before| Rate(before.0.max(ask.rate.0))));
-                }
-                _ => {}
+        let passed = self.trial_runner.passed();
+        let launched = |number: u32| {
+            passed.iter().any(|entry| {
+                matches!(&entry.record, Record::Launching { trial, point, .. } if *trial == number && point == wanted)
+            })
+        };
+        let kept = passed.iter().filter_map(|entry| match &entry.record {
+            Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
+                launched(*trial).then_some(ask.rate)
             }
-        }
-        highest
+            _ => None,
+        });
+        kept.max_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Whether some traffic came near to filling the KV cache, or nobody tells.

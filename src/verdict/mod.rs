@@ -136,7 +136,9 @@ impl LimitResult {
     pub fn confidence(&self) -> f64 {
         match (self.decided_by_pair(), self.margin, self.deciding_error()) {
             (Some(paired), ..) => paired.confidence,
-            (None, Some(margin), Some(error)) => error_bar::confidence(margin, error),
+            (None, Some(margin), Some(error)) => {
+                error_bar::confidence(margin, error.max(error_bar::FLOOR), error_bar::FREEDOM)
+            }
             (None, ..) => 0.0,
         }
     }

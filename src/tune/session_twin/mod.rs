@@ -9,8 +9,6 @@ mod launches;
 mod likeness;
 mod long_run;
 
-use std::collections::VecDeque;
-
 use tracing::field::Empty;
 use tracing::{debug, debug_span};
 
@@ -102,8 +100,8 @@ pub struct Hindsight {
 pub struct SessionTwin {
     sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
-    probes: VecDeque<Probe>,
-    trials: VecDeque<u32>,
+    probes: Vec<Probe>,
+    trials: Vec<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
     fit_probes: usize,
@@ -126,8 +124,8 @@ impl SessionTwin {
     pub fn new(sample_sizes: SampleSizes) -> Self {
         Self {
             sample_sizes,
-            probes: VecDeque::new(),
-            trials: VecDeque::new(),
+            probes: Vec::new(),
+            trials: Vec::new(),
             fit: None,
             fit_probes: 0,
             tried: 0,
@@ -242,8 +240,8 @@ impl SessionTwin {
 
     /// Takes a fit_probe of a trial; whether it is time to fit.
     pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
-        self.probes.push_back(fit_probe.probe.clone());
-        self.trials.push_back(trial);
+        self.probes.push(fit_probe.probe.clone());
+        self.trials.push(trial);
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
@@ -270,12 +268,12 @@ impl SessionTwin {
 
     fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
         self.tried = self.fit_probes;
-        let probes = self.probes.make_contiguous();
-        let span =
-            debug_span!("fit", probes = probes.len(), replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
+        let probes = self.probes.len();
+        let span = debug_span!("fit", probes, replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
         let _entered = span.enter();
-        let fit =
-            fit_anew(probes, self.fit.as_ref(), effort).inspect_err(|why| debug!(%why, "there is no fit")).ok()?;
+        let fit = fit_anew(&self.probes, self.fit.as_ref(), effort)
+            .inspect_err(|why| debug!(%why, "there is no fit"))
+            .ok()?;
         span.record("replays", fit.replays).record("loss", fit.loss);
         span.record("ttft_sd", fit.residuals.ttft_sd).record("tpot_sd", fit.residuals.tpot_sd);
         self.fit = Some(fit);
@@ -375,55 +373,17 @@ mod tests {
     use crate::verdict::fixtures::{counted, verdict};
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
-    fn fit_probe(rate: Rate, at_once: u32) -> FitProbe {
-        let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
-        let (from, to) = (Seconds(0.0), Seconds(10.0));
-        let ask = ProbeAsk { window: Window { from, to }, ..ProbeAsk::at(rate) };
-        let one = Observed {
-            due: from,
-            sent: from,
-            tokens_in: 10,
-            cached: 0,
-            shared: 0,
-            document: 0,
-            turn: None,
-            tokens_out: 10,
-            first: Some(Seconds(1.0)),
-            last: Some(to),
-            failed: false,
-            cut: false,
-        };
-        let probe = Probe::new(vec![one; at_once as usize], bounds);
-        FitProbe {
-            engine: TwinEngine::bare(bounds),
-            ask,
-            probe,
-            resent: None,
-            told: Telemetry::default(),
-            objection: None,
-        }
+    fn fit_probe(rate: Rate, at_once: usize) -> FitProbe {
+        let engine = TwinEngine::bare(Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None });
+        let records = vec![RequestRecord::answered(0, 0.0, 1.0, 10.0, 10, 10); at_once];
+        FitProbe::of(engine, ProbeAsk::at(rate), &records, &CacheUse::default(), &Telemetry::default())
     }
 
     #[test]
     fn a_long_run_that_is_not_what_was_measured_is_said_so() {
         let window = Window { from: Seconds(0.0), to: Seconds(10.0) };
-        let record = |tokens_out| RequestRecord {
-            id: 0,
-            due: Seconds(1.0),
-            sent: Seconds(1.0),
-            first: Some(Seconds(1.5)),
-            last: Some(Seconds(2.0)),
-            tokens_in: Some(10),
-            tokens_cached: None,
-            tokens_out: Some(tokens_out),
-            asked_out: 100,
-            asked_in: 10,
-            shared_in: 0,
-            error: None,
-            turn: None,
-            why: None,
-            gaps: Vec::new(),
-        };
+        let record =
+            |tokens_out| RequestRecord { asked_out: 100, ..RequestRecord::answered(0, 1.0, 1.5, 2.0, 10, tokens_out) };
         let early = "answers end earlier than was asked, and the long run does not know when";
         assert_eq!(beyond(&[record(50)], window).as_deref(), Some(early));
         assert_eq!(beyond(&[record(100)], window), None);

@@ -20,6 +20,7 @@ use crate::spread::{combined, jackknife, squares};
 use crate::twin::{Fit, Probe};
 use crate::units::Seconds;
 use crate::verdict::Window;
+use crate::verdict::error_bar::confidence;
 
 pub use long::{LongRunReplay, SLOWER};
 use pairs::{Block, Pairs, quantiles};
@@ -157,11 +158,6 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
         judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
         because,
     })
-}
-
-/// One-sided confidence that the true margin is not positive.
-fn confidence(margin: f64, error: f64, freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error))
 }
 
 /// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.
