@@ -170,10 +170,7 @@ impl Bayes {
                 measured: Some(*margin),
                 broken: *margin > 0.0,
             };
-            let limits: Vec<Seen> = expected.iter().map(seen).collect();
-            let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-            let kept = !limits.iter().any(|l| l.broken);
-            let seen = Observation { kept, margin, limits, saturated: false };
+            let seen = Observation::expected(expected.iter().map(seen).collect());
             imagined.trial_of(query).probed.push(ProbedRate { rate, seen });
         }
         imagined.stale = true;

@@ -63,26 +63,20 @@ impl Margins {
     ) -> Self {
         let promises = sights.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
         let reference = Rate(crossing(sights).map_or(0.0, |rate| rate.0).max(reference.0));
-        let mut model = Self { space: space.clone(), reference, limits: Vec::new() };
+        let model = Self { space: space.clone(), reference, limits: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
-        for l in 0..promises {
-            let with_twin = means.iter().all(|m| m[l].1);
-            let before = earlier.and_then(|e| e.limits.get(l)).filter(|before| before.with_twin == with_twin);
-            let residuals = sights.iter().zip(&means).map(|(s, mean)| (s, l, mean[l].0));
-            model.limits.push(model.one(residuals, with_twin, before));
-        }
-        model
+        let one = |l: usize| {
+            let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
+            model.one(l, sights, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
+        };
+        Self { limits: (0..promises).map(one).collect(), ..model }
     }
 
-    fn one<'s>(
-        &self,
-        residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,
-        with_twin: bool,
-        before: Option<&Limited>,
-    ) -> Limited {
+    fn one(&self, l: usize, sights: &[Sight], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
+        let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());
-        for (sight, l, mean) in residuals {
+        for (sight, (mean, _)) in sights.iter().zip(means) {
             let Some(seen) = sight.seen.limits.get(l) else { continue };
             let at = self.at(&sight.point, sight.rate);
             // A queue that grows breaks every promise that it has not broken yet, unless another one was broken first.
@@ -92,13 +86,14 @@ impl Margins {
                 Some(margin) => {
                     let error = if seen.error.is_finite() { seen.error } else { UNKNOWN_ERROR };
                     let error = (error * steepness(margin)).max(LEAST_ERROR);
-                    data.push(Datum { at, value: squash(margin) - squash(mean), variance: error * error });
+                    data.push(Datum { at, value: squash(margin) - squash(*mean), variance: error * error });
                 }
                 // It was cut, or its queue grew: beyond its limit, and nobody knows how far.
-                None if seen.broken || saturated => bounds.push((at, -squash(mean))),
+                None if seen.broken || saturated => bounds.push((at, -squash(*mean))),
                 None => {}
             }
         }
+        let before = before.filter(|before| before.with_twin == with_twin);
         let few = before.filter(|b| (data.len() as f64) < GROWTH * b.found_with as f64);
         let (process, found_with) = match few {
             Some(before) => (before.process.with(data.clone()), before.found_with),
@@ -252,9 +247,8 @@ mod tests {
                 let margin = of.map(|of| of.0);
                 Seen { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
             };
-            let limits = vec![seen(ttft, false), seen(tpot, !kept)];
-            let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-            Sight { point: point(t, g), rate: Rate(rate), seen: Observation { kept, margin, limits, saturated: false } }
+            let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
+            Sight { point: point(t, g), rate: Rate(rate), seen }
         };
         let sights = [
             sight(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),

@@ -12,7 +12,7 @@ use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
 use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::settings::{Plan, StrategyKind};
-use crate::space::{Point, Value};
+use crate::space::{Parameter, Point, Value};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
@@ -236,15 +236,11 @@ impl<'a, R: Rig> Context<'a, R> {
                 _ => None,
             })
         };
+        let of = |name| Some((self.plan.space.parameter(name)?, self.defaults.as_ref()?.get(name)?));
         let mut never = Vec::new();
-        for name in self.plan.without_term() {
-            let (Some(parameter), Some(own)) =
-                (self.plan.space.parameter(name), self.defaults.as_ref().and_then(|point| point.get(name)))
-            else {
-                continue;
-            };
+        for (Parameter { name, values, .. }, own) in self.plan.without_term().into_iter().filter_map(of) {
             let was = |value: &&Value| launched().any(|point| point.get(name).unwrap_or(own).same(value));
-            never.extend(parameter.values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
+            never.extend(values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
         }
         if never.is_empty() { String::new() } else { format!(" (no engine was launched with {})", join(never, "or")) }
     }

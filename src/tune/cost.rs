@@ -200,19 +200,13 @@ fn memory_values(plan: &Plan) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::parse;
+    use crate::settings::{parse, quickstart};
     use std::time::Duration;
 
     #[test]
     fn a_certifying_probe_lasts_as_planned_or_for_nine_answers_with_its_ramp() {
         let seconds = Duration::from_secs;
-        let probe = ProbePlan {
-            ramp: seconds(30),
-            window: seconds(60),
-            certify_window: seconds(120),
-            twin: true,
-            acceptance_length: 1.1,
-        };
+        let probe = ProbePlan { ramp: seconds(30), certify_window: seconds(120), ..quickstart(&[]).probe };
         assert_eq!(certifying(&probe, Seconds(14.0)), Seconds(120.0));
         assert_eq!(certifying(&probe, Seconds(24.0)), Seconds(186.0));
     }

@@ -27,12 +27,17 @@ pub(super) fn block_of(due: Seconds, window: Window) -> usize {
     ((share * BLOCKS as f64) as usize).min(BLOCKS - 1)
 }
 
+/// The values of all blocks but one, in their order.
+pub(super) fn sorted<'b>(blocks: impl Iterator<Item = &'b Vec<f64>>, without: Option<usize>) -> Vec<f64> {
+    let kept = blocks.enumerate().filter(|(i, _)| Some(*i) != without);
+    let mut all: Vec<f64> = kept.flat_map(|(_, block)| block.iter().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
 /// The quantile over all blocks but one.
 pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> Option<f64> {
-    let mut all: Vec<f64> =
-        blocks.iter().enumerate().filter(|(i, _)| Some(*i) != without).flat_map(|(_, b)| b.iter().copied()).collect();
-    all.sort_by(f64::total_cmp);
-    quantile_of_sorted(&all, q)
+    quantile_of_sorted(&sorted(blocks.iter(), without), q)
 }
 
 /// The standard error of the logarithm of a quantile, from what it would be without each block of time.

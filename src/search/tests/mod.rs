@@ -28,12 +28,7 @@ impl<'a> Fake<'a> {
         let margin = 3.0 * (rate / keeps).ln();
         let seen =
             |margin: f64| Seen { margin: Some(margin), error: 0.0, measured: Some(margin), broken: margin > 0.0 };
-        Observation {
-            kept: margin <= 0.0,
-            margin: Some(margin),
-            limits: vec![seen(-3.0), seen(margin)],
-            saturated: false,
-        }
+        Observation::expected(vec![seen(margin.min(-3.0)), seen(margin)])
     }
 }
 

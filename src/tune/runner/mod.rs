@@ -278,7 +278,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     pub(crate) fn largest_batch(&self) -> u32 {
-        self.session_log.session_twin.largest()
+        self.session_log.session_twin.largest
     }
 
     pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {

@@ -104,7 +104,7 @@ impl<'a> SessionLog<'a> {
     /// The material of a rig's traffic, with the recorded vocabulary.
     pub fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
-        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
+        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent }
     }
 
     /// The verdict with the twin's estimate.

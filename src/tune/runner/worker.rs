@@ -256,7 +256,7 @@ impl<R: Rig> Worker<R> {
                 if let Some(fit_probe) = &fit_probe {
                     verdict = session_log.weigh(verdict, fit_probe, self.rig.material(), certainty);
                 }
-                let resent = fit_probe.as_ref().and_then(FitProbe::resent);
+                let resent = fit_probe.as_ref().and_then(|fit_probe| fit_probe.resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
                 let (requests, requests_sha256) = session_log.keep(trial, probe, &measured)?;
                 session_log.record(Record::Probed {
@@ -266,7 +266,7 @@ impl<R: Rig> Worker<R> {
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
                     cache: measured.cache,
-                    steps: fit_probe.as_ref().map_or_else(Vec::new, |fit_probe| fit_probe.probe().steps().to_vec()),
+                    steps: fit_probe.as_ref().map_or_else(Vec::new, |fit_probe| fit_probe.probe.steps().to_vec()),
                     client: measured.client,
                     took: measured.took,
                     requests,

@@ -46,9 +46,9 @@ const WHOLE_ANSWERS: f64 = 0.98;
 pub struct FitProbe {
     engine: TwinEngine,
     ask: ProbeAsk,
-    probe: Probe,
+    pub probe: Probe,
     /// What later turns resent; none where it has none.
-    resent: Option<Resent>,
+    pub resent: Option<Resent>,
     told: Telemetry,
     /// Why hours of the workload are not what was measured, if they are not.
     objection: Option<String>,
@@ -63,7 +63,7 @@ impl FitProbe {
         cache: &CacheUse,
         told: &Telemetry,
     ) -> Self {
-        let served = Served::of(records, cache.counted_share(), engine.reused_block());
+        let served = Served::of(records, cache.counted_share(), engine.reused_block);
         let objection = beyond(records, ask.window);
         let steps = seen_steps(records, &served.cached, engine.bounds().max_num_batched_tokens);
         Self {
@@ -80,14 +80,6 @@ impl FitProbe {
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
     }
-
-    pub fn probe(&self) -> &Probe {
-        &self.probe
-    }
-
-    pub fn resent(&self) -> Option<Resent> {
-        self.resent
-    }
 }
 
 /// The engine as all probes together show it.
@@ -98,7 +90,7 @@ pub struct Hindsight {
 }
 
 pub struct SessionTwin {
-    sample_sizes: SampleSizes,
+    pub sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
     probes: Vec<Probe>,
     trials: Vec<u32>,
@@ -109,14 +101,15 @@ pub struct SessionTwin {
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
     hours: LongRunTraffic,
-    largest: u32,
+    /// The most requests that were streamed at the same time.
+    pub largest: u32,
     /// The probes that certify what is being certified, with their trials: in no fit that judges.
     witnesses: Vec<(u32, Probe)>,
     /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
     /// among them.
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
-    resent: Option<Resent>,
+    pub resent: Option<Resent>,
     fits: u64,
 }
 
@@ -137,10 +130,6 @@ impl SessionTwin {
             resent: None,
             fits: 0,
         }
-    }
-
-    pub fn sample_sizes(&self) -> &SampleSizes {
-        &self.sample_sizes
     }
 
     /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
@@ -190,10 +179,6 @@ impl SessionTwin {
         }
     }
 
-    pub fn resent(&self) -> Option<Resent> {
-        self.resent
-    }
-
     /// Takes note of how large its batches were, and of what its later turns resent.
     pub fn note(&mut self, fit_probe: &FitProbe) {
         self.resent = fit_probe.resent.or(self.resent);
@@ -232,10 +217,6 @@ impl SessionTwin {
     fn all_probes(&self) -> (Vec<u32>, Vec<Probe>) {
         let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
         learnt.chain(self.witnesses.iter().cloned()).unzip()
-    }
-
-    pub fn largest(&self) -> u32 {
-        self.largest
     }
 
     /// Takes a fit_probe of a trial; whether it is time to fit.
@@ -417,6 +398,6 @@ mod tests {
             session_twin.learn(1, &fit_probe);
         }
         let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
-        assert_eq!((kept, session_twin.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
+        assert_eq!((kept, session_twin.largest), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
     }
 }

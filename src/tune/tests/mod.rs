@@ -38,12 +38,12 @@ fn runner<'a, R: Rig>(
     trial_runner.with_sample_sizes(SampleSizes::SMALL)
 }
 
-/// Runs a session over a journal, on a rig to which that script happens.
-async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script) -> Run {
-    run_again(plan, seed, entries, script, &Memory::default()).await
+/// Runs a session on a rig to which that script happens.
+async fn run_scripted(plan: &Plan, seed: u64, script: impl Script) -> Run {
+    run_again(plan, seed, Vec::new(), script, &Memory::default()).await
 }
 
-/// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
+/// [`run_scripted`] over a journal that shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     run_on(vec![Scripted::new(plan, seed, script, memory.clone())], plan, seed, entries, memory).await
 }
@@ -64,8 +64,8 @@ async fn run_on<S: Script>(
 }
 
 /// Runs a session to which nothing happens; returns its answer, its journal and what was paid for.
-async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
-    let Run { answer, entries, probes } = run_scripted(plan, seed, entries, Uneventful).await;
+async fn run(plan: &Plan, seed: u64) -> (Conclusion, Vec<Entry>, u32) {
+    let Run { answer, entries, probes } = run_scripted(plan, seed, Uneventful).await;
     (answer.unwrap(), entries, probes)
 }
 
@@ -129,9 +129,9 @@ fn launches(entries: &[Entry]) -> Vec<(Purpose, u32, Point)> {
 #[tokio::test]
 async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let plan = small();
-    let (_, entries, _) = run(&plan, 3, Vec::new()).await;
+    let (_, entries, _) = run(&plan, 3).await;
     let half = entries[..entries.len() / 2].to_vec();
-    let error = run_scripted(&plan, 4, half, Uneventful).await.answer.unwrap_err();
+    let error = run_again(&plan, 4, half, Uneventful, &Memory::default()).await.answer.unwrap_err();
     assert!(error.to_string().starts_with("the journal does not fit this program: "), "{error}");
 }
 
@@ -139,7 +139,7 @@ async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
 async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the_defaults_if_it_can() {
     for (seconds, certifies) in [(12, true), (5, false)] {
         let plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}s\""))]);
-        let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
+        let (answer, entries, _) = run(&plan, 1).await;
         assert!(!answer.left_out.is_empty(), "{answer:?}");
         assert_eq!(answer.best.is_some_and(|best| best.certified_rate.is_some()), certifies, "{}", answer.because);
         let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
@@ -151,18 +151,18 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the
 async fn the_budget_that_is_named_is_enough() {
     for seconds in ["6s", "12s", "25s"] {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
-        let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+        let (answer, _, _) = run(&plan, 1).await;
         let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
         assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
-        let (again, _, _) = run(&plan, 1, Vec::new()).await;
+        let (again, _, _) = run(&plan, 1).await;
         assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
     }
 }
 
 #[tokio::test]
 async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
-    let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1).await;
     assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
     let begins = "nothing was measured: the budget of 2.0 s ended before any rate was probed; it took ";
     assert!(answer.best.is_none() && answer.because.starts_with(begins), "{}", answer.because);
@@ -172,7 +172,7 @@ async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises(
 #[tokio::test]
 async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     let plan = plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1ms\""), ("[search]", "[search]\ncandidates = 2")]);
-    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan, 1).await;
     assert_eq!(answer.status, Status::NotReachable);
     let because = &answer.because;
     assert!(because.starts_with("no point keeps the promises at any rate that was tried; at "), "{because}");
@@ -185,13 +185,13 @@ async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     for limit in other.slo.iter_mut().filter(|limit| limit.key() == "tpot_p99") {
         limit.at_most = Seconds(value / 1e3);
     }
-    assert_eq!(run(&other, 1, Vec::new()).await.0.status, Status::Certified, "{because}");
+    assert_eq!(run(&other, 1).await.0.status, Status::Certified, "{because}");
 }
 
 #[tokio::test]
 async fn an_engine_without_memory_for_anything_never_started() {
     let plan = plan(&[("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.98, 0.99], default = 0.98")]);
-    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan, 1).await;
     assert_eq!(answer.status, Status::NeverStarted, "{}", answer.because);
 }
 
@@ -235,7 +235,7 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
 
 #[tokio::test]
 async fn the_memory_knob_is_held_at_the_highest_value_that_starts() {
-    let (answer, entries, _) = run(&plan(&[]), 2, Vec::new()).await;
+    let (answer, entries, _) = run(&plan(&[]), 2).await;
     let launched = launches(&entries).into_iter().filter(|(purpose, ..)| *purpose == Purpose::Search);
     let searched: Vec<f64> = launched.filter_map(|(.., point)| point.get("gpu-memory-utilization")?.number()).collect();
     assert!(!searched.is_empty() && searched.iter().all(|m| *m == 0.94), "{searched:?}: {}", answer.because);

@@ -32,7 +32,7 @@ fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
 
 #[tokio::test]
 async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen() {
-    let (answer, entries, _) = run(&two(), 2, Vec::new()).await;
+    let (answer, entries, _) = run(&two(), 2).await;
     let all = verdicts(&entries);
     let weighed = |v: &Verdict| v.limits.iter().any(|l| l.paired.is_some());
     assert!(all.iter().filter(|(_, fits, _)| *fits == 0).all(|(.., v)| !weighed(v)), "no word without a fit");
