@@ -42,11 +42,9 @@ pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> O
 
 /// The standard error of the logarithm of a quantile, from what it would be without each block of time.
 pub(super) fn log_error(blocks: &[Vec<f64>], q: f64, metric: Metric) -> Option<f64> {
-    let used: Vec<usize> = (0..blocks.len()).filter(|i| !blocks[*i].is_empty()).collect();
-    let logs: Vec<f64> = used
-        .iter()
-        .map(|i| quantile(blocks, Some(*i), q).filter(|v| v.is_finite()).map(|v| v.max(1e-6).ln()))
-        .collect::<Option<_>>()?;
+    let used = (0..blocks.len()).filter(|i| !blocks[*i].is_empty());
+    let without = |i| quantile(blocks, Some(i), q).filter(|v| v.is_finite()).map(|v| v.max(1e-6).ln());
+    let logs: Vec<f64> = used.map(without).collect::<Option<_>>()?;
     let observations: usize = blocks.iter().map(Vec::len).sum();
     let spread = if metric.includes_waiting() { WAITING } else { EVERY_STEP };
     let between_runs = spread / (observations as f64 * (1.0 - q)).sqrt();

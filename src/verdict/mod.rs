@@ -26,8 +26,8 @@ use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
 use paired::{Judge, Paired};
+use saturation::Halves;
 
-pub use saturation::Halves;
 pub use watch::{Awaited, Counter, Slack};
 pub use weigh::{Counted, weigh};
 

@@ -18,10 +18,8 @@ pub enum Slack {
     Unbounded,
 }
 
-impl Slack {
-    /// The number from which on files mean [`Self::Unbounded`].
-    const UNBOUNDED: f64 = 1e9;
-}
+/// The number from which on files mean [`Slack::Unbounded`].
+const UNBOUNDED: f64 = 1e9;
 
 impl Default for Slack {
     fn default() -> Self {
@@ -31,7 +29,7 @@ impl Default for Slack {
 
 impl From<f64> for Slack {
     fn from(times: f64) -> Self {
-        if times >= Self::UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
+        if times >= UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
     }
 }
 
@@ -39,7 +37,7 @@ impl From<Slack> for f64 {
     fn from(slack: Slack) -> Self {
         match slack {
             Slack::Times(times) => times,
-            Slack::Unbounded => Slack::UNBOUNDED,
+            Slack::Unbounded => UNBOUNDED,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Whole searches on an engine that is a function, driven as a session drives them.
 
-mod failures;
 pub(super) mod known;
-mod orders;
+mod outcomes;
 
 use self::known::Known;
 use super::*;

@@ -56,7 +56,7 @@ struct Proving {
 }
 
 impl Proving {
-    fn of((worker, (purpose, placed)): (usize, &(Purpose, PointResult))) -> Option<Self> {
+    fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
         let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
         let (runs, served, certifier, judged, ended) = (false, false, Certifier::default(), Vec::new(), None);
         Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, rate: estimate, ended })
@@ -111,24 +111,11 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Certifies one point on the first worker; see [`Context::certify_each`].
-    pub async fn certify(
-        &mut self,
-        purpose: Purpose,
-        placed: PointResult,
-        to_come: Proofs,
-    ) -> Result<PointResult, RunnerError> {
-        let mut alone = [(purpose, placed)];
-        self.certify_each(&mut alone, to_come).await?;
-        let [(_, placed)] = alone;
-        Ok(placed)
-    }
-
     /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
     /// precision. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out.
-    pub async fn certify_each(
+    pub async fn certify(
         &mut self,
-        asked: &mut [(Purpose, PointResult)],
+        asked: &mut [&mut (Purpose, PointResult)],
         to_come: Proofs,
     ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
@@ -179,7 +166,7 @@ impl<R: Rig> Context<'_, R> {
             }
         }
         for one in proving {
-            let (_, placed) = &mut asked[one.worker];
+            let (_, placed) = &mut *asked[one.worker];
             *placed = self.concluded(one, placed);
         }
         Ok(())

@@ -214,8 +214,7 @@ impl Certifier {
 
     /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.
     pub(super) fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
-        let lowest = self.driven.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = self.driven.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let Some((lowest, highest)) = self.ends() else { return vec![Vec::new(); self.evidence.len()] };
         let (from, to) = (lowest + STRIDE.0.ln(), highest + STRIDE.1.ln());
         let rates = (0..=REPORT_STEPS).map(|i| from + (to - from) * f64::from(i) / f64::from(REPORT_STEPS));
         let of = |l: usize| {
@@ -259,10 +258,16 @@ impl Certifier {
         to > from && waits && fails_near && self.curve(l).is_none()
     }
 
+    /// The lowest and the highest log rate that was driven to its end.
+    fn ends(&self) -> Option<(f64, f64)> {
+        let driven = || self.driven.iter().copied();
+        driven().reduce(f64::min).zip(driven().reduce(f64::max))
+    }
+
     /// The highest rate with that confidence, of those near the driven ones. The confidence falls as the rate rises.
     fn highest(&self, confidence: f64) -> Option<f64> {
-        let mut high = self.driven.iter().copied().reduce(f64::max)? + STRIDE.1.ln();
-        let mut low = self.driven.iter().copied().reduce(f64::min)? + LOWEST_SHARE.ln();
+        let (lowest, highest) = self.ends()?;
+        let (mut low, mut high) = (lowest + LOWEST_SHARE.ln(), highest + STRIDE.1.ln());
         if self.confidence(low) < confidence {
             return None;
         }
@@ -275,14 +280,12 @@ impl Certifier {
 
     /// Whether every rate that is looked at may still hold, so that the limit is only known to lie no lower.
     fn is_beyond(&self) -> bool {
-        let highest = self.driven.iter().copied().reduce(f64::max);
-        highest.is_some_and(|highest| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
+        self.ends().is_some_and(|(_, highest)| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
     }
 
     /// What is proved; none where no rate near those driven is certain.
     pub fn proof(&self) -> Option<Proof> {
-        let safe = self.highest(Certainty::CERTIFIED.0)?;
-        let highest = self.driven.iter().copied().reduce(f64::max)?;
+        let (safe, (_, highest)) = (self.highest(Certainty::CERTIFIED.0)?, self.ends()?);
         let rate = Rate(safe.min(highest).exp()).rounded_down();
         let limit = self.highest(0.5)?;
         // Where a rate that failed bounds it, the limit has at least the common error.
