@@ -4,7 +4,7 @@
 //! rule does what others split into a search of configurations, racing and bisection: the running engine costs no launch, so it is asked
 //! until another point promises more for its price.
 
-use super::curve::{Curve, Root, STEP};
+use super::curve::{self, Curve, Root, STEP};
 use super::margins::{Margins, Sight};
 use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, Query, Seen, Strategy, Tell};
 use crate::settings::Plan;
@@ -217,7 +217,7 @@ impl Bayes {
         }
         let believe = |point: &Point| {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
-            let curve = Curve::around(from, self.first_rate, margins, point, engine);
+            let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
             let root = curve.root().map(|root| self.below_cut(point, root));
             let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
             let seen = self.probed_at(point).any(near);
@@ -318,13 +318,13 @@ impl Bayes {
             return probe(own.point.clone(), own.rate);
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
-            let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+            let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return probe(offer.point, offer.rate);
         }
         if self.launches() < self.most_launches && self.in_vain() < self.patience() {
             for point in self.untried() {
-                let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+                let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
         }

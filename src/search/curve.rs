@@ -9,7 +9,7 @@ use crate::units::Rate;
 pub const STEP: f64 = 1.06;
 /// Most steps up and down from where a curve begins.
 const UP: i32 = 24;
-const DOWN: i32 = 72;
+pub const DOWN: i32 = 72;
 /// Beyond these probabilities a curve has ended.
 const SURE: f64 = 0.985;
 const LOST: f64 = 0.015;
@@ -28,21 +28,12 @@ pub struct Root {
 }
 
 impl Curve {
-    /// From `from` upwards only: enough to tell what a point may gain on an incumbent.
-    pub fn above(from: Rate, ladder: Rate, margins: &Margins, point: &Point, engine: &mut dyn Expectation) -> Self {
-        Self::walk(from, ladder, 0, margins, point, engine)
-    }
-
-    /// Around `from`, down to the lowest rate that is any use.
-    pub fn around(from: Rate, ladder: Rate, margins: &Margins, point: &Point, engine: &mut dyn Expectation) -> Self {
-        Self::walk(from, ladder, DOWN, margins, point, engine)
-    }
-
-    /// Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may be asked for another.
-    fn walk(
-        from: Rate,
+    /// Upwards from `from`, which is enough to tell what a point may gain on an incumbent, and at most so many steps down: [`DOWN`] of them lead to
+    /// the lowest rate that is any use. Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may
+    /// be asked for another.
+    pub fn walk(
+        (from, down): (Rate, i32),
         ladder: Rate,
-        down: i32,
         margins: &Margins,
         point: &Point,
         engine: &mut dyn Expectation,

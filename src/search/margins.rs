@@ -196,7 +196,7 @@ fn steepness(margin: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Seen;
-    use super::super::curve::Curve;
+    use super::super::curve::{Curve, DOWN};
     use super::super::tests::known::{Known, observation, point, space};
     use super::*;
     use crate::space::{Parameter, Value};
@@ -264,7 +264,7 @@ mod tests {
         let mut nothing = Known::nothing();
         let model = Margins::learn(&space, Rate(4.0), &sights, &mut nothing, None);
         for (tokens, gpus, from, to) in [(2048, 2, 18.0, 36.0), (8192, 2, 16.0, 40.0), (8192, 1, 14.0, 17.0)] {
-            let curve = Curve::around(Rate(15.45), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
+            let curve = Curve::walk((Rate(15.45), DOWN), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
             let limit = curve.root().unwrap().rate.0;
             assert!((from..to).contains(&limit), "{limit} req/s with {tokens} tokens on {gpus} GPUs");
         }

@@ -140,10 +140,6 @@ impl<'a, R: Rig> Context<'a, R> {
         })
     }
 
-    pub fn ramp(&self) -> Seconds {
-        self.plan.probe.ramp.into()
-    }
-
     pub fn budget(&self) -> Seconds {
         self.plan.budget.gpu_time.into()
     }

@@ -191,7 +191,7 @@ impl<R: Rig> Context<'_, R> {
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
             let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let wants = one.served && one.certifier.wants_launches();
+            let wants = one.served && one.certifier.launches.differ();
             let again = wants && self.affords(committed + certify * left + launch, to_come);
             if attempt > 0 && !self.affords(committed + certify, to_come) {
                 let wanted = certify + if wants { launch } else { Seconds(0.0) };
@@ -298,7 +298,7 @@ impl<R: Rig> Context<'_, R> {
     /// burst.
     fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
         let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
-        certifier.launched(launches);
+        certifier.launches = launches;
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
         // A ceiling matters as far as it lowers the certified rate, or the next one.
@@ -312,8 +312,8 @@ impl<R: Rig> Context<'_, R> {
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
     fn fresh(&self, one: &Proving, attempt: u64) -> Asking {
-        let (seed, ramp, plan) = (self.seed, self.ramp(), self.plan.probe);
-        let (rate, is_best) = (one.rate, one.is_best());
+        let (seed, plan, rate, is_best) = (self.seed, self.plan.probe, one.rate, one.is_best());
+        let ramp = Seconds::from(plan.ramp);
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
         Box::new(move |trial, probe, answer_time| ProbeAsk {

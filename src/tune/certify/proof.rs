@@ -85,7 +85,8 @@ pub struct Certifier {
     failed: Vec<Failure>,
     /// The log rate that stress replays endure at most, where that is near.
     ceiling: Option<f64>,
-    launches: Launches,
+    /// Where they differ, another probe should be of another launch.
+    pub launches: Launches,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,15 +122,6 @@ impl Certifier {
                 None => {}
             }
         }
-    }
-
-    pub fn launched(&mut self, launches: Launches) {
-        self.launches = launches;
-    }
-
-    /// Whether another probe should be of another launch, since these differ.
-    pub fn wants_launches(&self) -> bool {
-        self.launches.differ()
     }
 
     /// Whether some rates are not certified, whatever was seen.
@@ -635,8 +627,8 @@ mod tests {
     fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
         let proof = |launches: Launches| {
             let mut certifier = repeated(4, 9.8, -0.04, 0.02);
-            certifier.launched(launches);
-            (certifier.proof().unwrap(), certifier.wants_launches())
+            certifier.launches = launches;
+            (certifier.proof().unwrap(), certifier.launches.differ())
         };
         let (alike, content) = proof(Launches::default());
         let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 });

@@ -215,10 +215,7 @@ async fn a_disturbed_session_resumes_behind_every_record() {
                 has(point, "max-num-seqs", 8).then(|| failure(Cause::Crashed, consequence.clone()))
             }
         };
-        let (fails, memory) = (|| fails(consequence.clone()), Memory::default());
-        let at_start = || (fails(), nothing);
-        resumes_behind_every_record(async |kept| run_again(&plan, 1, kept, at_start(), &memory).await).await;
-        let in_probe = || (nothing, fails());
-        resumes_behind_every_record(async |kept| run_again(&plan, 1, kept, in_probe(), &memory).await).await;
+        resumes(&plan, 1, || (fails(consequence.clone()), nothing)).await;
+        resumes(&plan, 1, || (nothing, fails(consequence.clone()))).await;
     }
 }

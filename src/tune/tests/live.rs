@@ -28,9 +28,7 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let mut plan = alive(small());
     // Whoever is cut pays for a launch once more: the budget must not end for that.
     plan.budget.gpu_time *= 2;
-    let memory = Memory::default();
-    let again = async |kept| run_again(&plan, 3, kept, Uneventful, &memory).await;
-    let entries = resumes_behind_every_record(again).await.entries;
+    let entries = resumes(&plan, 3, || Uneventful).await.entries;
     let starts = starts(&entries);
     let shares = |purpose: Purpose| purpose == Purpose::Search;
     assert!(starts.iter().filter(|(purpose, _)| shares(*purpose)).count() > 3, "{starts:?}");
@@ -67,9 +65,7 @@ async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them(
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
     // Nothing is fifty times as good.
     plan.search.min_gain = 50.0;
-    let memory = Memory::default();
-    let again = async |kept| run_again(&plan, 3, kept, Uneventful, &memory).await;
-    let Run { answer, entries, .. } = resumes_behind_every_record(again).await;
+    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
     let answer = answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
     assert!(answer.because.ends_with("the defaults are the best point found"), "{}", answer.because);

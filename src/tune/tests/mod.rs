@@ -81,11 +81,14 @@ fn small() -> Plan {
 
 #[tokio::test]
 async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
-    let plan = small();
-    let memory = Memory::default();
-    let again = async |kept| run_again(&plan, 3, kept, Uneventful, &memory).await;
-    let answer = resumes_behind_every_record(again).await.answer.unwrap();
+    let answer = resumes(&small(), 3, || Uneventful).await.answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+}
+
+/// [`resumes_behind_every_record`] on a rig to which the same script happens each time.
+async fn resumes<S: Script>(plan: &Plan, seed: u64, script: impl Fn() -> S) -> Run {
+    let memory = Memory::default();
+    resumes_behind_every_record(async |kept| run_again(plan, seed, kept, script(), &memory).await).await
 }
 
 /// Runs a session, cuts its journal behind every record and resumes it: each comes to the same answer, and pays for no probe twice.

@@ -69,8 +69,7 @@ async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen
 
 #[tokio::test]
 async fn a_session_with_a_twin_resumes_behind_every_record() {
-    let (plan, memory) = (two(), Memory::default());
-    resumes_behind_every_record(async |kept| run_again(&plan, 2, kept, Uneventful, &memory).await).await;
+    resumes(&two(), 2, || Uneventful).await;
 }
 
 #[tokio::test]
