@@ -114,10 +114,9 @@ impl Margins {
             (belief(0.4, 0.6), belief(0.3, 0.6), belief(0.6, 0.5))
         };
         let scale = |p| if space::is_choice(p) { Scale::Choice } else { Scale::Number };
-        let mut lengths: Vec<(Scale, Belief)> =
-            self.space.parameters.iter().map(|p| (scale(p), belief(0.6, 0.6))).collect();
-        lengths.push((Scale::Number, of_rate));
-        Prior { common, amplitude, lengths }
+        let scales: Vec<Scale> = self.space.parameters.iter().map(scale).chain([Scale::Number]).collect();
+        let lengths = vec![belief(0.6, 0.6); self.space.parameters.len()];
+        Prior { beliefs: [vec![common, amplitude], lengths, vec![of_rate]].concat(), scales }
     }
 
     fn at(&self, point: &Point, rate: Rate) -> Vec<f64> {

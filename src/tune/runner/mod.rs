@@ -23,7 +23,7 @@ use super::sample_sizes::SampleSizes;
 use super::session_twin::{Hindsight, SessionTwin};
 use super::trial::{Asking, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
+use crate::journal::{Conclusion, Cost, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Ready, Rig};
 use crate::settings::Plan;
@@ -77,7 +77,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
     pub fn journal(&self) -> &Journal {
-        self.session_log.journal()
+        &self.session_log.journal
     }
 
     /// The records that the session has come to: it must decide from these alone, or a resumed one would decide otherwise.
@@ -87,7 +87,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// Engine time of the records that the session has come to, summed over the workers.
     pub fn spent(&self) -> Seconds {
-        self.session_log.spent()
+        Cost::of(self.passed()).engine_seconds
     }
 
     /// Time that passed while engines were launched, probed and stopped by this trial runner: of each round that of the slowest worker.

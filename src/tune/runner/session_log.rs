@@ -11,7 +11,7 @@ use super::super::session_twin::{FitProbe, SessionTwin, TrafficSource, TwinEngin
 use super::super::trial::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
-use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer, requests_of};
+use crate::journal::{Entry, Journal, JournalError, Record, Writer, requests_of};
 use crate::load::write_records;
 use crate::private::{create_file, create_folder};
 use crate::progress::Sink;
@@ -19,7 +19,6 @@ use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::Fit;
-use crate::units::Seconds;
 use crate::verdict::{Certainty, Verdict};
 use crate::workload::{Material, Vocabulary};
 
@@ -58,7 +57,8 @@ pub struct SessionLog<'a> {
     pub seed: u64,
     pub sink: &'a dyn Sink,
     folder: Option<Folder>,
-    journal: Journal,
+    /// All records, also those that a resumed session has not replayed yet.
+    pub journal: Journal,
     pub session_twin: SessionTwin,
     pub predictions: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
@@ -78,18 +78,9 @@ impl<'a> SessionLog<'a> {
         Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
-    /// All records, also those that a resumed session has not replayed yet.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     /// The records that the session has replayed or written.
     pub fn passed(&self) -> &[Entry] {
         &self.journal.entries[..self.replayed]
-    }
-
-    pub fn spent(&self) -> Seconds {
-        Cost::of(self.passed()).engine_seconds
     }
 
     /// Records the vocabulary of the first engine that gave one. A resumed session reads it from its journal.
