@@ -49,11 +49,8 @@ impl Order for VecDeque<Point> {
 /// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
 fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
     let mut points = VecDeque::new();
-    let raised = space.settled(baseline.holding(held));
-    if space.admits(&raised) && raised != *baseline {
-        points.push_back(raised);
-    }
-    for point in space::candidates(space, held, wanted + 1, seed) {
+    let raised = Some(space.settled(baseline.holding(held))).filter(|raised| space.admits(raised));
+    for point in raised.into_iter().chain(space::candidates(space, held, wanted + 1, seed)) {
         if point != *baseline && !points.contains(&point) {
             points.push_back(point);
         }
@@ -138,13 +135,6 @@ impl Current {
         let lost = self.races && search.kept().is_none() && self.probed.last().is_some_and(|last| !last.seen.kept);
         search.next().filter(|_| !lost)
     }
-
-    /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
-    fn update(&mut self, told: &[ProbedRate]) -> bool {
-        let known = self.probed.len();
-        self.probed = told.to_vec();
-        self.probed.len() > known
-    }
 }
 
 impl Strategy for Sweep {
@@ -178,8 +168,11 @@ impl Strategy for Sweep {
                 self.settle();
             }
             Tell::Probed(told) => {
-                // A client that is too slow for one probe, tried again, is too slow for the next.
-                if self.current.as_mut().is_some_and(|current| !current.update(told)) {
+                let Some(current) = &mut self.current else { return };
+                // A probe that says nothing is not among them. A client that is too slow for one, tried again, is too slow for the next.
+                let is_mute = told.len() <= current.probed.len();
+                current.probed.clone_from(told);
+                if is_mute {
                     self.settle();
                 }
             }
