@@ -16,7 +16,7 @@ use tracing::debug;
 
 use self::session_log::SessionLog;
 pub use self::session_log::{Folder, RunnerError};
-use self::worker::Worker;
+use self::worker::{Answer, Worker};
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
@@ -119,7 +119,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Answer<Ready> {
         let mut answers = self.launch_each(vec![(0, purpose, point.clone())]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }

@@ -26,6 +26,9 @@ const VOID_REPEATS: u32 = 2;
 /// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
 pub type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
+/// What an engine answers. The inner result is its own, the outer one that of the machine and of our own part.
+pub type Answer<T, E = Diagnosis> = Result<Result<T, E>, RunnerError>;
+
 pub struct Worker<R> {
     pub rig: R,
     pub current: Option<Current>,
@@ -43,23 +46,14 @@ impl<R: Rig> Worker<R> {
     }
 
     /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub async fn launch(
-        &mut self,
-        session_log: &Shared<'_, '_>,
-        launch: &Launch,
-    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    pub async fn launch(&mut self, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let TrialRequest { purpose, point, .. } = &launch.wanted;
         let (number, purpose) = (launch.trial, purpose.name());
         let span = info_span!("trial", number, purpose, %point, probes = Empty, engine_time = Empty);
         self.launch_in(&span, session_log, launch).instrument(span.clone()).await
     }
 
-    async fn launch_in(
-        &mut self,
-        span: &Span,
-        session_log: &Shared<'_, '_>,
-        launch: &Launch,
-    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
             Some(before) => {
@@ -116,7 +110,7 @@ impl<R: Rig> Worker<R> {
         Launch { trial, wanted: TrialRequest { purpose, point, .. }, warmed, .. }: &Launch,
         on: Option<u32>,
         attempt: u32,
-    ) -> Result<Result<Ready, Failure>, RunnerError> {
+    ) -> Answer<Ready, Failure> {
         let (trial, purpose) = (*trial, *purpose);
         {
             let mut session_log = look(session_log);
@@ -159,7 +153,7 @@ impl<R: Rig> Worker<R> {
         session_log: &Shared<'_, '_>,
         ask: &Asking,
         certainty: Certainty,
-    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
+    ) -> Answer<ProbeResult> {
         let (mut failures, mut voids) = (0, 0);
         loop {
             let Some(current) = &mut self.current else {
@@ -223,7 +217,7 @@ impl<R: Rig> Worker<R> {
         probe: u32,
         ask: ProbeAsk,
         certainty: Certainty,
-    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
+    ) -> Answer<ProbeResult> {
         let stopped = self.current.as_ref().filter(|c| !c.live);
         if let Some((wanted, on)) = stopped.map(|c| (TrialRequest::of(c.purpose, c.point.clone()), c.on)) {
             let attempt = 1 + look(session_log).attempts(trial);
