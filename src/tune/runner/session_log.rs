@@ -226,7 +226,7 @@ impl<'a> SessionLog<'a> {
             let (was, is) = (recorded.rate, ask.rate);
             return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
         }
-        // Without a file of its requests it is nothing for a fit.
+        // A fit takes a measured probe whose requests were kept.
         let (Record::Probed { cache, telemetry, steps, requests, requests_sha256, .. }, Some(engine), Some(folder)) =
             (record, engine, folder)
         else {

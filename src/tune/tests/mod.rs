@@ -43,7 +43,7 @@ async fn run_scripted(plan: &Plan, seed: u64, script: impl Script) -> Run {
     run_again(plan, seed, Vec::new(), script, &Memory::default()).await
 }
 
-/// [`run_scripted`] over a journal that shares what probes measured with other runs of the same plan and seed.
+/// The same over a journal. It shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
     run_on(vec![Scripted::new(plan, seed, script, memory.clone())], plan, seed, entries, memory).await
 }

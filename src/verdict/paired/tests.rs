@@ -139,6 +139,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
     for m in 0..2 {
+        // Half of the standard deviation is a quarter of the squares.
         let spread = |of: fn(&(f64, f64)) -> f64| squares(&all.iter().map(|p| of(&p[m])).collect::<Vec<f64>>());
         assert!(spread(|p| p.0) < 0.25 * spread(|p| p.1), "{all:?}");
     }
