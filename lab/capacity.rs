@@ -29,14 +29,8 @@ const LONG_AGO: f64 = 1e6;
 const SKETCHED: f64 = 1.06;
 /// How closely the runs of the asked length bracket it.
 const BRACKETED: f64 = 1.02;
-/// A rate that is corrected by less than this is not run again.
-const CORRECTED: f64 = 0.01;
-/// A larger correction is not believed.
-const MOST_CORRECTED: f64 = 0.05;
-/// Runs of the full length that one limit may take.
-const LONG_RUNS: u32 = 8;
-/// A long run that a point did not survive is repeated this much lower.
-const LOWER: f64 = 0.97;
+/// The first stride from a coarse limit to a fine one.
+const REFINED: f64 = 1.03;
 /// The share of the sequences for which there is memory that may decode before blocks must tell whether they all fit.
 const NEAR_DEATH: f64 = 0.8;
 /// A request that waits this long is taken to be in a queue that only grows.
@@ -164,33 +158,9 @@ impl LongRunReplay<'_> {
 
     /// The same limit by runs of so many requests, beginning where a coarse one lies.
     pub fn fine(&self, coarse: Capacity, requests: u32) -> Capacity {
-        let (mut rate, mut slope) = (coarse.rate.0, coarse.slope.max(FLATTEST));
-        let (mut before, mut deadly): (Option<(f64, f64)>, f64) = (None, f64::INFINITY);
-        for _ in 0..LONG_RUNS {
-            if rate < LEAST_RATE {
-                break;
-            }
-            let margin = self.margin(Rate(rate), requests);
-            if margin >= FAR {
-                deadly = rate;
-                rate *= LOWER;
-                continue;
-            }
-            if let Some((other, its)) = before
-                && (margin - its) / (rate / other).ln() > FLATTEST
-            {
-                slope = (margin - its) / (rate / other).ln();
-            }
-            before = Some((rate, margin));
-            let corrected = rate * (-margin / slope).clamp(-MOST_CORRECTED, MOST_CORRECTED).exp();
-            let close = (corrected / rate).ln().abs() < CORRECTED;
-            // What sets the limit may be a wall: memory, or a queue that only grows.
-            rate = if corrected >= deadly { f64::sqrt(rate * deadly) } else { corrected };
-            if close || corrected >= deadly {
-                break;
-            }
-        }
-        Capacity { rate: Rate(rate), slope, requests }
+        let found = bracket(|rate| self.margin(rate, requests), coarse.rate, REFINED, BRACKETED);
+        let none = Capacity { rate: Rate(0.0), slope: FLATTEST, requests };
+        found.map_or(none, |found| Capacity { rate: found.root(), slope: found.slope(), requests })
     }
 }
 

@@ -73,6 +73,12 @@ impl Margins {
         Self { limits: (0..promises).map(one).collect(), ..model }
     }
 
+    /// Whether a twin expected something of every promise.
+    #[cfg(test)]
+    pub(super) fn has_twin(&self) -> bool {
+        self.limits.iter().all(|limit| limit.with_twin)
+    }
+
     fn one(&self, l: usize, sights: &[Sight], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
         let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());

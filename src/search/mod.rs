@@ -22,7 +22,8 @@ use crate::engine::diagnosis::Consequence;
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Outcome, Verdict};
+use crate::verdict::paired::Judge;
+use crate::verdict::{LimitResult, Outcome, Verdict};
 
 pub use bayes::{Bayes, USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 pub use curve::STEP;
@@ -87,6 +88,8 @@ pub struct Observation {
     pub limits: Vec<Seen>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
+    /// Whether the twin decides of the binding promise, and not the count; none where no twin was compared with the probe.
+    pub by_twin: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,21 +107,24 @@ impl Observation {
     /// Of a probe that shows this of each promise, without a queue that grows.
     fn expected(limits: Vec<Seen>) -> Self {
         let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-        Self { kept: !limits.iter().any(|l| l.broken), margin, limits, saturated: false }
+        Self { kept: !limits.iter().any(|l| l.broken), margin, limits, saturated: false, by_twin: None }
     }
 
     pub fn of(verdict: &Verdict) -> Self {
-        let seen = |l: &crate::verdict::LimitResult| Seen {
+        let seen = |l: &LimitResult| Seen {
             margin: l.deciding_margin(),
             error: l.deciding_error().unwrap_or(f64::INFINITY),
             measured: l.margin,
             broken: l.broken(),
         };
+        let is_binding = |l: &&LimitResult| verdict.complete && Some(&l.key) == verdict.binding.as_ref();
+        let binding = verdict.limits.iter().find(is_binding);
         Self {
             kept: verdict.outcome == Outcome::Pass,
             margin: verdict.margin(),
             limits: verdict.limits.iter().map(seen).collect(),
             saturated: verdict.saturated,
+            by_twin: binding.and_then(|limit| Some(limit.paired.as_ref()?.judge == Judge::Paired)),
         }
     }
 }

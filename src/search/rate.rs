@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn seen(kept: bool, margin: Option<f64>) -> Observation {
-        Observation { kept, margin, limits: Vec::new(), saturated: false }
+        Observation { kept, margin, limits: Vec::new(), saturated: false, by_twin: None }
     }
 
     /// Searches an engine whose margin is (rate / limit)^3 in the logarithm, and counts its probes.

@@ -6,7 +6,8 @@
 
 Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. GPUs of the machine are hidden. Both
 arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations without a twin. Afterwards every point that was
-chosen, and the defaults, serve on up to three sets of cores, where `bench --find rate` looks for their limit. The truth of a point is the median. AUTOTUNE and RANDOM name the programs (default target/release/autotune, target/release/examples/random_search).
+chosen, and the defaults, serve on one set of cores or more, until all sets are busy, and `bench --find rate` looks for their limit. The truth of a point is
+the median. AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -119,20 +120,22 @@ for outcome in outcomes.values():
             points[json.dumps(outcome[side]["parameters"], sort_keys=True)] = outcome[side]["arguments"]
 
 
-def truth(point):
-    """The limits of one point, on as many sets of cores as there are, at most three."""
-    found = []
-    for attempt in range(min(3, max(2, side_by_side))):
-        cores = places.get()
-        try:
-            found.append(limit(points[point], f"truth-{list(points).index(point)}-{attempt}", cores))
-        finally:
-            places.put(cores)
-    return [one for one in found if one]
+def truth(numbered):
+    """The limit of one point on one set of cores."""
+    number, point = numbered
+    cores = places.get()
+    try:
+        return point, limit(points[point], f"truth-{number}", cores)
+    finally:
+        places.put(cores)
 
 
+# Every set of cores is busy, as it was during the sessions: how fast a machine is may depend on how much of it works.
+drives = [list(points)[number % len(points)] for number in range(max(side_by_side, len(points)))] if points else []
+truths = {point: [] for point in points}
 with ThreadPoolExecutor(side_by_side) as pool:
-    truths = dict(zip(points, pool.map(truth, points)))
+    for point, found in pool.map(truth, enumerate(drives)):
+        truths[point] += [found] if found else []
 middle = {point: statistics.median(one[0] for one in found) for point, found in truths.items() if found}
 for point, found in sorted(truths.items(), key=lambda item: -middle.get(item[0], 0)):
     print(f"limit {middle.get(point, float('nan')):6.1f} req/s  {', '.join(f'{a:.1f} ({b:.1f} to {c:.1f})' for a, b, c in found):60} {point}")

@@ -121,6 +121,24 @@ fn without_a_twin_it_gives_up_after_more_launches() {
 }
 
 #[test]
+fn a_twin_that_decides_few_probes_is_as_good_as_none() {
+    let told = |decided: &[bool]| {
+        let mut bayes = bayes();
+        let probe = |by_twin: &bool| ProbedRate {
+            rate: Rate(12.0),
+            seen: Observation { by_twin: Some(*by_twin), ..observation(Some(-0.1), 0.02) },
+        };
+        bayes.tell(&Query::new(point(64), Rate(12.0)), &Tell::Probed(decided.iter().map(probe).collect()));
+        // This twin expects far less of the engine than it keeps.
+        bayes.ask(&mut Known::twin(|_, rate| 2.0 * (rate / 2.0).ln()), &[]);
+        (bayes.patience(), bayes.margins.unwrap().has_twin())
+    };
+    assert_eq!(told(&[false, false]), (PATIENCE, true), "two probes tell little of a twin");
+    assert_eq!(told(&[true, false, true]), (PATIENCE, true));
+    assert_eq!(told(&[true, false, false]), (PATIENCE_WITHOUT_TWIN, false));
+}
+
+#[test]
 fn an_engine_that_keeps_nothing_is_left_after_few_probes() {
     let mut bayes = bayes();
     let mut twin = Known::twin(|_, rate| 0.4 + 0.05 * rate);

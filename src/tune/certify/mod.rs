@@ -191,7 +191,7 @@ impl<R: Rig> Context<'_, R> {
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
             let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let wants = one.served && one.certifier.launches.differ();
+            let wants = one.served && one.certifier.wants_launches();
             let again = wants && self.affords(committed + certify * left + launch, to_come);
             if attempt > 0 && !self.affords(committed + certify, to_come) {
                 let wanted = certify + if wants { launch } else { Seconds(0.0) };

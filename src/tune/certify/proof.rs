@@ -85,7 +85,6 @@ pub struct Certifier {
     failed: Vec<Failure>,
     /// The log rate that stress replays endure at most, where that is near.
     ceiling: Option<f64>,
-    /// Where they differ, another probe should be of another launch.
     pub launches: Launches,
 }
 
@@ -122,6 +121,14 @@ impl Certifier {
                 None => {}
             }
         }
+    }
+
+    /// Whether another probe should be of another launch: these differ, and how they differ is known less well than what was probed. A launch takes
+    /// as long as several windows.
+    pub fn wants_launches(&self) -> bool {
+        let Some(limit) = self.highest(0.5).filter(|_| self.launches.differ()) else { return false };
+        let known_less = |l: usize| self.doubt_of_launches(l, limit) > self.pooled(l, limit).1;
+        self.breaks_first(Rate(limit.exp())).is_some_and(known_less)
     }
 
     /// Whether some rates are not certified, whatever was seen.
@@ -184,12 +191,20 @@ impl Certifier {
             let (error, freedom) = combined(&known);
             return (margin, error, freedom);
         }
-        // A slower engine takes longer for each request, and more requests arrive during a step.
-        let Launches { slower, error: doubt, freedom: of_launches, .. } = self.launches;
-        let slowed = |by: f64| by + self.cautious_shift(l, log_rate, log_rate + by);
-        let doubt = slowed(slower + doubt) - slowed(slower);
-        let (error, freedom) = combined(&[known[0], known[1], (doubt, of_launches)]);
-        (margin + slowed(slower), error, freedom)
+        let of_launches = (self.doubt_of_launches(l, log_rate), self.launches.freedom);
+        let (error, freedom) = combined(&[known[0], known[1], of_launches]);
+        (margin + self.slowed(l, log_rate, self.launches.slower), error, freedom)
+    }
+
+    /// What a margin rises by on an engine whose steps take longer, in logarithms: each request takes longer, and more arrive during a step.
+    fn slowed(&self, l: usize, log_rate: f64, by: f64) -> f64 {
+        by + self.cautious_shift(l, log_rate, log_rate + by)
+    }
+
+    /// The standard error of a margin from how launches differ.
+    fn doubt_of_launches(&self, l: usize, log_rate: f64) -> f64 {
+        let Launches { slower, error, .. } = self.launches;
+        self.slowed(l, log_rate, slower + error) - self.slowed(l, log_rate, slower)
     }
 
     /// The place of the promise that breaks first as the rate rises: the one that broke where a failed rate bounds the limit, else the one with
@@ -625,15 +640,17 @@ mod tests {
 
     #[test]
     fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
+        let certifier = |launches: Launches, error: f64| Certifier { launches, ..repeated(4, 9.8, -0.04, error) };
         let proof = |launches: Launches| {
-            let mut certifier = repeated(4, 9.8, -0.04, 0.02);
-            certifier.launches = launches;
-            (certifier.proof().unwrap(), certifier.launches.differ())
+            let certifier = certifier(launches, 0.02);
+            (certifier.proof().unwrap(), certifier.wants_launches())
         };
         let (alike, content) = proof(Launches::default());
         let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 });
         let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0, count: 6.0 });
         assert!(!content && more);
+        let differ = Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 };
+        assert!(!certifier(differ, 0.4).wants_launches(), "windows that tell little are cheaper than a launch");
         assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
         // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.
         assert!((lucky.limit.0 / alike.limit.0 - (-0.15_f64).exp()).abs() < 0.01, "{lucky:?} {alike:?}");
