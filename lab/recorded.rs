@@ -151,7 +151,7 @@ impl RecordedRun {
     /// Prompt tokens that were computed in a probe: as the twin takes them, and by the engine's counters.
     pub fn computed(&self, name: &str) -> Option<(f64, f64)> {
         let probe = self.probes.get(name)?;
-        let requests = probe.fit_probe.probe().requests();
+        let requests = probe.fit_probe.probe.requests();
         let prompts: f64 = requests.iter().map(|r| f64::from(r.tokens_in)).sum();
         let ours: f64 = requests.iter().map(|r| f64::from(r.tokens_in - r.cached.min(r.tokens_in))).sum();
         Some((ours, (1.0 - probe.telemetry.prefix_hit_rate?) * prompts))
@@ -159,12 +159,12 @@ impl RecordedRun {
 
     /// The engine's steps in a probe, as they were seen.
     pub fn steps(&self, name: &str) -> &[SeenSteps] {
-        self.probes.get(name).map_or(&[], |probe| probe.fit_probe.probe().steps())
+        self.probes.get(name).map_or(&[], |probe| probe.fit_probe.probe.steps())
     }
 
     /// The same by the lengths of prompts and answers alone, later turns only, over all tokens that the engine computed.
     pub fn resent(&self, name: &str) -> Option<Resent> {
-        self.probes.get(name)?.fit_probe.resent()
+        self.probes.get(name)?.fit_probe.resent
     }
 
     /// Requests that came in the window over those that its rate means.
@@ -180,7 +180,7 @@ impl RecordedRun {
     /// They say too little.
     pub fn fit(&self, names: &[&str], effort: Effort) -> Result<Fit, String> {
         let probes: Vec<Probe> =
-            names.iter().filter_map(|n| Some(self.probes.get(*n)?.fit_probe.probe().clone())).collect();
+            names.iter().filter_map(|n| Some(self.probes.get(*n)?.fit_probe.probe.clone())).collect();
         fit(&probes, effort).map_err(|e| e.to_string())
     }
 
@@ -188,13 +188,13 @@ impl RecordedRun {
     pub fn replay(&self, name: &str, costs: &StepCosts, by_conversation: bool) -> Option<Replayed> {
         let recorded = self.probes.get(name)?;
         let window = recorded.ask.window;
-        Some(Replayed::of(recorded.fit_probe.probe(), costs, by_conversation, |r| window.holds(r.due)))
+        Some(Replayed::of(&recorded.fit_probe.probe, costs, by_conversation, |r| window.holds(r.due)))
     }
 
     /// What the engine and its twin say of a probe.
     pub fn likeness(&self, name: &str, costs: &StepCosts) -> Option<Likeness> {
         let probe = self.probes.get(name)?;
-        Some(Likeness::of(probe.fit_probe.probe(), &probe.telemetry, costs))
+        Some(Likeness::of(&probe.fit_probe.probe, &probe.telemetry, costs))
     }
 
     fn material(&self, resent: Option<Resent>) -> Material {

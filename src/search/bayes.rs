@@ -4,7 +4,7 @@
 //! rule does what others split into a search of configurations, racing and bisection: the running engine costs no launch, so it is asked
 //! until another point promises more for its price.
 
-use super::curve::{Curve, Root, STEP};
+use super::curve::{self, Curve, Root, STEP};
 use super::margins::{Margins, Sight};
 use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, Query, Seen, Strategy, Tell};
 use crate::settings::Plan;
@@ -27,8 +27,6 @@ const DOWN: f64 = 0.75;
 const NEAR: f64 = 0.12;
 /// The search is content with so many times the error that is asked of the answer: certification has fresh probes for it.
 const ENOUGH: f64 = 2.0;
-/// Of the best point, whose limit nothing is compared with yet, it wants to know it this well.
-const SETTLED: f64 = 1.0;
 /// A point is thought to keep some rate where a probe of it had every margin below this.
 const NEARLY_KEPT: f64 = 0.3;
 /// Rates this near to each other, in logarithms, are the same.
@@ -133,7 +131,7 @@ impl Bayes {
     /// rate that was driven is not driven again.
     fn may_probe(&self, point: &Point) -> bool {
         let spent = |t: &Trial| t.point == *point && (t.failed || t.mute);
-        self.probes_of(point) < MOST_PROBES && !self.trials.iter().any(spent)
+        self.probed_at(point).count() < MOST_PROBES && !self.trials.iter().any(spent)
     }
 
     fn driven(&self, point: &Point, rate: Rate) -> bool {
@@ -144,12 +142,12 @@ impl Bayes {
         self.trials.iter().any(|t| t.failed && t.point == *point)
     }
 
-    fn probes_of(&self, point: &Point) -> usize {
-        self.trials.iter().filter(|t| t.point == *point).map(|t| t.probed.len()).sum()
+    fn probed_at(&self, point: &Point) -> impl Iterator<Item = &ProbedRate> {
+        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.probed)
     }
 
     fn rates_of(&self, point: &Point) -> impl Iterator<Item = f64> {
-        self.trials.iter().filter(move |t| t.point == *point).flat_map(|t| &t.probed).map(|h| h.rate.0)
+        self.probed_at(point).map(|h| h.rate.0)
     }
 
     /// What is thought of the point whose engine runs.
@@ -174,12 +172,8 @@ impl Bayes {
                 measured: Some(*margin),
                 broken: *margin > 0.0,
             };
-            let limits: Vec<Seen> = expected.iter().map(seen).collect();
-            let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-            let kept = !limits.iter().any(|l| l.broken);
-            let seen = Observation { kept, margin, limits, saturated: false, by_twin: None };
-            let trial = imagined.trial_of(query);
-            trial.probed.push(ProbedRate { rate: query.rate, seen });
+            let seen = Observation::expected(expected.iter().map(seen).collect());
+            imagined.trial_of(query).probed.push(ProbedRate { rate, seen });
         }
         imagined.stale = true;
         imagined
@@ -225,10 +219,10 @@ impl Bayes {
         }
         let believe = |point: &Point| {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
-            let curve = Curve::around(from, self.first_rate, margins, point, engine);
+            let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
             let root = curve.root().map(|root| self.below_cut(point, root));
             let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
-            let seen = self.trials.iter().filter(|t| t.point == *point).flat_map(|t| &t.probed).any(near);
+            let seen = self.probed_at(point).any(near);
             Belief { point: point.clone(), curve, root, seen }
         };
         points.into_iter().map(believe).collect()
@@ -250,7 +244,8 @@ impl Bayes {
             return root;
         }
         let probed = |own: bool| self.trials.iter().filter(move |t| !own || t.point == *point).flat_map(|t| &t.probed);
-        let cut = probed(true).filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
+        let cut =
+            self.probed_at(point).filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
         let below = |own: bool| probed(own).filter(move |h| h.rate.0 < cut);
         let kept = |own: bool| below(own).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
         let Some(kept) = kept(true).or_else(|| kept(false)) else { return root };
@@ -288,7 +283,7 @@ impl Bayes {
         let highest = self.rates_of(point).fold(0.0, f64::max);
         let floor = self.first_rate.0 / HOPELESS;
         // Far below the limit the margin says more than the model, which has it squashed: a latency grows about as the rate does.
-        let far = self.sights().iter().filter(|s| s.point == *point && s.rate.0 == highest).find_map(|s| s.seen.margin);
+        let far = self.probed_at(point).filter(|h| h.rate.0 == highest).find_map(|h| h.seen.margin);
         let up = far.map_or(1.0, |margin| (-margin).exp()).clamp(STRIDE.0, STRIDE.2);
         let from_far = if far.is_some_and(|margin| margin < FAR) { highest * up } else { 0.0 };
         // Where nothing was kept yet, what the model thinks of the root is a hope: further down there is more to see.
@@ -299,8 +294,8 @@ impl Bayes {
         if root.is_none()
             && let Some(rate) = expected(point, Rate(lowest), engine)
         {
-            let kept = |s: &Sight| s.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
-            let by_hours = self.sights().iter().any(|s| s.point == *point && s.rate.0 == lowest && kept(s));
+            let kept = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
+            let by_hours = self.probed_at(point).any(|h| h.rate.0 == lowest && kept(h));
             let wanted = if by_hours { rate.0 } else { rate.0.min(lowest * DOWN) };
             return (wanted >= floor).then(|| Rate(wanted).rounded());
         }
@@ -314,7 +309,7 @@ impl Bayes {
         let mut offers: Vec<Offer> = Vec::new();
         // A point that was launched before is not launched again: that is what certification does. The best one's own limit is known well
         // enough where another probe could only tell it better: that is what certification does too.
-        let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= SETTLED * self.precision);
+        let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
             let offer = self.offer(&running.point, &running.curve, running.root, best.rate, engine);
             let is_hope = !running.seen && self.driven(&offer.point, offer.rate);
@@ -333,13 +328,13 @@ impl Bayes {
             return probe(own.point.clone(), own.rate);
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
-            let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+            let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return probe(offer.point, offer.rate);
         }
         if self.launches() < self.most_launches && self.in_vain() < self.patience() {
             for point in self.untried() {
-                let curve = Curve::above(best.rate, self.first_rate, margins, &point, engine);
+                let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
         }
@@ -378,12 +373,11 @@ impl Bayes {
             return Ask::Done;
         }
         let lowest = self.sights().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
-        let mut chances: Vec<(Point, f64)> = Vec::new();
-        for point in self.untried() {
+        let chances = self.untried().into_iter().map(|point| {
             let holds = margins.holds(&point, Rate(lowest), engine);
-            chances.push((point, holds));
-        }
-        chances.retain(|(_, chance)| *chance >= LEAST_CHANCE);
+            (point, holds)
+        });
+        let chances: Vec<(Point, f64)> = chances.filter(|(_, chance)| *chance >= LEAST_CHANCE).collect();
         self.promising = chances.len().min(self.most_launches);
         let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         best.map_or(Ask::Done, |(point, _)| probe(point, Rate(lowest).rounded()))

@@ -9,7 +9,7 @@ use crate::units::Rate;
 pub const STEP: f64 = 1.06;
 /// Most steps up and down from where a curve begins.
 const UP: i32 = 24;
-const DOWN: i32 = 72;
+pub const DOWN: i32 = 72;
 /// Beyond these probabilities a curve has ended.
 const SURE: f64 = 0.985;
 const LOST: f64 = 0.015;
@@ -28,21 +28,12 @@ pub struct Root {
 }
 
 impl Curve {
-    /// From `from` upwards only: enough to tell what a point may gain on an incumbent.
-    pub fn above(from: Rate, ladder: Rate, margins: &Margins, point: &Point, engine: &mut dyn Expectation) -> Self {
-        Self::walk(from, ladder, 0, margins, point, engine)
-    }
-
-    /// Around `from`, down to the lowest rate that is any use.
-    pub fn around(from: Rate, ladder: Rate, margins: &Margins, point: &Point, engine: &mut dyn Expectation) -> Self {
-        Self::walk(from, ladder, DOWN, margins, point, engine)
-    }
-
-    /// Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may be asked for another.
-    fn walk(
-        from: Rate,
+    /// Upwards from `from`, which is enough to tell what a point may gain on an incumbent, and at most so many steps down: [`DOWN`] of them lead to
+    /// the lowest rate that is any use. Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may
+    /// be asked for another.
+    pub fn walk(
+        (from, down): (Rate, i32),
         ladder: Rate,
-        down: i32,
         margins: &Margins,
         point: &Point,
         engine: &mut dyn Expectation,
@@ -101,16 +92,14 @@ impl Curve {
 
     /// The expected gain in rate above that of an incumbent, as a share of it: the integral of the probability to hold.
     pub fn gain(&self, incumbent: Rate) -> f64 {
-        self.slices(incumbent).map(|(a, b)| (b.exp() - a.exp()) * 0.5 * (self.holds(a) + self.holds(b))).sum::<f64>()
-            / incumbent.0
-    }
-
-    /// Small steps from a rate to the end of the curve.
-    fn slices(&self, from: Rate) -> impl Iterator<Item = (f64, f64)> {
-        let (begin, end) = (from.0.ln(), self.knots.last().map_or(0.0, |(log, _)| *log));
+        let (begin, end) = (incumbent.0.ln(), self.knots.last().map_or(0.0, |(log, _)| *log));
         let steps = if end > begin { ((end - begin) / 0.01).ceil() as usize } else { 0 };
         let width = (end - begin) / steps.max(1) as f64;
-        (0..steps).map(move |i| (begin + i as f64 * width, begin + (i + 1) as f64 * width))
+        let slice = |i: usize| {
+            let (a, b) = (begin + i as f64 * width, begin + (i + 1) as f64 * width);
+            (b.exp() - a.exp()) * 0.5 * (self.holds(a) + self.holds(b))
+        };
+        (0..steps).map(slice).sum::<f64>() / incumbent.0
     }
 }
 

@@ -36,30 +36,23 @@ impl Infeasible {
     pub fn rules_out(&self, point: &Point) -> bool {
         self.points.contains(point)
             || self.refused.iter().any(|(name, value)| point.get(name).is_some_and(|v| v.same(value)))
-            || self.out_of_memory.iter().any(|failed| asks_for_at_least(point, failed))
-            || self.needs_memory.iter().any(|failed| leaves_no_more_cache(point, failed))
+            || self.out_of_memory.iter().any(|failed| asks_for_at_least(point, failed, Ordering::Greater))
+            // It leaves no more to the KV cache.
+            || self.needs_memory.iter().any(|failed| asks_for_at_least(point, failed, Ordering::Less))
     }
 }
 
-/// Whether `point` asks for at least as much of everything that costs memory as `other`, all else equal.
-fn asks_for_at_least(point: &Point, other: &Point) -> bool {
-    other.0.iter().all(|(name, theirs)| {
+/// Whether `point` asks for at least as much of everything that costs memory as `failed`, all else equal. Its share of the memory is the same, or
+/// differs in that order.
+fn asks_for_at_least(point: &Point, failed: &Point, share: Ordering) -> bool {
+    failed.0.iter().all(|(name, theirs)| {
+        let may_be = match Quantity::of(name) {
+            Some(Quantity::MemoryShare) => share,
+            Some(_) => Ordering::Greater,
+            None => Ordering::Equal,
+        };
         let order = point.get(name).and_then(|ours| ours.compare(theirs));
-        if Quantity::of(name).is_some() {
-            matches!(order, Some(Ordering::Equal | Ordering::Greater))
-        } else {
-            order == Some(Ordering::Equal)
-        }
-    })
-}
-
-/// Whether `point` leaves no more memory to the KV cache than `failed`: no more in all, and at least as much for everything else.
-fn leaves_no_more_cache(point: &Point, failed: &Point) -> bool {
-    let compare = |name: &str| point.get(name).zip(failed.get(name)).and_then(|(ours, theirs)| ours.compare(theirs));
-    failed.0.keys().all(|name| match (Quantity::of(name), compare(name)) {
-        (Some(Quantity::MemoryShare), order) => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-        (Some(_), order) => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
-        (None, order) => order == Some(Ordering::Equal),
+        order.is_some_and(|order| order == Ordering::Equal || order == may_be)
     })
 }
 

@@ -28,12 +28,10 @@ pub struct Belief {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
-    /// Standard deviation of what all values have in common.
-    pub common: Belief,
-    /// Standard deviation of what they differ by.
-    pub amplitude: Belief,
-    /// Each coordinate, and over which distance values change.
-    pub lengths: Vec<(Scale, Belief)>,
+    /// The standard deviation of what all values have in common, that of what they differ by, and over which distance they change, by coordinate.
+    pub beliefs: Vec<Belief>,
+    /// By coordinate.
+    pub scales: Vec<Scale>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +59,7 @@ struct Kernel {
 
 impl Kernel {
     fn of(prior: &Prior, logs: &[f64]) -> Self {
-        let lengths = prior.lengths.iter().zip(&logs[2..]).map(|((scale, _), log)| (*scale, log.exp())).collect();
+        let lengths = prior.scales.iter().zip(&logs[2..]).map(|(scale, log)| (*scale, log.exp())).collect();
         Self { common: logs[0].exp().powi(2), amplitude: logs[1].exp().powi(2), lengths }
     }
 
@@ -108,10 +106,7 @@ fn factored(mut matrix: Matrix) -> Option<Cholesky> {
 
 impl GaussianProcess {
     pub fn fit(prior: &Prior, data: Vec<Datum>) -> Self {
-        let beliefs: Vec<Belief> = [prior.common, prior.amplitude]
-            .into_iter()
-            .chain(prior.lengths.iter().map(|(_, belief)| *belief))
-            .collect();
+        let beliefs = &prior.beliefs;
         let medians: Vec<f64> = beliefs.iter().map(|b| b.median.ln()).collect();
         let values: Vec<f64> = data.iter().map(|d| d.value).collect();
         // The negative logarithm of the posterior density.
@@ -165,12 +160,8 @@ mod tests {
     use crate::repeatable::uniform;
 
     fn prior() -> Prior {
-        let belief = |median, spread| Belief { median, spread };
-        Prior {
-            common: belief(0.1, 0.7),
-            amplitude: belief(0.3, 0.7),
-            lengths: vec![(Scale::Number, belief(0.5, 0.7)), (Scale::Number, belief(0.5, 0.7))],
-        }
+        let beliefs = [0.1, 0.3, 0.5, 0.5].map(|median| Belief { median, spread: 0.7 });
+        Prior { beliefs: beliefs.to_vec(), scales: vec![Scale::Number; 2] }
     }
 
     fn surface(x: f64) -> f64 {

@@ -309,7 +309,7 @@ impl<'w> LevelSearch<'w> {
     /// A level where the interval reaches beyond what was measured, if any may be tried there.
     fn beyond(&self) -> Option<f64> {
         let (lowest, highest) = self.measured()?;
-        let (Root { from, to, .. }, _) = self.estimate()?;
+        let Root { from, to, .. } = self.estimate()?;
         let step = f64::from(u8::from(self.range.whole));
         let above = self.range.nearest(to.min(highest + FURTHER).exp().max(highest.exp() + step));
         let below = self.range.nearest(from.max(lowest - FURTHER).exp().min(lowest.exp() - step));
@@ -324,36 +324,32 @@ impl<'w> LevelSearch<'w> {
     /// The root where it and its interval lie between two levels that were measured: an end beyond every window would be a guess.
     fn root(&self) -> Option<Root> {
         let (lowest, highest) = self.measured()?;
-        let (Root { level, from, to, binding, .. }, student) = self.estimate()?;
+        let Root { level, from, to, binding, error } = self.estimate()?;
         if from < lowest - STEP || to > highest + STEP {
             return None;
         }
         let stated = |log: f64| self.range.stated(log.exp());
-        let error = (to - from) / 2.0 / student;
         Some(Root { level: stated(level), from: stated(from), to: stated(to), binding, error })
     }
 
     /// The logarithm of the limit with its standard error, wherever it lies; none where nothing was broken.
     pub(super) fn log_limit(&self) -> Option<(f64, f64)> {
-        let (Root { level, from, to, .. }, student) = self.estimate()?;
-        Some((level, (to - from) / 2.0 / student))
+        self.estimate().map(|root| (root.level, root.error))
     }
 
-    /// The lowest root in logarithms, and Student's quantile of its interval.
-    fn estimate(&self) -> Option<(Root, f64)> {
+    /// The lowest root, all in logarithms.
+    fn estimate(&self) -> Option<Root> {
         let (lowest, highest) = self.measured()?;
         let most = highest - lowest + 1.0;
-        let mut lowest: Option<(Root, f64)> = None;
-        let (mut from, mut to) = (f64::INFINITY, f64::INFINITY);
-        for (binding, line) in self.lines() {
+        let lines = self.lines();
+        let (from, to) = lines.iter().fold((f64::INFINITY, f64::INFINITY), |(from, to), (_, line)| {
             let (line_from, line_to) = line.interval(most);
-            (from, to) = (from.min(line_from), to.min(line_to));
-            if lowest.is_none_or(|(other, _)| line.root() < other.level) {
-                lowest = Some((Root { level: line.root(), from, to, binding, error: 0.0 }, line.t));
-            }
-        }
-        let (root, student) = lowest?;
-        Some((Root { from: from.min(root.level), to: to.max(root.level), ..root }, student))
+            (from.min(line_from), to.min(line_to))
+        });
+        let (binding, line) = lines.into_iter().min_by(|(_, a), (_, b)| a.root().total_cmp(&b.root()))?;
+        let level = line.root();
+        let (from, to) = (from.min(level), to.max(level));
+        Some(Root { level, from, to, binding, error: (to - from) / 2.0 / line.t })
     }
 
     /// The logarithms of the lowest and highest level of a window.

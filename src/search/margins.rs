@@ -63,16 +63,14 @@ impl Margins {
     ) -> Self {
         let promises = sights.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
         let reference = Rate(crossing(sights).map_or(0.0, |rate| rate.0).max(reference.0));
-        let mut model = Self { space: space.clone(), reference, limits: Vec::new() };
+        let model = Self { space: space.clone(), reference, limits: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
-        for l in 0..promises {
-            let with_twin = means.iter().all(|m| m[l].1);
-            let before = earlier.and_then(|e| e.limits.get(l)).filter(|before| before.with_twin == with_twin);
-            let residuals = sights.iter().zip(&means).map(|(s, mean)| (s, l, mean[l].0));
-            model.limits.push(model.one(residuals, with_twin, before));
-        }
-        model
+        let one = |l: usize| {
+            let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
+            model.one(l, sights, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
+        };
+        Self { limits: (0..promises).map(one).collect(), ..model }
     }
 
     /// Whether a twin expected something of every promise.
@@ -81,14 +79,10 @@ impl Margins {
         self.limits.iter().all(|limit| limit.with_twin)
     }
 
-    fn one<'s>(
-        &self,
-        residuals: impl Iterator<Item = (&'s Sight, usize, f64)>,
-        with_twin: bool,
-        before: Option<&Limited>,
-    ) -> Limited {
+    fn one(&self, l: usize, sights: &[Sight], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
+        let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());
-        for (sight, l, mean) in residuals {
+        for (sight, (mean, _)) in sights.iter().zip(means) {
             let Some(seen) = sight.seen.limits.get(l) else { continue };
             let at = self.at(&sight.point, sight.rate);
             // A queue that grows breaks every promise that it has not broken yet, unless another one was broken first.
@@ -98,13 +92,14 @@ impl Margins {
                 Some(margin) => {
                     let error = if seen.error.is_finite() { seen.error } else { UNKNOWN_ERROR };
                     let error = (error * steepness(margin)).max(LEAST_ERROR);
-                    data.push(Datum { at, value: squash(margin) - squash(mean), variance: error * error });
+                    data.push(Datum { at, value: squash(margin) - squash(*mean), variance: error * error });
                 }
                 // It was cut, or its queue grew: beyond its limit, and nobody knows how far.
-                None if seen.broken || saturated => bounds.push((at, -squash(mean))),
+                None if seen.broken || saturated => bounds.push((at, -squash(*mean))),
                 None => {}
             }
         }
+        let before = before.filter(|before| before.with_twin == with_twin);
         let few = before.filter(|b| (data.len() as f64) < GROWTH * b.found_with as f64);
         let (process, found_with) = match few {
             Some(before) => (before.process.with(data.clone()), before.found_with),
@@ -125,10 +120,9 @@ impl Margins {
             (belief(0.4, 0.6), belief(0.3, 0.6), belief(0.6, 0.5))
         };
         let scale = |p| if space::is_choice(p) { Scale::Choice } else { Scale::Number };
-        let mut lengths: Vec<(Scale, Belief)> =
-            self.space.parameters.iter().map(|p| (scale(p), belief(0.6, 0.6))).collect();
-        lengths.push((Scale::Number, of_rate));
-        Prior { common, amplitude, lengths }
+        let scales: Vec<Scale> = self.space.parameters.iter().map(scale).chain([Scale::Number]).collect();
+        let lengths = vec![belief(0.6, 0.6); self.space.parameters.len()];
+        Prior { beliefs: [vec![common, amplitude], lengths, vec![of_rate]].concat(), scales }
     }
 
     fn at(&self, point: &Point, rate: Rate) -> Vec<f64> {
@@ -207,7 +201,7 @@ fn steepness(margin: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Seen;
-    use super::super::curve::Curve;
+    use super::super::curve::{Curve, DOWN};
     use super::super::tests::known::{Known, observation, point, space};
     use super::*;
     use crate::space::{Parameter, Value};
@@ -258,13 +252,8 @@ mod tests {
                 let margin = of.map(|of| of.0);
                 Seen { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
             };
-            let limits = vec![seen(ttft, false), seen(tpot, !kept)];
-            let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
-            Sight {
-                point: point(t, g),
-                rate: Rate(rate),
-                seen: Observation { kept, margin, limits, saturated: false, by_twin: None },
-            }
+            let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
+            Sight { point: point(t, g), rate: Rate(rate), seen }
         };
         let sights = [
             sight(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),
@@ -280,7 +269,7 @@ mod tests {
         let mut nothing = Known::nothing();
         let model = Margins::learn(&space, Rate(4.0), &sights, &mut nothing, None);
         for (tokens, gpus, from, to) in [(2048, 2, 18.0, 36.0), (8192, 2, 16.0, 40.0), (8192, 1, 14.0, 17.0)] {
-            let curve = Curve::around(Rate(15.45), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
+            let curve = Curve::walk((Rate(15.45), DOWN), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
             let limit = curve.root().unwrap().rate.0;
             assert!((from..to).contains(&limit), "{limit} req/s with {tokens} tokens on {gpus} GPUs");
         }

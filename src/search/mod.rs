@@ -104,6 +104,12 @@ pub struct Seen {
 }
 
 impl Observation {
+    /// Of a probe that shows this of each promise, without a queue that grows.
+    fn expected(limits: Vec<Seen>) -> Self {
+        let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
+        Self { kept: !limits.iter().any(|l| l.broken), margin, limits, saturated: false, by_twin: None }
+    }
+
     pub fn of(verdict: &Verdict) -> Self {
         let seen = |l: &LimitResult| Seen {
             margin: l.deciding_margin(),

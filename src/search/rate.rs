@@ -1,6 +1,6 @@
 //! The highest rate that one point keeps: bracket it, then close the bracket on the root of the margin.
 
-use super::{Observation, ProbedRate};
+use super::Observation;
 use crate::units::Rate;
 
 /// A rate this many times below the first one tried is as good as none.
@@ -11,6 +11,7 @@ const INNER: (f64, f64) = (0.2, 0.8);
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     first: f64,
+    /// The bracket is closed when its ends differ by less than this fraction.
     precision: f64,
     kept: Option<(f64, Option<f64>)>,
     broken: Option<(f64, Option<f64>)>,
@@ -68,36 +69,6 @@ impl RateSearch {
                 (broken / kept > 1.0 + self.precision && kept < next && next < broken).then_some(Rate(next))
             }
         }
-    }
-}
-
-/// The rate search of one point, from all its probes; it remembers nothing besides.
-#[derive(Clone, Copy, Debug)]
-pub struct Bisect {
-    pub start: Rate,
-    /// The bracket is closed when its ends differ by less than this fraction.
-    pub precision: f64,
-    /// Whether the first rate must be kept: a candidate that does not beat the incumbent is not worth a second probe.
-    pub races: bool,
-}
-
-impl Bisect {
-    fn search(&self, probed: &[ProbedRate]) -> RateSearch {
-        let mut search = RateSearch::new(self.start, self.precision);
-        probed.iter().for_each(|ProbedRate { rate, seen }| search.tell(*rate, seen));
-        search
-    }
-
-    /// The next rate; none where what is kept by now stays.
-    pub fn next(&self, probed: &[ProbedRate]) -> Option<Rate> {
-        let search = self.search(probed);
-        let lost = self.races && search.kept().is_none() && probed.last().is_some_and(|last| !last.seen.kept);
-        search.next().filter(|_| !lost)
-    }
-
-    /// What the point keeps by now.
-    pub fn kept(&self, probed: &[ProbedRate]) -> Option<Rate> {
-        self.search(probed).kept()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::rate::Bisect;
+use super::rate::RateSearch;
 use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
@@ -49,11 +49,8 @@ impl Order for VecDeque<Point> {
 /// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
 fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
     let mut points = VecDeque::new();
-    let raised = space.settled(baseline.holding(held));
-    if space.admits(&raised) && raised != *baseline {
-        points.push_back(raised);
-    }
-    for point in space::candidates(space, held, wanted + 1, seed) {
+    let raised = Some(space.settled(baseline.holding(held))).filter(|raised| space.admits(raised));
+    for point in raised.into_iter().chain(space::candidates(space, held, wanted + 1, seed)) {
         if point != *baseline && !points.contains(&point) {
             points.push_back(point);
         }
@@ -79,7 +76,10 @@ pub struct Sweep {
 
 struct Current {
     point: Point,
-    rule: Bisect,
+    start: Rate,
+    precision: f64,
+    /// Whether the first rate must be kept: a candidate that does not beat the incumbent is not worth a second probe.
+    races: bool,
     probed: Vec<ProbedRate>,
 }
 
@@ -109,23 +109,31 @@ impl Sweep {
     fn begin(&mut self, point: Point) {
         let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
         let races = self.race.is_some() && incumbent.is_some();
-        let rule = Bisect { start: incumbent.unwrap_or(self.first_rate), precision: self.precision, races };
-        self.current = Some(Current { point, rule, probed: Vec::new() });
+        let (start, precision) = (incumbent.unwrap_or(self.first_rate), self.precision);
+        self.current = Some(Current { point, start, precision, races, probed: Vec::new() });
     }
 
     fn settle(&mut self) {
-        if let Some(Current { point, rule, probed, .. }) = self.current.take() {
-            self.history.tried.push((point, rule.kept(&probed)));
+        if let Some(current) = self.current.take() {
+            let kept = current.search().kept();
+            self.history.tried.push((current.point, kept));
         }
     }
 }
 
 impl Current {
-    /// Hears all probes of the running engine. Whether one of them is new: a probe that says nothing is not among them.
-    fn update(&mut self, told: &[ProbedRate]) -> bool {
-        let known = self.probed.len();
-        self.probed = told.to_vec();
-        self.probed.len() > known
+    /// The search of its rate, from all its probes; it remembers nothing besides.
+    fn search(&self) -> RateSearch {
+        let mut search = RateSearch::new(self.start, self.precision);
+        self.probed.iter().for_each(|probed| search.tell(probed.rate, &probed.seen));
+        search
+    }
+
+    /// The next rate; none where what is kept by now stays.
+    fn next(&self) -> Option<Rate> {
+        let search = self.search();
+        let lost = self.races && search.kept().is_none() && self.probed.last().is_some_and(|last| !last.seen.kept);
+        search.next().filter(|_| !lost)
     }
 }
 
@@ -141,14 +149,12 @@ impl Strategy for Sweep {
             return Ask::Done;
         }
         loop {
-            if let Some(Current { point, rule, probed, .. }) = &self.current {
-                match rule.next(probed) {
-                    Some(rate) => {
-                        return Ask::Probe(Query::new(point.clone(), rate));
-                    }
-                    None => self.settle(),
-                }
+            if let Some(current) = &self.current
+                && let Some(rate) = current.next()
+            {
+                return Ask::Probe(Query::new(current.point.clone(), rate));
             }
+            self.settle();
             let next = self.order.as_mut().and_then(|order| order.next(&self.history));
             let Some(point) = next else { return Ask::Done };
             self.begin(point);
@@ -162,8 +168,11 @@ impl Strategy for Sweep {
                 self.settle();
             }
             Tell::Probed(told) => {
-                // A client that is too slow for one probe, tried again, is too slow for the next.
-                if self.current.as_mut().is_some_and(|current| !current.update(told)) {
+                let Some(current) = &mut self.current else { return };
+                // A probe that says nothing is not among them. A client that is too slow for one, tried again, is too slow for the next.
+                let is_mute = told.len() <= current.probed.len();
+                current.probed.clone_from(told);
+                if is_mute {
                     self.settle();
                 }
             }
@@ -179,7 +188,7 @@ impl Strategy for Sweep {
     fn estimate(&self, point: &Point) -> Option<Rate> {
         let settled = self.history.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
         let running = self.current.as_ref().filter(|current| current.point == *point);
-        settled.or_else(|| running.and_then(|current| current.rule.kept(&current.probed)))
+        settled.or_else(|| running.and_then(|current| current.search().kept()))
     }
 
     fn points_left(&self) -> usize {

@@ -41,16 +41,7 @@ pub fn answer(
         }
         (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
     };
-    Conclusion {
-        status,
-        because,
-        baseline: Some(baseline),
-        best: Some(best),
-        left_out,
-        enough_budget: None,
-        gain,
-        forecast: None,
-    }
+    Conclusion { best: Some(best), gain, ..without_answer(status, because, Some(baseline), left_out) }
 }
 
 /// The certified rate of the defaults, and the gain over it by the two certified rates.
@@ -131,10 +122,8 @@ impl<R: Rig> Context<'_, R> {
             Record::NotReady { failure, .. } => Some(&failure.diagnosis),
             _ => None,
         });
-        let said = why.map(|why| match &why.line {
-            Some(line) => format!(": {} ({line})", why.says),
-            None => format!(": {}", why.says),
-        });
+        let line = |why: &Diagnosis| why.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
+        let said = why.map(|why| format!(": {}{}", why.says, line(why)));
         format!("no engine ever started{}", said.into_iter().next().unwrap_or_default())
     }
 
@@ -151,15 +140,9 @@ impl<R: Rig> Context<'_, R> {
             Some(format!("{} {}", limit.key(), Seconds(needed.0.max(limit.at_most.0))))
         };
         let limits: Option<Vec<String>> = self.plan.slo.iter().zip(&margins).map(limit).collect();
-        match limits.filter(|limits| !limits.is_empty()) {
-            Some(limits) => {
-                format!(
-                    "; limits of {} are expected to hold at {rate} with the defaults, by the simulation",
-                    limits.join(" and ")
-                )
-            }
-            None => String::new(),
-        }
+        let Some(limits) = limits.filter(|limits| !limits.is_empty()) else { return String::new() };
+        let limits = limits.join(" and ");
+        format!("; limits of {limits} are expected to hold at {rate} with the defaults, by the simulation")
     }
 
     /// Which single parameter brings the binding promise nearest to its limit, as the twin sees it.
@@ -172,16 +155,12 @@ impl<R: Rig> Context<'_, R> {
         let mut margin = |point: &_| predictor.margins(point, rate).get(bound).copied().flatten();
         let Some(now) = margin(&baseline.point) else { return String::new() };
         let changes = space.parameters.iter().flat_map(|p| p.values.iter().map(|v| (&p.name, v)));
-        let mut best: Option<(String, f64)> = None;
-        for (name, value) in changes {
+        let changed = changes.filter_map(|(name, value)| {
             let point = space.changed(&baseline.point, name, value.clone());
-            if space.admits(&point)
-                && let Some(there) = margin(&point).filter(|there| *there < best.as_ref().map_or(now - 0.01, |b| b.1))
-            {
-                best = Some((format!("{name} {value}"), there));
-            }
-        }
-        match best {
+            let there = if space.admits(&point) { margin(&point) } else { None };
+            Some((format!("{name} {value}"), there.filter(|there| *there < now - 0.01)?))
+        });
+        match changed.min_by(|a, b| a.1.total_cmp(&b.1)) {
             Some((change, there)) => {
                 let value = Seconds(limit.at_most.0 * there.exp());
                 format!("; {change} moves it most, to about {value} by the simulation")

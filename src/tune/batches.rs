@@ -1,4 +1,7 @@
 //! Large batches: shows engines those that a long run of the workload comes to, and finds the rate from which on one does not recover.
+//!
+//! A session opens with many requests at once. They show what steps take in batches of every size, and a twin of that says at which rate to begin.
+//! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
 use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
@@ -12,7 +15,7 @@ use crate::search::Strategy;
 use crate::space::Point;
 use crate::twin::StepCosts;
 use crate::units::Rate;
-use crate::verdict::{Awaited, Certainty};
+use crate::verdict::Awaited;
 
 /// A rate is certified if the twin does not collapse at this many times the rate. Twins fitted to other probes of an engine differ by about 5 %,
 /// and bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills
@@ -24,14 +27,42 @@ const MOST_AT_ONCE: u32 = 1024;
 const LOWER: f64 = 0.9;
 /// The highest rate without a collapse is found to this factor.
 const FOUND: f64 = 1.01;
+/// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
+const AT_ONCE: u32 = 128;
+/// The first rate, as a share of the limit that a twin of the burst expects: beyond the limit a probe says less about it than below.
+const OF_LIMIT: f64 = 0.95;
 
 impl<R: Rig> Context<'_, R> {
+    /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
+    /// a larger burst expects.
+    pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
+        let guess = self.first_rate(Some(warm_up));
+        let affords = self.affords(self.prices().probe, Proofs::OfDefaults);
+        if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
+            return Ok(guess);
+        }
+        let burst = self.at_once(AT_ONCE, Awaited::All);
+        if let Some(Some(Err(diagnosis))) = self.show(vec![(0, Some(burst))]).await?.pop() {
+            self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
+            return Ok(guess);
+        }
+        let limit = self.predictor(0).limit(point, guess);
+        Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
+    }
+
+    /// The first rate that is known without a twin: what the warm-up's burst reached, where nothing else tells. A short burst neither fills an
+    /// engine nor leaves it as idle as open traffic does.
+    pub fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
+        self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)))
+    }
+
     /// Probes the running engine of the defaults with a batch as large as a long run of the workload reaches. Returns whether that told something
     /// new. A stair of the step time there decides which points are worth a launch. The certification of the defaults need not probe it again.
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
         let before = self.trial_runner.largest_batch();
-        if !self.stressed(point, estimate).await? {
+        let burst = self.burst(0, point, estimate);
+        if let [Some(Err(_))] = self.show(vec![(0, burst)]).await?[..] {
             self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
@@ -41,12 +72,6 @@ impl<R: Rig> Context<'_, R> {
         self.trial_runner.fit_well();
         strategy.retell(self.probed(0));
         Ok(true)
-    }
-
-    /// Shows the first worker's engine the [`Context::burst`] above that rate, if there is one to show; whether it survives.
-    async fn stressed(&mut self, point: &Point, rate: Rate) -> Result<bool, RunnerError> {
-        let Some(burst) = self.burst(0, point, rate) else { return Ok(true) };
-        Ok(self.trial_runner.probe(0, burst, Certainty::SEARCH).await?.is_ok())
     }
 
     /// A batch as large as a long run reaches above that rate, if none was measured yet. It shows what steps take there, and whether there is
@@ -77,13 +102,8 @@ impl<R: Rig> Context<'_, R> {
         bursts.max().unwrap_or(0)
     }
 
-    /// The highest rate up to this one that stays clear of a collapse.
-    pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Ceiling {
-        self.try_ceiling(point, costs, rate).unwrap_or(Ceiling::Above)
-    }
-
-    /// The same; none where no replay tells.
-    fn try_ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
+    /// The highest rate up to this one that stays clear of a collapse; none where no replay tells.
+    pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
         let mut endures =
             |rate: f64| predictor.reach(point, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);

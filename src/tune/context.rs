@@ -1,7 +1,5 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
-use std::collections::BTreeSet;
-
 use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
@@ -14,7 +12,7 @@ use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
 use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::settings::{Plan, StrategyKind};
-use crate::space::{Point, Value};
+use crate::space::{Parameter, Point, Value};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
@@ -142,10 +140,6 @@ impl<'a, R: Rig> Context<'a, R> {
         })
     }
 
-    pub fn ramp(&self) -> Seconds {
-        self.plan.probe.ramp.into()
-    }
-
     pub fn budget(&self) -> Seconds {
         self.plan.budget.gpu_time.into()
     }
@@ -238,15 +232,11 @@ impl<'a, R: Rig> Context<'a, R> {
                 _ => None,
             })
         };
+        let of = |name| Some((self.plan.space.parameter(name)?, self.defaults.as_ref()?.get(name)?));
         let mut never = Vec::new();
-        for name in self.plan.without_term() {
-            let (Some(parameter), Some(own)) =
-                (self.plan.space.parameter(name), self.defaults.as_ref().and_then(|point| point.get(name)))
-            else {
-                continue;
-            };
+        for (Parameter { name, values, .. }, own) in self.plan.without_term().into_iter().filter_map(of) {
             let was = |value: &&Value| launched().any(|point| point.get(name).unwrap_or(own).same(value));
-            never.extend(parameter.values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
+            never.extend(values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
         }
         if never.is_empty() { String::new() } else { format!(" (no engine was launched with {})", join(never, "or")) }
     }
@@ -267,22 +257,19 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The highest rate at which a probe of that point kept every promise.
     pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
-        let mut trials = BTreeSet::new();
-        let mut highest: Option<Rate> = None;
-        for entry in self.trial_runner.passed() {
-            match &entry.record {
-                Record::Launching { trial, point, .. } if point == wanted => {
-                    trials.insert(*trial);
-                }
-                Record::Probed { trial, ask, verdict, .. }
-                    if trials.contains(trial) && verdict.outcome == Outcome::Pass && !ask.is_burst() =>
-                {
-                    highest = Some(highest.map_or(ask.rate, |before| Rate(before.0.max(ask.rate.0))));
-                }
-                _ => {}
+        let passed = self.trial_runner.passed();
+        let launched = |number: u32| {
+            passed.iter().any(|entry| {
+                matches!(&entry.record, Record::Launching { trial, point, .. } if *trial == number && point == wanted)
+            })
+        };
+        let kept = passed.iter().filter_map(|entry| match &entry.record {
+            Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
+                launched(*trial).then_some(ask.rate)
             }
-        }
-        highest
+            _ => None,
+        });
+        kept.max_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Whether some traffic came near to filling the KV cache, or nobody tells.

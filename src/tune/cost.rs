@@ -4,6 +4,7 @@ use crate::engine::live::{alters, widest};
 use crate::journal::{Cost, Entry};
 use crate::search::{USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 use crate::settings::{Plan, ProbePlan, StrategyKind};
+use crate::spread::mean;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Window;
 
@@ -59,16 +60,11 @@ impl Prices {
         let ready = || entries.iter().filter_map(Entry::ready);
         let starts: Vec<f64> = ready().filter(|r| !r.process.altered).map(|r| r.took.0).collect();
         let latest = ready().next_back();
-        let answers = latest.map(|ready| ready.warmed.answer_time.0);
         let altered = ready().rev().find(|r| r.process.altered);
         // The first start loads weights from cold storage; the later ones are what is still to come.
         let warm = &starts[starts.len().min(1).min(starts.len().saturating_sub(1))..];
-        let launch = if warm.is_empty() {
-            Seconds::from(plan.engine.start_estimate).0
-        } else {
-            warm.iter().sum::<f64>() / warm.len() as f64
-        };
-        let drain = answers.unwrap_or(0.0);
+        let launch = if warm.is_empty() { Seconds::from(plan.engine.start_estimate).0 } else { mean(warm) };
+        let drain = latest.map_or(0.0, |ready| ready.warmed.answer_time.0);
         let ramp = Seconds::from(plan.probe.ramp).0 + drain;
         Self {
             launch: Seconds(launch),
@@ -200,19 +196,13 @@ fn memory_values(plan: &Plan) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::parse;
+    use crate::settings::{parse, quickstart};
     use std::time::Duration;
 
     #[test]
     fn a_certifying_probe_lasts_as_planned_or_for_nine_answers_with_its_ramp() {
         let seconds = Duration::from_secs;
-        let probe = ProbePlan {
-            ramp: seconds(30),
-            window: seconds(60),
-            certify_window: seconds(120),
-            twin: true,
-            acceptance_length: 1.1,
-        };
+        let probe = ProbePlan { ramp: seconds(30), certify_window: seconds(120), ..quickstart(&[]).probe };
         assert_eq!(certifying(&probe, Seconds(14.0)), Seconds(120.0));
         assert_eq!(certifying(&probe, Seconds(24.0)), Seconds(186.0));
     }

@@ -1,5 +1,7 @@
 //! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
 
+use std::cmp::Ordering;
+
 use super::context::{Context, Proofs};
 use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
@@ -71,13 +73,9 @@ impl<'a, R: Rig> Context<'a, R> {
         }
         let found = search.found().cloned();
         // The default is known to start at the defaults, whatever the hungriest corner does.
-        let best = match (&found, &default) {
-            (Some(found), Some(default)) if found.compare(default) == Some(std::cmp::Ordering::Less) => {
-                Some(default.clone())
-            }
-            (Some(found), _) => Some(found.clone()),
-            (None, _) => default,
-        };
+        let is_less =
+            |found: &Value| default.as_ref().and_then(|default| found.compare(default)) == Some(Ordering::Less);
+        let best = found.filter(|found| !is_less(found)).or(default);
         if let Some(best) = best.as_ref().filter(|_| tried) {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }

@@ -9,7 +9,6 @@ mod certify;
 mod context;
 mod cost;
 mod memory;
-mod opening_burst;
 mod predictor;
 mod runner;
 mod sample_sizes;

@@ -95,30 +95,25 @@ impl<R: Rig> Context<'_, R> {
         //    is another worker.
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
-        let (best, baseline) = if !beside {
-            let runs = best.point == baseline.point && self.serves_defaults();
-            let purpose = if runs { Purpose::CertifyDefaults } else { Purpose::Certify };
-            let best = self.certify(purpose, best, Proofs::None).await?;
-            let baseline = if best.point == baseline.point {
-                PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() }
-            } else {
-                baseline
-            };
-            (best, baseline)
+        let is_one = best.point == baseline.point;
+        let purpose = if is_one && self.serves_defaults() { Purpose::CertifyDefaults } else { Purpose::Certify };
+        let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
+        if !beside {
+            self.certify(&mut [&mut best], Proofs::None).await?;
         } else if self.trial_runner.workers() > 1 {
-            let mut both = [(Purpose::Certify, best), (Purpose::CertifyBaseline, baseline)];
-            self.certify_each(&mut both, Proofs::None).await?;
-            let [(_, best), (_, baseline)] = both;
-            (best, baseline)
+            self.certify(&mut [&mut best, &mut defaults], Proofs::None).await?;
         } else if self.serves_defaults() {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            let baseline = self.certify(Purpose::CertifyBaseline, baseline, Proofs::OfBest).await?;
-            (self.certify(Purpose::Certify, best, Proofs::None).await?, baseline)
+            self.certify(&mut [&mut defaults], Proofs::OfBest).await?;
+            self.certify(&mut [&mut best], Proofs::None).await?;
         } else {
-            let best = self.certify(Purpose::Certify, best, Proofs::OfDefaults).await?;
-            let baseline = self.certify(Purpose::CertifyBaseline, baseline, Proofs::None).await?;
-            (best, baseline)
-        };
+            self.certify(&mut [&mut best], Proofs::OfDefaults).await?;
+            self.certify(&mut [&mut defaults], Proofs::None).await?;
+        }
+        let ((_, best), (_, mut baseline)) = (best, defaults);
+        if is_one {
+            baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
+        }
         let seen = strategy.advantage(&best.point, &baseline.point);
         let stated = self.gain_by_one_twin(&baseline, &best, seen);
         Ok(answer(baseline, best, stated, seen, self.left_out.clone()))

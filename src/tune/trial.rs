@@ -51,10 +51,6 @@ impl Current {
         let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
-
-    pub fn again(&self) -> TrialRequest {
-        TrialRequest::of(self.purpose, self.point.clone())
-    }
 }
 
 /// A probe with its verdict, and what the twin needs to judge it again.

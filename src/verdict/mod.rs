@@ -26,8 +26,8 @@ use crate::settings::{Limit, Metric};
 use crate::units::{Rate, Seconds};
 
 use paired::{Judge, Paired};
+use saturation::Halves;
 
-pub use saturation::Halves;
 pub use watch::{Awaited, Counter, Slack};
 pub use weigh::{Counted, weigh};
 
@@ -136,7 +136,9 @@ impl LimitResult {
     pub fn confidence(&self) -> f64 {
         match (self.decided_by_pair(), self.margin, self.deciding_error()) {
             (Some(paired), ..) => paired.confidence,
-            (None, Some(margin), Some(error)) => error_bar::confidence(margin, error),
+            (None, Some(margin), Some(error)) => {
+                error_bar::confidence(margin, error.max(error_bar::FLOOR), error_bar::FREEDOM)
+            }
             (None, ..) => 0.0,
         }
     }
@@ -222,7 +224,8 @@ pub fn judge(
     } else if counted.is_empty() {
         (Outcome::Unresolved, "no request fell into the window".to_owned())
     } else if let Some(worst) = worst {
-        let because = format!("{} of {} requests broke {}", worst.violations, worst.observations, promise(worst));
+        let LimitResult { key, at_most, violations, observations, .. } = worst;
+        let because = format!("{violations} of {observations} requests broke {key} <= {at_most}");
         // Cut early means certain; at full length the distance to the limit must exceed what blocks of time differ by.
         let sure = !complete || saturated || confidence <= 1.0 - certainty.0;
         (if sure { Outcome::Fail } else { Outcome::Unresolved }, because)
@@ -291,10 +294,6 @@ pub fn broken_most(results: &[LimitResult]) -> Option<usize> {
 
 fn excess(result: &LimitResult) -> f64 {
     result.violations as f64 / (result.observations as f64 * (1.0 - result.quantile)).max(1e-9)
-}
-
-fn promise(result: &LimitResult) -> String {
-    format!("{} <= {}", result.key, result.at_most)
 }
 
 fn binding(results: &[LimitResult]) -> Option<String> {

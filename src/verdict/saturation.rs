@@ -9,9 +9,9 @@ use crate::units::Seconds;
 const ENOUGH: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Halves {
+pub(super) struct Halves {
     /// Counted requests whose whole answer ended within the window.
-    pub answered_in_window: usize,
+    pub(super) answered_in_window: usize,
     offered: usize,
     offered_in_second: usize,
     open_at_middle: usize,
@@ -55,7 +55,7 @@ impl Halves {
     }
 
     /// Either sign of a queue that grows: a backlog that is not worked off, or slower answers with it.
-    pub fn saturated(&self) -> bool {
+    pub(super) fn saturated(&self) -> bool {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 

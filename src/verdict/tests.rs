@@ -36,6 +36,11 @@ fn judged(records: &[RequestRecord], complete: bool) -> Verdict {
     judge(records, &limits(), course(23.0, complete), &ClientHealth::default(), Certainty(0.8))
 }
 
+/// Judged by other limits, at full length.
+fn judged_by(limits: &[Limit], records: &[RequestRecord]) -> Verdict {
+    judge(records, limits, course(60.0, true), &ClientHealth::default(), Certainty(0.8))
+}
+
 #[test]
 fn what_holds_at_full_length_passes_and_cut_short_does_not() {
     let verdict = judged(&traffic(|_, _| {}), true);
@@ -86,14 +91,10 @@ fn every_kind_of_failed_request_is_a_violation_of_every_promise() {
         assert!(verdict.limits.iter().all(|l| l.violations == 50 && l.measured.is_none()));
         assert_eq!(verdict.errors.get(class.name()), Some(&50));
     }
-}
-
-#[test]
-fn a_run_in_which_everything_failed_is_no_record() {
+    // A run in which everything failed is no record.
     let records = traffic(|_, r| (r.error, r.first, r.last) = (Some(ErrorClass::Connection), None, None));
     let verdict = judged(&records, true);
-    assert_eq!(verdict.outcome, Outcome::Fail);
-    assert_eq!(verdict.achieved.0, 0.0);
+    assert_eq!((verdict.outcome, verdict.achieved.0), (Outcome::Fail, 0.0));
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn slow_requests_of_one_burst_leave_a_verdict_unresolved_that_scattered_ones_wou
 fn a_growing_queue_is_saturation_even_inside_the_limits() {
     let generous = vec![Limit { metric: Metric::Ttft, quantile: 0.99, at_most: Seconds(1000.0) }];
     let records = traffic(|_, r| *r = answered(r.due.0, 0.05 + r.due.0 * 0.8, 0.005));
-    let verdict = judge(&records, &generous, course(60.0, true), &ClientHealth::default(), Certainty(0.8));
+    let verdict = judged_by(&generous, &records);
     assert!(verdict.saturated, "{verdict:?}");
     assert_eq!(verdict.outcome, Outcome::Fail);
     assert!(verdict.achieved.0 < verdict.offered.0);
@@ -140,20 +141,14 @@ fn a_queue_that_a_promise_does_not_see_is_saturation_all_the_same() {
 
 #[test]
 fn an_overload_of_a_fifth_is_saturation_where_no_promise_tells() {
-    let judged = |served: f64| {
-        let records = queued(served, |_| 0.005);
-        judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).saturated
-    };
-    assert!(judged(41.0) && !judged(51.0));
+    let saturated = |served: f64| judged_by(&[], &queued(served, |_| 0.005)).saturated;
+    assert!(saturated(41.0) && !saturated(51.0));
 }
 
 #[test]
 fn a_queue_that_grows_tells_the_rate_that_was_served() {
     // Fifty requests a second come, and each answer takes a few seconds, some of them half of the window.
-    let served = |capacity: f64| {
-        let records = queued(capacity, |i| if i % 20 == 0 { 1.0 } else { 0.3 });
-        judge(&records, &[], course(60.0, true), &ClientHealth::default(), Certainty(0.0)).served
-    };
+    let served = |capacity: f64| judged_by(&[], &queued(capacity, |i| if i % 20 == 0 { 1.0 } else { 0.3 })).served;
     assert!(served(45.0).is_some_and(|rate| (rate.0 - 45.0).abs() < 0.5), "{:?}", served(45.0));
     assert_eq!(served(51.0), None);
     // Three requests more that wait are chance.
@@ -213,12 +208,9 @@ fn a_cut_request_violates_only_what_its_wait_proves() {
     // The probe ended at 23 s: one waited 1 s without a token, one 0.1 s, one streams its 11 tokens far too slowly.
     let records = [waiting(22.0 - 1e-9, None), waiting(21.9, Some(21.95)), waiting(21.0, Some(21.1))];
     let verdict = judge(&records, &limits(), course(22.2, false), &ClientHealth::default(), Certainty(0.8));
-    assert_eq!(
-        (verdict.limits[0].observations, verdict.limits[0].violations),
-        (2, 0),
-        "0.2 s is within 0.3 s: unknown"
-    );
-    assert_eq!((verdict.limits[1].observations, verdict.limits[1].violations), (2, 2));
+    let counted = |place: usize| (verdict.limits[place].observations, verdict.limits[place].violations);
+    assert_eq!(counted(0), (2, 0), "0.2 s is within 0.3 s: unknown");
+    assert_eq!(counted(1), (2, 2));
 }
 
 #[test]

@@ -18,10 +18,8 @@ pub enum Slack {
     Unbounded,
 }
 
-impl Slack {
-    /// The number from which on files mean [`Self::Unbounded`].
-    const UNBOUNDED: f64 = 1e9;
-}
+/// The number from which on files mean [`Slack::Unbounded`].
+const UNBOUNDED: f64 = 1e9;
 
 impl Default for Slack {
     fn default() -> Self {
@@ -31,7 +29,7 @@ impl Default for Slack {
 
 impl From<f64> for Slack {
     fn from(times: f64) -> Self {
-        if times >= Self::UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
+        if times >= UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
     }
 }
 
@@ -39,7 +37,7 @@ impl From<Slack> for f64 {
     fn from(slack: Slack) -> Self {
         match slack {
             Slack::Times(times) => times,
-            Slack::Unbounded => Slack::UNBOUNDED,
+            Slack::Unbounded => UNBOUNDED,
         }
     }
 }
@@ -56,16 +54,20 @@ pub enum Awaited {
 }
 
 pub struct Counter {
-    limits: Vec<Limit>,
+    promises: Vec<Promise>,
     window: Window,
-    absorbs: Vec<f64>,
     slack: Slack,
     awaited: Awaited,
-    /// Latencies beyond each limit, and requests that failed.
-    broken: Vec<u64>,
-    failed: Vec<u64>,
     /// Requests that ended, for whoever shows progress.
     pub ended: u64,
+}
+
+/// A limit, how many violations it absorbs, the latencies beyond it, and requests that failed.
+struct Promise {
+    limit: Limit,
+    absorbs: f64,
+    broken: u64,
+    failed: u64,
 }
 
 impl Counter {
@@ -74,24 +76,12 @@ impl Counter {
     pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64, slack: Slack) -> Self {
         let requests = rate.0 * window.length().0;
         let most = requests * 1.1 + 3.0 * requests.sqrt() + 1.0;
-        let absorbs = limits
-            .iter()
-            .map(|l| {
-                let per_request = if l.metric == Metric::Itl { mean_output_tokens.max(1.0) } else { 1.0 };
-                allowance((most * per_request) as u64, l.quantile)
-            })
-            .collect();
-        let none = vec![0; limits.len()];
-        Self {
-            limits: limits.to_vec(),
-            window,
-            absorbs,
-            slack,
-            awaited: Awaited::All,
-            broken: none.clone(),
-            failed: none,
-            ended: 0,
-        }
+        let promise = |limit: &Limit| {
+            let per_request = if limit.metric == Metric::Itl { mean_output_tokens.max(1.0) } else { 1.0 };
+            let absorbs = allowance((most * per_request) as u64, limit.quantile);
+            Promise { limit: limit.clone(), absorbs, broken: 0, failed: 0 }
+        };
+        Self { promises: limits.iter().map(promise).collect(), window, slack, awaited: Awaited::All, ended: 0 }
     }
 
     /// The same, behind whose last request so much is awaited.
@@ -110,15 +100,11 @@ impl Counter {
 
     /// Whether no answer that is still missing is awaited, all requests being sent.
     fn answered_enough(&self, open: &[Open], now: Seconds) -> bool {
-        let settled = |o: &Open| self.limits.iter().all(|limit| settled(o, limit, now));
+        let settled = |o: &Open| self.promises.iter().all(|promise| settled(o, &promise.limit, now));
         match self.awaited {
             Awaited::All => open.iter().all(settled),
             Awaited::Begun => open.iter().all(|o| o.first.is_some()),
         }
-    }
-
-    fn broken_by_open(&self, limit: &Limit, now: Seconds, open: &[Open]) -> u64 {
-        open.iter().filter(|o| certain(o, limit, now)).count() as u64
     }
 }
 
@@ -144,7 +130,7 @@ impl Watch for Counter {
         if !self.window.holds(record.due) || record.error == Some(ErrorClass::Cut) {
             return;
         }
-        for ((limit, broken), failed) in self.limits.iter().zip(&mut self.broken).zip(&mut self.failed) {
+        for Promise { limit, broken, failed, .. } in &mut self.promises {
             observe(record, limit, Seconds(f64::MAX), &mut |observation| match observation {
                 Observation::Latency(latency) => *broken += u64::from(latency > limit.at_most.0),
                 Observation::Never => *failed += 1,
@@ -155,13 +141,11 @@ impl Watch for Counter {
 
     fn tick(&mut self, now: Seconds, open: &mut dyn Iterator<Item = Open>) -> Tick {
         let open: Vec<Open> = open.filter(|o| self.window.holds(o.due)).collect();
-        let sure = self.limits.iter().zip(&self.absorbs).zip(self.broken.iter().zip(&self.failed)).any(
-            |((limit, absorbs), (broken, failed))| {
-                let broken = (broken + self.broken_by_open(limit, now, &open)) as f64;
-                broken + *failed as f64 > self.tolerated(*absorbs)
-                    || (*failed > 0 && broken + *failed as f64 > *absorbs)
-            },
-        );
+        let sure = self.promises.iter().any(|Promise { limit, absorbs, broken, failed }| {
+            let open = open.iter().filter(|o| certain(o, limit, now)).count() as u64;
+            let violations = (broken + open) as f64 + *failed as f64;
+            violations > self.tolerated(*absorbs) || (*failed > 0 && violations > *absorbs)
+        });
         if sure {
             Tick::Decided
         } else if now.0 >= self.window.to.0 && self.answered_enough(&open, now) {

@@ -18,8 +18,7 @@ impl Verdict {
     /// Whether a pair may decide: void probes, those that were cut since they had failed for certain, and saturated ones stay what they are.
     /// A queue that grew while every promise about waiting held may be the luck of the arrivals, which a pair can tell.
     pub fn open_to_pairs(&self) -> bool {
-        let waiting = |l: &LimitResult| l.key.starts_with("ttft") || l.key.starts_with("e2e");
-        let harmless = self.limits.iter().all(|l| !l.broken()) && self.limits.iter().any(waiting);
+        let harmless = self.limits.iter().all(|l| !l.broken()) && self.limits.iter().any(LimitResult::includes_waiting);
         self.outcome != Outcome::Void && (!self.saturated || harmless) && self.complete && self.counted > 0
     }
 

@@ -71,7 +71,13 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
         }
         let keeps = 8.0 + 0.5 * point.get("a").and_then(Value::number).unwrap();
         let margin = (rate.0 / keeps).ln();
-        let seen = Observation { kept: margin <= 0.0, margin: Some(margin), limits: Vec::new(), saturated: false };
+        let seen = Observation {
+            kept: margin <= 0.0,
+            margin: Some(margin),
+            limits: Vec::new(),
+            saturated: false,
+            by_twin: None,
+        };
         heard.push(ProbedRate { rate: *rate, seen });
         strategy.tell(&query, &Tell::Probed(heard.clone()));
     }

@@ -1,8 +1,7 @@
 //! Whole searches on an engine that is a function, driven as a session drives them.
 
-mod failures;
 pub(super) mod known;
-mod orders;
+mod outcomes;
 
 use self::known::Known;
 use super::*;
@@ -28,13 +27,7 @@ impl<'a> Fake<'a> {
         let margin = 3.0 * (rate / keeps).ln();
         let seen =
             |margin: f64| Seen { margin: Some(margin), error: 0.0, measured: Some(margin), broken: margin > 0.0 };
-        Observation {
-            kept: margin <= 0.0,
-            margin: Some(margin),
-            limits: vec![seen(-3.0), seen(margin)],
-            saturated: false,
-            by_twin: None,
-        }
+        Observation::expected(vec![seen(margin.min(-3.0)), seen(margin)])
     }
 }
 
@@ -66,8 +59,28 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
     let mut strategy = strategy(plan, seed, &baseline, Rate(8.0));
     let mut searched = Searched::default();
     let mut running = (engine.refuses)(&baseline).is_none().then(|| baseline.clone());
-    let mut probed: Vec<ProbedRate> = Vec::new();
-    let mut opened = false;
+    let (mut probed, mut launched, mut opened) = (Vec::new(), Vec::new(), false);
+    // What a session does with a question, and tells.
+    let mut answer = |query: &Query| {
+        if running.as_ref() != Some(&query.point) {
+            probed.clear();
+            launched.push(query.point.clone());
+            running = None;
+            if let Some(consequence) = (engine.refuses)(&query.point) {
+                return Tell::Failed(consequence);
+            }
+            running = Some(query.point.clone());
+        }
+        let rate = query.rate.0;
+        if rate > engine.dies_above {
+            running = None;
+            return Tell::Failed(Consequence::PointOnly);
+        }
+        if !engine.void {
+            probed.push(ProbedRate { rate: query.rate, seen: engine.shows(&query.point, rate) });
+        }
+        Tell::Probed(probed.clone())
+    };
     loop {
         let asked = strategy.ask(&mut Known::nothing(), &[]);
         assert_eq!(strategy.ask(&mut Known::nothing(), &[]), asked, "the same question until there is an answer");
@@ -85,41 +98,11 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
         assert!(searched.asked.len() < 50_000, "it never ends: {query:?}");
         let bayes = plan.search.strategy == StrategyKind::Bayes;
         assert!(bayes || !opened || query.point != baseline, "the baseline is known");
-        let told = answer(engine, &query, &mut running, &mut probed, &mut searched.launched);
-        strategy.tell(&query, &told);
+        strategy.tell(&query, &answer(&query));
         searched.asked.push(query);
     }
-    searched.incumbent = strategy.incumbent();
     assert_eq!(strategy.points_left(), 0);
-    searched
-}
-
-/// What a session does with a question, and tells.
-fn answer(
-    engine: &Fake,
-    query: &Query,
-    running: &mut Option<Point>,
-    probed: &mut Vec<ProbedRate>,
-    launched: &mut Vec<Point>,
-) -> Tell {
-    if running.as_ref() != Some(&query.point) {
-        probed.clear();
-        launched.push(query.point.clone());
-        *running = None;
-        if let Some(consequence) = (engine.refuses)(&query.point) {
-            return Tell::Failed(consequence);
-        }
-        *running = Some(query.point.clone());
-    }
-    let rate = query.rate.0;
-    if rate > engine.dies_above {
-        *running = None;
-        return Tell::Failed(Consequence::PointOnly);
-    }
-    if !engine.void {
-        probed.push(ProbedRate { rate: query.rate, seen: engine.shows(&query.point, rate) });
-    }
-    Tell::Probed(probed.clone())
+    Searched { incumbent: strategy.incumbent(), launched, ..searched }
 }
 
 /// A plan over parameters `a`, `b`, ... with so many values from 0 on, whose defaults are their first.

@@ -56,21 +56,10 @@ struct Proving {
 }
 
 impl Proving {
-    fn of((worker, (purpose, placed)): (usize, &(Purpose, PointResult))) -> Option<Self> {
-        let estimate = placed.estimated_rate?;
-        let (certifier, judged, ended) = (Certifier::default(), Vec::new(), None);
-        Some(Self {
-            worker,
-            purpose: *purpose,
-            point: placed.point.clone(),
-            runs: false,
-            served: false,
-            estimate,
-            certifier,
-            judged,
-            rate: estimate,
-            ended,
-        })
+    fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
+        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
+        let (runs, served, certifier, judged, ended) = (false, false, Certifier::default(), Vec::new(), None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, rate: estimate, ended })
     }
 
     /// Whether it is the point that is going to be deployed.
@@ -122,24 +111,11 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Certifies one point on the first worker; see [`Context::certify_each`].
-    pub async fn certify(
-        &mut self,
-        purpose: Purpose,
-        placed: PointResult,
-        to_come: Proofs,
-    ) -> Result<PointResult, RunnerError> {
-        let mut alone = [(purpose, placed)];
-        self.certify_each(&mut alone, to_come).await?;
-        let [(_, placed)] = alone;
-        Ok(placed)
-    }
-
     /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
     /// precision. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out.
-    pub async fn certify_each(
+    pub async fn certify(
         &mut self,
-        asked: &mut [(Purpose, PointResult)],
+        asked: &mut [&mut (Purpose, PointResult)],
         to_come: Proofs,
     ) -> Result<(), RunnerError> {
         let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
@@ -190,7 +166,7 @@ impl<R: Rig> Context<'_, R> {
             }
         }
         for one in proving {
-            let (_, placed) = &mut asked[one.worker];
+            let (_, placed) = &mut *asked[one.worker];
             *placed = self.concluded(one, placed);
         }
         Ok(())
@@ -296,9 +272,9 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight()?;
         let highest = Rate(limit.0.max(best_limit.0));
         let mut endured = |point: &Point| match self.ceiling(point, &costs, highest) {
-            Ceiling::Above => Some(highest.0),
-            Ceiling::At(ceiling) => Some(ceiling.0),
-            Ceiling::BelowAll => None,
+            None | Some(Ceiling::Above) => Some(highest.0),
+            Some(Ceiling::At(ceiling)) => Some(ceiling.0),
+            Some(Ceiling::BelowAll) => None,
         };
         // Without a ceiling there is nothing to compare.
         let (low, high) = (endured(&baseline.point)?, endured(&best.point)?);
@@ -313,7 +289,7 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight();
         let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
         let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
-        let ceiling = costs.map(|costs| self.ceiling(&one.point, &costs, begin));
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()
     }
@@ -322,12 +298,12 @@ impl<R: Rig> Context<'_, R> {
     /// burst.
     fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
         let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
-        certifier.launched(launches);
+        certifier.launches = launches;
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
         // A ceiling matters as far as it lowers the certified rate, or the next one.
         let highest = Rate((proof.rate.0 * CLEAR).max(certifier.next(*rate).0));
-        let ceiling = self.ceiling(point, &costs, highest);
+        let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(ceiling);
         if let Some(says) = ceiling.says(highest) {
             self.detail(&says);
@@ -336,8 +312,8 @@ impl<R: Rig> Context<'_, R> {
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
     fn fresh(&self, one: &Proving, attempt: u64) -> Asking {
-        let (seed, ramp, plan) = (self.seed, self.ramp(), self.plan.probe);
-        let (rate, is_best) = (one.rate, one.is_best());
+        let (seed, plan, rate, is_best) = (self.seed, self.plan.probe, one.rate, one.is_best());
+        let ramp = Seconds::from(plan.ramp);
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
         Box::new(move |trial, probe, answer_time| ProbeAsk {

@@ -85,7 +85,7 @@ pub struct Certifier {
     failed: Vec<Failure>,
     /// The log rate that stress replays endure at most, where that is near.
     ceiling: Option<f64>,
-    launches: Launches,
+    pub launches: Launches,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,10 +121,6 @@ impl Certifier {
                 None => {}
             }
         }
-    }
-
-    pub fn launched(&mut self, launches: Launches) {
-        self.launches = launches;
     }
 
     /// Whether another probe should be of another launch: these differ, and how they differ is known less well than what was probed. A launch takes
@@ -225,8 +221,7 @@ impl Certifier {
 
     /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.
     pub(super) fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
-        let lowest = self.driven.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = self.driven.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let Some((lowest, highest)) = self.ends() else { return vec![Vec::new(); self.evidence.len()] };
         let (from, to) = (lowest + STRIDE.0.ln(), highest + STRIDE.1.ln());
         let rates = (0..=REPORT_STEPS).map(|i| from + (to - from) * f64::from(i) / f64::from(REPORT_STEPS));
         let of = |l: usize| {
@@ -270,10 +265,16 @@ impl Certifier {
         to > from && waits && fails_near && self.curve(l).is_none()
     }
 
+    /// The lowest and the highest log rate that was driven to its end.
+    fn ends(&self) -> Option<(f64, f64)> {
+        let driven = || self.driven.iter().copied();
+        driven().reduce(f64::min).zip(driven().reduce(f64::max))
+    }
+
     /// The highest rate with that confidence, of those near the driven ones. The confidence falls as the rate rises.
     fn highest(&self, confidence: f64) -> Option<f64> {
-        let mut high = self.driven.iter().copied().reduce(f64::max)? + STRIDE.1.ln();
-        let mut low = self.driven.iter().copied().reduce(f64::min)? + LOWEST_SHARE.ln();
+        let (lowest, highest) = self.ends()?;
+        let (mut low, mut high) = (lowest + LOWEST_SHARE.ln(), highest + STRIDE.1.ln());
         if self.confidence(low) < confidence {
             return None;
         }
@@ -286,14 +287,12 @@ impl Certifier {
 
     /// Whether every rate that is looked at may still hold, so that the limit is only known to lie no lower.
     fn is_beyond(&self) -> bool {
-        let highest = self.driven.iter().copied().reduce(f64::max);
-        highest.is_some_and(|highest| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
+        self.ends().is_some_and(|(_, highest)| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
     }
 
     /// What is proved; none where no rate near those driven is certain.
     pub fn proof(&self) -> Option<Proof> {
-        let safe = self.highest(Certainty::CERTIFIED.0)?;
-        let highest = self.driven.iter().copied().reduce(f64::max)?;
+        let (safe, (_, highest)) = (self.highest(Certainty::CERTIFIED.0)?, self.ends()?);
         let rate = Rate(safe.min(highest).exp()).rounded_down();
         let limit = self.highest(0.5)?;
         // Where a rate that failed bounds it, the limit has at least the common error.
@@ -394,9 +393,34 @@ mod tests {
         fixtures::verdict(Outcome::Unresolved, vec![limit], margin.is_some())
     }
 
+    /// A promise as the count sees it.
+    fn by_count(key: &str, margin: f64, error: f64) -> LimitResult {
+        LimitResult { margin: Some(margin), margin_error: Some(error), ..counted(key) }
+    }
+
     /// A margin that rises twice as fast as the logarithm of the rate.
     fn steep() -> Vec<Curve> {
         vec![vec![(0.0, 0.0), (5.0, 10.0)]]
+    }
+
+    impl Certifier {
+        /// The same after another probe, with a twin whose curve is steep.
+        fn after(mut self, rate: f64, margin: impl Into<Option<f64>>, error: f64) -> Self {
+            self.add_probe(Rate(rate), &verdict(margin.into(), error), steep());
+            self
+        }
+
+        /// The same after a probe that was counted, without a twin; whether it was seen to its end.
+        fn counted(mut self, rate: f64, limit: LimitResult, complete: bool) -> Self {
+            let outcome = if complete { Outcome::Pass } else { Outcome::Fail };
+            self.add_probe(Rate(rate), &fixtures::verdict(outcome, vec![limit], complete), Vec::new());
+            self
+        }
+    }
+
+    /// After so many equal probes.
+    fn repeated(probes: usize, rate: f64, margin: f64, error: f64) -> Certifier {
+        (0..probes).fold(Certifier::default(), |certifier, _| certifier.after(rate, margin, error))
     }
 
     /// Drives an engine with that limit and slope until it is known; returns what is proved and the rates that were driven.
@@ -405,7 +429,7 @@ mod tests {
         for _ in 0..8 {
             let margin = 2.0 * (rate.0 / limit).ln();
             driven.push(rate.0);
-            certifier.add_probe(rate, &verdict((margin < 0.4).then_some(margin), error), steep());
+            certifier = certifier.after(rate.0, (margin < 0.4).then_some(margin), error);
             if certifier.precise(precision) {
                 break;
             }
@@ -426,17 +450,15 @@ mod tests {
 
     #[test]
     fn the_margins_that_a_report_shows_cross_the_limit_where_it_is() {
-        let mut certifier = Certifier::default();
-        assert_eq!(certifier.margins(), Vec::<Vec<_>>::new());
-        certifier.add_probe(Rate(9.0), &verdict(Some(2.0 * 0.9_f64.ln()), 0.02), steep());
+        assert_eq!(Certifier::default().margins(), Vec::<Vec<_>>::new());
+        let certifier = repeated(1, 9.0, 2.0 * 0.9_f64.ln(), 0.02);
         let margins = certifier.margins().remove(0);
         assert_eq!(margins.len(), 13);
         // The limit is at 10.
         assert!(margins.iter().all(|(rate, margin, _)| (*margin < 0.0) == (rate.0 < 10.0)), "{margins:?}");
         // The further from what was driven, the less is known.
         assert!(margins[12].2 > margins[6].2 && margins.is_sorted_by_key(|(rate, ..)| rate.0), "{margins:?}");
-        certifier.add_probe(Rate(20.0), &verdict(None, 0.02), steep());
-        assert_eq!(certifier.margins()[0].len(), 13, "a probe that was cut tells no margin");
+        assert_eq!(certifier.after(20.0, None, 0.02).margins()[0].len(), 13, "a probe that was cut tells no margin");
     }
 
     #[test]
@@ -457,17 +479,13 @@ mod tests {
         cut.complete = false;
         certifier.add_probe(Rate(9.5), &cut, both_curves());
         let limit = certifier.proof().unwrap().limit;
-        assert_eq!(
-            (limit.0 < 9.51, certifier.breaks_first(limit)),
-            (true, Some(1)),
-            "the promise that broke at the failed rate"
-        );
+        let broke_at_the_failed_rate = (limit.0 < 9.51, certifier.breaks_first(limit));
+        assert_eq!(broke_at_the_failed_rate, (true, Some(1)));
     }
 
     #[test]
     fn probing_goes_on_until_it_is_nearer_than_what_is_precise() {
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(9.9), &verdict(Some(2.0 * 0.99_f64.ln()), 0.05), steep());
+        let certifier = repeated(1, 9.9, 2.0 * 0.99_f64.ln(), 0.05);
         let proof = certifier.proof().unwrap();
         // A precision of which the certified rate lies 1.85 times as far below the limit.
         let between = (1.0 - proof.rate.0 / proof.limit.0) / 1.85;
@@ -477,20 +495,18 @@ mod tests {
 
     #[test]
     fn an_estimate_that_was_too_high_or_too_low_is_moved_to_the_limit() {
-        for from in [7.0, 13.5] {
-            let (proof, driven) = certify(10.0, from, 0.03, 0.04);
-            let rate = proof.unwrap().rate.0 / 10.0;
-            assert!((0.94..1.0).contains(&rate) && driven.len() <= 5, "from {from}: {rate} after {driven:?}");
+        for (limit, from, precision, least, most) in
+            [(10.0, 7.0, 0.04, 0.94, 5), (10.0, 13.5, 0.04, 0.94, 5), (19.0, 31.0, 0.05, 0.9, TRIES as usize)]
+        {
+            let (proof, driven) = certify(limit, from, 0.03, precision);
+            let rate = proof.unwrap().rate.0 / limit;
+            assert!((least..1.0).contains(&rate) && driven.len() <= most, "from {from}: {rate} after {driven:?}");
         }
     }
 
     #[test]
     fn more_probes_make_it_surer_and_a_relaunch_leaves_its_doubt() {
-        let proof = |probes: usize| {
-            let mut certifier = Certifier::default();
-            (0..probes).for_each(|_| certifier.add_probe(Rate(9.8), &verdict(Some(-0.04), 0.06), steep()));
-            certifier.proof().unwrap()
-        };
+        let proof = |probes: usize| repeated(probes, 9.8, -0.04, 0.06).proof().unwrap();
         assert!(proof(3).rate.0 > proof(1).rate.0);
         assert!(proof(40).rate.0 < 0.97 * proof(40).limit.0, "{:?}", proof(40));
     }
@@ -514,63 +530,39 @@ mod tests {
     #[test]
     fn without_a_twin_what_was_seen_below_tells_little_of_a_rate_near_a_failure() {
         let confidence = |key: &str, fails: Option<f64>| {
-            let mut certifier = Certifier::default();
-            let counted = |margin: f64, error: f64| LimitResult {
-                margin: Some(margin),
-                margin_error: Some(error),
-                ..counted(key)
-            };
-            let probe = |margin, error| fixtures::verdict(Outcome::Pass, vec![counted(margin, error)], true);
             // The rate in question has a margin of little more than nothing; 15 % below it there is room.
-            certifier.add_probe(Rate(38.0), &probe(-0.03, 0.16), Vec::new());
-            certifier.add_probe(Rate(33.0), &probe(-0.7, 0.16), Vec::new());
-            if let Some(fails) = fails {
-                certifier.add_probe(
-                    Rate(fails),
-                    &fixtures::verdict(Outcome::Fail, vec![counted(0.0, 1.0)], false),
-                    vec![],
-                );
-            }
-            certifier.confidence(38.0_f64.ln())
+            let kept = Certifier::default().counted(38.0, by_count(key, -0.03, 0.16), true);
+            let kept = kept.counted(33.0, by_count(key, -0.7, 0.16), true);
+            let all = fails.into_iter().fold(kept, |all, rate| all.counted(rate, by_count(key, 0.0, 1.0), false));
+            all.confidence(38.0_f64.ln())
         };
         assert!(confidence("ttft_p99", None) > 0.9 && confidence("tpot_p99", Some(40.0)) > 0.9);
-        assert_eq!(
-            confidence("ttft_p99", Some(60.0)),
-            confidence("ttft_p99", None),
-            "that far above, no queue is near"
-        );
+        let (far, none) = (confidence("ttft_p99", Some(60.0)), confidence("ttft_p99", None));
+        assert_eq!(far, none, "that far above, no queue is near");
         assert!(confidence("ttft_p99", Some(40.0)) < 0.75, "{}", confidence("ttft_p99", Some(40.0)));
     }
 
     #[test]
     fn a_promise_that_was_broken_at_a_lower_rate_counts_against_a_higher_one() {
-        let mut certifier = Certifier::default();
-        let counted =
-            |margin: f64| LimitResult { margin: Some(margin), margin_error: Some(0.16), ..counted("ttft_p99") };
-        for (rate, margin) in [(33.0, 0.3), (38.0, -0.7)] {
-            certifier.add_probe(Rate(rate), &fixtures::verdict(Outcome::Pass, vec![counted(margin)], true), Vec::new());
-        }
-        let kept = certifier.clone().confidence(38.0_f64.ln());
-        certifier.add_probe(Rate(42.0), &fixtures::verdict(Outcome::Fail, vec![counted(0.0)], false), Vec::new());
-        assert!(certifier.confidence(38.0_f64.ln()) <= kept + 0.01 && kept < 0.95, "{kept}");
+        let seen = Certifier::default().counted(33.0, by_count("ttft_p99", 0.3, 0.16), true);
+        let seen = seen.counted(38.0, by_count("ttft_p99", -0.7, 0.16), true);
+        let kept = seen.confidence(38.0_f64.ln());
+        let failed = seen.counted(42.0, by_count("ttft_p99", 0.0, 0.16), false);
+        assert!(failed.confidence(38.0_f64.ln()) <= kept + 0.01 && kept < 0.95, "{kept}");
     }
 
     #[test]
     fn a_rate_with_much_room_is_not_precise_however_little_is_asked() {
         let (proof, driven) = certify(10.0, 4.0, 0.02, 0.4);
         assert!(driven.len() > 2 && proof.unwrap().rate.0 > 8.0, "{proof:?} after {driven:?}");
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(4.0), &verdict(Some(-1.8), 0.02), steep());
+        let certifier = repeated(1, 4.0, -1.8, 0.02);
         let proof = certifier.proof().unwrap();
         assert!(proof.rate.0 == 4.0 && proof.error > 0.25 && !certifier.done(0.4, 0.0), "{proof:?}");
     }
 
     #[test]
     fn a_limit_at_a_rate_that_failed_has_the_common_error_at_least() {
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(10.0), &verdict(Some(-0.6), 0.02), steep());
-        certifier.add_probe(Rate(10.5), &verdict(None, 0.02), steep());
-        let proof = certifier.proof().unwrap();
+        let proof = repeated(1, 10.0, -0.6, 0.02).after(10.5, None, 0.02).proof().unwrap();
         assert!(proof.limit.0 > 10.4 && proof.error >= COMMON_ERROR, "{proof:?}");
     }
 
@@ -583,36 +575,19 @@ mod tests {
             certifier
         };
         assert!(!after(1).done(0.03, 0.01) && after(3).done(0.03, 0.01) && !after(3).precise(0.03));
-        let mut low = Certifier::default();
-        low.add_probe(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
-        assert!(!low.done(0.03, 0.01), "a higher rate was not driven yet");
+        assert!(!repeated(1, 5.0, -0.5, 0.02).done(0.03, 0.01), "a higher rate was not driven yet");
     }
 
     #[test]
     fn nothing_is_certified_above_what_was_driven_or_from_probes_that_were_cut() {
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(5.0), &verdict(Some(-0.5), 0.02), steep());
+        let certifier = repeated(1, 5.0, -0.5, 0.02);
         assert_eq!(certifier.proof().unwrap().rate, Rate(5.0));
         assert!(!certifier.precise(0.05) && certifier.next(Rate(5.0)).0 > 5.5);
-        let mut cut = Certifier::default();
-        cut.add_probe(Rate(5.0), &verdict(None, 0.0), steep());
+        let cut = Certifier::default().after(5.0, None, 0.0);
         assert!(cut.proof().is_none() && cut.next(Rate(5.0)).0 < 5.0);
-    }
-
-    #[test]
-    fn an_estimate_far_above_the_limit_is_left_in_few_probes() {
-        let (proof, driven) = certify(19.0, 31.0, 0.03, 0.05);
-        assert!(driven.len() <= TRIES as usize, "{driven:?}");
-        assert!((0.9..1.0).contains(&(proof.unwrap().rate.0 / 19.0)), "{proof:?} {driven:?}");
-    }
-
-    #[test]
-    fn a_window_without_a_request_certifies_nothing() {
-        let mut certifier = Certifier::default();
-        let mut empty = verdict(Some(0.0), 0.02);
-        empty.limits.iter_mut().for_each(|l| (l.margin, l.margin_error, l.paired) = (None, None, None));
-        certifier.add_probe(Rate(1.0), &empty, steep());
-        assert_eq!(certifier.proof(), None);
+        // Nor from a window without a request.
+        let empty = LimitResult { margin: None, margin_error: None, violations: 3, ..counted("tpot_p99") };
+        assert_eq!(Certifier::default().counted(1.0, empty, true).proof(), None);
     }
 
     #[test]
@@ -628,11 +603,9 @@ mod tests {
     #[test]
     fn where_nothing_is_certain_the_next_rate_is_lower_and_a_ceiling_lowers_it_too() {
         // As likely as not, and nobody knows: the same again would say the same.
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(10.0), &verdict(Some(0.0), 1.9), steep());
+        let certifier = repeated(1, 10.0, 0.0, 1.9);
         assert!(certifier.proof().is_none() && certifier.next(Rate(10.0)).0 < 9.5);
-        let mut certifier = Certifier::default();
-        certifier.add_probe(Rate(10.0), &verdict(Some(-0.4), 0.02), steep());
+        let mut certifier = repeated(1, 10.0, -0.4, 0.02);
         let unbound = certifier.next(Rate(10.0));
         certifier.bound(Ceiling::At(Rate(10.4)));
         assert!(unbound.0 > 11.0 && certifier.next(Rate(10.0)).0 <= 10.5, "{unbound}");
@@ -640,8 +613,7 @@ mod tests {
 
     #[test]
     fn a_certified_rate_lies_as_far_below_its_ceiling_as_that_is_unknown() {
-        let mut certifier = Certifier::default();
-        (0..4).for_each(|_| certifier.add_probe(Rate(9.9), &verdict(Some(-0.2), 0.02), steep()));
+        let mut certifier = repeated(4, 9.9, -0.2, 0.02);
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
@@ -668,12 +640,7 @@ mod tests {
 
     #[test]
     fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
-        let certifier = |launches: Launches, error: f64| {
-            let mut certifier = Certifier::default();
-            (0..4).for_each(|_| certifier.add_probe(Rate(9.8), &verdict(Some(-0.04), error), steep()));
-            certifier.launched(launches);
-            certifier
-        };
+        let certifier = |launches: Launches, error: f64| Certifier { launches, ..repeated(4, 9.8, -0.04, error) };
         let proof = |launches: Launches| {
             let certifier = certifier(launches, 0.02);
             (certifier.proof().unwrap(), certifier.wants_launches())

@@ -50,8 +50,7 @@ pub struct PredictionCache {
 /// What stress replays have shown of an engine.
 #[derive(Clone)]
 struct Endured {
-    bounds: Bounds,
-    reuses: bool,
+    engine: TwinEngine,
     /// The highest rate that passed a stress replay, and the lowest that did not.
     between: (f64, f64),
     /// The most sequences that ran at once in any of them.
@@ -60,20 +59,20 @@ struct Endured {
 
 impl Endured {
     fn of(engine: &TwinEngine) -> Self {
-        let (bounds, reuses) = (engine.bounds(), engine.reuses());
-        Self { bounds, reuses, between: (0.0, f64::INFINITY), most_running: 0 }
+        Self { engine: *engine, between: (0.0, f64::INFINITY), most_running: 0 }
+    }
+
+    fn is_of(&self, engine: &TwinEngine) -> bool {
+        self.engine.bounds() == engine.bounds() && self.engine.reuses() == engine.reuses()
     }
 
     /// What is known of an engine by what another has shown: where neither cap on sequences held a request back, both serve alike. Those that
     /// just ended may still take places, so twice the most that ran at once have to fit.
     fn also_of(&self, engine: &TwinEngine) -> Option<Self> {
-        let (bounds, reuses) = (engine.bounds(), engine.reuses());
-        let cap = self.bounds.max_num_seqs.min(bounds.max_num_seqs);
-        let uncapped = |bounds: Bounds| Bounds { max_num_seqs: 0, ..bounds };
-        let alike = uncapped(self.bounds) == uncapped(bounds)
-            && self.reuses == reuses
-            && self.most_running.saturating_mul(2) < cap;
-        alike.then(|| Self { bounds, ..self.clone() })
+        let cap = self.engine.bounds().max_num_seqs.min(engine.bounds().max_num_seqs);
+        let uncapped = |engine: &TwinEngine| (Bounds { max_num_seqs: 0, ..engine.bounds() }, engine.reuses());
+        let alike = uncapped(&self.engine) == uncapped(engine) && self.most_running.saturating_mul(2) < cap;
+        alike.then(|| Self { engine: *engine, ..self.clone() })
     }
 
     /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails.
@@ -145,19 +144,31 @@ impl Predictor<'_> {
     /// as blocks: they take a tenth of the time.
     pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         let engine = self.predictions.engine(point)?;
-        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
-            let requests = self.session_twin.sample_sizes().stress.requests as usize;
-            let outlines = self.session_twin.traffic(source, requests);
-            let sent = engine.sent(outlines, rate, None, true);
-            let (long, pressure) = LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory);
+            let requests = self.session_twin.sample_sizes.stress.requests as usize;
+            let (long, pressure) = self.by_sums(&engine, costs, rate, requests);
             if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
                 return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
             }
         }
-        stress_replay(source, &engine, costs, rate, self.session_twin.sample_sizes().stress)
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        stress_replay(source, &engine, costs, rate, self.session_twin.sample_sizes.stress)
+    }
+
+    /// So many requests of a long run by sums alone.
+    fn by_sums(
+        &mut self,
+        engine: &TwinEngine,
+        costs: &StepCosts,
+        rate: Rate,
+        requests: usize,
+    ) -> (LongRunReplay, Pressure) {
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        let outlines = self.session_twin.traffic(source, requests);
+        let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
+        LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory)
     }
 
     /// The highest rate, by steps from that one, at which every promise holds and no stress replay collapses. None where the twin does not know one
@@ -180,10 +191,10 @@ impl Predictor<'_> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.predictions.engine(point)?;
         let endured = &mut self.predictions.endured;
-        let at = endured.iter().position(|e| e.bounds == engine.bounds() && e.reuses == engine.reuses());
+        let at = endured.iter().position(|e| e.is_of(&engine));
         let known = at.map(|at| endured.swap_remove(at)).or_else(|| endured.iter().find_map(|e| e.also_of(&engine)));
         let known = known.unwrap_or_else(|| Endured::of(&engine));
-        let size = self.session_twin.sample_sizes().stress_in_search;
+        let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let (endures, known) = known.with(rate, || stress_replay(source, &engine, &costs, rate, size));
         self.predictions.endured.push(known);
@@ -230,19 +241,16 @@ impl Predictor<'_> {
             self.predictions.endured.clear();
         }
         let engine = self.predictions.engine(point)?;
-        let PredictionCache { replayed, memory, .. } = self.predictions;
+        let replayed = &self.predictions.replayed;
         let bounds = engine.bounds();
         let rung = rung(rate);
         let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
-        let requests = self.session_twin.sample_sizes().search;
-        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let outlines = self.session_twin.traffic(source, requests);
-        let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
+        let requests = self.session_twin.sample_sizes.search;
         let _span = trace_span!("search_replay", %point, %rate, requests).entered();
-        let (long, pressure) = LongRunReplay::by_sums(&costs, bounds, &sent, memory);
+        let (long, pressure) = self.by_sums(&engine, &costs, rate, requests);
         let margins = self.margins_of(&long);
         let known = self.predictions.replayed.entry(key).or_default();
         known.push(Replayed { bounds, pressure, margins: margins.clone() });

@@ -168,35 +168,17 @@ impl ServeObserver for CollapseCounter {
 mod tests {
     use super::super::super::sample_sizes::SampleSizes;
     use super::*;
-    use crate::engine::effective::Effective;
-    use crate::rig::{EngineProcess, Ready, Warmed};
     use crate::settings::quickstart;
-    use crate::space::Value;
-    use crate::twin::Profile;
-    use crate::units::Seconds;
+    use crate::twin::{Bounds, Profile};
     use crate::workload::Material;
 
     /// The quickstart's workload on an engine with a cache of so many tokens, at a rate.
     fn reach(kv_tokens: u64, rate: f64) -> StressResult {
         let plan = quickstart(&[]);
-        let mut effective = Effective { kv_cache_tokens: Some(kv_tokens), ..Effective::default() };
-        let limits = [("max-num-seqs", 64), ("max-num-batched-tokens", 2048)];
-        effective.values.extend(limits.map(|(name, value)| (name.to_owned(), Value::Int(value))));
-        let ready = Ready {
-            took: Seconds(1.0),
-            effective,
-            model: String::new(),
-            gpus: Vec::new(),
-            shared: false,
-            warm_up: None,
-            warmed: Warmed { burst_rate: Rate(1.0), answer_time: Seconds(1.0) },
-            host_memory: None,
-            process: EngineProcess::default(),
-            node: None,
-        };
         let material = Material::default();
         let source = TrafficSource { plan: &plan, material: &material, seed: 7 };
-        let engine = TwinEngine::of(&plan, &plan.space.baseline(), &ready).unwrap();
+        let engine =
+            TwinEngine::bare(Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: Some(kv_tokens) });
         stress_replay(source, &engine, &Profile::quickstart().costs, Rate(rate), SampleSizes::SMALL.stress).unwrap()
     }
 

@@ -16,14 +16,14 @@ use tracing::debug;
 
 use self::session_log::SessionLog;
 pub use self::session_log::{Folder, RunnerError};
-use self::worker::Worker;
+use self::worker::{Answer, Worker};
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
 use super::session_twin::{Hindsight, SessionTwin};
 use super::trial::{Asking, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Entry, Journal, Purpose, Record};
+use crate::journal::{Conclusion, Cost, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
 use crate::rig::{ProbeAsk, Ready, Rig};
 use crate::settings::Plan;
@@ -77,7 +77,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// Everything that is recorded, also what a resumed session has not come to yet.
     pub fn journal(&self) -> &Journal {
-        self.session_log.journal()
+        &self.session_log.journal
     }
 
     /// The records that the session has come to: it must decide from these alone, or a resumed one would decide otherwise.
@@ -87,7 +87,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// Engine time of the records that the session has come to, summed over the workers.
     pub fn spent(&self) -> Seconds {
-        self.session_log.spent()
+        Cost::of(self.passed()).engine_seconds
     }
 
     /// Time that passed while engines were launched, probed and stopped by this trial runner: of each round that of the slowest worker.
@@ -119,7 +119,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Answer<Ready> {
         let mut answers = self.launch_each(vec![(0, purpose, point.clone())]).await?;
         answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
     }
@@ -138,20 +138,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
-    /// Probes the trial of a worker. The inner result is the engine's; an engine that failed is launched and asked once more, unless
-    /// its failure says that this would be in vain.
-    pub(crate) async fn probe(
-        &mut self,
-        worker: usize,
-        asking: Asking,
-        certainty: Certainty,
-    ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        let mut answers =
-            self.round(vec![TrialStep { worker, launch: None, probe: Some((asking, certainty)) }]).await?;
-        answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
-    }
-
-    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'.
+    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'; an engine that failed in
+    /// a probe is launched and asked once more, unless its failure says that this would be in vain.
     pub(crate) async fn round(
         &mut self,
         steps: Vec<TrialStep>,
@@ -290,7 +278,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     pub(crate) fn largest_batch(&self) -> u32 {
-        self.session_log.session_twin.largest()
+        self.session_log.session_twin.largest
     }
 
     pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {

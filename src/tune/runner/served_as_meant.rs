@@ -67,13 +67,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_meant_is_said_once() {
+    fn what_is_as_meant_is_said_once_and_the_rest_stands_beside_it_with_its_reason() {
         let plain = said(1001, 0.9, Some(Resent::WHOLE)).unwrap();
         assert_eq!(plain, "served: 1.00 requests/s (asked 1.25), prompts of 1001 tokens, 90 % of them cached");
-    }
-
-    #[test]
-    fn what_is_not_as_meant_stands_beside_it_with_its_reason() {
         let other = said(800, 0.6, Some(Resent { growth: 0.5, found: 0.0, apart: true })).unwrap();
         assert!(other.contains("800 tokens (meant 1000), 60 % of them cached (meant 90 %)"), "{other}");
         assert!(other.contains("has 0.50 of its tokens, and the cache holds 0 % of them"), "{other}");

@@ -11,7 +11,7 @@ use super::super::session_twin::{FitProbe, SessionTwin, TrafficSource, TwinEngin
 use super::super::trial::{Launch, TrialRequest};
 use crate::digest::sha256;
 use crate::engine::live::widest;
-use crate::journal::{Cost, Entry, Journal, JournalError, Record, Writer, requests_of};
+use crate::journal::{Entry, Journal, JournalError, Record, Writer, requests_of};
 use crate::load::write_records;
 use crate::private::{create_file, create_folder};
 use crate::progress::Sink;
@@ -19,7 +19,6 @@ use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::twin::Fit;
-use crate::units::Seconds;
 use crate::verdict::{Certainty, Verdict};
 use crate::workload::{Material, Vocabulary};
 
@@ -58,7 +57,8 @@ pub struct SessionLog<'a> {
     pub seed: u64,
     pub sink: &'a dyn Sink,
     folder: Option<Folder>,
-    journal: Journal,
+    /// All records, also those that a resumed session has not replayed yet.
+    pub journal: Journal,
     pub session_twin: SessionTwin,
     pub predictions: PredictionCache,
     /// What prompts are made of, as the first engine told, if it did.
@@ -78,18 +78,9 @@ impl<'a> SessionLog<'a> {
         Self { plan, seed, sink, folder, journal, session_twin, predictions, words, replayed: 0, trials: 0 }
     }
 
-    /// All records, also those that a resumed session has not replayed yet.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     /// The records that the session has replayed or written.
     pub fn passed(&self) -> &[Entry] {
         &self.journal.entries[..self.replayed]
-    }
-
-    pub fn spent(&self) -> Seconds {
-        Cost::of(self.passed()).engine_seconds
     }
 
     /// Records the vocabulary of the first engine that gave one. A resumed session reads it from its journal.
@@ -104,7 +95,7 @@ impl<'a> SessionLog<'a> {
     /// The material of a rig's traffic, with the recorded vocabulary.
     pub fn material(&self, rig: &Material) -> Material {
         let vocabulary = self.words.as_ref().unwrap_or(&rig.vocabulary).clone();
-        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent() }
+        Material { vocabulary, corpus: rig.corpus.clone(), resent: self.session_twin.resent }
     }
 
     /// The verdict with the twin's estimate.
@@ -136,9 +127,12 @@ impl<'a> SessionLog<'a> {
         self.passed().iter().find_map(Entry::ready).map(|ready| ready.warmed)
     }
 
-    /// Moves to a record: it and all before it are replayed.
-    fn pass(&mut self, place: usize) {
+    /// Moves to the first record of which `of` tells something: it and all before it are replayed.
+    fn replay<T>(&mut self, of: impl Fn(&Record) -> Option<T>) -> Option<(&Record, T)> {
+        let told = |(place, entry): (usize, &Entry)| Some((place, of(&entry.record)?));
+        let (place, told) = self.journal.entries.iter().enumerate().find_map(told)?;
         self.replayed = self.replayed.max(place + 1);
+        Some((&self.journal.entries[place].record, told))
     }
 
     /// Records a new step.
@@ -171,26 +165,23 @@ impl<'a> SessionLog<'a> {
         attempt: u32,
         point: &Point,
     ) -> Result<Option<Result<Ready, Failure>>, RunnerError> {
-        let mut found = None;
-        for (place, entry) in self.journal.entries.iter().enumerate() {
-            match &entry.record {
-                Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => {
-                    return Err(RunnerError::Diverged(format!(
-                        "trial {trial} launched {recorded}, now {point} is asked"
-                    )));
-                }
-                Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
-                    found = Some((place, Ok((**ready).clone())));
-                }
-                Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
-                    found = Some((place, Err(failure.clone())));
-                }
-                _ => {}
-            }
+        let other = self.journal.entries.iter().find_map(|entry| match &entry.record {
+            Record::Launching { trial: t, point: recorded, .. } if *t == trial && recorded != point => Some(recorded),
+            _ => None,
+        });
+        if let Some(other) = other {
+            return Err(RunnerError::Diverged(format!("trial {trial} launched {other}, now {point} is asked")));
         }
-        let Some((place, answer)) = found else { return Ok(None) };
-        self.pass(place);
-        Ok(Some(answer))
+        let recorded = self.replay(|record| match record {
+            Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
+                Some(Ok((**ready).clone()))
+            }
+            Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
+                Some(Err(failure.clone()))
+            }
+            _ => None,
+        });
+        Ok(recorded.map(|(_, answer)| answer))
     }
 
     /// The engine, the model and the GPU must be those that the journal began with.
@@ -220,51 +211,46 @@ impl<'a> SessionLog<'a> {
         ask: &ProbeAsk,
         engine: Option<TwinEngine>,
     ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
-        for (place, entry) in self.journal.entries.iter().enumerate() {
-            let (recorded, answer) = match &entry.record {
-                Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
-                    (ask, Ok((**verdict).clone()))
-                }
-                Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
-                    (ask, Err(failure.clone()))
-                }
-                _ => continue,
-            };
-            if recorded != ask {
-                let (was, is) = (recorded.rate, ask.rate);
-                return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
+        let folder = self.folder.as_ref().map(|folder| folder.path.clone());
+        let recorded = self.replay(|record| match record {
+            Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
+                Some((*ask, Ok((**verdict).clone())))
             }
-            self.pass(place);
-            let fit_probe = engine.map(|engine| self.recorded_fit_probe(place, engine)).transpose()?.flatten();
-            return Ok(Some((answer, fit_probe)));
+            Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
+                Some((*ask, Err(failure.clone())))
+            }
+            _ => None,
+        });
+        let Some((record, (recorded, answer))) = recorded else { return Ok(None) };
+        if recorded != *ask {
+            let (was, is) = (recorded.rate, ask.rate);
+            return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, now {is} is asked")));
         }
-        Ok(None)
-    }
-
-    /// A recorded probe for the fit of the twin, from the file of its requests. None without such a file.
-    fn recorded_fit_probe(&self, place: usize, engine: TwinEngine) -> Result<Option<FitProbe>, RunnerError> {
-        let (Some(entry), Some(folder)) = (self.journal.entries.get(place), &self.folder) else { return Ok(None) };
-        let Record::Probed { ask, cache, telemetry, steps, requests, requests_sha256, .. } = &entry.record else {
-            return Ok(None);
+        // A fit takes a measured probe whose requests were kept.
+        let (Record::Probed { cache, telemetry, steps, requests, requests_sha256, .. }, Some(engine), Some(folder)) =
+            (record, engine, folder)
+        else {
+            return Ok(Some((answer, None)));
         };
-        let path = folder.path.join(requests);
+        let path = folder.join(requests);
         match requests_of(&path, requests_sha256.as_deref()) {
-            Ok(records) => Ok(Some(FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone()))),
+            Ok(records) => {
+                let fit_probe = FitProbe::of(engine, *ask, &records, cache, telemetry).with_steps(steps.clone());
+                Ok(Some((answer, Some(fit_probe))))
+            }
             Err(why) => Err(RunnerError::Kept { path, why }),
         }
     }
 
     /// The recorded fit after a probe, with the verdicts of the trial's probes under it.
     pub fn recorded_fit(&mut self, trial: u32, probe: u32) -> Option<(Box<Fit>, BTreeMap<u32, Verdict>)> {
-        let recorded = self.journal.entries.iter().enumerate().find_map(|(place, entry)| match &entry.record {
+        let recorded = self.replay(|record| match record {
             Record::Fitted { trial: t, probe: p, fit, verdicts } if (*t, *p) == (trial, probe) => {
-                Some((place, fit.clone(), verdicts.clone()))
+                Some((fit.clone(), verdicts.clone()))
             }
             _ => None,
         });
-        let (place, fit, verdicts) = recorded?;
-        self.pass(place);
-        Some((fit, verdicts))
+        recorded.map(|(_, fitted)| fitted)
     }
 
     pub fn attempts(&self, trial: u32) -> u32 {

@@ -26,6 +26,9 @@ const VOID_REPEATS: u32 = 2;
 /// The session log while workers work side by side: each looks into them for a moment, and none while it waits.
 pub type Shared<'s, 'a> = Mutex<&'s mut SessionLog<'a>>;
 
+/// What an engine answers. The inner result is its own, the outer one that of the machine and of our own part.
+pub type Answer<T, E = Diagnosis> = Result<Result<T, E>, RunnerError>;
+
 pub struct Worker<R> {
     pub rig: R,
     pub current: Option<Current>,
@@ -43,23 +46,14 @@ impl<R: Rig> Worker<R> {
     }
 
     /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub async fn launch(
-        &mut self,
-        session_log: &Shared<'_, '_>,
-        launch: &Launch,
-    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    pub async fn launch(&mut self, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let TrialRequest { purpose, point, .. } = &launch.wanted;
         let (number, purpose) = (launch.trial, purpose.name());
         let span = info_span!("trial", number, purpose, %point, probes = Empty, engine_time = Empty);
         self.launch_in(&span, session_log, launch).instrument(span.clone()).await
     }
 
-    async fn launch_in(
-        &mut self,
-        span: &Span,
-        session_log: &Shared<'_, '_>,
-        launch: &Launch,
-    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+    async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
             Some(before) => {
@@ -116,7 +110,7 @@ impl<R: Rig> Worker<R> {
         Launch { trial, wanted: TrialRequest { purpose, point, .. }, warmed, .. }: &Launch,
         on: Option<u32>,
         attempt: u32,
-    ) -> Result<Result<Ready, Failure>, RunnerError> {
+    ) -> Answer<Ready, Failure> {
         let (trial, purpose) = (*trial, *purpose);
         {
             let mut session_log = look(session_log);
@@ -159,7 +153,7 @@ impl<R: Rig> Worker<R> {
         session_log: &Shared<'_, '_>,
         ask: &Asking,
         certainty: Certainty,
-    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
+    ) -> Answer<ProbeResult> {
         let (mut failures, mut voids) = (0, 0);
         loop {
             let Some(current) = &mut self.current else {
@@ -223,10 +217,9 @@ impl<R: Rig> Worker<R> {
         probe: u32,
         ask: ProbeAsk,
         certainty: Certainty,
-    ) -> Result<Result<ProbeResult, Diagnosis>, RunnerError> {
-        let again = |c: &&Current| !c.live;
-        let again = self.current.as_ref().filter(again).map(|c| (c.again(), c.on));
-        if let Some((wanted, on)) = again {
+    ) -> Answer<ProbeResult> {
+        let stopped = self.current.as_ref().filter(|c| !c.live);
+        if let Some((wanted, on)) = stopped.map(|c| (TrialRequest::of(c.purpose, c.point.clone()), c.on)) {
             let attempt = 1 + look(session_log).attempts(trial);
             let warmed = look(session_log).warmed();
             let live = look(session_log).may_alter(&wanted);
@@ -257,7 +250,7 @@ impl<R: Rig> Worker<R> {
                 if let Some(fit_probe) = &fit_probe {
                     verdict = session_log.weigh(verdict, fit_probe, self.rig.material(), certainty);
                 }
-                let resent = fit_probe.as_ref().and_then(FitProbe::resent);
+                let resent = fit_probe.as_ref().and_then(|fit_probe| fit_probe.resent);
                 let served = served_as_meant::against_served(records, &ask, &measured.cache, resent);
                 let (requests, requests_sha256) = session_log.keep(trial, probe, &measured)?;
                 session_log.record(Record::Probed {
@@ -267,7 +260,7 @@ impl<R: Rig> Worker<R> {
                     verdict: Box::new(verdict.clone()),
                     telemetry: measured.telemetry,
                     cache: measured.cache,
-                    steps: fit_probe.as_ref().map_or_else(Vec::new, |fit_probe| fit_probe.probe().steps().to_vec()),
+                    steps: fit_probe.as_ref().map_or_else(Vec::new, |fit_probe| fit_probe.probe.steps().to_vec()),
                     client: measured.client,
                     took: measured.took,
                     requests,
@@ -333,23 +326,12 @@ fn show(verdict: &Verdict, is_recorded: bool) {
     for limit in &verdict.limits {
         let (promise, margin, error) = (&limit.key, limit.deciding_margin(), limit.deciding_error());
         let (explained, because) = limit.paired.as_ref().map(|paired| (paired.explained, &paired.because)).unzip();
-        debug!(
-            promise,
-            margin,
-            error,
-            explained,
-            because,
-            violations = limit.violations,
-            of = limit.observations,
-            "promise"
-        );
+        let (violations, of) = (limit.violations, limit.observations);
+        debug!(promise, margin, error, explained, because, violations, of, "promise");
     }
 }
 
 fn worth_another_try(diagnosis: &Diagnosis) -> bool {
-    diagnosis.cause != Cause::RarelyAccepted
-        && !matches!(
-            diagnosis.consequence,
-            Consequence::MemoryBound | Consequence::NeedsMoreMemory | Consequence::Abort
-        )
+    let in_vain = [Consequence::MemoryBound, Consequence::NeedsMoreMemory, Consequence::Abort];
+    diagnosis.cause != Cause::RarelyAccepted && !in_vain.contains(&diagnosis.consequence)
 }

@@ -12,7 +12,7 @@ use crate::workload::{Outline, Resent};
 pub struct TwinEngine {
     bounds: Bounds,
     /// Tokens of a KV block; none where prefixes are not reused.
-    reused_block: Option<u32>,
+    pub reused_block: Option<u32>,
 }
 
 impl TwinEngine {
@@ -86,11 +86,6 @@ impl TwinEngine {
             age: 0.0,
             misses: resent.map_or(0.0, |resent| 1.0 - resent.found),
         })
-    }
-
-    /// Tokens of a KV block; none where prefixes are not reused.
-    pub fn reused_block(&self) -> Option<u32> {
-        self.reused_block
     }
 
     #[cfg(test)]

@@ -50,17 +50,11 @@ impl TrafficSource<'_> {
     }
 }
 
-#[derive(PartialEq)]
-struct DrawnFor {
-    seed: u64,
-    vocabulary: Vocabulary,
-    resent: Option<Resent>,
-}
-
 /// Requests of the workload, drawn once for a session and stretched to each rate.
 pub struct LongRunTraffic {
     sample_sizes: SampleSizes,
-    drawn_for: Option<DrawnFor>,
+    /// By which seed, in which words, and with what resent.
+    drawn_for: Option<(u64, Vocabulary, Option<Resent>)>,
     at_one_per_second: Vec<Outline>,
 }
 
@@ -109,7 +103,7 @@ impl LongRunTraffic {
     /// So many requests at one a second, in the order in which conversations begin.
     pub fn of(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
         let TrafficSource { plan, material, seed } = source;
-        let drawn_for = Some(DrawnFor { seed, vocabulary: material.vocabulary.clone(), resent: material.resent });
+        let drawn_for = Some((seed, material.vocabulary.clone(), material.resent));
         if self.drawn_for != drawn_for {
             let pace = source.pace(Rate(1.0), SeedLabel::LongRun.of(seed, &[]));
             self.at_one_per_second = outline(&plan.workload, material, pace, self.requests(plan), |_| Seconds(0.0));

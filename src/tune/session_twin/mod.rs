@@ -9,8 +9,6 @@ mod launches;
 mod likeness;
 mod long_run;
 
-use std::collections::VecDeque;
-
 use tracing::field::Empty;
 use tracing::{debug, debug_span};
 
@@ -48,9 +46,9 @@ const WHOLE_ANSWERS: f64 = 0.98;
 pub struct FitProbe {
     engine: TwinEngine,
     ask: ProbeAsk,
-    probe: Probe,
+    pub probe: Probe,
     /// What later turns resent; none where it has none.
-    resent: Option<Resent>,
+    pub resent: Option<Resent>,
     told: Telemetry,
     /// Why hours of the workload are not what was measured, if they are not.
     objection: Option<String>,
@@ -65,7 +63,7 @@ impl FitProbe {
         cache: &CacheUse,
         told: &Telemetry,
     ) -> Self {
-        let served = Served::of(records, cache.counted_share(), engine.reused_block());
+        let served = Served::of(records, cache.counted_share(), engine.reused_block);
         let objection = beyond(records, ask.window);
         let steps = seen_steps(records, &served.cached, engine.bounds().max_num_batched_tokens);
         Self {
@@ -82,14 +80,6 @@ impl FitProbe {
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
     }
-
-    pub fn probe(&self) -> &Probe {
-        &self.probe
-    }
-
-    pub fn resent(&self) -> Option<Resent> {
-        self.resent
-    }
 }
 
 /// The engine as all probes together show it.
@@ -100,10 +90,10 @@ pub struct Hindsight {
 }
 
 pub struct SessionTwin {
-    sample_sizes: SampleSizes,
+    pub sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
-    probes: VecDeque<Probe>,
-    trials: VecDeque<u32>,
+    probes: Vec<Probe>,
+    trials: Vec<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
     fit_probes: usize,
@@ -111,14 +101,15 @@ pub struct SessionTwin {
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
     hours: LongRunTraffic,
-    largest: u32,
+    /// The most requests that were streamed at the same time.
+    pub largest: u32,
     /// The probes that certify what is being certified, with their trials: in no fit that judges.
     witnesses: Vec<(u32, Probe)>,
     /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
     /// among them.
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
-    resent: Option<Resent>,
+    pub resent: Option<Resent>,
     fits: u64,
 }
 
@@ -126,8 +117,8 @@ impl SessionTwin {
     pub fn new(sample_sizes: SampleSizes) -> Self {
         Self {
             sample_sizes,
-            probes: VecDeque::new(),
-            trials: VecDeque::new(),
+            probes: Vec::new(),
+            trials: Vec::new(),
             fit: None,
             fit_probes: 0,
             tried: 0,
@@ -139,10 +130,6 @@ impl SessionTwin {
             resent: None,
             fits: 0,
         }
-    }
-
-    pub fn sample_sizes(&self) -> &SampleSizes {
-        &self.sample_sizes
     }
 
     /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
@@ -192,10 +179,6 @@ impl SessionTwin {
         }
     }
 
-    pub fn resent(&self) -> Option<Resent> {
-        self.resent
-    }
-
     /// Takes note of how large its batches were, and of what its later turns resent.
     pub fn note(&mut self, fit_probe: &FitProbe) {
         self.resent = fit_probe.resent.or(self.resent);
@@ -236,14 +219,10 @@ impl SessionTwin {
         learnt.chain(self.witnesses.iter().cloned()).unzip()
     }
 
-    pub fn largest(&self) -> u32 {
-        self.largest
-    }
-
     /// Takes a fit_probe of a trial; whether it is time to fit.
     pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
-        self.probes.push_back(fit_probe.probe.clone());
-        self.trials.push_back(trial);
+        self.probes.push(fit_probe.probe.clone());
+        self.trials.push(trial);
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
@@ -270,12 +249,12 @@ impl SessionTwin {
 
     fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
         self.tried = self.fit_probes;
-        let probes = self.probes.make_contiguous();
-        let span =
-            debug_span!("fit", probes = probes.len(), replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
+        let probes = self.probes.len();
+        let span = debug_span!("fit", probes, replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
         let _entered = span.enter();
-        let fit =
-            fit_anew(probes, self.fit.as_ref(), effort).inspect_err(|why| debug!(%why, "there is no fit")).ok()?;
+        let fit = fit_anew(&self.probes, self.fit.as_ref(), effort)
+            .inspect_err(|why| debug!(%why, "there is no fit"))
+            .ok()?;
         span.record("replays", fit.replays).record("loss", fit.loss);
         span.record("ttft_sd", fit.residuals.ttft_sd).record("tpot_sd", fit.residuals.tpot_sd);
         self.fit = Some(fit);
@@ -375,55 +354,17 @@ mod tests {
     use crate::verdict::fixtures::{counted, verdict};
 
     /// What a probe at that rate teaches of which so many requests were streamed at the same time.
-    fn fit_probe(rate: Rate, at_once: u32) -> FitProbe {
-        let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None };
-        let (from, to) = (Seconds(0.0), Seconds(10.0));
-        let ask = ProbeAsk { window: Window { from, to }, ..ProbeAsk::at(rate) };
-        let one = Observed {
-            due: from,
-            sent: from,
-            tokens_in: 10,
-            cached: 0,
-            shared: 0,
-            document: 0,
-            turn: None,
-            tokens_out: 10,
-            first: Some(Seconds(1.0)),
-            last: Some(to),
-            failed: false,
-            cut: false,
-        };
-        let probe = Probe::new(vec![one; at_once as usize], bounds);
-        FitProbe {
-            engine: TwinEngine::bare(bounds),
-            ask,
-            probe,
-            resent: None,
-            told: Telemetry::default(),
-            objection: None,
-        }
+    fn fit_probe(rate: Rate, at_once: usize) -> FitProbe {
+        let engine = TwinEngine::bare(Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None });
+        let records = vec![RequestRecord::answered(0, 0.0, 1.0, 10.0, 10, 10); at_once];
+        FitProbe::of(engine, ProbeAsk::at(rate), &records, &CacheUse::default(), &Telemetry::default())
     }
 
     #[test]
     fn a_long_run_that_is_not_what_was_measured_is_said_so() {
         let window = Window { from: Seconds(0.0), to: Seconds(10.0) };
-        let record = |tokens_out| RequestRecord {
-            id: 0,
-            due: Seconds(1.0),
-            sent: Seconds(1.0),
-            first: Some(Seconds(1.5)),
-            last: Some(Seconds(2.0)),
-            tokens_in: Some(10),
-            tokens_cached: None,
-            tokens_out: Some(tokens_out),
-            asked_out: 100,
-            asked_in: 10,
-            shared_in: 0,
-            error: None,
-            turn: None,
-            why: None,
-            gaps: Vec::new(),
-        };
+        let record =
+            |tokens_out| RequestRecord { asked_out: 100, ..RequestRecord::answered(0, 1.0, 1.5, 2.0, 10, tokens_out) };
         let early = "answers end earlier than was asked, and the long run does not know when";
         assert_eq!(beyond(&[record(50)], window).as_deref(), Some(early));
         assert_eq!(beyond(&[record(100)], window), None);
@@ -457,6 +398,6 @@ mod tests {
             session_twin.learn(1, &fit_probe);
         }
         let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
-        assert_eq!((kept, session_twin.largest()), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
+        assert_eq!((kept, session_twin.largest), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
     }
 }

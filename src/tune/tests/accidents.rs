@@ -4,27 +4,21 @@ use super::live::alive;
 use super::scripted::failure;
 use super::*;
 use crate::engine::diagnosis::{Cause, Consequence};
-use crate::journal::Purpose;
 use crate::rig::{RigError, Trial};
-use crate::space::{Point, Value};
+use crate::space::Value;
 use crate::units::{Rate, Seconds};
 
-/// A script of functions; a test gives those that it needs.
-struct When<F, G> {
-    start: F,
-    probe: G,
-}
-
-impl<F, G> Script for When<F, G>
+/// A script of functions for starts and for probes.
+impl<F, G> Script for (F, G)
 where
     F: FnMut(Trial, &Point) -> Option<RigError> + Send,
     G: FnMut(Trial, &Point) -> Option<RigError> + Send,
 {
     fn start(&mut self, trial: Trial, point: &Point) -> Option<RigError> {
-        (self.start)(trial, point)
+        (self.0)(trial, point)
     }
     fn probe(&mut self, trial: Trial, point: &Point) -> Option<RigError> {
-        (self.probe)(trial, point)
+        (self.1)(trial, point)
     }
 }
 
@@ -44,16 +38,6 @@ fn tiny() -> Plan {
     ])
 }
 
-fn launches(entries: &[Entry]) -> Vec<(Purpose, u32, Point)> {
-    entries
-        .iter()
-        .filter_map(|e| match &e.record {
-            Record::Launching { purpose, attempt, point, .. } => Some((*purpose, *attempt, point.clone())),
-            _ => None,
-        })
-        .collect()
-}
-
 fn has(point: &Point, name: &str, value: i64) -> bool {
     point.get(name).is_some_and(|v| v.same(&Value::Int(value)))
 }
@@ -65,7 +49,7 @@ fn refused(flag: &str) -> Consequence {
 #[tokio::test]
 async fn a_failed_start_rules_out_what_its_consequence_says_and_no_more() {
     let plan = tiny();
-    let all = launches(&run(&plan, 1, Vec::new()).await.1);
+    let all = launches(&run(&plan, 1).await.1);
     let searched = |launches: &[(Purpose, u32, Point)]| {
         launches.iter().filter(|(p, ..)| *p == Purpose::Search).map(|(.., point)| point.clone()).collect::<Vec<_>>()
     };
@@ -89,20 +73,11 @@ async fn a_failed_start_rules_out_what_its_consequence_says_and_no_more() {
     ];
     for (cause, consequence, excluded, attempts) in cases {
         let failing = searched(&all)[0].clone();
-        let script = {
-            let (failing, consequence) = (failing.clone(), consequence.clone());
-            When {
-                start: move |_, point: &Point| (*point == failing).then(|| failure(cause, consequence.clone())),
-                probe: nothing,
-            }
-        };
-        let ended = run_scripted(&plan, 1, Vec::new(), script).await;
+        let start = |_, point: &Point| (*point == failing).then(|| failure(cause, consequence.clone()));
+        let ended = run_scripted(&plan, 1, (start, nothing)).await;
         let answer = ended.answer.unwrap();
-        assert!(
-            matches!(answer.status, Status::Certified | Status::Uncertified),
-            "{consequence:?}: {}",
-            answer.because
-        );
+        let proved = matches!(answer.status, Status::Certified | Status::Uncertified);
+        assert!(proved, "{consequence:?}: {}", answer.because);
         let tried = launches(&ended.entries);
         assert_eq!(tried.iter().filter(|(.., point)| *point == failing).count(), attempts, "{consequence:?}");
         let first = tried.iter().rposition(|(.., point)| *point == failing).unwrap();
@@ -123,15 +98,14 @@ async fn defaults_that_do_not_start_leave_the_search_without_a_baseline_unless_n
     for consequence in
         [Consequence::MemoryBound, Consequence::NeedsMoreMemory, Consequence::PointOnly, Consequence::Retry]
     {
-        let (baseline, told) = (baseline.clone(), consequence.clone());
-        let start = move |_, point: &Point| (*point == baseline).then(|| failure(Cause::Crashed, told.clone()));
-        let ended = run_scripted(&plan, 1, Vec::new(), When { start, probe: nothing }).await;
+        let start = |_, point: &Point| (*point == baseline).then(|| failure(Cause::Crashed, consequence.clone()));
+        let ended = run_scripted(&plan, 1, (start, nothing)).await;
         let answer = ended.answer.unwrap();
         assert_eq!(answer.baseline.unwrap().estimated_rate, None, "{consequence:?}");
         assert!(answer.best.unwrap().estimated_rate.is_some(), "{consequence:?}: {}", answer.because);
     }
     let start = |_, _: &Point| Some(failure(Cause::ModelMissing, Consequence::Abort));
-    let ended = run_scripted(&plan, 1, Vec::new(), When { start, probe: nothing }).await;
+    let ended = run_scripted(&plan, 1, (start, nothing)).await;
     let answer = ended.answer.unwrap();
     assert_eq!((answer.status, launches(&ended.entries).len()), (Status::NeverStarted, 1));
     assert!(answer.because.contains("the line of the log"), "{}", answer.because);
@@ -140,10 +114,10 @@ async fn defaults_that_do_not_start_leave_the_search_without_a_baseline_unless_n
 #[tokio::test]
 async fn an_engine_that_dies_or_hangs_once_is_launched_and_asked_again() {
     let plan = tiny();
-    let undisturbed = run(&plan, 1, Vec::new()).await.0;
+    let undisturbed = run(&plan, 1).await.0;
     for cause in [Cause::Silent, Cause::Crashed, Cause::Timeout] {
         let probe = |trial: Trial, _: &Point| (trial.attempt == 1).then(|| failure(cause, Consequence::Retry));
-        let ended = run_scripted(&plan, 1, Vec::new(), When { start: nothing, probe }).await;
+        let ended = run_scripted(&plan, 1, (nothing, probe)).await;
         let answer = ended.answer.unwrap();
         let (found, expected) = (answer.best.unwrap(), undisturbed.best.clone().unwrap());
         assert_eq!((found.point, found.certified_rate), (expected.point, expected.certified_rate), "{cause}");
@@ -155,7 +129,7 @@ async fn an_engine_that_dies_or_hangs_once_is_launched_and_asked_again() {
 async fn an_engine_that_always_dies_under_load_keeps_what_it_held_before_and_ends_the_run_in_words() {
     let plan = tiny();
     let probe = |_: Trial, _: &Point| Some(failure(Cause::Crashed, Consequence::Retry));
-    let ended = run_scripted(&plan, 1, Vec::new(), When { start: nothing, probe }).await;
+    let ended = run_scripted(&plan, 1, (nothing, probe)).await;
     let answer = ended.answer.unwrap();
     assert!(answer.best.is_none() && answer.status != Status::Certified, "{}", answer.because);
     assert_eq!(ended.probes, 0);
@@ -170,7 +144,7 @@ async fn out_of_memory_under_load_is_not_tried_again_and_rules_out_what_asks_for
     let probe = |_: Trial, point: &Point| {
         has(point, "max-num-seqs", 128).then(|| failure(Cause::OutOfMemory, Consequence::MemoryBound))
     };
-    let ended = run_scripted(&plan, 1, Vec::new(), When { start: nothing, probe }).await;
+    let ended = run_scripted(&plan, 1, (nothing, probe)).await;
     let best = ended.answer.unwrap().best.unwrap().point;
     assert!(!has(&best, "max-num-seqs", 128), "{best}");
     assert!(launches(&ended.entries).iter().all(|(_, attempt, _)| *attempt == 1), "{:?}", launches(&ended.entries));
@@ -179,18 +153,13 @@ async fn out_of_memory_under_load_is_not_tried_again_and_rules_out_what_asks_for
 #[tokio::test]
 async fn a_machine_that_fails_ends_the_run_and_a_resumed_one_gives_the_answer_of_the_undisturbed() {
     let plan = tiny();
-    let (undisturbed, _, all) = run(&plan, 1, Vec::new()).await;
+    let (undisturbed, _, all) = run(&plan, 1).await;
     let machine = || Some(RigError::Machine("the GPU fell off the bus".into()));
-    for failing in [1, 3, 7] {
+    for (failing, at_start) in [1, 3, 7].into_iter().flat_map(|trial| [(trial, true), (trial, false)]) {
         let memory = Memory::default();
-        let at_start = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_again(&plan, 1, Vec::new(), When { start: at_start, probe: nothing }, &memory).await;
-        assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
-        let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
-        assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
-
-        let in_probe = move |trial: Trial, _: &Point| machine().filter(|_| trial.number == failing);
-        let ended = run_again(&plan, 1, Vec::new(), When { start: nothing, probe: in_probe }, &memory).await;
+        let fails = |here: bool| move |trial: Trial, _: &Point| machine().filter(|_| here && trial.number == failing);
+        let script = (fails(at_start), fails(!at_start));
+        let ended = run_again(&plan, 1, Vec::new(), script, &memory).await;
         assert!(matches!(ended.answer, Err(RunnerError::Machine(_))), "{:?}", ended.answer);
         let resumed = run_again(&plan, 1, ended.entries, Uneventful, &memory).await;
         assert_eq!((resumed.answer.unwrap(), ended.probes + resumed.probes), (undisturbed.clone(), all));
@@ -205,7 +174,7 @@ async fn an_engine_that_cannot_be_stopped_cleanly_ends_the_run() {
             Some(RigError::Machine("the GPU's memory did not come back".into()))
         }
     }
-    let ended = run_scripted(&tiny(), 1, Vec::new(), Stuck).await;
+    let ended = run_scripted(&tiny(), 1, Stuck).await;
     assert!(matches!(ended.answer, Err(RunnerError::Machine(why)) if why.contains("memory")));
     assert_eq!(launches(&ended.entries).len(), 1, "nothing is launched beside what may still be there");
 }
@@ -213,11 +182,11 @@ async fn an_engine_that_cannot_be_stopped_cleanly_ends_the_run() {
 #[tokio::test]
 async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() {
     let plan = tiny();
-    let (undisturbed, _, all) = run(&plan, 1, Vec::new()).await;
+    let (undisturbed, _, all) = run(&plan, 1).await;
     let memory = Memory::default();
     // A failure of the machine ends the run in the middle of a trial, as a signal does.
     let probe = |trial: Trial, _: &Point| (trial.number == 2).then(|| RigError::Machine("stopped".into()));
-    let rig = Scripted::new(&plan, 1, When { start: nothing, probe }, memory.clone());
+    let rig = Scripted::new(&plan, 1, (nothing, probe), memory.clone());
     let trial_runner = runner(vec![rig], &plan, 1, &memory, Journal::default());
     let mut session = Session::new(trial_runner, &plan, &Silent);
     assert!(session.run().await.is_err());
@@ -235,22 +204,6 @@ async fn an_interrupted_session_says_so_in_its_journal_and_goes_on_from_there() 
     assert_eq!(paid + session.trial_runner().rigs().map(|rig| rig.probes).sum::<u32>(), all);
 }
 
-/// Cuts the journal behind every record of a disturbed session and resumes it under the same script.
-async fn resumed_everywhere<S: Script>(plan: &Plan, script: impl Fn() -> S) {
-    let memory = Memory::default();
-    let whole = run_again(plan, 1, Vec::new(), script(), &memory).await;
-    let answer = whole.answer.unwrap();
-    for cut in 0..whole.entries.len() {
-        let kept = whole.entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(plan, 1, kept, script(), &memory).await;
-        let again = resumed.answer.unwrap();
-        assert_eq!((again.status, &again.baseline), (answer.status, &answer.baseline), "cut behind record {cut}");
-        assert_eq!(again.best, answer.best, "cut behind record {cut}");
-        assert_eq!(resumed.probes, whole.probes - known, "cut behind record {cut}: nothing is paid twice");
-    }
-}
-
 #[tokio::test]
 async fn a_disturbed_session_resumes_behind_every_record() {
     let consequences =
@@ -262,7 +215,7 @@ async fn a_disturbed_session_resumes_behind_every_record() {
                 has(point, "max-num-seqs", 8).then(|| failure(Cause::Crashed, consequence.clone()))
             }
         };
-        resumed_everywhere(&plan, || When { start: fails(consequence.clone()), probe: nothing }).await;
-        resumed_everywhere(&plan, || When { start: nothing, probe: fails(consequence.clone()) }).await;
+        resumes(&plan, 1, || (fails(consequence.clone()), nothing)).await;
+        resumes(&plan, 1, || (nothing, fails(consequence.clone()))).await;
     }
 }

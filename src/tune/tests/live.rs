@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::journal::{Cost, Purpose};
+use crate::journal::Cost;
 use crate::rig::EngineProcess;
 use crate::twin::Start;
 
@@ -16,16 +16,11 @@ pub(super) fn alive(plan: Plan) -> Plan {
 
 /// What each start was for, and on what its trial ran.
 fn starts(entries: &[Entry]) -> Vec<(Purpose, EngineProcess)> {
-    let mut purpose = Purpose::Baseline;
-    let start = |entry: &Entry| match &entry.record {
-        Record::Launching { purpose: wanted, .. } => {
-            purpose = *wanted;
-            None
-        }
+    let start = |(purpose, _, record): (Purpose, &Point, &Record)| match record {
         Record::Ready { ready, .. } => Some((purpose, ready.process.clone())),
         _ => None,
     };
-    entries.iter().filter_map(start).collect()
+    by_trial(entries).filter_map(start).collect()
 }
 
 #[tokio::test]
@@ -33,9 +28,7 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let mut plan = alive(small());
     // Whoever is cut pays for a launch once more: the budget must not end for that.
     plan.budget.gpu_time *= 2;
-    let memory = Memory::default();
-    let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
-    let answer = answer.unwrap();
+    let entries = resumes(&plan, 3, || Uneventful).await.entries;
     let starts = starts(&entries);
     let shares = |purpose: Purpose| purpose == Purpose::Search;
     assert!(starts.iter().filter(|(purpose, _)| shares(*purpose)).count() > 3, "{starts:?}");
@@ -48,7 +41,6 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let counted = starts.iter().filter(|(_, process)| !process.altered).count() as u32;
     let failed = entries.iter().filter(|e| matches!(e.record, Record::NotReady { .. })).count() as u32;
     assert_eq!(Cost::of(&entries).launches, counted + failed);
-    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
 }
 
 #[tokio::test]
@@ -57,8 +49,7 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     plan.space.parameters.iter_mut().for_each(|parameter| parameter.default = None);
     // A memory share of their own would need a launch.
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
-    let Run { answer, entries, .. } = run_again(&plan, 3, Vec::new(), Uneventful, &Memory::default()).await;
-    let answer = answer.unwrap();
+    let (answer, entries, _) = run(&plan, 3).await;
     let starts = starts(&entries);
     let (_, first) = &starts[0];
     assert!(first.widest.as_ref().is_some_and(|told| told.get("max-num-seqs").is_some()), "{first:?}");
@@ -74,8 +65,7 @@ async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them(
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
     // Nothing is fifty times as good.
     plan.search.min_gain = 50.0;
-    let memory = Memory::default();
-    let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
+    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
     let answer = answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
     assert!(answer.because.ends_with("the defaults are the best point found"), "{}", answer.because);
@@ -83,7 +73,6 @@ async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them(
     let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
     let [(Purpose::CertifyDefaults, process)] = proofs[..] else { panic!("{proofs:?}") };
     assert!(process.altered, "{process:?}");
-    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
 }
 
 #[tokio::test]
@@ -96,7 +85,7 @@ async fn a_budget_without_room_for_another_launch_proves_the_defaults_on_the_pro
         let (memory, start) = (Memory::default(), Some(Start { seconds: 30.0 }));
         let profile = Profile { start, ..Profile::quickstart() };
         let rig = Scripted::of(profile, &plan, 3, Uneventful, memory.clone());
-        let Run { answer, entries, .. } = run_on(rig, &plan, 3, Vec::new(), &memory).await;
+        let Run { answer, entries, .. } = run_on(vec![rig], &plan, 3, Vec::new(), &memory).await;
         let answer = answer.unwrap();
         assert_eq!(answer.status == Status::Certified, certifies, "{} {:?}", answer.because, answer.left_out);
         assert_eq!(Cost::of(&entries).launches, 1);
@@ -113,23 +102,16 @@ const DRAFTS: &str =
 async fn a_first_start_that_leaves_no_room_for_another_says_so_at_once_and_names_a_budget_that_does() {
     let mut plan =
         plan(&[("gpu-memory-utilization = { values = [0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85 }", DRAFTS)]);
-    let session = async |plan: &Plan| {
-        let (memory, notes, start) = (Memory::default(), Notes::default(), Some(Start { seconds: 30.0 }));
-        let profile = Profile { start, ..Profile::quickstart() };
-        let rig = Scripted::of(profile, plan, 3, Uneventful, memory.clone());
-        let runner = TrialRunner::new(vec![rig], plan, 3, &notes, Some(memory.folder()), Journal::default());
-        let answer = Session::new(runner, plan, &notes).run().await.unwrap();
-        (answer, notes.0.into_inner().unwrap())
-    };
+    let slow_start = || Profile { start: Some(Start { seconds: 30.0 }), ..Profile::quickstart() };
     plan.budget.gpu_time = Duration::from_secs(120);
-    let (answer, notes) = session(&plan).await;
+    let (answer, notes) = run_with_notes(slow_start(), &plan, 3).await;
     let begins = "a start takes 30.2 s, and `engine.start_estimate` is 500 ms. The budget of 2 min is expected to hold no second launch ";
     assert!(notes[0].starts_with(begins) && notes[0].contains("A budget of at least 7 min"), "{notes:?}");
     let drafts = "of the candidates (no engine was launched with speculative-config {\"method\":\"ngram\"";
     assert!(answer.left_out[0].contains(drafts), "{:?}", answer.left_out);
 
     plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
-    let (answer, notes) = session(&plan).await;
+    let (answer, notes) = run_with_notes(slow_start(), &plan, 3).await;
     let says = |part: &str| notes.iter().chain(&answer.left_out).any(|said| said.contains(part));
     assert!(!says("no second launch") && !says("the budget ended"), "{notes:?}");
 }

@@ -10,10 +10,11 @@ mod workers;
 
 use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::*;
-use crate::journal::{Conclusion, Entry, Journal, Record, Status};
+use crate::journal::{Conclusion, Entry, Journal, Purpose, Record, Status};
 use crate::progress::Silent;
 use crate::rig::Rig;
 use crate::settings::{Plan, StrategyKind, quickstart as plan};
+use crate::space::Point;
 use crate::twin::Profile;
 use crate::units::Seconds;
 use crate::workload::Material;
@@ -37,18 +38,25 @@ fn runner<'a, R: Rig>(
     trial_runner.with_sample_sizes(SampleSizes::SMALL)
 }
 
-/// Runs a session over a journal, on a rig to which that script happens.
-async fn run_scripted(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script) -> Run {
-    run_again(plan, seed, entries, script, &Memory::default()).await
+/// Runs a session on a rig to which that script happens.
+async fn run_scripted(plan: &Plan, seed: u64, script: impl Script) -> Run {
+    run_again(plan, seed, Vec::new(), script, &Memory::default()).await
 }
 
-/// [`run_scripted`] that shares what probes measured with other runs of the same plan and seed.
+/// The same over a journal. It shares what probes measured with other runs of the same plan and seed.
 async fn run_again(plan: &Plan, seed: u64, entries: Vec<Entry>, script: impl Script, memory: &Memory) -> Run {
-    run_on(Scripted::new(plan, seed, script, memory.clone()), plan, seed, entries, memory).await
+    run_on(vec![Scripted::new(plan, seed, script, memory.clone())], plan, seed, entries, memory).await
 }
 
-async fn run_on<S: Script>(rig: Scripted<S>, plan: &Plan, seed: u64, entries: Vec<Entry>, memory: &Memory) -> Run {
-    let trial_runner = runner(vec![rig], plan, seed, memory, Journal { entries, whole_bytes: 0 });
+/// [`run_again`] with a worker for each rig.
+async fn run_on<S: Script>(
+    rigs: Vec<Scripted<S>>,
+    plan: &Plan,
+    seed: u64,
+    entries: Vec<Entry>,
+    memory: &Memory,
+) -> Run {
+    let trial_runner = runner(rigs, plan, seed, memory, Journal { entries, whole_bytes: 0 });
     let mut session = Session::new(trial_runner, plan, &Silent);
     let answer = session.run().await;
     let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();
@@ -56,8 +64,8 @@ async fn run_on<S: Script>(rig: Scripted<S>, plan: &Plan, seed: u64, entries: Ve
 }
 
 /// Runs a session to which nothing happens; returns its answer, its journal and what was paid for.
-async fn run(plan: &Plan, seed: u64, entries: Vec<Entry>) -> (Conclusion, Vec<Entry>, u32) {
-    let Run { answer, entries, probes } = run_scripted(plan, seed, entries, Uneventful).await;
+async fn run(plan: &Plan, seed: u64) -> (Conclusion, Vec<Entry>, u32) {
+    let Run { answer, entries, probes } = run_scripted(plan, seed, Uneventful).await;
     (answer.unwrap(), entries, probes)
 }
 
@@ -73,38 +81,60 @@ fn small() -> Plan {
 
 #[tokio::test]
 async fn a_session_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
-    let plan = small();
-    let memory = Memory::default();
-    let Run { answer, entries, probes } = run_again(&plan, 3, Vec::new(), Uneventful, &memory).await;
-    let answer = answer.unwrap();
+    let answer = resumes(&small(), 3, || Uneventful).await.answer.unwrap();
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
-    resumes_behind_every_record(&plan, 3, &memory, (&answer, &entries, probes)).await;
 }
 
-/// Cuts the journal of an uneventful session behind every record: each comes to the same answer, and pays for no probe twice.
-async fn resumes_behind_every_record(
-    plan: &Plan,
-    seed: u64,
-    memory: &Memory,
-    (answer, entries, probes): (&Conclusion, &[Entry], u32),
-) {
+/// [`resumes_behind_every_record`] on a rig to which the same script happens each time.
+async fn resumes<S: Script>(plan: &Plan, seed: u64, script: impl Fn() -> S) -> Run {
+    let memory = Memory::default();
+    resumes_behind_every_record(async |kept| run_again(plan, seed, kept, script(), &memory).await).await
+}
+
+/// Runs a session, cuts its journal behind every record and resumes it: each comes to the same answer, and pays for no probe twice.
+async fn resumes_behind_every_record(run: impl AsyncFn(Vec<Entry>) -> Run) -> Run {
     // A resumed session launches once more, which the budget that would be enough holds.
     let without_budget = |answer: &Conclusion| Conclusion { enough_budget: None, ..answer.clone() };
-    for cut in 0..entries.len() {
-        let kept = entries[..cut].to_vec();
+    let whole = run(Vec::new()).await;
+    let answer = whole.answer.as_ref().unwrap();
+    for cut in 0..whole.entries.len() {
+        let kept = whole.entries[..cut].to_vec();
         let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_again(plan, seed, kept, Uneventful, memory).await;
-        assert_eq!(without_budget(&resumed.answer.unwrap()), without_budget(answer), "cut behind record {cut}");
-        assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
+        let resumed = run(kept).await;
+        let again = resumed.answer.unwrap();
+        assert_eq!(without_budget(&again), without_budget(answer), "cut behind record {cut}");
+        assert_eq!(again.enough_budget.is_some(), answer.enough_budget.is_some(), "cut behind record {cut}");
+        assert_eq!(resumed.probes, whole.probes - known, "cut behind record {cut}: nothing is paid twice");
     }
+    whole
+}
+
+/// Each record of a session of one worker, with the purpose and the point of its trial.
+fn by_trial(entries: &[Entry]) -> impl Iterator<Item = (Purpose, &Point, &Record)> {
+    let mut trial = None;
+    entries.iter().filter_map(move |entry| {
+        if let Record::Launching { purpose, point, .. } = &entry.record {
+            trial = Some((*purpose, point));
+        }
+        trial.map(|(purpose, point)| (purpose, point, &entry.record))
+    })
+}
+
+/// The launches of a session: what for, which attempt it is, and the point.
+fn launches(entries: &[Entry]) -> Vec<(Purpose, u32, Point)> {
+    let launch = |(purpose, point, record): (Purpose, &Point, &Record)| match record {
+        Record::Launching { attempt, .. } => Some((purpose, *attempt, point.clone())),
+        _ => None,
+    };
+    by_trial(entries).filter_map(launch).collect()
 }
 
 #[tokio::test]
 async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
     let plan = small();
-    let (_, entries, _) = run(&plan, 3, Vec::new()).await;
+    let (_, entries, _) = run(&plan, 3).await;
     let half = entries[..entries.len() / 2].to_vec();
-    let error = run_scripted(&plan, 4, half, Uneventful).await.answer.unwrap_err();
+    let error = run_again(&plan, 4, half, Uneventful, &Memory::default()).await.answer.unwrap_err();
     assert!(error.to_string().starts_with("the journal does not fit this program: "), "{error}");
 }
 
@@ -112,7 +142,7 @@ async fn a_journal_of_other_decisions_is_an_error_not_an_answer() {
 async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the_defaults_if_it_can() {
     for (seconds, certifies) in [(12, true), (5, false)] {
         let plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}s\""))]);
-        let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
+        let (answer, entries, _) = run(&plan, 1).await;
         assert!(!answer.left_out.is_empty(), "{answer:?}");
         assert_eq!(answer.best.is_some_and(|best| best.certified_rate.is_some()), certifies, "{}", answer.because);
         let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
@@ -124,18 +154,18 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the
 async fn the_budget_that_is_named_is_enough() {
     for seconds in ["6s", "12s", "25s"] {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
-        let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+        let (answer, _, _) = run(&plan, 1).await;
         let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
         assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
-        let (again, _, _) = run(&plan, 1, Vec::new()).await;
+        let (again, _, _) = run(&plan, 1).await;
         assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
     }
 }
 
 #[tokio::test]
 async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
-    let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1).await;
     assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
     let begins = "nothing was measured: the budget of 2.0 s ended before any rate was probed; it took ";
     assert!(answer.best.is_none() && answer.because.starts_with(begins), "{}", answer.because);
@@ -145,7 +175,7 @@ async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises(
 #[tokio::test]
 async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     let plan = plan(&[("tpot_p99 = \"7ms\"", "tpot_p99 = \"1ms\""), ("[search]", "[search]\ncandidates = 2")]);
-    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan, 1).await;
     assert_eq!(answer.status, Status::NotReachable);
     let because = &answer.because;
     assert!(because.starts_with("no point keeps the promises at any rate that was tried; at "), "{because}");
@@ -158,13 +188,13 @@ async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     for limit in other.slo.iter_mut().filter(|limit| limit.key() == "tpot_p99") {
         limit.at_most = Seconds(value / 1e3);
     }
-    assert_eq!(run(&other, 1, Vec::new()).await.0.status, Status::Certified, "{because}");
+    assert_eq!(run(&other, 1).await.0.status, Status::Certified, "{because}");
 }
 
 #[tokio::test]
 async fn an_engine_without_memory_for_anything_never_started() {
     let plan = plan(&[("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.98, 0.99], default = 0.98")]);
-    let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+    let (answer, _, _) = run(&plan, 1).await;
     assert_eq!(answer.status, Status::NeverStarted, "{}", answer.because);
 }
 
@@ -180,6 +210,15 @@ impl crate::progress::Sink for Notes {
     }
 }
 
+/// Runs a session to which nothing happens on the engine of a profile; returns its answer and its notes.
+async fn run_with_notes(profile: Profile, plan: &Plan, seed: u64) -> (Conclusion, Vec<String>) {
+    let (memory, notes) = (Memory::default(), Notes::default());
+    let rig = Scripted::of(profile, plan, seed, Uneventful, memory.clone());
+    let runner = TrialRunner::new(vec![rig], plan, seed, &notes, Some(memory.folder()), Journal::default());
+    let answer = Session::new(runner.with_sample_sizes(SampleSizes::SMALL), plan, &notes).run().await.unwrap();
+    (answer, notes.0.into_inner().unwrap())
+}
+
 #[tokio::test]
 async fn a_cache_that_is_never_full_is_given_no_more_memory() {
     let plan = plan(&[
@@ -189,11 +228,7 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
         ("window = \"1500ms\"", "window = \"24s\""),
         ("gpu_time = \"85s\"", "gpu_time = \"10m\""),
     ]);
-    let (memory, notes) = (Memory::default(), Notes::default());
-    let rig = Scripted::new(&plan, 1, Uneventful, memory.clone());
-    let runner = TrialRunner::new(vec![rig], &plan, 1, &notes, Some(memory.folder()), Journal::default());
-    Session::new(runner.with_sample_sizes(SampleSizes::SMALL), &plan, &notes).run().await.unwrap();
-    let notes = notes.0.into_inner().unwrap();
+    let (_, notes) = run_with_notes(Profile::quickstart(), &plan, 1).await;
     let said = |note: &&String| {
         note.starts_with("memory: the KV cache was never fuller than ")
             && note.ends_with(" %, so more of it cannot help")
@@ -203,15 +238,8 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
 
 #[tokio::test]
 async fn the_memory_knob_is_held_at_the_highest_value_that_starts() {
-    let (answer, entries, _) = run(&plan(&[]), 2, Vec::new()).await;
-    let searched: Vec<f64> = entries
-        .iter()
-        .filter_map(|e| match &e.record {
-            Record::Launching { purpose: crate::journal::Purpose::Search, point, .. } => {
-                point.get("gpu-memory-utilization")?.number()
-            }
-            _ => None,
-        })
-        .collect();
+    let (answer, entries, _) = run(&plan(&[]), 2).await;
+    let launched = launches(&entries).into_iter().filter(|(purpose, ..)| *purpose == Purpose::Search);
+    let searched: Vec<f64> = launched.filter_map(|(.., point)| point.get("gpu-memory-utilization")?.number()).collect();
     assert!(!searched.is_empty() && searched.iter().all(|m| *m == 0.94), "{searched:?}: {}", answer.because);
 }

@@ -21,7 +21,7 @@ fn warm_up(entries: &[Entry]) -> f64 {
 #[tokio::test]
 async fn a_burst_tells_where_to_begin() {
     let plan = plan(&[("[search]", "[search]\ncandidates = 1")]);
-    let (answer, entries, _) = run(&plan, 2, Vec::new()).await;
+    let (answer, entries, _) = run(&plan, 2).await;
     let asked = asked(&entries);
     assert!(asked[0].is_burst());
     let limit = answer.baseline.unwrap().estimated_rate.unwrap().0;
@@ -43,15 +43,10 @@ async fn a_burst_tells_where_to_begin() {
 #[tokio::test]
 async fn a_first_rate_that_is_given_and_a_search_without_a_twin_open_without_one() {
     let given = plan(&[("[search]", "[search]\nfirst_rate = 20.0\ncandidates = 1")]);
-    assert_eq!(asked(&run(&given, 2, Vec::new()).await.1)[0].rate.0, 20.0);
-    let counted = small();
-    let (_, entries, _) = run(&counted, 2, Vec::new()).await;
+    assert_eq!(asked(&run(&given, 2).await.1)[0].rate.0, 20.0);
+    let (_, entries, _) = run(&small(), 2).await;
     assert!((asked(&entries)[0].rate.0 / warm_up(&entries) - 1.0).abs() < 0.01);
-}
-
-#[tokio::test]
-async fn only_the_first_launch_waits_for_whole_answers() {
-    let (_, entries, _) = run(&small(), 2, Vec::new()).await;
+    // Only the first launch waits for whole answers.
     let ready: Vec<_> = entries.iter().filter_map(Entry::ready).collect();
     assert!(ready.len() > 2 && ready.iter().all(|later| later.warmed == ready[0].warmed));
 }

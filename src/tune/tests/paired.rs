@@ -1,7 +1,6 @@
 //! Sessions whose verdicts a fitted twin takes part in.
 
 use super::*;
-use crate::journal::Purpose;
 use crate::twin::Noise;
 use crate::verdict::Verdict;
 
@@ -18,11 +17,9 @@ fn two() -> Plan {
 
 /// Each verdict, but those of bursts, with the purpose of its trial and how many fits that judge came before it.
 fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
-    let (mut purpose, mut fits) = (Purpose::Baseline, 0);
-    let mut verdicts = Vec::new();
-    for entry in entries {
-        match &entry.record {
-            Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
+    let (mut fits, mut verdicts) = (0, Vec::new());
+    for (purpose, _, record) in by_trial(entries) {
+        match record {
             Record::Fitted { fit, .. } => fits += usize::from(fit.residuals.probes.len() > 1),
             Record::Probed { ask, verdict, .. } if !ask.is_burst() => {
                 verdicts.push((purpose, fits, &**verdict));
@@ -35,18 +32,17 @@ fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
 
 #[tokio::test]
 async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen() {
-    let (answer, entries, _) = run(&two(), 2, Vec::new()).await;
+    let (answer, entries, _) = run(&two(), 2).await;
     let all = verdicts(&entries);
     let weighed = |v: &Verdict| v.limits.iter().any(|l| l.paired.is_some());
     assert!(all.iter().filter(|(_, fits, _)| *fits == 0).all(|(.., v)| !weighed(v)), "no word without a fit");
     assert!(all.iter().filter(|(_, fits, v)| *fits > 0 && v.open_to_pairs()).all(|(.., v)| weighed(v)));
     assert!(all.iter().any(|(.., v)| v.by_count.is_some()), "the pair never decided");
     // What certifies is new to the twin: in no fit is a window of it, whatever bursts come between.
-    let (mut certifies, mut taught, mut fits) = (false, 0, 0);
-    for entry in &entries {
-        match &entry.record {
-            Record::Launching { purpose, .. } => certifies = purpose.certifies(),
-            Record::Probed { ask, .. } => taught += usize::from(!certifies || ask.is_burst()),
+    let (mut taught, mut fits) = (0, 0);
+    for (purpose, _, record) in by_trial(&entries) {
+        match record {
+            Record::Probed { ask, .. } => taught += usize::from(!purpose.certifies() || ask.is_burst()),
             Record::Fitted { fit, .. } => {
                 fits += 1;
                 assert!(
@@ -59,11 +55,7 @@ async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen
     }
     assert!(fits >= 2 && all.iter().any(|(purpose, ..)| purpose.certifies()), "{fits} fits");
     assert_eq!(answer.status, Status::Certified, "{}", answer.because);
-}
-
-#[tokio::test]
-async fn a_new_fit_thinks_again_of_the_trials_earlier_probes() {
-    let (_, entries, _) = run(&two(), 2, Vec::new()).await;
+    // A new fit thinks again of the trial's earlier probes.
     let first = entries.iter().find_map(|e| match &e.record {
         Record::Fitted { fit, .. } if fit.residuals.probes.len() < 2 => None,
         Record::Fitted { trial, probe, verdicts, fit } => Some((*trial, *probe, verdicts.clone(), fit.clone())),
@@ -77,11 +69,7 @@ async fn a_new_fit_thinks_again_of_the_trials_earlier_probes() {
 
 #[tokio::test]
 async fn a_session_with_a_twin_resumes_behind_every_record() {
-    let plan = two();
-    let memory = Memory::default();
-    let whole = run_again(&plan, 2, Vec::new(), Uneventful, &memory).await;
-    let answer = whole.answer.unwrap();
-    resumes_behind_every_record(&plan, 2, &memory, (&answer, &whole.entries, whole.probes)).await;
+    resumes(&two(), 2, || Uneventful).await;
 }
 
 #[tokio::test]
@@ -105,7 +93,7 @@ async fn a_proof_launches_again_only_behind_a_whole_window() {
         let (plan, memory) = (two(), Memory::default());
         let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
         let rig = Scripted::of(profile, &plan, seed, Uneventful, memory.clone());
-        let Run { entries, .. } = run_on(rig, &plan, seed, Vec::new(), &memory).await;
+        let Run { entries, .. } = run_on(vec![rig], &plan, seed, Vec::new(), &memory).await;
         let (mut proved, mut whole) = (None, None);
         for entry in &entries {
             match &entry.record {

@@ -1,30 +1,24 @@
 //! Every verdict a probe can have, and what the session does after it.
 
 use super::*;
-use crate::journal::Purpose;
 use crate::rig::Trial;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Outcome;
 
 /// The probes of a session with the purpose of their trials.
 fn probes(entries: &[Entry]) -> Vec<(u32, Purpose, Rate, Outcome)> {
-    let mut purpose = Purpose::Baseline;
-    let mut probes = Vec::new();
-    for entry in entries {
-        match &entry.record {
-            Record::Launching { purpose: of_trial, .. } => purpose = *of_trial,
-            Record::Probed { trial, ask, verdict, .. } => probes.push((*trial, purpose, ask.rate, verdict.outcome)),
-            _ => {}
-        }
-    }
-    probes
+    let probe = |(purpose, _, record): (Purpose, &Point, &Record)| match record {
+        Record::Probed { trial, ask, verdict, .. } => Some((*trial, purpose, ask.rate, verdict.outcome)),
+        _ => None,
+    };
+    by_trial(entries).filter_map(probe).collect()
 }
 
 #[tokio::test]
-async fn each_verdict_decides_the_next_rate_of_its_point() {
-    let mut seen = Vec::new();
+async fn each_verdict_decides_the_next_rate_and_no_certified_one_lies_above_what_was_driven_or_at_what_failed() {
+    let (mut seen, mut certified, mut failures) = (Vec::new(), 0, 0);
     for seed in 1..=6 {
-        let (_, entries, _) = run(&small(), seed, Vec::new()).await;
+        let (answer, entries, _) = run(&small(), seed).await;
         seen.extend(probes(&entries).into_iter().map(|(.., outcome)| outcome));
         let searched: Vec<_> = probes(&entries)
             .into_iter()
@@ -34,39 +28,21 @@ async fn each_verdict_decides_the_next_rate_of_its_point() {
             // What was kept and what was not, so far: the next rate lies between.
             let (mut kept, mut broken) = (0.0, f64::INFINITY);
             for (number, _, rate, outcome) in trial {
-                assert!(
-                    kept < rate.0 && rate.0 < broken,
-                    "trial {number}: {rate} after {kept} held and {broken} did not"
-                );
+                let between = kept < rate.0 && rate.0 < broken;
+                assert!(between, "trial {number}: {rate} after {kept} held and {broken} did not");
                 if *outcome == Outcome::Pass { kept = rate.0 } else { broken = rate.0 }
             }
         }
-    }
-    for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unresolved] {
-        assert!(seen.contains(&outcome), "{outcome:?} never came");
-    }
-}
-
-#[tokio::test]
-async fn no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
-    let (mut certified, mut failures) = (0, 0);
-    for seed in 1..=6 {
-        let (answer, entries, _) = run(&small(), seed, Vec::new()).await;
         for (purpose, placed) in [(Purpose::Certify, answer.best), (Purpose::CertifyBaseline, answer.baseline)] {
             let Some((rate, placed)) = placed.and_then(|placed| Some((placed.certified_rate?, placed))) else {
                 continue;
             };
-            let mut of_this = false;
-            let mut driven = Vec::new();
-            for entry in &entries {
-                match &entry.record {
-                    Record::Launching { purpose: p, point, .. } => of_this = *p == purpose && *point == placed.point,
-                    Record::Probed { ask, verdict, .. } if of_this && !ask.is_burst() => {
-                        driven.push((ask.rate, verdict));
-                    }
-                    _ => {}
-                }
-            }
+            let of_this = by_trial(&entries).filter(|(p, point, _)| *p == purpose && **point == placed.point);
+            let driven = of_this.filter_map(|(.., record)| match record {
+                Record::Probed { ask, verdict, .. } if !ask.is_burst() => Some((ask.rate, verdict)),
+                _ => None,
+            });
+            let driven: Vec<_> = driven.collect();
             if driven.is_empty() {
                 // The defaults are the best point: one proof is of both.
                 continue;
@@ -77,6 +53,9 @@ async fn no_certified_rate_lies_above_what_was_driven_or_at_what_failed() {
             assert!(broken.iter().all(|(failed, _)| rate.0 < failed.0), "seed {seed}: {rate} certified, {broken:?}");
             (certified, failures) = (certified + 1, failures + broken.len());
         }
+    }
+    for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unresolved] {
+        assert!(seen.contains(&outcome), "{outcome:?} never came");
     }
     assert!(certified > 4 && failures > 0, "{certified} rates certified, {failures} probes failed");
 }
@@ -107,8 +86,8 @@ async fn a_probe_that_our_own_client_spoilt_is_repeated_and_counts_for_nothing()
         ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
         ("[search]", "[search]\ncandidates = 3"),
     ]);
-    let undisturbed = run(&plan, 3, Vec::new()).await.0;
-    let ended = run_scripted(&plan, 3, Vec::new(), Late { times: 2, left: 0, trial: 0 }).await;
+    let undisturbed = run(&plan, 3).await.0;
+    let ended = run_scripted(&plan, 3, Late { times: 2, left: 0, trial: 0 }).await;
     assert_eq!(ended.answer.unwrap(), undisturbed, "the repeated probe has the same arrivals");
     let voids = probes(&ended.entries).iter().filter(|(.., outcome)| *outcome == Outcome::Void).count();
     let trials = ended.entries.iter().filter(|e| matches!(e.record, Record::Ready { .. })).count();
@@ -117,7 +96,7 @@ async fn a_probe_that_our_own_client_spoilt_is_repeated_and_counts_for_nothing()
 
 #[tokio::test]
 async fn a_client_that_is_always_late_certifies_nothing() {
-    let ended = run_scripted(&small(), 3, Vec::new(), Late { times: u32::MAX, left: 0, trial: 0 }).await;
+    let ended = run_scripted(&small(), 3, Late { times: u32::MAX, left: 0, trial: 0 }).await;
     let answer = ended.answer.unwrap();
     assert_eq!(answer.status, Status::Uncertified, "nothing is known of the promises: {}", answer.because);
     assert!(answer.because.starts_with("nothing was measured: no probe counts, since "), "{}", answer.because);

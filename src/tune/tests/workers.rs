@@ -1,7 +1,6 @@
 //! Several workers: the same answer whoever is faster, and after whatever record a session is resumed.
 
 use super::*;
-use crate::journal::Purpose;
 
 /// The quickstart with a smaller space and a shorter window.
 fn small_with_twin() -> Plan {
@@ -9,18 +8,13 @@ fn small_with_twin() -> Plan {
 }
 
 /// Runs a session on so many workers as there are patiences, over a journal.
-async fn run_on(plan: &Plan, patiences: &[usize], entries: Vec<Entry>, memory: &Memory) -> Run {
+async fn run_patient(plan: &Plan, patiences: &[usize], entries: Vec<Entry>, memory: &Memory) -> Run {
     let rig = |patience: &usize| {
         let mut rig = Scripted::new(plan, 3, Uneventful, memory.clone());
         rig.patience = *patience;
         rig
     };
-    let rigs = patiences.iter().map(rig).collect();
-    let journal = Journal { entries, whole_bytes: 0 };
-    let mut session = Session::new(runner(rigs, plan, 3, memory, journal), plan, &Silent);
-    let answer = session.run().await;
-    let probes = session.trial_runner().rigs().map(|rig| rig.probes).sum();
-    Run { answer, entries: session.trial_runner().journal().entries.clone(), probes }
+    run_on(patiences.iter().map(rig).collect(), plan, 3, entries, memory).await
 }
 
 /// After each launch and each end: what the engines that run are for.
@@ -43,31 +37,25 @@ fn together(entries: &[Entry]) -> Vec<Vec<Purpose>> {
 #[tokio::test]
 async fn what_is_decided_does_not_hang_on_who_is_faster() {
     let (plan, memory) = (small_with_twin(), Memory::default());
-    let first = run_on(&plan, &[0, 5], Vec::new(), &memory).await.answer.unwrap();
+    let first = run_patient(&plan, &[0, 5], Vec::new(), &memory).await.answer.unwrap();
     assert_eq!(first.status, Status::Certified, "{}", first.because);
-    let second = run_on(&plan, &[5, 0], Vec::new(), &memory).await.answer.unwrap();
+    let second = run_patient(&plan, &[5, 0], Vec::new(), &memory).await.answer.unwrap();
     assert_eq!(first, second);
 }
 
 #[tokio::test]
 async fn a_session_of_two_workers_resumed_after_any_record_gives_the_same_answer_and_pays_for_nothing_twice() {
     let (plan, memory) = (small_with_twin(), Memory::default());
-    let Run { answer, entries, probes } = run_on(&plan, &[3, 0], Vec::new(), &memory).await;
-    let answer = answer.unwrap();
-    for cut in 0..entries.len() {
-        let kept = entries[..cut].to_vec();
-        let known = kept.iter().filter(|e| matches!(e.record, Record::Probed { .. })).count() as u32;
-        let resumed = run_on(&plan, &[0, 2], kept, &memory).await;
-        assert_eq!(resumed.answer.unwrap(), answer, "cut behind record {cut}");
-        assert_eq!(resumed.probes, probes - known, "cut behind record {cut}");
-    }
+    // Those that resume it are not as fast as those that began it.
+    let patiences = |kept: &[Entry]| if kept.is_empty() { [3, 0] } else { [0, 2] };
+    resumes_behind_every_record(async |kept| run_patient(&plan, &patiences(&kept), kept, &memory).await).await;
 }
 
 #[tokio::test]
 async fn winner_and_defaults_are_proved_at_the_same_time_whatever_the_strategy() {
     for plan in [small(), small_with_twin()] {
         let strategy = plan.search.strategy;
-        let Run { answer, entries, .. } = run_on(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
+        let Run { answer, entries, .. } = run_patient(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
         assert_eq!(answer.unwrap().status, Status::Certified, "{strategy:?}");
         let seen = together(&entries);
         assert!(seen.contains(&vec![Purpose::Certify, Purpose::CertifyBaseline]), "{strategy:?}: {seen:?}");

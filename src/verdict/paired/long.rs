@@ -139,15 +139,12 @@ impl LongRunReplay {
 
     /// How many requests had their tokens streamed at the same time, in all but this share of the time: the sizes that batches come to.
     pub fn batch(&self, q: f64) -> u32 {
-        let mut begins = sorted(self.latencies.iter().map(|l| l.due + l.ttft)).peekable();
-        let mut ends = sorted(self.latencies.iter().map(|l| l.due + l.e2e)).peekable();
+        let changes = self.latencies.iter().flat_map(|l| [(l.due + l.ttft, 1), (l.due + l.e2e, -1)]);
+        // Those that ever come. Of two at the same time, the one that begins is the first.
+        let mut changes: Vec<(f64, i32)> = changes.filter(|(at, _)| at.is_finite()).collect();
+        changes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
         let (mut open, mut since, mut times) = (0_i32, 0.0, Vec::new());
-        loop {
-            let (at, change) = match (begins.peek(), ends.peek()) {
-                (Some(begin), end) if end.is_none_or(|end| begin <= end) => (begins.next(), 1),
-                _ => (ends.next(), -1),
-            };
-            let Some(at) = at else { break };
+        for (at, change) in changes {
             let size = open.max(0) as usize;
             times.resize(times.len().max(size + 1), 0.0);
             times[size] += if open > 0 { at - since } else { 0.0 };
@@ -204,13 +201,6 @@ fn latencies(served: impl ExactSizeIterator<Item = (Answered, u32)>) -> Vec<Late
     };
     let skipped = (served.len() as f64 * WARM_UP) as usize;
     served.skip(skipped).map(of).collect()
-}
-
-/// Those of the times that ever come, in their order.
-fn sorted(times: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
-    let mut times: Vec<f64> = times.filter(|at| at.is_finite()).collect();
-    times.sort_unstable_by(f64::total_cmp);
-    times.into_iter()
 }
 
 /// How many of so many values lie above their quantile.

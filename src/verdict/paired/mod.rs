@@ -20,6 +20,7 @@ use crate::spread::{combined, jackknife, squares};
 use crate::twin::{Fit, Probe};
 use crate::units::Seconds;
 use crate::verdict::Window;
+use crate::verdict::error_bar::{confidence, sorted};
 
 pub use long::{LongRunReplay, SLOWER};
 use pairs::{Block, Pairs, quantiles};
@@ -136,8 +137,7 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let margin = estimate - limit.at_most.0.ln();
     let confidence = confidence(margin, error, freedom);
     let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
-    let mut all: Vec<f64> = blocks.iter().flat_map(|b| b.measured.iter().copied()).collect();
-    all.sort_by(f64::total_cmp);
+    let all = sorted(blocks.iter().map(|b| &b.measured), None);
     let correction = estimate - expected;
     Some(Paired {
         key: limit.key(),
@@ -157,11 +157,6 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
         judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
         because,
     })
-}
-
-/// One-sided confidence that the true margin is not positive.
-fn confidence(margin: f64, error: f64, freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |t| t.cdf(-margin / error))
 }
 
 /// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.

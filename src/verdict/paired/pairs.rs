@@ -4,7 +4,7 @@ use super::quantile::log_quantile;
 use crate::settings::Metric;
 use crate::twin::{Answered, FastReplay, Observed, Probe, StepCosts, replay_faithfully};
 use crate::verdict::Window;
-use crate::verdict::error_bar::{BLOCKS, block_of};
+use crate::verdict::error_bar::{BLOCKS, block_of, sorted};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
@@ -69,11 +69,6 @@ fn both(metric: Metric, r: &Observed, a: &Answered) -> Option<(f64, f64)> {
 
 /// The log quantiles of the blocks but one: measured, and replayed.
 pub(super) fn quantiles(blocks: &[Block], without: Option<usize>, q: f64) -> Option<[f64; 2]> {
-    let of = |values: fn(&Block) -> &Vec<f64>| {
-        let kept = blocks.iter().enumerate().filter(|(i, _)| Some(*i) != without);
-        let mut all: Vec<f64> = kept.flat_map(|(_, b)| values(b).iter().copied()).collect();
-        all.sort_by(f64::total_cmp);
-        log_quantile(&all, q)
-    };
+    let of = |values: fn(&Block) -> &Vec<f64>| log_quantile(&sorted(blocks.iter().map(values), without), q);
     Some([of(|b| &b.measured)?, of(|b| &b.replayed)?])
 }

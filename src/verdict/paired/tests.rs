@@ -1,6 +1,7 @@
 //! Tests of the paired estimate on engines that are the twin, or another one.
 
 use super::*;
+use crate::load::read_records;
 use crate::repeatable::uniform;
 use crate::settings::Metric;
 use crate::twin::{Bounds, Effort, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
@@ -59,16 +60,11 @@ const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
 fn a_twin_that_is_the_engine_leaves_no_luck() {
     let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(12.0, 3000.0, 99));
     let engine = TWIN.slower(1.03);
-    let estimates: Vec<Vec<Paired>> = (1..6)
-        .map(|seed| {
-            let probe = probe(&engine, 12.0, seed, BOUNDS);
-            estimate(&probe, WINDOW, &twin(), &long, &limits())
-        })
-        .collect();
     let truth = LongRunReplay::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
-    for e in &estimates {
-        assert_eq!(e.len(), 2, "gaps are no business of the twin");
-        for (paired, metric) in e.iter().zip([Metric::Ttft, Metric::Tpot]) {
+    for seed in 1..6 {
+        let estimates = estimate(&probe(&engine, 12.0, seed, BOUNDS), WINDOW, &twin(), &long, &limits());
+        assert_eq!(estimates.len(), 2, "gaps are no business of the twin");
+        for (paired, metric) in estimates.iter().zip([Metric::Ttft, Metric::Tpot]) {
             let (log, _) = truth.log_quantile(metric, 0.99).unwrap();
             assert!((paired.estimate.0.ln() - log).abs() < 0.12, "{paired:?}");
             assert!(paired.explained > 0.8 && paired.judge == Judge::Paired, "{paired:?}");
@@ -85,11 +81,8 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     requests[200].failed = true;
     let failed = Probe::new(requests, BOUNDS);
     let result = estimate(&failed, WINDOW, &twin(), &long, &limits());
-    assert!(
-        result.iter().all(|p| p.judge == Judge::PlainCount
-            && p.because == "1 requests have no whole answer, which no arrival explains"),
-        "{result:?}"
-    );
+    let because = "1 requests have no whole answer, which no arrival explains";
+    assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because == because), "{result:?}");
     // A small cache alone is replayed block by block; one that loses shared prefixes is not.
     let small = Bounds { kv_tokens: Some(20_000), ..BOUNDS };
     let judged = |cached: u32| {
@@ -116,33 +109,14 @@ fn a_twin_of_another_engine_explains_little_and_says_so() {
     };
     let mixed = Probe::new(probe.requests().iter().zip(other.requests()).map(swap).collect(), BOUNDS);
     let result = estimate(&mixed, WINDOW, &twin(), &long, &limits());
-    assert!(
-        result.iter().all(|p| p.judge == Judge::PlainCount && p.because.starts_with("the twin explains only ")),
-        "{result:?}"
-    );
+    let little = |p: &Paired| p.judge == Judge::PlainCount && p.because.starts_with("the twin explains only ");
+    assert!(result.iter().all(little), "{result:?}");
 }
 
 /// A probe of the records of a real engine.
 fn recorded(csv: &str) -> Probe {
-    let mut reader = csv::Reader::from_reader(csv.as_bytes());
-    let rows = reader.deserialize::<(f64, f64, f64, f64, u32, u32, String)>();
-    let of =
-        |(due, sent, first, last, tokens_in, tokens_out, error): (f64, f64, f64, f64, u32, u32, String)| Observed {
-            shared: 0,
-            document: 0,
-            turn: None,
-            due: Seconds(due),
-            sent: Seconds(sent),
-            tokens_in,
-            cached: 0,
-            tokens_out,
-            first: Some(Seconds(first)),
-            last: Some(Seconds(last)),
-            failed: !error.is_empty(),
-            cut: false,
-        };
     let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
-    Probe::new(rows.map(|row| of(row.unwrap())).collect(), bounds)
+    Probe::new(read_records(csv.as_bytes()).unwrap().iter().map(Observed::from).collect(), bounds)
 }
 
 #[test]
@@ -165,10 +139,8 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
     for m in 0..2 {
-        let spread = |of: fn(&(f64, f64)) -> f64| {
-            let mean = all.iter().map(|p| of(&p[m])).sum::<f64>() / 3.0;
-            (all.iter().map(|p| (of(&p[m]) - mean).powi(2)).sum::<f64>() / 2.0).sqrt()
-        };
-        assert!(spread(|p| p.0) < 0.5 * spread(|p| p.1), "{all:?}");
+        // Half of the standard deviation is a quarter of the squares.
+        let spread = |of: fn(&(f64, f64)) -> f64| squares(&all.iter().map(|p| of(&p[m])).collect::<Vec<f64>>());
+        assert!(spread(|p| p.0) < 0.25 * spread(|p| p.1), "{all:?}");
     }
 }
