@@ -48,8 +48,9 @@ fn flags_that_the_engine_does_not_list_are_mistakes_with_their_place() {
     assert_eq!(asked(&bench), "serve org/model --help=all\n", "it is asked once");
 
     let args = r#""--tensor-paralel-size", "2", "--max-num", "8", "--port-file x""#;
-    let bench =
-        with_engine(&real_help(), args, "max-num-sqes = { values = [1, 2] }\ngrpc = { values = [true, false] }");
+    let tuned =
+        "max-num-sqes = { values = [1, 2] }\ngrpc = { values = [true, false] }\nwatermar = { values = [0.1, 0.2] }";
+    let bench = with_engine(&real_help(), args, tuned);
     let refused = check(&bench, "60s");
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     let said = said(&refused);
@@ -62,10 +63,11 @@ fn flags_that_the_engine_does_not_list_are_mistakes_with_their_place() {
         "the engine has no flag `--max-num-sqes`",
         "did you mean `max-num-seqs`?",
         "leave it out of the values of `grpc`",
+        "`watermar` is short for `watermark`",
     ] {
         assert!(said.contains(part), "{part} is missing in\n{said}");
     }
-    assert_eq!(said.matches("error: ").count(), 5, "{said}");
+    assert_eq!(said.matches("error: ").count(), 6, "{said}");
 }
 
 #[test]
