@@ -50,7 +50,7 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The promises hold at no rate that was tried.
     pub const NOT_REACHABLE: u8 = 3;
-    /// No engine ever started.
+    /// No engine ever started; or by `check`, none can here.
     pub const NEVER_STARTED: u8 = 4;
     /// Stopped before the end; `--resume` continues.
     pub const INTERRUPTED: u8 = 5;

@@ -117,7 +117,7 @@ fn without_a_list_of_the_engine_that_of_vllm_decides_and_a_sentence_says_why() {
 fn what_cannot_be_launched_is_refused_behind_the_plan_with_its_place() {
     let refused = |bench: &Workbench, why: &str| {
         let missing = check(bench, "60s");
-        assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+        assert_eq!(missing.status.code(), Some(4), "{}", said(&missing));
         let said = said(&missing);
         for part in [why, "all are flags of vLLM 0.32; the engine was not asked: ", "forecast", "space.toml:", "hint: "]
         {
