@@ -121,16 +121,21 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the
 }
 
 #[tokio::test]
-async fn the_budget_that_is_named_is_enough() {
-    for seconds in ["6s", "12s", "25s"] {
+async fn the_budget_that_is_named_is_enough_for_most_sessions_and_no_more_than_they_need_and_a_half() {
+    let (mut enough, mut named, mut used) = (0, Seconds(0.0), Seconds(0.0));
+    for (seed, seconds) in (1..).zip(["6s", "12s", "25s", "6s", "12s"]) {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
-        let (answer, _, _) = run(&plan, 1, Vec::new()).await;
+        let (answer, _, _) = run(&plan, seed, Vec::new()).await;
         let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
         assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
+        named += answer.enough_budget.unwrap();
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
-        let (again, _, _) = run(&plan, 1, Vec::new()).await;
-        assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
+        let (again, entries, _) = run(&plan, seed, Vec::new()).await;
+        used += Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
+        enough += u32::from(!ended(&again));
     }
+    assert!(enough >= 3, "{enough} of 5");
+    assert!(named.0 <= 1.5 * used.0, "{named} for {used}");
 }
 
 #[tokio::test]
