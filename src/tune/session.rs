@@ -204,7 +204,7 @@ impl<R: Rig> Context<'_, R> {
                     let (what, price) = match purpose {
                         Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
                         _ => (
-                            format!("{} of the candidates{}", strategy.points_left(), self.never_launched()),
+                            format!("{}{}", self.untried(strategy.points_left()), self.never_launched()),
                             Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
