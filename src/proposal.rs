@@ -100,10 +100,7 @@ impl Deployment {
         let module = words.last().map_or("", String::as_str);
         if named("docker") || named("podman") || named("nerdctl") {
             let image = words.iter().find(|word| is_image(word) && of_image(word).is_some());
-            self.notes.push(format!(
-                "The engine ran in the container {}: run autotune inside that image (docs/kubernetes.md). Options of the container are not taken over.",
-                image.map_or("", String::as_str)
-            ));
+            self.notes.extend(image.map(|image| format!("The engine ran in the container {image}: run autotune inside that image (docs/kubernetes.md). Options of the container are not taken over.")));
             return self.serve();
         }
         if named("autotune") && module == "sim-engine" {
