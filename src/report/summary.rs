@@ -132,7 +132,7 @@ pub(super) fn headline(outcome: &Outcome) -> String {
         (Some(true), _)
             if defaults_win(outcome) && outcome.left_out.iter().any(|what| what.starts_with(NO_CANDIDATE)) =>
         {
-            "The defaults are certified. No candidate was tried: what was left of the budget was kept for proofs."
+            "The defaults are certified. No candidate was tried, since the rest of the budget was kept for proofs."
                 .to_owned()
         }
         (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
@@ -516,7 +516,7 @@ mod tests {
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 20m
         ");
         outcome.left_out[1] = "all candidates: the budget ended".to_owned();
-        assert!(headline(&outcome).starts_with("The defaults are certified. No candidate was tried: "), "{outcome:?}");
+        assert!(headline(&outcome).starts_with("The defaults are certified. No candidate was tried"), "{outcome:?}");
         outcome.status = Status::Uncertified;
         assert!(said(&outcome).contains(" --fresh --budget 20m\n"), "nobody exports the defaults");
     }

@@ -233,11 +233,15 @@ impl<'a, R: Rig> Context<'a, R> {
         ));
     }
 
+    /// Whether a candidate was tried.
+    pub fn tried(&self) -> bool {
+        let tries = |record: &Record| matches!(record, Record::Launching { purpose: Purpose::Search, .. });
+        self.trial_runner.passed().iter().any(|entry| tries(&entry.record))
+    }
+
     /// How many candidates are left.
     pub fn untried(&self, left: usize) -> String {
-        let tries = |record: &Record| matches!(record, Record::Launching { purpose: Purpose::Search, .. });
-        let tried = self.trial_runner.passed().iter().any(|entry| tries(&entry.record));
-        if tried { format!("{left} of the candidates") } else { "all candidates".to_owned() }
+        if self.tried() { format!("{left} of the candidates") } else { "all candidates".to_owned() }
     }
 
     /// The values of parameters without a term that no engine was launched with. It leaves out parameters whose default nobody knows.

@@ -210,6 +210,8 @@ impl<R: Rig> Context<'_, R> {
                     };
                     let ended = self.budget_ended(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
+                } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
+                    self.left_out("all candidates: none promises a gain beside what the budget left out".to_owned());
                 }
                 return Ok(());
             }

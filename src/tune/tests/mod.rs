@@ -115,6 +115,7 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the
         let (answer, entries, _) = run(&plan, 1, Vec::new()).await;
         assert!(!answer.left_out.is_empty(), "{answer:?}");
         assert_eq!(answer.best.is_some_and(|best| best.certified_rate.is_some()), certifies, "{}", answer.because);
+        assert!(answer.left_out.iter().any(|what| what.starts_with("all candidates: ")), "{:?}", answer.left_out);
         let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
         assert!(spent.0 <= f64::from(seconds) + 1.0, "spent {spent} of {seconds} s");
     }
