@@ -88,7 +88,7 @@ pub struct SpaceArgs {
     /// The space file: the whole job in one TOML file
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The same, with its name
+    /// The space file, as a named option
     #[arg(long, value_name = "FILE")]
     space: Option<PathBuf>,
 }
@@ -525,7 +525,7 @@ pub struct RunArgs {
     /// Where the engine's Python looks for modules, to which the one is added that lets a running engine alter its limits
     #[arg(long, value_name = "PATH", env = "PYTHONPATH", hide = true)]
     pub python_path: Option<String>,
-    /// The seed of every draw; overrides the space file
+    /// The seed of traffic and search, in place of the space file's; probes are timed, so runs with one seed still differ
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Continue an interrupted run in the same folder

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::engine::effective::Effective;
 use crate::export::flags::is_placeholder;
-use crate::export::known::{basename, engine_in};
+use crate::export::known::{basename, engine_in, is_image, of_image};
 use crate::export::shapes::Engine;
 use crate::settings::{OUR_FLAGS, flag_name, holds_secret, redact_words, refuses, serves_for_others};
 use crate::space::Value;
@@ -99,6 +99,8 @@ impl Deployment {
         let named = |name: &str| words.iter().any(|word| basename(word) == name);
         let module = words.last().map_or("", String::as_str);
         if named("docker") || named("podman") || named("nerdctl") {
+            let image = words.iter().find(|word| is_image(word) && of_image(word).is_some());
+            self.notes.extend(image.map(|image| format!("The engine ran in the container {image}: run autotune inside that image (docs/kubernetes.md). Options of the container are not taken over.")));
             return self.serve();
         }
         if named("autotune") && module == "sim-engine" {
@@ -393,9 +395,13 @@ mod tests {
 
     #[test]
     fn other_ways_to_start_vllm_are_read_too() {
-        let (docker, _) =
+        let (docker, text) =
             plan("docker run --gpus all docker.io/vllm/vllm-openai:v0.24.0 --model org/model --max-num-seqs 8");
         assert_eq!(docker.engine.command, ["vllm", "serve", "org/model"]);
+        assert!(
+            text.contains("ran in the container docker.io/vllm/vllm-openai:v0.24.0: run autotune inside"),
+            "{text}"
+        );
         let (module, _) = plan("python3 -m vllm.entrypoints.openai.api_server --model m --no-enable-chunked-prefill");
         assert_eq!(module.engine.command, ["python3", "-m", "vllm.entrypoints.openai.api_server"]);
         assert!(module.space.parameter("max-num-batched-tokens").is_none());

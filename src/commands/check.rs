@@ -91,7 +91,7 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
         format!("{why}: a run here cannot launch the engine"),
         hint.to_owned(),
     );
-    Err(Failed::usage(problem.render()))
+    Err(Failed { code: exit::NEVER_STARTED, message: problem.render() })
 }
 
 /// A note for engines without a twin.

@@ -95,9 +95,13 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
         let message = format!("`--{name}` and what follows are one word to the engine");
         return Some((message, "one word".to_owned(), "write the flag and its value as two words".to_owned()));
     }
-    let refusal = refusal?;
     let message = format!("{engine} has no flag `--{name}`");
-    let hint = match (&flag.off, refusal) {
+    let hint = match (&flag.off, refusal?) {
+        // A tuned flag is looked for by its name, in what is fixed and in a manifest.
+        (_, Refusal::Short(whole)) => {
+            let message = format!("`{name}` is short for `{whole}`");
+            return flag.tuned.then(|| (message, "not its name".to_owned(), "write it in full".to_owned()));
+        }
         (Some(switch), _) => format!("`false` writes --{name}: leave it out of the values of `{switch}`"),
         (None, Refusal::Unknown(Some(near))) => format!("did you mean `{near}`?"),
         (None, Refusal::Unknown(None)) => "remove it, or use a version of the engine that has it".to_owned(),

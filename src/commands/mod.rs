@@ -20,12 +20,13 @@ mod verify;
 mod worker;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, Format, JobCommand, LogFormat, asked_diagnostics, colour, moves_its_cursor};
 use crate::colour::Tone;
@@ -35,7 +36,7 @@ use crate::journal::Status;
 use crate::printable::printable;
 use crate::progress::{JsonLines, Plain, Silent, Sink, Terminal, message};
 use crate::search::{MakeStrategy, strategy};
-use crate::settings::{EngineKind, Plan, WorkloadPlan, parse, schema};
+use crate::settings::{EngineKind, Plan, WorkloadPlan, closest, parse, schema};
 use crate::sim_engine::DEFAULT_PROFILE;
 use crate::twin::Profile;
 use crate::workload::Corpus;
@@ -50,7 +51,7 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The promises hold at no rate that was tried.
     pub const NOT_REACHABLE: u8 = 3;
-    /// No engine ever started.
+    /// No engine ever started; or by `check`, none can here.
     pub const NEVER_STARTED: u8 = 4;
     /// Stopped before the end; `--resume` continues.
     pub const INTERRUPTED: u8 = 5;
@@ -103,7 +104,7 @@ pub fn main_with(make_strategy: MakeStrategy) -> u8 {
     }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, &words),
+        Err(error) => return refuse(error, &words),
     };
     LOGS_JSON.store(cli.run.log == Some(LogFormat::Json), Ordering::Relaxed);
     // Standard error of these is the log of an engine.
@@ -160,14 +161,44 @@ pub fn main_with(make_strategy: MakeStrategy) -> u8 {
 }
 
 /// Shows help or a usage mistake. The simulated engine complains in vLLM's words, as it does of all else.
-fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
-    let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
-    match simulated.then(|| crate::sim_engine::complaint(error, words)).flatten() {
-        Some(complaint) => complain(&complaint),
+fn refuse(mut error: clap::Error, words: &[OsString]) -> u8 {
+    let is = |command: &str| words.get(1).is_some_and(|word| word == command);
+    let simulated = is("sim-engine").then(|| crate::sim_engine::complaint(&error, words)).flatten();
+    if let Some(complaint) = simulated.or_else(|| misplaced_command(words).filter(|_| error.use_stderr())) {
+        complain(&complaint);
+    } else {
+        let tip = match error.kind() {
+            ErrorKind::UnknownArgument if is("init") && !words.iter().any(|word| word == "--") => {
+                Some("put `--` before the engine's command: autotune init FILE -- vllm serve MODEL")
+            }
+            ErrorKind::MissingRequiredArgument if is("export") => {
+                Some("without a manifest, args.txt in the folder of the run has the arguments")
+            }
+            _ => None,
+        };
+        if let Some(tip) = tip {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
         // Where nobody reads it, there is nobody to tell.
-        None => drop(error.print()),
+        drop(error.print());
     }
     u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
+}
+
+/// What is wrong with a command that is misspelt, or stands behind the file: clap takes such a first word for the space file.
+fn misplaced_command(words: &[OsString]) -> Option<String> {
+    let mut cli = Cli::command();
+    cli.build();
+    let is_command = |word: &&str| cli.get_subcommands().any(|command| command.get_name() == *word);
+    let word = |at: usize| words.get(at)?.to_str().filter(|word| !word.starts_with('-'));
+    let first = word(1).filter(|first| !is_command(first))?;
+    if let Some(command) = word(2).filter(is_command) {
+        return Some(format!("error: the command stands before the file: autotune {command} {first}"));
+    }
+    let shown = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
+    let near =
+        closest(first, shown).map(|near| format!("error: there is no command `{first}`; did you mean `{near}`?"));
+    near.filter(|_| !Path::new(first).exists())
 }
 
 /// Prints a result. A pipe that was closed is no failure: whoever read it has enough.
@@ -191,7 +222,7 @@ fn complain(text: &str) {
 
 fn written(mut to: impl Write, text: &str) -> std::io::Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
 }
@@ -230,7 +261,7 @@ fn read_plan(space: &Path) -> Result<Plan, Failed> {
 fn read_space(space: &Path) -> Result<(String, Plan), Failed> {
     let text = std::fs::read_to_string(space).map_err(|e| {
         // A word that was meant as a command is taken for a file.
-        let word = e.kind() == ErrorKind::NotFound && space.extension().is_none();
+        let word = e.kind() == io::ErrorKind::NotFound && space.extension().is_none();
         let hint = if word { "; nor is that a command: autotune --help lists them" } else { "" };
         Failed::usage(format!("error: failed to read the space file {}: {e}{hint}", space.display()))
     })?;

@@ -132,9 +132,9 @@ pub(super) fn run(args: RunArgs, make_strategy: MakeStrategy) -> Result<u8, Fail
             Ok(exit::INTERRUPTED)
         }
         Ended::Failed(error) => {
-            let machine = error.to_string();
-            complain(&format!("error: {machine}"));
-            complain(&format!("what was measured is kept; to continue:\n  {}", resume_command(&space, &out, &args)));
+            complain(&format!("error: {error}"));
+            let kept = if journal.cost().probes > 0 { "what was measured is kept" } else { "nothing was measured yet" };
+            complain(&format!("{kept}; to continue:\n  {}", resume_command(&space, &out, &args)));
             Ok(exit::FAILED)
         }
     }

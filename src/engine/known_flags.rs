@@ -19,6 +19,8 @@ pub enum Refusal {
     Unknown(Option<String>),
     /// The word begins several flags.
     Ambiguous(Vec<String>),
+    /// The word begins this flag only: Python's argparse takes it, and whoever compares names does not.
+    Short(String),
 }
 
 impl KnownFlags {
@@ -57,12 +59,12 @@ impl KnownFlags {
         Self(dialect.flags().lines().map(str::to_owned).collect())
     }
 
-    /// Why a flag without its dashes is not taken; none where it is.
+    /// Why a flag without its dashes is not taken, or not by its own name; none where it is.
     pub fn refuses(&self, flag: &str) -> Option<Refusal> {
         // What follows a dot is a key inside of a JSON argument.
         let name = flag.split('.').next().unwrap_or_default().replace('_', "-");
         match meant(&name, self.0.iter().map(String::as_str)).as_slice() {
-            [_] => None,
+            [flag] => (*flag != name).then(|| Refusal::Short((*flag).to_owned())),
             [] => Some(Refusal::Unknown(closest(&name, self.0.iter().map(String::as_str)).map(str::to_owned))),
             several => Some(Refusal::Ambiguous(several.iter().map(|flag| format!("--{flag}")).collect())),
         }
@@ -90,10 +92,10 @@ mod tests {
     fn the_flags_of_a_help_are_read_in_all_their_names() {
         let known = KnownFlags::of_help(HELP, &OUR_FLAGS).unwrap();
         let unknown = |flag: &str| known.refuses(flag);
-        for flag in ["max-num-seqs", "max_num_seqs", "no-async-scheduling", "tensor-parallel-size", "max-num-b", "port"]
-        {
+        for flag in ["max-num-seqs", "max_num_seqs", "no-async-scheduling", "tensor-parallel-size", "port"] {
             assert_eq!(unknown(flag), None, "{flag}");
         }
+        assert_eq!(unknown("max-num-b"), Some(Refusal::Short("max-num-batched-tokens".to_owned())));
         assert_eq!(unknown("max-num-sqes"), Some(Refusal::Unknown(Some("max-num-seqs".to_owned()))));
         assert_eq!(unknown("quantum-entanglement"), Some(Refusal::Unknown(None)));
         assert_eq!(unknown(""), Some(Refusal::Unknown(None)));

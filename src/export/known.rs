@@ -184,7 +184,7 @@ fn in_container(words: &[&str], options: usize) -> Option<(Engine, usize)> {
 }
 
 /// Whether a word names an image with its repository, and no folder: values of options such as `--name vllm` stand before the image.
-fn is_image(word: &str) -> bool {
+pub fn is_image(word: &str) -> bool {
     word.contains('/') && !word.contains(":/") && !word.starts_with(['/', '.', '$'])
 }
 

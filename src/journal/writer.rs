@@ -139,13 +139,15 @@ pub fn put_aside(folder: &Path) -> Result<Option<Journal>, JournalError> {
     Ok(read(&bytes).ok())
 }
 
-/// What differs between two jobs, as paths into the plan; the budget may differ, since a resumed run may be given more.
+/// What differs between two jobs, as paths into the plan. The budget may differ, since a resumed run may be given more, and so may the port, which
+/// may be taken by then.
 fn difference(found: &Header, wanted: &Header) -> Option<String> {
     let json = |header: &Header| {
         // Earlier versions took other texts for secrets.
         let mut plan = serde_json::to_value(redact_plan(&header.plan)).unwrap_or_default();
         if let Some(plan) = plan.as_object_mut() {
             plan.remove("budget");
+            plan.get_mut("engine").and_then(|engine| engine.as_object_mut()).map(|engine| engine.remove("port"));
             plan.insert("seed".into(), header.seed.into());
             plan.insert("digest of the workload's file".into(), header.workload_digest.into());
             plan.insert("workers".into(), header.workers.into());
@@ -202,6 +204,18 @@ mod tests {
         assert!(open(folder.path(), header(Some(7)), true).is_ok());
         let Err(error) = open(folder.path(), header(Some(8)), true) else { panic!("another file was accepted") };
         assert!(error.to_string().contains("digest of the workload's file was 7, is now 8"), "{error}");
+    }
+
+    #[test]
+    fn a_run_on_another_port_is_the_same_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let on_a_port = || {
+            let mut header = header(None);
+            header.plan.engine.port = Some(8011);
+            header
+        };
+        drop(open(folder.path(), on_a_port(), false).unwrap());
+        assert!(open(folder.path(), header(None), true).is_ok());
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub struct Answer {
     pub left_out: Vec<String>,
     /// Requests per second that the search saw kept.
     pub estimated_rate: Option<Rate>,
-    /// Requests per second that held on fresh traffic with an empty prefix cache.
+    /// Requests per second that hold by all probes with fresh traffic and an empty prefix cache; never above the highest that was driven.
     pub certified_rate: Option<Rate>,
     /// One-sided confidence in the certified rate.
     pub confidence: Option<f64>,

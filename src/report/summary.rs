@@ -23,6 +23,9 @@ const LONG_HEADLINE: usize = 100;
 /// How what the budget had no room for is marked.
 const BUDGET_ENDED: &str = "the budget ended";
 
+/// How what was left out begins where no candidate was tried.
+const NO_CANDIDATE: &str = "all candidates";
+
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
 
@@ -94,6 +97,9 @@ pub fn failed_start(journal: &Journal, folder: &Path) -> String {
     let Ok(bytes) = std::fs::read(&log) else { return String::new() };
     let words = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = words.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
     let last: String =
         lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| format!("  {line}\n")).collect();
     format!("The last lines of {}:\n{}", log.display(), printable(&last))
@@ -123,13 +129,21 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
         }
         (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
+        (Some(true), _)
+            if defaults_win(outcome) && outcome.left_out.iter().any(|what| what.starts_with(NO_CANDIDATE)) =>
+        {
+            "The defaults are certified. No candidate was tried, since the rest of the budget was kept for proofs."
+                .to_owned()
+        }
         (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
             "The defaults are the best point found before the budget ended.".to_owned()
         }
         (Some(true), _) if defaults_win(outcome) => {
             "The defaults are the best point found: keep your arguments.".to_owned()
         }
-        (Some(true), None) => "The tuned arguments are certified, the defaults are not.".to_owned(),
+        (Some(true), None) => {
+            "The tuned arguments are certified, the defaults are not: the gain is not known.".to_owned()
+        }
         (Some(true), Some(gain)) => {
             let interval = outcome.gain_interval.map_or(String::new(), |[from, to]| interval(from, to));
             let unsure =
@@ -208,12 +222,12 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
     // An estimate beside a certified rate would be another number for the same thing.
     let certified = columns.iter().all(|(_, answer)| answer.certified_rate.is_some());
     if verbose || !certified {
-        row("estimated rate", &|a| {
+        row("estimate of the search", &|a| {
             Some(a.estimated_rate.map_or_else(|| unknown(outcome, a), |rate| format!("about {rate}")))
         });
     }
     if verbose {
-        row("limit in rate", &|a| Some(format!("{} +-{:.1} %", a.limit?, a.limit_error? * 100.0)));
+        row("limit, from the proof", &|a| Some(format!("{} +-{:.1} %", a.limit?, a.limit_error? * 100.0)));
     }
     row("breaks first", &|a| a.binding.clone());
     let nearest = shows_nearest(outcome, verbose);
@@ -225,7 +239,7 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         row(&format!("  its {key}, limit {limit}"), &there);
     }
     if verbose {
-        row("  5-minute windows that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
+        row("  5-minute windows at its rate that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
     }
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
     if is_unmeasured(outcome) {
@@ -376,6 +390,9 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
             ("try what was left out, with a larger budget", larger)
         }
         Status::Certified if defaults_win(outcome) => return None,
+        Status::Certified if outcome.gain.is_none() && ended_early(outcome) => {
+            ("certify the defaults too, with a larger budget", larger)
+        }
         Status::Certified => ("put the arguments into your manifest", export),
         Status::Uncertified if outcome.best.is_some() && !defaults_win(outcome) => {
             ("run it again with a larger budget, or export the point as it is", format!("{export} --uncertified"))
@@ -498,8 +515,23 @@ mod tests {
         Next: try what was left out, with a larger budget
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 20m
         ");
+        outcome.left_out[1] = "all candidates: the budget ended".to_owned();
+        assert!(headline(&outcome).starts_with("The defaults are certified. No candidate was tried"), "{outcome:?}");
         outcome.status = Status::Uncertified;
         assert!(said(&outcome).contains(" --fresh --budget 20m\n"), "nobody exports the defaults");
+    }
+
+    #[test]
+    fn arguments_beside_defaults_that_are_not_certified_are_no_known_gain() {
+        let mut outcome = stored();
+        outcome.baseline.iter_mut().for_each(|baseline| baseline.certified_rate = None);
+        (outcome.gain, outcome.gain_interval) = (None, None);
+        assert!(headline(&outcome).ends_with("the gain is not known."), "{}", headline(&outcome));
+        assert!(said(&outcome).contains("autotune export "), "no budget helps");
+        outcome.left_out = vec!["the certification of the baseline: the budget ended".to_owned()];
+        outcome.enough_budget = Some(Seconds(78.0));
+        let text = said(&outcome);
+        assert!(text.contains(" --fresh --budget 78s\n") && !text.contains("autotune export "), "{text}");
     }
 
     #[test]
@@ -617,7 +649,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("trials/t001-2")).unwrap();
         let log: String = (0..40).map(|n| format!("line {n}\x1b[2J\n")).collect();
-        std::fs::write(folder.path().join("trials/t001-2/engine.log"), log).unwrap();
+        let write = |log: &str| std::fs::write(folder.path().join("trials/t001-2/engine.log"), log).unwrap();
         let diagnosis =
             Diagnosis { cause: Cause::Crashed, line: None, says: "it broke".into(), consequence: Consequence::Abort };
         let failure = crate::rig::Failure { diagnosis, took: Seconds(1.0) };
@@ -633,7 +665,11 @@ mod tests {
         };
         let records = [Record::NotReady { trial: 1, attempt: 2, failure }, Record::Concluded(Box::new(conclusion))];
         let entries = records.into_iter().map(|record| Entry { at: 0.0, record }).collect();
-        let text = failed_start(&Journal { entries, ..Journal::default() }, folder.path());
+        let journal = Journal { entries, ..Journal::default() };
+        write("\n");
+        assert_eq!(failed_start(&journal, folder.path()), "");
+        write(&log);
+        let text = failed_start(&journal, folder.path());
         assert!(text.contains("t001-2/engine.log") && text.contains("line 39") && !text.contains("line 29"), "{text}");
         assert!(!text.contains('\x1b') && text.lines().count() == 1 + LAST_LINES, "{text}");
     }

@@ -17,6 +17,8 @@ pub struct UsedFlag {
     pub span: Range<usize>,
     /// What makes the word none of an engine's flags, whichever engine it is.
     pub joined: bool,
+    /// Whether it is tuned, and not fixed.
+    pub tuned: bool,
     /// The switch of `[parameters]` whose `false` it is.
     pub off: Option<String>,
 }
@@ -74,10 +76,10 @@ fn used(text: &str, from: usize) -> Vec<UsedFlag> {
             let switch = off && !name.contains('.');
             if switch {
                 let (name, off) = (format!("no-{name}"), Some(name.clone()));
-                flags.push(UsedFlag { name, span: span.clone(), joined: false, off });
+                flags.push(UsedFlag { name, span: span.clone(), joined: false, tuned: true, off });
             }
             if !switch || parameter.values.len() > 1 {
-                flags.push(UsedFlag { name, span, joined: false, off: None });
+                flags.push(UsedFlag { name, span, joined: false, tuned: true, off: None });
             }
         }
     }
@@ -89,7 +91,7 @@ fn of_word(word: &str, span: &Range<usize>) -> Option<UsedFlag> {
     let written = word.strip_prefix("--")?.split('=').next()?;
     let name = written.split_whitespace().next()?;
     let joined = written.contains(char::is_whitespace);
-    Some(UsedFlag { name: name.to_owned(), span: span.clone(), joined, off: None })
+    Some(UsedFlag { name: name.to_owned(), span: span.clone(), joined, tuned: false, off: None })
 }
 
 #[cfg(test)]

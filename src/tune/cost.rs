@@ -96,11 +96,6 @@ impl Prices {
         self.launch + self.certify * CERTIFY
     }
 
-    /// What two certifications take at most, beside what is reserved for them.
-    pub fn longest_proofs(&self) -> Seconds {
-        (self.certify * (TRIES as f64 - CERTIFY) + self.stretched * TRIES as f64) * 2.0
-    }
-
     /// What `certifications` are expected to take, and `windows` beside them.
     pub fn proving(&self, certifications: u32, windows: usize) -> Seconds {
         let windows = CERTIFY * f64::from(certifications) + windows as f64;
@@ -179,8 +174,7 @@ pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let alters_limits = widest(plan, &plan.space.baseline()).is_some();
     let launches = 1.0 + launches_beside(plan, alters_limits) + 2.0;
     let searching = of_baseline + of_a_point * points;
-    let seconds =
-        prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + 2.0 * prices.certification().0;
+    let seconds = prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + prices.proving(2, 0).0;
     Cost {
         launches: launches as u32,
         probes: (searching + 2.0 * CERTIFY).ceil() as u32,

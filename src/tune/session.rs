@@ -199,12 +199,14 @@ impl<R: Rig> Context<'_, R> {
                     let (what, price) = match purpose {
                         Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
                         _ => (
-                            format!("{} of the candidates{}", strategy.points_left(), self.never_launched()),
+                            format!("{}{}", self.untried(strategy.points_left()), self.never_launched()),
                             Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
                     let ended = self.budget_ended(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
+                } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
+                    self.left_out("all candidates: none promises a gain beside what the budget left out".to_owned());
                 }
                 return Ok(());
             }

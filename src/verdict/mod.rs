@@ -106,12 +106,18 @@ impl LimitResult {
         self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
     }
 
-    /// What decides beside its limit: `ttft_p99 182 ms of 150 ms`. Of a probe that was cut, only what is broken is known.
+    /// What decides beside its limit: `ttft_p99 182 ms of 150 ms`. What was measured is there, too, where the two lie on different sides of the
+    /// limit. Of a probe that was cut, only what is broken is known.
     pub fn beside_its_limit(&self) -> String {
-        match self.decided_by_pair().map(|paired| paired.estimate).or(self.measured) {
-            Some(there) => format!("{} {there} of {}", self.key, self.at_most),
-            None if self.broken() => format!("{} above {}", self.key, self.at_most),
-            None => format!("{} not measured", self.key),
+        let above = |latency: Seconds| latency > self.at_most;
+        let long = self.decided_by_pair().map(|paired| paired.estimate);
+        match (long.or(self.measured), self.measured) {
+            (Some(there), Some(measured)) if above(there) != above(measured) => {
+                format!("{} {there} in a long run ({measured} measured) of {}", self.key, self.at_most)
+            }
+            (Some(there), _) => format!("{} {there} of {}", self.key, self.at_most),
+            (None, _) if self.broken() => format!("{} above {}", self.key, self.at_most),
+            (None, _) => format!("{} not measured", self.key),
         }
     }
 
@@ -276,7 +282,7 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
     let reads = tolerated(|_| true);
     let starved = match client.starved {
         Seconds(0.0) => String::new(),
-        starved => format!("; its threads waited {starved} for a core"),
+        starved => format!("; autotune's threads waited {starved} for a core"),
     };
     if client.lag_p99.0 > sends.0 {
         Some(format!("our own sends lagged {} (p99), more than {sends}{starved}", client.lag_p99))

@@ -267,3 +267,14 @@ fn a_key_says_whether_its_promise_includes_waiting() {
         assert_eq!(fixtures::counted(key).includes_waiting(), waits, "{key}");
     }
 }
+
+#[test]
+fn a_latency_of_a_long_run_stands_beside_a_measured_one_on_the_other_side_of_the_limit() {
+    let mut limit = fixtures::counted("ttft_p99");
+    for (margin, says) in
+        [(-0.1, "ttft_p99 90.5 ms in a long run (120 ms measured) of 100 ms"), (0.1, "ttft_p99 111 ms of 100 ms")]
+    {
+        limit.paired = Some(fixtures::paired("ttft_p99", margin, 0.1, 0.9, paired::Judge::Paired));
+        assert_eq!(limit.beside_its_limit(), says);
+    }
+}

@@ -48,8 +48,9 @@ fn flags_that_the_engine_does_not_list_are_mistakes_with_their_place() {
     assert_eq!(asked(&bench), "serve org/model --help=all\n", "it is asked once");
 
     let args = r#""--tensor-paralel-size", "2", "--max-num", "8", "--port-file x""#;
-    let bench =
-        with_engine(&real_help(), args, "max-num-sqes = { values = [1, 2] }\ngrpc = { values = [true, false] }");
+    let tuned =
+        "max-num-sqes = { values = [1, 2] }\ngrpc = { values = [true, false] }\nwatermar = { values = [0.1, 0.2] }";
+    let bench = with_engine(&real_help(), args, tuned);
     let refused = check(&bench, "60s");
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     let said = said(&refused);
@@ -62,10 +63,11 @@ fn flags_that_the_engine_does_not_list_are_mistakes_with_their_place() {
         "the engine has no flag `--max-num-sqes`",
         "did you mean `max-num-seqs`?",
         "leave it out of the values of `grpc`",
+        "`watermar` is short for `watermark`",
     ] {
         assert!(said.contains(part), "{part} is missing in\n{said}");
     }
-    assert_eq!(said.matches("error: ").count(), 5, "{said}");
+    assert_eq!(said.matches("error: ").count(), 6, "{said}");
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn without_a_list_of_the_engine_that_of_vllm_decides_and_a_sentence_says_why() {
 fn what_cannot_be_launched_is_refused_behind_the_plan_with_its_place() {
     let refused = |bench: &Workbench, why: &str| {
         let missing = check(bench, "60s");
-        assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+        assert_eq!(missing.status.code(), Some(4), "{}", said(&missing));
         let said = said(&missing);
         for part in [why, "all are flags of vLLM 0.32; the engine was not asked: ", "forecast", "space.toml:", "hint: "]
         {

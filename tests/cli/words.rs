@@ -74,7 +74,7 @@ fn every_committed_space_file_is_valid_and_forecast() {
                 let check = run(&["check", "--space", path.to_str().unwrap()]);
                 // Its engine need not be here.
                 let lacks_program = said(&check).contains("a run here cannot launch the engine");
-                assert_eq!(check.status.code(), Some(if lacks_program { 2 } else { 0 }), "{}", said(&check));
+                assert_eq!(check.status.code(), Some(if lacks_program { 4 } else { 0 }), "{}", said(&check));
                 assert!(said(&check).contains("forecast"), "{}", said(&check));
             }
         }
@@ -132,6 +132,17 @@ fn usage_mistakes_have_their_own_exit_code() {
     assert!(said(&misspelt).starts_with("error: failed to read the space file "), "{}", said(&misspelt));
     assert!(said(&misspelt).contains("nor is that a command"), "{}", said(&misspelt));
     assert!(said(&run(&["x.toml", "--space", "y.toml"])).contains("cannot be used with"));
+    for (words, says) in [
+        (&["chek", "x.toml"][..], "error: there is no command `chek`; did you mean `check`?"),
+        (&["chek", "--help-timeout", "3s", "x.toml"], "error: there is no command `chek`; did you mean `check`?"),
+        (&["x.toml", "check"], "error: the command stands before the file: autotune check x.toml"),
+        (&["init", "f.toml", "vllm", "serve", "m"], "put `--` before the engine's command"),
+        (&["export", "--outcome", "out"], "args.txt in the folder of the run has the arguments"),
+    ] {
+        let refused = run(words);
+        assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+        assert!(said(&refused).contains(says), "{}", said(&refused));
+    }
 }
 
 /// Whether a function of that name stands in a Rust file below that folder.

@@ -30,7 +30,7 @@ pub enum Known {
     NothingKept(f64),
     /// This highest level keeps them.
     AllKept(f64),
-    /// It does not surely lie between levels that were measured, and why not.
+    /// The data do not show that it lies between levels that were measured, and why not.
     NotBracketed(&'static str),
     /// Too few requests for a quantile, and how to get more.
     TooFewRequests(String),
@@ -164,7 +164,7 @@ impl Answer {
                 let ends = levels.first().zip(levels.last()).map_or(String::new(), |(low, high)| {
                     format!(" between {} and {}, the ends of what was measured", size(low.offered), high.offered)
                 });
-                let because = format!("no limit can be told for {all}: it does not surely lie{ends}; {why}");
+                let because = format!("no limit can be told for {all}: the data do not show that it lies{ends}; {why}");
                 nothing(Status::NotBracketed, because)
             }
             Known::TooFewRequests(why) => {
@@ -388,7 +388,7 @@ mod tests {
         1 user keeps ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms (90 %: 1 to 2); tpot_p99 breaks first; wider than --precision asks: the time of --budget was over
         not even 1 user, the lowest level allowed, keeps ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms: ttft_p95 was 700 ms there
         1000 users, the highest level allowed, still keep ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms: the limit lies above; raise it with --between
-        no limit can be told for ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms: it does not surely lie between 1 and 8 users, the ends of what was measured; the time of --budget was over
+        no limit can be told for ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms: the data do not show that it lies between 1 and 8 users, the ends of what was measured; the time of --budget was over
         no limit can be told for ttft_p95 <= 400 ms and tpot_p99 <= 30.0 ms: a window holds 40 requests
         "#);
     }

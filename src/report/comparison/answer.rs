@@ -72,7 +72,7 @@ fn without(answers: &[Answer; 2]) -> String {
     .map(|(sides, what)| format!("{} {} {what}", sides.join(" and "), if sides.len() > 1 { "keep" } else { "keeps" }));
     let vague = of(Status::NotBracketed);
     let vague = (!vague.is_empty())
-        .then(|| format!("the limit of {} does not surely lie between the levels", vague.join(" and ")));
+        .then(|| format!("the data do not show that the limit of {} lies between the levels", vague.join(" and ")));
     let parts: Vec<String> = said.chain(vague).collect();
     if parts.is_empty() { "the sweeps scatter too much; add --sweeps".to_owned() } else { parts.join("; ") }
 }

@@ -21,7 +21,9 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     }
     html += &tiles(data, &columns);
     if columns.iter().any(|(_, answer)| answer.certified_rate.is_some()) {
-        html += &paragraph("Certified: with fresh traffic, every promise holds at this rate, as sure as stated.");
+        html += &paragraph(
+            "Certified: every promise holds at this rate, as sure as stated. It follows from all certifying probes of the point, and is never above the highest rate that one of them drove. The rate itself may not have been driven.",
+        );
     }
     html += "<div class=\"pair\">";
     if let Some(best) = &outcome.best {

@@ -73,7 +73,7 @@ fn kept(comparison: &Comparison, answer: &Answer) -> (String, String) {
         (Status::Found, Some(level), None) => (size(level), String::new()),
         (Status::AllKept, ..) => ("all".to_owned(), "every level that was measured".to_owned()),
         (Status::NothingKept, ..) => ("none".to_owned(), "no level that was measured".to_owned()),
-        _ => ("not known".to_owned(), "its limit does not surely lie between the levels".to_owned()),
+        _ => ("not known".to_owned(), "the data do not show that its limit lies between the levels".to_owned()),
     }
 }
 

@@ -154,7 +154,7 @@ fn every(data: &ReportData<'_>) -> String {
         return missing("None was measured.");
     }
     let says = paragraph(&format!(
-        "Trial 2.1 is the first probe of trial 2. Latencies are as measured; the verdict is on a long run where the paired estimate judges, so the two may differ. Send lag is a p99, KV use a peak. {bursts} bursts are not listed: they test memory and batch, not a rate."
+        "Trial 2.1 is the first probe of trial 2. A probe of the search held at 50 % sure or more, and did not below. A certifying probe held at 95 % or more, did not at 5 % or less, and is too near to say between these. Where the queue grew, or a promise broke before the end, a probe did not hold at any share. Latencies are as measured; the verdict is on a long run where the paired estimate judges, so the two may differ. Send lag is a p99, KV use a peak. {bursts} bursts are not listed: they test memory and batch, not a rate."
     ));
     table(&head, &rows) + &says
 }

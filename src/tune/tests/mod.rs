@@ -145,22 +145,28 @@ async fn a_budget_too_small_for_everything_says_what_was_left_out_and_proves_the
         let (answer, entries, _) = run(&plan, 1).await;
         assert!(!answer.left_out.is_empty(), "{answer:?}");
         assert_eq!(answer.best.is_some_and(|best| best.certified_rate.is_some()), certifies, "{}", answer.because);
+        assert!(answer.left_out.iter().any(|what| what.starts_with("all candidates: ")), "{:?}", answer.left_out);
         let spent = Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
         assert!(spent.0 <= f64::from(seconds) + 1.0, "spent {spent} of {seconds} s");
     }
 }
 
 #[tokio::test]
-async fn the_budget_that_is_named_is_enough() {
-    for seconds in ["6s", "12s", "25s"] {
+async fn the_budget_that_is_named_is_enough_for_most_sessions_and_no_more_than_they_need_and_a_half() {
+    let (mut enough, mut named, mut used) = (0, Seconds(0.0), Seconds(0.0));
+    for (seed, seconds) in (1..).zip(["6s", "12s", "25s", "6s", "12s"]) {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
-        let (answer, _, _) = run(&plan, 1).await;
+        let (answer, _, _) = run(&plan, seed).await;
         let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
         assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
+        named += answer.enough_budget.unwrap();
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
-        let (again, _, _) = run(&plan, 1).await;
-        assert!(!ended(&again) && again.enough_budget.is_none(), "{seconds}: {:?}", again.left_out);
+        let (again, entries, _) = run(&plan, seed).await;
+        used += Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
+        enough += u32::from(!ended(&again));
     }
+    assert!(enough >= 3, "{enough} of 5");
+    assert!(named.0 <= 1.5 * used.0, "{named} for {used}");
 }
 
 #[tokio::test]
