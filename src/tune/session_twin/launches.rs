@@ -1,8 +1,8 @@
 //! How the launches of an engine differ, and what that says of the one that certifies.
 //!
 //! A certified rate is for launches to come. On a GPU of their own they are alike within 2 %. On shared cores they differ, and are thought to
-//! until enough of them were alike: the launch that certifies may be a fast one. Where launches differ, a certifying probe behind a
-//! whole window has its own, if the budget holds it.
+//! until enough of them were alike: the launch that certifies may be a fast one. Where that is known less well than what its windows showed, the
+//! next certifying probe has a launch of its own, if the budget holds it.
 
 use std::collections::BTreeMap;
 
