@@ -160,6 +160,9 @@ pub fn main_with(make_strategy: MakeStrategy) -> u8 {
     })
 }
 
+/// Commands that take a file or a folder alone.
+const OF_A_FILE: [&str; 5] = ["check", "init", "rehearse", "report", "status"];
+
 /// Shows help or a usage mistake. The simulated engine complains in vLLM's words, as it does of all else.
 fn refuse(mut error: clap::Error, words: &[OsString]) -> u8 {
     let is = |command: &str| words.get(1).is_some_and(|word| word == command);
@@ -168,7 +171,7 @@ fn refuse(mut error: clap::Error, words: &[OsString]) -> u8 {
         complain(&complaint);
     } else {
         let tip = match error.kind() {
-            ErrorKind::UnknownArgument if is("init") && !words.iter().any(|word| word == "--") => {
+            ErrorKind::UnknownArgument if is("init") && is_word(&error) && !words.iter().any(|word| word == "--") => {
                 Some("put `--` before the engine's command: autotune init FILE -- vllm serve MODEL")
             }
             ErrorKind::MissingRequiredArgument if is("export") => {
@@ -185,6 +188,11 @@ fn refuse(mut error: clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)
 }
 
+/// Whether what is not expected is a word, and no flag.
+fn is_word(error: &clap::Error) -> bool {
+    matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'))
+}
+
 /// What is wrong with a command that is misspelt, or stands behind the file: clap takes such a first word for the space file.
 fn misplaced_command(words: &[OsString]) -> Option<String> {
     let mut cli = Cli::command();
@@ -192,7 +200,7 @@ fn misplaced_command(words: &[OsString]) -> Option<String> {
     let is_command = |word: &&str| cli.get_subcommands().any(|command| command.get_name() == *word);
     let word = |at: usize| words.get(at)?.to_str().filter(|word| !word.starts_with('-'));
     let first = word(1).filter(|first| !is_command(first))?;
-    if let Some(command) = word(2).filter(is_command) {
+    if let Some(command) = word(2).filter(|word| OF_A_FILE.contains(word)) {
         return Some(format!("error: the command stands before the file: autotune {command} {first}"));
     }
     let shown = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);

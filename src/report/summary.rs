@@ -26,6 +26,9 @@ const BUDGET_ENDED: &str = "the budget ended";
 /// How what was left out begins where no candidate was tried.
 const NO_CANDIDATE: &str = "all candidates";
 
+/// How it begins where the defaults are not certified.
+const DEFAULTS_PROOF: &str = "the certification of the baseline";
+
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
 
@@ -129,11 +132,10 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
         }
         (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
-        (Some(true), _)
-            if defaults_win(outcome) && outcome.left_out.iter().any(|what| what.starts_with(NO_CANDIDATE)) =>
-        {
-            "The defaults are certified. No candidate was tried, since the rest of the budget was kept for proofs."
-                .to_owned()
+        (Some(true), _) if defaults_win(outcome) && was_left_out(outcome, NO_CANDIDATE).is_some() => {
+            let kept = was_left_out(outcome, NO_CANDIDATE).is_some_and(|what| what.ends_with(BUDGET_ENDED));
+            let why = if kept { "the rest of the budget was kept for proofs" } else { "none promised a gain" };
+            format!("The defaults are certified. No candidate was tried, since {why}.")
         }
         (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
             "The defaults are the best point found before the budget ended.".to_owned()
@@ -168,6 +170,11 @@ pub(super) fn interval(from: f64, to: f64) -> String {
 /// Whether points or proofs were left out for want of a budget.
 fn ended_early(outcome: &Outcome) -> bool {
     outcome.left_out.iter().any(|what| what.contains(BUDGET_ENDED))
+}
+
+/// What was left out that begins like that.
+fn was_left_out<'a>(outcome: &'a Outcome, begins: &str) -> Option<&'a String> {
+    outcome.left_out.iter().find(|what| what.starts_with(begins))
 }
 
 /// What was left out and why; in one sentence what the budget had no room for.
@@ -390,7 +397,10 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
             ("try what was left out, with a larger budget", larger)
         }
         Status::Certified if defaults_win(outcome) => return None,
-        Status::Certified if outcome.gain.is_none() && ended_early(outcome) => {
+        Status::Certified
+            if outcome.gain.is_none()
+                && was_left_out(outcome, DEFAULTS_PROOF).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
+        {
             ("certify the defaults too, with a larger budget", larger)
         }
         Status::Certified => ("put the arguments into your manifest", export),
@@ -516,7 +526,9 @@ mod tests {
           autotune --space search-spaces/quickstart.toml --out autotune-out/quickstart --fresh --budget 20m
         ");
         outcome.left_out[1] = "all candidates: the budget ended".to_owned();
-        assert!(headline(&outcome).starts_with("The defaults are certified. No candidate was tried"), "{outcome:?}");
+        assert!(headline(&outcome).ends_with("the rest of the budget was kept for proofs."), "{outcome:?}");
+        outcome.left_out[1] = "all candidates: none promises a gain beside what the budget left out".to_owned();
+        assert!(headline(&outcome).ends_with("No candidate was tried, since none promised a gain."), "{outcome:?}");
         outcome.status = Status::Uncertified;
         assert!(said(&outcome).contains(" --fresh --budget 20m\n"), "nobody exports the defaults");
     }
@@ -528,6 +540,9 @@ mod tests {
         (outcome.gain, outcome.gain_interval) = (None, None);
         assert!(headline(&outcome).ends_with("the gain is not known."), "{}", headline(&outcome));
         assert!(said(&outcome).contains("autotune export "), "no budget helps");
+        let dies = "the certification of the baseline: the engine runs out of memory";
+        outcome.left_out = vec!["3 of the candidates: the budget ended".to_owned(), dies.to_owned()];
+        assert!(said(&outcome).contains("autotune export "), "a budget certifies no engine that dies");
         outcome.left_out = vec!["the certification of the baseline: the budget ended".to_owned()];
         outcome.enough_budget = Some(Seconds(78.0));
         let text = said(&outcome);

@@ -22,7 +22,6 @@ use crate::engine::diagnosis::Consequence;
 use crate::settings::{Plan, StrategyKind};
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::Judge;
 use crate::verdict::{LimitResult, Outcome, Verdict};
 
 pub use bayes::{Bayes, USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
@@ -88,7 +87,8 @@ pub struct Observation {
     pub limits: Vec<Seen>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
-    /// Whether the twin decides of the binding promise, and not the count; none where no twin was compared with the probe.
+    /// Whether the twin decides of the binding promise, or explains too little of it; none where no twin was compared, or another reason let the
+    /// count decide.
     pub by_twin: Option<bool>,
 }
 
@@ -124,7 +124,7 @@ impl Observation {
             margin: verdict.margin(),
             limits: verdict.limits.iter().map(seen).collect(),
             saturated: verdict.saturated,
-            by_twin: binding.and_then(|limit| Some(limit.paired.as_ref()?.judge == Judge::Paired)),
+            by_twin: binding.and_then(|limit| limit.paired.as_ref()?.tells()),
         }
     }
 }

@@ -131,7 +131,8 @@ def truth(numbered):
 
 
 # Every set of cores is busy, as it was during the sessions: how fast a machine is may depend on how much of it works.
-drives = [list(points)[number % len(points)] for number in range(max(side_by_side, len(points)))] if points else []
+rounds = -(-len(points) // side_by_side)
+drives = [list(points)[number % len(points)] for number in range(rounds * side_by_side)]
 truths = {point: [] for point in points}
 with ThreadPoolExecutor(side_by_side) as pool:
     for point, found in pool.map(truth, enumerate(drives)):

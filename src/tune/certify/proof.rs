@@ -334,7 +334,9 @@ impl Certifier {
             evidence.push(Evidence { log_rate, margin, error, freedom });
         }
         more.driven.push(log_rate);
-        more.launches = self.launches.with_another();
+        if self.wants_launches() {
+            more.launches = self.launches.with_another();
+        }
         Some(more.proof()?.rate.0 / now.0 - 1.0)
     }
 

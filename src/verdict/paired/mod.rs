@@ -87,6 +87,14 @@ impl Paired {
         Self { error, freedom, confidence: confidence(self.margin, error, freedom), ..self }
     }
 
+    /// Whether the twin decides, or explains too little to; none where something else lets the count decide.
+    pub fn tells(&self) -> Option<bool> {
+        match self.judge {
+            Judge::Paired => Some(true),
+            Judge::PlainCount => (self.explained < EXPLAINED_ENOUGH).then_some(false),
+        }
+    }
+
     /// The interval in seconds that holds the truth with this probability, such as 0.9.
     pub fn interval(&self, probability: f64) -> (Seconds, Seconds) {
         let t = StudentsT::new(0.0, 1.0, self.freedom.max(1.0)).map_or(2.0, |t| t.inverse_cdf(0.5 + 0.5 * probability));
