@@ -49,6 +49,14 @@ pub struct Capacity {
     pub requests: u32,
 }
 
+impl Capacity {
+    /// Where runs of so many requests bracket a limit; 0 where no rate holds.
+    fn of(found: Option<Bracket>, requests: u32) -> Self {
+        let (rate, slope) = found.map_or((Rate(0.0), FLATTEST), |found| (found.root(), found.slope()));
+        Self { rate, slope, requests }
+    }
+}
+
 /// The long-run traffic of a job, for each of its points.
 pub struct LongRunTraffic<'a> {
     job: Job<'a>,
@@ -149,18 +157,18 @@ impl LongRunReplay<'_> {
 
     /// The limit by bracketing it with runs of so many requests.
     pub fn coarse(&self, requests: u32) -> Capacity {
-        let none = Capacity { rate: Rate(0.0), slope: FLATTEST, requests };
         let short = SKETCH.min(requests);
-        let Some(about) = bracket(|rate| self.rough_margin(rate, short), Rate(1.0), 2.0, SKETCHED) else { return none };
-        let found = bracket(|rate| self.rough_margin(rate, requests), about.middle(), SKETCHED, BRACKETED);
-        found.map_or(none, |found| Capacity { rate: found.root(), slope: found.slope(), requests })
+        let Some(about) = bracket(|rate| self.rough_margin(rate, short), Rate(1.0), 2.0, SKETCHED) else {
+            return Capacity::of(None, requests);
+        };
+        let margin = |rate| self.rough_margin(rate, requests);
+        Capacity::of(bracket(margin, about.middle(), SKETCHED, BRACKETED), requests)
     }
 
     /// The same limit by runs of so many requests, beginning where a coarse one lies.
     pub fn fine(&self, coarse: Capacity, requests: u32) -> Capacity {
-        let found = bracket(|rate| self.margin(rate, requests), coarse.rate, REFINED, BRACKETED);
-        let none = Capacity { rate: Rate(0.0), slope: FLATTEST, requests };
-        found.map_or(none, |found| Capacity { rate: found.root(), slope: found.slope(), requests })
+        let margin = |rate| self.margin(rate, requests);
+        Capacity::of(bracket(margin, coarse.rate, REFINED, BRACKETED), requests)
     }
 }
 

@@ -315,6 +315,13 @@ impl Gain {
     }
 }
 
+/// How a line of [`Conclusion::left_out`] ends if the budget had no room for it.
+pub const BUDGET_ENDED: &str = "the budget ended";
+/// How a line begins if no candidate was tried.
+pub const NO_CANDIDATE: &str = "all candidates";
+/// How a line begins if the defaults are not certified, or not to the precision.
+pub const PROOF_OF_DEFAULTS: &str = "the certification of the baseline";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
     pub status: Status,

@@ -9,8 +9,8 @@ mod reader;
 mod writer;
 
 pub use entry::{
-    COMMON_ERROR, Conclusion, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate, PointResult, Purpose,
-    RECORDS_FORMAT, Record, Status,
+    BUDGET_ENDED, COMMON_ERROR, Conclusion, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate,
+    NO_CANDIDATE, PROOF_OF_DEFAULTS, PointResult, Purpose, RECORDS_FORMAT, Record, Status,
 };
 pub use kept::{requests_of, verify_digest};
 pub use reader::{Cost, Journal, read};

@@ -7,7 +7,7 @@ use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
 use super::shell_quoted;
 use crate::colour::{Colour, Tone};
-use crate::journal::{Journal, Record, Status};
+use crate::journal::{BUDGET_ENDED, Journal, NO_CANDIDATE, PROOF_OF_DEFAULTS, Record, Status};
 use crate::printable::printable;
 use crate::problems::join;
 use crate::space::Value;
@@ -19,15 +19,6 @@ const DRIFT: &str =
 
 /// A headline of more characters is cut where its reasons begin.
 const LONG_HEADLINE: usize = 100;
-
-/// How what the budget had no room for is marked.
-const BUDGET_ENDED: &str = "the budget ended";
-
-/// How what was left out begins where no candidate was tried.
-const NO_CANDIDATE: &str = "all candidates";
-
-/// How it begins where the defaults are not certified.
-const DEFAULTS_PROOF: &str = "the certification of the baseline";
 
 /// So many lines of a log are shown.
 const LAST_LINES: usize = 10;
@@ -132,8 +123,11 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             format!("{}{}.", first.to_uppercase(), rest.trim_end_matches('.'))
         }
         (Some(false), _) => "Not certified: the rates below are estimates of the search.".to_owned(),
-        (Some(true), _) if defaults_win(outcome) && was_left_out(outcome, NO_CANDIDATE).is_some() => {
-            let kept = was_left_out(outcome, NO_CANDIDATE).is_some_and(|what| what.ends_with(BUDGET_ENDED));
+        (Some(true), _)
+            if defaults_win(outcome)
+                && let Some(untried) = was_left_out(outcome, NO_CANDIDATE) =>
+        {
+            let kept = untried.ends_with(BUDGET_ENDED);
             let why = if kept { "the rest of the budget was kept for proofs" } else { "none promised a gain" };
             format!("The defaults are certified. No candidate was tried, since {why}.")
         }
@@ -399,7 +393,7 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
         Status::Certified if defaults_win(outcome) => return None,
         Status::Certified
             if outcome.gain.is_none()
-                && was_left_out(outcome, DEFAULTS_PROOF).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
+                && was_left_out(outcome, PROOF_OF_DEFAULTS).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
         {
             ("certify the defaults too, with a larger budget", larger)
         }

@@ -231,9 +231,9 @@ impl Bayes {
     /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least, as soon as
     /// there are some. On CPU cores of a busy machine it decided 53 of 180 in twenty sessions, on H200 33 of 35 in thirteen.
     fn twin_tells(&self) -> bool {
-        let decided: Vec<bool> = self.sights().iter().filter_map(|sight| sight.seen.by_twin).collect();
-        let by_twin = decided.iter().filter(|by_twin| **by_twin).count();
-        self.with_twin && (decided.len() < SOME_PROBES || 2 * by_twin >= decided.len())
+        let decided = || self.trials.iter().flat_map(|t| &t.probed).filter_map(|h| h.seen.by_twin);
+        let (all, by_twin) = (decided().count(), decided().filter(|by_twin| *by_twin).count());
+        self.with_twin && (all < SOME_PROBES || 2 * by_twin >= all)
     }
 
     /// A probe that was cut only bounds its margin. Without a twin nothing else tells how far below it the limit lies. So the limit is thought no

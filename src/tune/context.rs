@@ -6,7 +6,7 @@ use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Purpose, Record};
+use crate::journal::{BUDGET_ENDED, NO_CANDIDATE, Purpose, Record};
 use crate::problems::join;
 use crate::progress::{Event, Sink};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
@@ -16,7 +16,6 @@ use crate::space::{Parameter, Point, Value};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 
-const BUDGET_ENDED: &str = "the budget ended";
 /// A budget is so many times what a session is expected to take. With it, six seeds of the quickstart left nothing out, and used 32 to 43 of 46 s;
 /// two of three of `search-spaces/vllm-cpu.toml` left nothing out, and used 195 to 232 of 240 s.
 const ROOM: f64 = 1.2;
@@ -235,7 +234,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// How many candidates are left.
     pub fn untried(&self, left: usize) -> String {
-        if self.tried() { format!("{left} of the candidates") } else { "all candidates".to_owned() }
+        if self.tried() { format!("{left} of the candidates") } else { NO_CANDIDATE.to_owned() }
     }
 
     /// The values of parameters without a term that no engine was launched with. It leaves out parameters whose default nobody knows.

@@ -10,7 +10,7 @@ use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
-use crate::journal::{Conclusion, PointResult, Purpose};
+use crate::journal::{Conclusion, NO_CANDIDATE, PointResult, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::Rig;
 use crate::search::{Ask, MakeStrategy, Query, Strategy, Tell};
@@ -206,7 +206,7 @@ impl<R: Rig> Context<'_, R> {
                     let ended = self.budget_ended(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
                 } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
-                    self.left_out("all candidates: none promises a gain beside what the budget left out".to_owned());
+                    self.left_out(format!("{NO_CANDIDATE}: none promises a gain beside what the budget left out"));
                 }
                 return Ok(());
             }

@@ -16,7 +16,7 @@ use super::runner::{RunnerError, TrialStep};
 use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
 use super::trial::{Asking, TrialRequest};
-use crate::journal::{ExpectedQuantile, Gain, MeasuredAtRate, PointResult, Purpose};
+use crate::journal::{ExpectedQuantile, Gain, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::space::Point;
@@ -68,7 +68,7 @@ impl Proving {
     }
 
     fn what(&self) -> &'static str {
-        if self.is_best() { "the certification of the best point" } else { "the certification of the baseline" }
+        if self.is_best() { "the certification of the best point" } else { PROOF_OF_DEFAULTS }
     }
 
     /// By how many times the least gain another probe must be expected to raise its rate.
