@@ -156,18 +156,19 @@ pub enum Purpose {
     Memory,
     /// A candidate of the search.
     Search,
-    /// The winner, freshly launched, on fresh traffic.
+    /// The winner on fresh traffic, launched with exactly its arguments.
     Certify,
+    /// The same by a process that runs already: the winner is the defaults, or what that process was launched with.
+    #[serde(alias = "certify-defaults")]
+    CertifyRunning,
     /// The baseline beside it, on the same fresh traffic.
     CertifyBaseline,
-    /// The baseline on fresh traffic where nothing is better, by a process that runs already.
-    CertifyDefaults,
 }
 
 impl Purpose {
     /// Whether it certifies, on traffic that no fit has seen.
     pub fn certifies(self) -> bool {
-        matches!(self, Self::Certify | Self::CertifyBaseline | Self::CertifyDefaults)
+        matches!(self, Self::Certify | Self::CertifyRunning | Self::CertifyBaseline)
     }
 
     /// Whether its engine must be launched with exactly the arguments that will be deployed, since nobody has seen them start.
@@ -182,8 +183,8 @@ impl Purpose {
             Self::Memory => "memory",
             Self::Search => "search",
             Self::Certify => "certify",
+            Self::CertifyRunning => "certify running",
             Self::CertifyBaseline => "certify baseline",
-            Self::CertifyDefaults => "certify defaults",
         }
     }
 }

@@ -72,8 +72,8 @@ impl From<Purpose> for Phase {
             Purpose::Baseline => Self::Baseline,
             Purpose::Memory => Self::Memory,
             Purpose::Search => Self::Search,
-            Purpose::Certify => Self::Certify,
-            Purpose::CertifyBaseline | Purpose::CertifyDefaults => Self::CertifyBaseline,
+            Purpose::Certify | Purpose::CertifyRunning => Self::Certify,
+            Purpose::CertifyBaseline => Self::CertifyBaseline,
         }
     }
 }

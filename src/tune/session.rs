@@ -96,7 +96,7 @@ impl<R: Rig> Context<'_, R> {
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
         let is_one = best.point == baseline.point;
-        let purpose = if is_one && self.serves_defaults() { Purpose::CertifyDefaults } else { Purpose::Certify };
+        let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
         let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
         if !beside {
             self.certify(&mut [&mut best], Proofs::None).await?;

@@ -111,6 +111,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         wanted.behind(current, self.session_log.may_alter(wanted))
     }
 
+    /// What the process of a worker was launched with, where it takes smaller limits.
+    pub fn launched_with(&self, worker: usize) -> Option<&Point> {
+        self.workers.get(worker)?.current.as_ref()?.widest.as_ref()
+    }
+
     /// The point of the first worker's trial by its full name: the engine has told what it chose for parameters that were left to it.
     pub(crate) fn known_as(&mut self, point: &Point) {
         if let Some(current) = self.workers.first_mut().and_then(|worker| worker.current.as_mut()) {

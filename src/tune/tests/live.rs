@@ -71,8 +71,26 @@ async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them(
     assert!(answer.because.ends_with("the defaults are the best point found"), "{}", answer.because);
     let starts = starts(&entries);
     let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
-    let [(Purpose::CertifyDefaults, process)] = proofs[..] else { panic!("{proofs:?}") };
+    let [(Purpose::CertifyRunning, process)] = proofs[..] else { panic!("{proofs:?}") };
     assert!(process.altered, "{process:?}");
+}
+
+#[tokio::test]
+async fn a_winner_with_the_arguments_that_the_running_engine_was_launched_with_is_proved_by_it() {
+    let mut plan = alive(small());
+    plan.space.parameters.retain(|parameter| parameter.name == "max-num-seqs");
+    // Eight places are too few, and the engine is launched with as many as the space has.
+    plan.space.parameters[0].default = plan.space.parameters[0].values.first().cloned();
+    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
+    let best = answer.unwrap().best.unwrap();
+    let starts = starts(&entries);
+    assert_eq!(starts[0].1.widest.as_ref(), Some(&best.point));
+    let proofs: Vec<_> = starts.iter().filter(|(purpose, _)| purpose.certifies()).collect();
+    let [(Purpose::CertifyBaseline, defaults), (Purpose::CertifyRunning, best)] = proofs[..] else {
+        panic!("{proofs:?}")
+    };
+    assert!(defaults.altered && best.altered, "{proofs:?}");
+    assert_eq!(Cost::of(&entries).launches, 1);
 }
 
 #[tokio::test]
@@ -90,7 +108,7 @@ async fn a_budget_without_room_for_another_launch_proves_the_defaults_on_the_pro
         assert_eq!(answer.status == Status::Certified, certifies, "{} {:?}", answer.because, answer.left_out);
         assert_eq!(Cost::of(&entries).launches, 1);
         let starts = starts(&entries);
-        assert!(matches!(starts.last(), Some((Purpose::CertifyDefaults, process)) if process.altered), "{starts:?}");
+        assert!(matches!(starts.last(), Some((Purpose::CertifyRunning, process)) if process.altered), "{starts:?}");
     }
 }
 
