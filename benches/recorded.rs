@@ -113,7 +113,12 @@ fn main() -> ExitCode {
     println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
     turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
     println!("\nThe same shape, by the session of results/h200-70b\n");
-    proof(&RecordedRun::read(&root.join("results/h200-70b")).unwrap(), arguments.verbose, &mut table);
+    let run = RecordedRun::read(&root.join("results/h200-70b")).unwrap();
+    proof(&run, &["t001-p01", "t001-p02", "t001-p03"], &["t002-p02"], arguments.verbose, &mut table);
+    println!("\nThe same, a search and two proofs (results/h200-70b-search)\n");
+    let run = RecordedRun::read(&root.join("results/h200-70b-search")).unwrap();
+    let learnt = ["t001-p01", "t001-p02", "t001-p03", "t007-p01", "t008-p01"];
+    proof(&run, &learnt, &["t009-p02", "t010-p01"], arguments.verbose, &mut table);
     println!("\nThe same, driven on a third engine (results/h200-70b/truth)\n");
     let seconds = |from: f64, to: f64| Window { from: Seconds(from), to: Seconds(to) };
     let driven = |folder: &str| root.join("results").join(folder);
@@ -323,17 +328,19 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
 }
 
 /// A certifying probe on a launch of its own, by what the session knew before it.
-fn proof(run: &RecordedRun, verbose: bool, table: &mut Table) {
-    table.computed(run, &["t001-p02", "t002-p02"]);
-    let fit = run.fit(&["t001-p01", "t001-p02", "t001-p03"], Effort::SESSION).unwrap();
-    likeness(run, &["t001-p02", "t002-p02"], &fit, table);
-    if verbose {
-        println!("{:#?}", run.verdict("t002-p02", &["t001-p01", "t001-p02", "t001-p03", "t002-p01"]));
+fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], verbose: bool, table: &mut Table) {
+    let fit = run.fit(learnt, Effort::SESSION).unwrap();
+    for name in proofs {
+        table.computed(run, &[name]);
+        likeness(run, &[name], &fit, table);
+        if verbose {
+            println!("{:#?}", run.verdict(name, learnt));
+        }
+        let replayed = run.replay(name, &fit.costs, true).unwrap();
+        table.p99(&format!("{name}: TPOT p99, another launch"), &replayed.tpot, 0.07);
+        let correlation = Replayed::correlation(&run.replay(name, &fit.costs, false).unwrap().ttft);
+        table.row(&format!("{name}: TTFT, correlation"), format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
     }
-    let replayed = run.replay("t002-p02", &fit.costs, true).unwrap();
-    table.p99("t002-p02: TPOT p99, another launch", &replayed.tpot, 0.07);
-    let correlation = Replayed::correlation(&run.replay("t002-p02", &fit.costs, false).unwrap().ttft);
-    table.row("t002-p02: TTFT, correlation", format!("{correlation:.2}"), ">= 0.8", correlation >= 0.8);
 }
 
 /// What was driven after a session, beside a twin that saw the session alone.
