@@ -1,9 +1,15 @@
-//! The API server: objects as JSON, and patience while it is away.
+//! The API server: objects of users as JSON, ours in Kubernetes' own types, and patience while it is away.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{Metadata, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::error::Elapsed;
 use tracing::debug;
@@ -55,6 +61,29 @@ impl ClusterError {
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: 409, .. })
     }
+}
+
+/// A kind of object for which Kubernetes' library has a type.
+pub trait Typed: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned {}
+
+impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned> Typed for K {}
+
+/// An object as JSON. Every object of Kubernetes' types can be written so; a server would refuse `null`.
+pub fn json(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// The group and version of a kind, as a path of the API.
+fn api<K: Resource>() -> String {
+    format!("{}/{}", if K::GROUP.is_empty() { "api" } else { "apis" }, K::API_VERSION)
+}
+
+/// An object in its type, as an API server of Kubernetes always sends it.
+fn typed<K: Typed>(object: Value) -> Result<K, ClusterError> {
+    serde_json::from_value(object).map_err(|e| ClusterError::Away {
+        what: format!("GET {}", K::URL_PATH_SEGMENT),
+        why: format!("the answer is no {}: {e}", K::KIND),
+    })
 }
 
 /// Where sentences about what happens go.
@@ -161,6 +190,16 @@ impl Cluster {
         }
     }
 
+    /// An object in its type, if it is there.
+    pub async fn read<K: Typed>(&self, name: &str) -> Result<Option<K>, ClusterError> {
+        self.find(&api::<K>(), K::URL_PATH_SEGMENT, name).await?.map(typed).transpose()
+    }
+
+    /// The objects of a kind in their type.
+    pub async fn read_all<K: Typed>(&self) -> Result<Vec<K>, ClusterError> {
+        self.list(&api::<K>(), K::URL_PATH_SEGMENT, "").await?.into_iter().map(typed).collect()
+    }
+
     /// A node; none where it is gone, or where we may not read it: nodes are of no namespace.
     pub async fn node(&self, name: &str) -> Result<Option<Value>, ClusterError> {
         match self.call(Method::GET, &format!("/api/v1/nodes/{name}"), None).await {
@@ -177,11 +216,16 @@ impl Cluster {
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Makes an object.
+    /// Makes an object of ours, as [`create`](Self::create) does.
+    pub async fn make<K: Typed>(&self, object: &K) -> Result<(), ClusterError> {
+        self.create(&api::<K>(), K::URL_PATH_SEGMENT, &json(object)).await
+    }
+
+    /// Makes an object from JSON.
     ///
     /// # Errors
     /// Those of the server; a conflict where another one of that name is there.
-    pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<Value, ClusterError> {
+    pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<(), ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}"));
         let mut object = object.clone();
         let request = format!("{}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
@@ -192,9 +236,10 @@ impl Cluster {
                 // An answer that was lost on its way makes the second attempt meet what the first one made.
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let there = self.find(api, plural, name).await?;
-                there.filter(|there| there["metadata"]["annotations"][REQUEST] == request.as_str()).ok_or(error)
+                let is_it = there.is_some_and(|there| there["metadata"]["annotations"][REQUEST] == request.as_str());
+                if is_it { Ok(()) } else { Err(error) }
             }
-            done => done,
+            done => done.map(drop),
         }
     }
 
@@ -208,11 +253,11 @@ impl Cluster {
     ///
     /// # Errors
     /// Those of the server; a conflict where somebody did.
-    pub async fn replace(&self, api: &str, plural: &str, name: &str, object: &Value) -> Result<Value, ClusterError> {
-        let mut object = object.clone();
+    pub async fn replace<K: Typed>(&self, name: &str, object: &K) -> Result<(), ClusterError> {
+        let mut object = json(object);
         self.site.mark(&mut object);
-        let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
-        self.call(Method::PUT, &path, Some((Content::Json, &object))).await
+        let path = self.path(&api::<K>(), K::URL_PATH_SEGMENT, &format!("/{name}?fieldManager={MANAGER}"));
+        self.call(Method::PUT, &path, Some((Content::Json, &object))).await.map(drop)
     }
 
     /// Changes an object; `name` may go on to a subresource.
@@ -243,20 +288,20 @@ impl Cluster {
     }
 
     /// Leaves an event, as `kubectl describe` shows them; nothing depends on its success.
-    pub async fn event(&self, event: &Value) {
-        let mut event = event.clone();
-        self.site.mark(&mut event);
-        let path = self.path("api/v1", "events", "");
+    pub async fn event(&self, event: &Event) {
+        let mut body = json(event);
+        self.site.mark(&mut body);
+        let path = self.path(&api::<Event>(), Event::URL_PATH_SEGMENT, "");
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
-        if let Ok(request) = request.body(event.to_string().into_bytes()) {
+        if let Ok(request) = request.body(body.to_string().into_bytes()) {
             let answered = tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await;
-            debug!(reason = event["reason"].as_str(), status = status(&answered), "an event is left");
+            debug!(reason = event.reason, status = status(&answered), "an event is left");
         }
     }
 
     /// Deletes an object and what it owns, if it is there.
-    pub async fn delete(&self, api: &str, plural: &str, name: &str) -> Result<(), ClusterError> {
-        let path = self.path(api, plural, &format!("/{name}?propagationPolicy=Background"));
+    pub async fn delete<K: Resource>(&self, name: &str) -> Result<(), ClusterError> {
+        let path = self.path(&api::<K>(), K::URL_PATH_SEGMENT, &format!("/{name}?propagationPolicy=Background"));
         match self.call(Method::DELETE, &path, None).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
@@ -265,15 +310,12 @@ impl Cluster {
     }
 
     /// Asks the server whether we may do something in the namespace.
-    pub async fn may(&self, attributes: Value) -> Result<bool, ClusterError> {
-        let review = serde_json::json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        });
-        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = self.call(Method::POST, path, Some((Content::Json, &review))).await?;
-        Ok(answer["status"]["allowed"].as_bool().unwrap_or(false))
+    pub async fn may(&self, attributes: ResourceAttributes) -> Result<bool, ClusterError> {
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = json(&SelfSubjectAccessReview { spec, ..Default::default() });
+        let path = format!("/{}/{}", api::<SelfSubjectAccessReview>(), SelfSubjectAccessReview::URL_PATH_SEGMENT);
+        let answer = self.call(Method::POST, &path, Some((Content::Json, &review))).await?;
+        Ok(typed::<SelfSubjectAccessReview>(answer)?.status.is_some_and(|status| status.allowed))
     }
 
     /// The last lines of a container's log; nothing where it cannot be had.

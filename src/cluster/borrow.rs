@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::api::{Apply, Cluster, ClusterError, Patch};
@@ -104,7 +106,7 @@ pub async fn take(
 
 /// Ends the worker. The GPU is free when its pods are gone.
 pub async fn end_worker(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
-    cluster.delete(BATCH, "jobs", &own_name(target)).await?;
+    cluster.delete::<Job>(&own_name(target)).await?;
     let (begun, labels) = (clock::ticks(), format!("{LABEL}={}", short_name(target)));
     while begun.elapsed() < WORKER_GOES {
         let pods = cluster.list(CORE, "pods", &labels).await?;
@@ -130,7 +132,7 @@ pub async fn keep_undo(cluster: &Cluster, target: &Target, fields: Option<&Value
 /// The arguments as they were, where the new ones are not proved yet.
 pub async fn kept_undo(cluster: &Cluster, target: &Target) -> Result<Option<Value>, ClusterError> {
     let name = own_name(&target.name);
-    let own = cluster.find(CORE, "configmaps", &name).await?.unwrap_or_default();
+    let own = cluster.read(&name).await?.unwrap_or_default();
     Ok(undo_of(&own, target).unwrap_or_else(|| {
         cluster.tell(&format!(
             "warning: {UNDO} in the ConfigMap {name} does not match its digest on the target, so the former arguments are not brought back; compare those of {} with your manifest",
@@ -141,8 +143,8 @@ pub async fn kept_undo(cluster: &Cluster, target: &Target) -> Result<Option<Valu
 }
 
 /// The former arguments in a ConfigMap, if there are any; none at all where they are not those that were kept.
-fn undo_of(config_map: &Value, target: &Target) -> Option<Option<Value>> {
-    let Some(text) = config_map["data"][UNDO].as_str() else { return Some(None) };
+fn undo_of(config_map: &ConfigMap, target: &Target) -> Option<Option<Value>> {
+    let Some(text) = config_map.data.as_ref().and_then(|data| data.get(UNDO)) else { return Some(None) };
     target.noted_undo(text).then(|| serde_json::from_str(text).ok())
 }
 
@@ -232,7 +234,7 @@ pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), Cluste
 }
 
 async fn forget(cluster: &Cluster, target: &str) -> Result<(), ClusterError> {
-    cluster.delete(CORE, "configmaps", &own_name(target)).await
+    cluster.delete::<ConfigMap>(&own_name(target)).await
 }
 
 #[cfg(test)]
@@ -251,10 +253,11 @@ mod tests {
         });
         let kind = KINDS.into_iter().find(|known| known.name == "Deployment").unwrap();
         let target = Target::of(kind, object, None).unwrap();
-        let kept = |text: String| undo_of(&json!({"data": {UNDO: text}}), &target);
+        let holding = |text| ConfigMap { data: Some([(UNDO.to_owned(), text)].into()), ..Default::default() };
+        let kept = |text: String| undo_of(&holding(text), &target);
         assert_eq!(kept(undo.to_string()), Some(Some(undo.clone())));
         assert_eq!(kept(undo.to_string().replace("--seed", "--host")), None);
-        assert_eq!(undo_of(&Value::Null, &target), Some(None), "nothing was kept");
+        assert_eq!(undo_of(&ConfigMap::default(), &target), Some(None), "nothing was kept");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::api::{Apply, Cluster, ClusterError, Patch};
@@ -115,25 +118,23 @@ async fn warn_of_services(cluster: &Cluster, target: &Target) -> Result<(), Clus
     if cluster.site.labels.is_empty() {
         return Ok(());
     }
-    let names = |labels: &Value, which: &dyn Fn(&str, &Value) -> bool| {
-        let labels = labels.as_object().into_iter().flatten().filter(|(key, value)| which(key, value));
-        labels.map(|(key, _)| key.as_str()).collect::<Vec<&str>>().join(", ")
-    };
-    match cluster.list(CORE, "services", "").await {
+    match cluster.read_all::<Service>().await {
         Ok(services) => {
-            for service in services.iter().filter(|service| cluster.site.is_selected_by(service)) {
-                let selector = names(&service["spec"]["selector"], &|_, _| true);
+            for (service, selector) in services.iter().filter_map(|s| Some((s, cluster.site.selector_of(s)?))) {
                 cluster.tell(&format!(
                     "warning: the Service {} selects pods by labels that the worker has too (--labels): requests to it would reach the \
-worker and fail; leave out one of {selector}",
-                    service["metadata"]["name"].as_str().unwrap_or_default(),
+worker and fail; leave out one of {}",
+                    service.name_any(),
+                    selector.keys().cloned().collect::<Vec<_>>().join(", "),
                 ));
             }
             Ok(())
         }
         Err(ClusterError::Refused { .. }) => {
-            let of_pods = &target.object["spec"]["template"]["metadata"]["labels"];
-            let shared = names(of_pods, &|key, value| cluster.site.has(key, value));
+            let of_pods = target.object["spec"]["template"]["metadata"]["labels"].as_object().into_iter().flatten();
+            let shared =
+                of_pods.filter(|(key, value)| value.as_str().is_some_and(|value| cluster.site.has(key, value)));
+            let shared = shared.map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(", ");
             if !shared.is_empty() {
                 cluster.tell(&format!(
                     "warning: the worker has the label {shared} of {} (--labels); a Service that selects by that alone would send it \
@@ -364,7 +365,7 @@ fn for_the_user(change: &Change, why: String) -> Arguments {
 /// Renews the lease until somebody else has it. What else goes wrong, a run's own steps meet too, and say what to do about it.
 async fn keep(cluster: &Cluster, lease: &Lease) -> ClusterError {
     loop {
-        tokio::time::sleep(Duration::from_secs(super::lease::SECONDS.unsigned_abs() / 4)).await;
+        tokio::time::sleep(Duration::from_secs(super::lease::SECONDS.into()) / 4).await;
         if let Err(lost @ ClusterError::Wrong(_)) = lease.renew(cluster).await {
             return lost;
         }
@@ -377,9 +378,9 @@ async fn borrowed(cluster: &Cluster, plan: &Plan, request: &Request) -> Result<D
     if let Some(job) = &plan.job {
         // What an earlier run left would be in the way. The worker is made first and waits: what a server or a policy refuses is refused
         // before the service is touched.
-        cluster.delete(BATCH, "jobs", &own).await?;
-        cluster.delete(CORE, "configmaps", &own).await?;
-        cluster.create(CORE, "configmaps", &config_map(&own, request, &plan.borrowed, json!(request.files))).await?;
+        cluster.delete::<Job>(&own).await?;
+        cluster.delete::<ConfigMap>(&own).await?;
+        cluster.make(&config_map(&own, name, &plan.borrowed.run, Some(request.files.clone()))).await?;
         create_worker(cluster, job).await?;
     }
     begin(cluster, request, &plan.borrowed).await?;
@@ -526,7 +527,7 @@ async fn create_worker(cluster: &Cluster, job: &Value) -> Result<(), ClusterErro
             Err(error) if error.is_conflict() && begun.elapsed() < Duration::from_secs(60) => {
                 tokio::time::sleep(super::borrow::LOOK).await;
             }
-            made => return made.map(drop),
+            made => return made,
         }
     }
 }
@@ -540,7 +541,7 @@ pub async fn restore(cluster: &Cluster, which: &Which, holder: &str) -> Result<(
     let target = Target::find(cluster, which).await?;
     let borrowed = target.as_ref().is_some_and(|target| target.borrowed.is_some());
     let left = cluster.find(BATCH, "jobs", &own).await?.is_some()
-        || cluster.find(CORE, "configmaps", &own).await?.is_some()
+        || cluster.read::<ConfigMap>(&own).await?.is_some()
         || Lease::is_there(cluster, &own).await?;
     if !borrowed && !left {
         cluster.tell(&format!("{} is not borrowed: nothing to restore", which.title()));

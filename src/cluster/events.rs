@@ -1,7 +1,9 @@
 //! The steps of a run as events of the target, which `kubectl describe` shows.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::Value;
 
 use super::api::{Cluster, MANAGER};
 use super::target::Target;
@@ -44,25 +46,28 @@ pub async fn say(cluster: &Cluster, target: &Target, step: Step, says: &str) {
     cluster.event(&event(&cluster.namespace, target, step, says, Timestamp::now())).await;
 }
 
-fn event(namespace: &str, target: &Target, step: Step, says: &str, now: Timestamp) -> Value {
+fn event(namespace: &str, target: &Target, step: Step, says: &str, now: Timestamp) -> Event {
     let ((reason, kind), object) = (step.words(), &target.object);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": format!("{MANAGER}-"), "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": object["apiVersion"],
-            "kind": object["kind"],
-            "name": target.name,
-            "namespace": namespace,
-            "uid": object["metadata"]["uid"],
+    let (namespace, now) = (Some(namespace.to_owned()), Some(Time(now)));
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let generate_name = Some(format!("{MANAGER}-"));
+    Event {
+        metadata: ObjectMeta { generate_name, namespace: namespace.clone(), ..Default::default() },
+        involved_object: ObjectReference {
+            api_version: text(&object["apiVersion"]),
+            kind: text(&object["kind"]),
+            name: Some(target.name.clone()),
+            namespace,
+            uid: text(&object["metadata"]["uid"]),
+            ..Default::default()
         },
-        "reason": reason,
-        "type": kind,
-        "message": says,
-        "source": {"component": MANAGER},
-        "firstTimestamp": format!("{now:.0}"),
-        "lastTimestamp": format!("{now:.0}"),
-        "count": 1,
-    })
+        reason: Some(reason.to_owned()),
+        type_: Some(kind.to_owned()),
+        message: Some(says.to_owned()),
+        source: Some(EventSource { component: Some(MANAGER.to_owned()), host: None }),
+        first_timestamp: now.clone(),
+        last_timestamp: now,
+        count: Some(1),
+        ..Default::default()
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
 use super::api::{Cluster, ClusterError};
@@ -251,12 +252,12 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
 
 /// Why a Job makes no pod, by its events; none where we may not read them.
 async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
-    let events = cluster.list(CORE, "events", "").await.ok()?;
+    let events: Vec<Event> = cluster.read_all().await.ok()?;
     // Those of earlier workers, which had the same name, stay for an hour.
+    let uid = job["metadata"]["uid"].as_str();
     let is_ours =
-        |event: &&Value| event["involvedObject"]["uid"] == job["metadata"]["uid"] && event["type"] == "Warning";
-    let newest = events.iter().filter(is_ours).max_by_key(|event| event["lastTimestamp"].as_str().unwrap_or_default());
-    newest.and_then(|event| event["message"].as_str()).map(str::to_owned)
+        |event: &&Event| event.involved_object.uid.as_deref() == uid && event.type_.as_deref() == Some("Warning");
+    events.iter().filter(is_ours).max_by_key(|event| &event.last_timestamp)?.message.clone()
 }
 
 /// How our container in a worker's pod ended.

@@ -3,10 +3,15 @@
 
 use std::time::Duration;
 
+use k8s_openapi::Resource;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Secret, Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource as _, ResourceExt};
 use serde_json::{Value, json};
 
-use super::api::{Cluster, ClusterError};
-use super::borrow::{CORE, LOOK};
+use super::api::{Cluster, ClusterError, Typed};
+use super::borrow::LOOK;
 use super::target::RUN;
 use crate::clock;
 use crate::token::Token;
@@ -70,37 +75,34 @@ pub fn index(pod: &Value) -> u64 {
     pod["metadata"]["labels"][INDEX].as_str().and_then(|index| index.parse().ok()).unwrap_or(0)
 }
 
-/// What several workers need beside their Job, by kinds in the plural: the Service without an address of its own that gives its pods their
-/// names, and the Secret with the token that they show each other. Nothing for a single worker, whom nobody looks for.
-pub fn companions(job: &Value, token: &str) -> Vec<(&'static str, Value)> {
+/// What several workers need beside their Job: the Service without an address of its own that gives its pods their names, and the Secret with
+/// the token that they show each other. Nothing for a single worker, whom nobody looks for.
+pub fn companions(job: &Value, token: &str) -> Option<(Service, Secret)> {
     if workers(job) == 1 {
-        return Vec::new();
+        return None;
     }
-    let meta = &job["metadata"];
-    let object = |kind: &str, key: &str, value: Value| {
-        let mut object = json!({
-            "apiVersion": "v1",
-            "kind": kind,
-            "metadata": {"name": meta["name"], "labels": meta["labels"], "annotations": {RUN: meta["annotations"][RUN]}},
-            key: value,
-        });
-        if meta["uid"].is_string() {
-            // Whoever deletes the Job deletes it too.
-            let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]});
-            object["metadata"]["ownerReferences"] = json!([owner]);
-        }
-        object
+    let metadata = serde_json::from_value(job["metadata"].clone()).unwrap_or_default();
+    let of_job = Job { metadata, ..Default::default() };
+    let metadata = ObjectMeta {
+        annotations: of_job.annotations().get(RUN).map(|run| [(RUN.to_owned(), run.clone())].into()),
+        // Whoever deletes the Job deletes them too.
+        owner_references: of_job.owner_ref(&()).map(|owner| vec![owner]),
+        name: of_job.metadata.name,
+        labels: of_job.metadata.labels,
+        ..Default::default()
     };
-    let spec = json!({
-        "clusterIP": "None",
+    let spec = ServiceSpec {
+        cluster_ip: Some("None".to_owned()),
         // Ours have no readiness, and their names are needed from the beginning.
-        "publishNotReadyAddresses": true,
+        publish_not_ready_addresses: Some(true),
         // To ours the server has added the Job's identity, so that no pod of an earlier worker is among them.
-        "selector": job["spec"]["template"]["metadata"]["labels"],
-        "ports": [{"name": "lend", "port": PORT}],
-    });
-    let service = object("Service", "spec", spec);
-    vec![("services", service), ("secrets", object("Secret", "stringData", json!({TOKEN.1: token})))]
+        selector: serde_json::from_value(job["spec"]["template"]["metadata"]["labels"].clone()).unwrap_or_default(),
+        ports: Some(vec![ServicePort { name: Some("lend".to_owned()), port: PORT.into(), ..Default::default() }]),
+        ..Default::default()
+    };
+    let token = Some([(TOKEN.1.to_owned(), token.to_owned())].into());
+    let secret = Secret { metadata: metadata.clone(), string_data: token, ..Default::default() };
+    Some((Service { metadata, spec: Some(spec), status: None }, secret))
 }
 
 /// Makes the companions of a Job that stands in the cluster, unless it needs none or has them.
@@ -109,29 +111,28 @@ pub fn companions(job: &Value, token: &str) -> Vec<(&'static str, Value)> {
 /// Those of the server; an object of that name that is somebody else's.
 pub async fn introduce(cluster: &Cluster, job: &Value) -> Result<(), ClusterError> {
     let token = Token::draw().map_err(|e| ClusterError::Wrong(format!("the system draws no token: {e}")))?;
-    for (plural, object) in companions(job, token.as_str()) {
-        accompany(cluster, job, plural, &object).await?;
-    }
-    Ok(())
+    let Some((service, secret)) = companions(job, token.as_str()) else { return Ok(()) };
+    accompany(cluster, job, &service).await?;
+    accompany(cluster, job, &secret).await
 }
 
 /// Makes an object that belongs to a Job, unless it is there.
-async fn accompany(cluster: &Cluster, job: &Value, plural: &str, object: &Value) -> Result<(), ClusterError> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+async fn accompany<K: Typed>(cluster: &Cluster, job: &Value, object: &K) -> Result<(), ClusterError> {
+    let name = object.metadata().name.as_deref().unwrap_or_default();
     let begun = clock::ticks();
     loop {
-        match cluster.find(CORE, plural, name).await? {
-            None => match cluster.create(CORE, plural, object).await {
+        match cluster.read::<K>(name).await? {
+            None => match cluster.make(object).await {
                 Err(error) if error.is_conflict() => {}
-                made => return made.map(drop),
+                made => return made,
             },
             Some(there) => {
-                let owner = &there["metadata"]["ownerReferences"][0];
-                if owner["uid"] == job["metadata"]["uid"] {
+                let owner = there.metadata().owner_references.iter().flatten().next();
+                if owner.is_some_and(|owner| job["metadata"]["uid"] == owner.uid.as_str()) {
                     return Ok(());
                 }
-                if owner["kind"] != "Job" || begun.elapsed() > GOES {
-                    let kind = object["kind"].as_str().unwrap_or_default();
+                if owner.is_none_or(|owner| owner.kind != Job::KIND) || begun.elapsed() > GOES {
+                    let kind = K::KIND;
                     return Err(ClusterError::Wrong(format!(
                         "there is a {kind} {name} that is not ours, and several workers need that name: delete it, or use one worker"
                     )));
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_job_of_one_worker_has_no_companions_and_its_pod_is_the_first() {
         let pod = |labels: Value| json!({"metadata": {"labels": labels}});
-        assert!(companions(&json!({"metadata": {"name": "autotune-chat"}, "spec": {}}), "token").is_empty());
+        assert!(companions(&json!({"metadata": {"name": "autotune-chat"}, "spec": {}}), "token").is_none());
         assert_eq!(index(&pod(json!({}))), 0);
         assert_eq!(index(&pod(json!({INDEX: "3"}))), 3);
     }
@@ -161,12 +162,11 @@ mod tests {
             "metadata": {"name": "autotune-chat", "uid": "u"},
             "spec": {"completionMode": "Indexed", "completions": 2, "template": {"metadata": {"labels": labels}}},
         });
-        let made = companions(&job, "a-token");
-        let [("services", service), ("secrets", secret)] = &made[..] else { panic!("{made:?}") };
-        assert_eq!(service["spec"]["selector"], labels);
-        assert_eq!(secret["stringData"], json!({"token": "a-token"}));
-        for object in [service, secret] {
-            assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "u");
+        let (service, secret) = companions(&job, "a-token").unwrap();
+        assert_eq!(json!(service.spec.unwrap().selector), labels);
+        assert_eq!(json!(secret.string_data), json!({"token": "a-token"}));
+        for metadata in [service.metadata, secret.metadata] {
+            assert_eq!(metadata.owner_references.unwrap()[0].uid, "u");
         }
     }
 

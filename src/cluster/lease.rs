@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::api::coordination::v1 as k8s;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::api::{Cluster, ClusterError};
 use super::borrow::LOOK;
 use crate::clock;
 use crate::rig::Worker;
 
-const COORDINATION: &str = "apis/coordination.k8s.io/v1";
 /// A holder that has not renewed for so long is gone.
-pub(super) const SECONDS: i64 = 60;
+pub(super) const SECONDS: u16 = 60;
 
 /// Who we are: the machine and the process, or the pod, and which start of it, since the number of a process is given again.
 pub fn holder() -> String {
@@ -34,11 +34,11 @@ impl Lease {
     /// Who holds it.
     pub async fn take(cluster: &Cluster, name: &str, holder: &str) -> Result<Self, ClusterError> {
         let lease = Self { name: name.to_owned(), holder: holder.to_owned() };
-        let mut seen: Option<(Value, tokio::time::Instant)> = None;
+        let mut seen: Option<(k8s::Lease, tokio::time::Instant)> = None;
         loop {
             let now = Timestamp::now();
-            let Some(there) = cluster.find(COORDINATION, "leases", name).await? else {
-                match cluster.create(COORDINATION, "leases", &lease.object(now, None)).await {
+            let Some(there) = cluster.read::<k8s::Lease>(name).await? else {
+                match cluster.make(&lease.object(now, None)).await {
                     Ok(_) => return Ok(lease),
                     Err(error) if error.is_conflict() => continue,
                     Err(error) => return Err(error),
@@ -53,11 +53,11 @@ impl Lease {
                         ));
                         seen = Some((there, clock::ticks()));
                     }
-                    Some((first, _)) if first["spec"] != there["spec"] => {
+                    Some((first, _)) if first.spec != there.spec => {
                         return Err(ClusterError::Wrong(format!("{other} is at it (lease {name}); wait for its end")));
                     }
                     Some((_, since)) if since.elapsed() > lasts(&there) => {
-                        match cluster.replace(COORDINATION, "leases", name, &lease.object(now, Some(&there))).await {
+                        match cluster.replace(name, &lease.object(now, Some(there))).await {
                             Ok(_) => return Ok(lease),
                             Err(error) if error.is_conflict() => seen = None,
                             Err(error) => return Err(error),
@@ -68,7 +68,7 @@ impl Lease {
                 tokio::time::sleep(LOOK).await;
                 continue;
             }
-            match cluster.replace(COORDINATION, "leases", name, &lease.object(now, Some(&there))).await {
+            match cluster.replace(name, &lease.object(now, Some(there))).await {
                 Ok(_) => return Ok(lease),
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -83,8 +83,8 @@ impl Lease {
     pub async fn renew(&self, cluster: &Cluster) -> Result<(), ClusterError> {
         loop {
             let now = Timestamp::now();
-            let renewed = match cluster.find(COORDINATION, "leases", &self.name).await? {
-                None => cluster.create(COORDINATION, "leases", &self.object(now, None)).await,
+            let renewed = match cluster.read::<k8s::Lease>(&self.name).await? {
+                None => cluster.make(&self.object(now, None)).await,
                 Some(there) => {
                     if let Some(holder) = held_by_another(&there, &self.holder) {
                         return Err(ClusterError::Wrong(format!(
@@ -93,7 +93,7 @@ impl Lease {
                         )));
                     }
                     // Ours, or emptied by somebody who does not give the GPU back.
-                    cluster.replace(COORDINATION, "leases", &self.name, &self.object(now, Some(&there))).await
+                    cluster.replace(&self.name, &self.object(now, Some(there))).await
                 }
             };
             match renewed {
@@ -106,9 +106,9 @@ impl Lease {
 
     /// Gives it up, unless it is somebody else's by now.
     pub async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
-        match cluster.find(COORDINATION, "leases", &self.name).await? {
+        match cluster.read::<k8s::Lease>(&self.name).await? {
             Some(there) if held_by_another(&there, &self.holder).is_none() => {
-                cluster.delete(COORDINATION, "leases", &self.name).await
+                cluster.delete::<k8s::Lease>(&self.name).await
             }
             _ => Ok(()),
         }
@@ -116,41 +116,40 @@ impl Lease {
 
     /// Whether somebody holds the lease of a target, or died holding it.
     pub async fn is_there(cluster: &Cluster, name: &str) -> Result<bool, ClusterError> {
-        Ok(cluster.find(COORDINATION, "leases", name).await?.is_some())
+        Ok(cluster.read::<k8s::Lease>(name).await?.is_some())
     }
 
-    fn object(&self, now: Timestamp, there: Option<&Value>) -> Value {
-        let mut object = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self.name},
-            "spec": {
-                "holderIdentity": self.holder,
-                "leaseDurationSeconds": SECONDS,
-                "renewTime": format!("{now:.6}"),
-            },
-        });
-        if let Some(there) = there {
-            // Only the version that was read may be replaced.
-            object["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+    fn object(&self, now: Timestamp, there: Option<k8s::Lease>) -> k8s::Lease {
+        // Only the version that was read may be replaced.
+        let resource_version = there.and_then(|there| there.metadata.resource_version);
+        k8s::Lease {
+            metadata: ObjectMeta { name: Some(self.name.clone()), resource_version, ..Default::default() },
+            spec: Some(k8s::LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                lease_duration_seconds: Some(SECONDS.into()),
+                renew_time: Some(MicroTime(now)),
+                ..Default::default()
+            }),
         }
-        object
     }
 }
 
 /// How long a lease lasts without a renewal.
-fn lasts(lease: &Value) -> Duration {
-    Duration::from_secs(lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(SECONDS.unsigned_abs()))
+fn lasts(lease: &k8s::Lease) -> Duration {
+    let said = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    Duration::from_secs(said.and_then(|seconds| seconds.try_into().ok()).unwrap_or(SECONDS.into()))
 }
 
 /// Who else holds a lease. Whether it lives is not read from its times: the clocks of two machines may differ by any amount.
-fn held_by_another(lease: &Value, us: &str) -> Option<String> {
-    let holder = lease["spec"]["holderIdentity"].as_str();
-    holder.filter(|holder| !holder.is_empty() && *holder != us).map(str::to_owned)
+fn held_by_another(lease: &k8s::Lease, us: &str) -> Option<String> {
+    let holder = lease.spec.as_ref()?.holder_identity.as_ref();
+    holder.filter(|holder| !holder.is_empty() && *holder != us).cloned()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cluster::world::World;
 
@@ -198,7 +197,7 @@ mod tests {
         let (cluster, world) = World::new(0);
         let lease = Lease { name: "l".into(), holder: "a".into() };
         let behind: Timestamp = "2020-11-22T10:00:00Z".parse().unwrap();
-        cluster.create(COORDINATION, "leases", &lease.object(behind, None)).await.unwrap();
+        cluster.make(&lease.object(behind, None)).await.unwrap();
         let begun = clock::ticks();
         Lease::take(&cluster, "l", "b").await.unwrap();
         assert!(begun.elapsed() > Duration::from_secs(60), "it was waited for a renewal");
@@ -207,7 +206,7 @@ mod tests {
         let emptied = |world: &mut World| world.edit("leases/l", json!({"spec": {"holderIdentity": ""}}));
         emptied(&mut world.lock().unwrap());
         lease.renew(&cluster).await.unwrap();
-        assert_eq!(cluster.get(COORDINATION, "leases", "l").await.unwrap()["spec"]["holderIdentity"], "a");
+        assert_eq!(world.lock().unwrap().objects["leases/l"]["spec"]["holderIdentity"], "a");
         emptied(&mut world.lock().unwrap());
         lease.release(&cluster).await.unwrap();
         assert!(!Lease::is_there(&cluster, "l").await.unwrap(), "one that is nobody's is not left");

@@ -1,6 +1,10 @@
 //! What stays of a run in the cluster: its outcome, and who asked for it, so that what was asked for once is not done twice.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use serde_json::json;
 
 use super::api::{Cluster, ClusterError, Patch};
 use super::borrow::{CORE, outcome_name};
@@ -39,8 +43,8 @@ impl Record {
 /// What the one who asks was told before; nothing where it asks for the first time.
 pub async fn record(cluster: &Cluster, request: &Request) -> Result<Option<Record>, ClusterError> {
     let Some(once) = &request.once else { return Ok(None) };
-    let kept = cluster.find(CORE, "configmaps", &outcome_name(&request.which.name)).await?.unwrap_or_default();
-    let note = |key: &str| kept["metadata"]["annotations"][key].as_str();
+    let kept: ConfigMap = cluster.read(&outcome_name(&request.which.name)).await?.unwrap_or_default();
+    let note = |key: &str| kept.annotations().get(key).map(String::as_str);
     let Some(run) = note(ASKED_RUN).filter(|_| note(ASKED) == Some(once.as_str())) else { return Ok(None) };
     let outcome = outcome_of(&kept, run);
     Ok(Some(Record { run: run.to_owned(), outcome, because: note(ENDED).map(str::to_owned) }))
@@ -49,8 +53,8 @@ pub async fn record(cluster: &Cluster, request: &Request) -> Result<Option<Recor
 /// Notes who asks for a run that begins.
 pub async fn begin(cluster: &Cluster, request: &Request, borrowed: &Borrowed) -> Result<(), ClusterError> {
     let Some(once) = &request.once else { return Ok(()) };
-    let notes = json!({ASKED: once, ASKED_RUN: borrowed.run, ENDED: null});
-    put(cluster, request, borrowed, json!({"metadata": {"annotations": notes}})).await
+    let notes = [(ASKED, Some(once.as_str())), (ASKED_RUN, Some(&borrowed.run)), (ENDED, None)];
+    put(cluster, request, borrowed, notes.into(), None).await
 }
 
 /// Notes that a run came to its end. What a second attempt may mend is no end: a server that was away, a coordinator that was stopped.
@@ -72,10 +76,6 @@ pub async fn end(cluster: &Cluster, request: &Request, done: &Result<Done, Clust
 /// Keeps the outcome wherever it can, and says where: in `--out`, in a ConfigMap, in our log. The ConfigMap outlives this coordinator's pod.
 pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borrowed, outcome: &Outcome) {
     let name = outcome_name(&request.which.name);
-    let fields = json!({
-        "metadata": {"annotations": {RUN: borrowed.run}},
-        "data": {"outcome.json": outcome_json(outcome)},
-    });
     let mut places = Vec::new();
     match (request.found)(outcome) {
         Ok(file) => places.push(file),
@@ -86,7 +86,8 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
     if request.logs {
         log();
     }
-    let kept = put(cluster, request, borrowed, fields).await;
+    let data = [("outcome.json".to_owned(), outcome_json(outcome))];
+    let kept = put(cluster, request, borrowed, [(RUN, Some(borrowed.run.as_str()))].into(), Some(data.into())).await;
     match &kept {
         Ok(()) => places.push(format!("ConfigMap {name}")),
         Err(error) => cluster.tell(&format!("the cluster does not keep the outcome in ConfigMap {name}: {error}")),
@@ -100,27 +101,36 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
 }
 
 pub async fn kept_outcome(cluster: &Cluster, target: &str, run: &str) -> Result<Option<Outcome>, ClusterError> {
-    let kept = cluster.find(CORE, "configmaps", &outcome_name(target)).await?;
+    let kept = cluster.read(&outcome_name(target)).await?;
     Ok(kept.and_then(|kept| outcome_of(&kept, run)))
 }
 
-fn outcome_of(kept: &Value, run: &str) -> Option<Outcome> {
-    let is_its = kept["metadata"]["annotations"][RUN] == run;
-    read_json(kept["data"]["outcome.json"].as_str().filter(|_| is_its)?.as_bytes()).ok()
+fn outcome_of(kept: &ConfigMap, run: &str) -> Option<Outcome> {
+    let is_its = kept.annotations().get(RUN).is_some_and(|of| of == run);
+    read_json(kept.data.as_ref()?.get("outcome.json").filter(|_| is_its)?.as_bytes()).ok()
 }
 
-/// Changes the ConfigMap of the outcome, or makes it: at no moment it is without the last one.
-async fn put(cluster: &Cluster, request: &Request, borrowed: &Borrowed, mut fields: Value) -> Result<(), ClusterError> {
+/// Changes the ConfigMap of the outcome, or makes it: at no moment it is without the last one. A note without a text is taken away.
+async fn put(
+    cluster: &Cluster,
+    request: &Request,
+    borrowed: &Borrowed,
+    notes: BTreeMap<&str, Option<&str>>,
+    data: Option<BTreeMap<String, String>>,
+) -> Result<(), ClusterError> {
     let name = outcome_name(&request.which.name);
+    let mut fields = json!({"metadata": {"annotations": notes}});
+    if let Some(data) = &data {
+        fields["data"] = json!(data);
+    }
     // One that an earlier run left may lack them.
     cluster.site.mark(&mut fields);
-    match cluster.patch(CORE, "configmaps", &name, &Patch::Merge(fields.clone())).await {
+    match cluster.patch(CORE, "configmaps", &name, &Patch::Merge(fields)).await {
         Err(error) if error.is_not_found() => {
-            let mut object = config_map(&name, request, borrowed, fields["data"].clone());
-            let notes = fields["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-            // A note that is to be taken away is none of a new object.
-            object["metadata"]["annotations"] = notes.into_iter().filter(|(_, note)| !note.is_null()).collect();
-            cluster.create(CORE, "configmaps", &object).await.map(drop)
+            let mut object = config_map(&name, &request.which.name, &borrowed.run, data);
+            let notes = notes.into_iter().filter_map(|(key, note)| Some((key.to_owned(), note?.to_owned())));
+            object.metadata.annotations = Some(notes.collect());
+            cluster.make(&object).await
         }
         done => done.map(drop),
     }

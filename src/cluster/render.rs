@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::Resource;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use serde_json::{Value, json};
 
+use super::api;
 use super::borrow::short_name;
 use super::indexed::PORT;
 use super::kinds::Kind;
@@ -53,39 +57,32 @@ fn name(rendered: &Rendered, of: &str) -> String {
 /// The manifests, as documents of one YAML file.
 pub fn render(rendered: &Rendered) -> String {
     let (own, comfortable, space) = (name(rendered, ""), name(rendered, "-comfort"), name(rendered, "-space"));
-    let data: Value = rendered.files.iter().map(|(key, (_, text))| (key.clone(), Value::from(text.as_str()))).collect();
+    let data = rendered.files.iter().map(|(key, (_, text))| (key.clone(), text.clone())).collect();
+    let role =
+        |name: &str, rules| object(rendered, name, api::json(&Role { rules: Some(rules), ..Default::default() }));
+    let rules = rules(&needed(&rendered.which, rendered.applies, rendered.workers.into()));
     let mut objects = vec![
-        ("who it is", object(rendered, "v1", "ServiceAccount", &own, json!({}))),
+        ("who it is", object(rendered, &own, api::json(&ServiceAccount::default()))),
         (
             "what it may do and must: before it touches anything, it says which of these rights is missing",
-            object(
-                rendered,
-                "rbac.authorization.k8s.io/v1",
-                "Role",
-                &own,
-                json!({"rules": rules(&needed(&rendered.which, rendered.applies, rendered.workers.into()))}),
-            ),
+            role(&own, rules),
         ),
         (
             "not needed, and good to have: the worker's progress, events on the target, why a worker makes no pod, autoscalers in the way",
-            object(
-                rendered,
-                "rbac.authorization.k8s.io/v1",
-                "Role",
-                &comfortable,
-                json!({"rules": comfort(rendered.which.kind)}),
-            ),
+            role(&comfortable, comfort(rendered.which.kind)),
         ),
         ("that it may", binding(rendered, &own)),
         ("and that", binding(rendered, &comfortable)),
         (
             "the promises, the workload, and what is tuned",
-            object(rendered, "v1", "ConfigMap", &space, json!({"data": data})),
+            object(rendered, &space, api::json(&ConfigMap { data: Some(data), ..Default::default() })),
         ),
     ];
-    let network = |name: &str, spec: Value| {
-        object(rendered, "networking.k8s.io/v1", "NetworkPolicy", name, json!({"spec": spec}))
+    // The others are the files of `jobs/`, as a test compares: their types would say the same in more words.
+    let other = |api: &str, kind: &str, name: &str, spec: Value| {
+        object(rendered, name, json!({"apiVersion": api, "kind": kind, "spec": spec}))
     };
+    let network = |name: &str, spec: Value| other("networking.k8s.io/v1", "NetworkPolicy", name, spec);
     objects.push((
         "who reaches the workers: each other where there are several, whoever asks at the port of --listen, and nobody else",
         network(&own, policy(rendered)),
@@ -108,59 +105,59 @@ pub fn render(rendered: &Rendered) -> String {
             ),
         };
         let spec = json!({"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}});
-        objects.push((says, object(rendered, "v1", "PersistentVolumeClaim", claim, json!({"spec": spec}))));
+        objects.push((says, other("v1", "PersistentVolumeClaim", claim, spec)));
     }
     objects.push((
         "the coordinator, which needs no GPU; it is gone a day after its end, and a second run before that needs it deleted",
-        object(rendered, "batch/v1", "Job", &own, json!({"spec": job(rendered, &own, &space)})),
+        other("batch/v1", "Job", &own, job(rendered, &own, &space)),
     ));
     let documents: Vec<String> =
         objects.iter().map(|(says, object)| format!("# {says}\n{}\n", yaml(object, 0))).collect();
     documents.join("---\n")
 }
 
-fn object(rendered: &Rendered, api: &str, kind: &str, name: &str, more: Value) -> Value {
-    let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
+/// An object with its name, and with what the cluster asks of all.
+fn object(rendered: &Rendered, name: &str, mut object: Value) -> Value {
+    object["metadata"] = json!({"name": name});
     rendered.site.mark(&mut object);
     if let Some(namespace) = &rendered.namespace {
         object["metadata"]["namespace"] = namespace.as_str().into();
-    }
-    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
-        object.extend(more);
     }
     object
 }
 
 fn binding(rendered: &Rendered, role: &str) -> Value {
-    let mut subject = json!({"kind": "ServiceAccount", "name": name(rendered, "")});
-    if let Some(namespace) = &rendered.namespace {
-        subject["namespace"] = namespace.as_str().into();
-    }
-    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
-    let more = json!({"roleRef": role_ref, "subjects": [subject]});
-    object(rendered, "rbac.authorization.k8s.io/v1", "RoleBinding", role, more)
+    let subject = Subject {
+        kind: ServiceAccount::KIND.to_owned(),
+        name: name(rendered, ""),
+        namespace: rendered.namespace.clone(),
+        ..Default::default()
+    };
+    let role_ref = RoleRef { api_group: Role::GROUP.to_owned(), kind: Role::KIND.to_owned(), name: role.to_owned() };
+    object(rendered, role, api::json(&RoleBinding { role_ref, subjects: Some(vec![subject]), ..Default::default() }))
 }
 
 /// Rights as rules of a Role: one for all verbs on the same object.
-pub fn rules(rights: &[Right]) -> Vec<Value> {
-    let mut rules: Vec<(&Right, Vec<&str>)> = Vec::new();
+fn rules(rights: &[Right]) -> Vec<PolicyRule> {
+    let mut rules: Vec<PolicyRule> = Vec::new();
     for right in rights {
-        let same = |(other, _): &&mut (&Right, _)| {
-            (other.group, &other.resource, &other.name) == (right.group, &right.resource, &right.name)
-        };
-        match rules.iter_mut().find(same) {
-            Some((_, verbs)) => verbs.push(right.verb),
-            None => rules.push((right, vec![right.verb])),
+        let resource_names = right.name.clone().map(|name| vec![name]);
+        let new = PolicyRule { resource_names, ..rule(right.group, &right.resource, &[right.verb]) };
+        match rules.iter_mut().find(|rule| PolicyRule { verbs: new.verbs.clone(), ..(*rule).clone() } == new) {
+            Some(rule) => rule.verbs.extend(new.verbs),
+            None => rules.push(new),
         }
     }
-    let rule = |(right, verbs): (&Right, Vec<&str>)| {
-        let mut rule = json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": verbs});
-        if let Some(name) = &right.name {
-            rule["resourceNames"] = json!([name]);
-        }
-        rule
-    };
-    rules.into_iter().map(rule).collect()
+    rules
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..Default::default()
+    }
 }
 
 /// Lets nobody reach the workers of a target's run but, where they lend their engines, each other; there is one run at a time.
@@ -176,21 +173,20 @@ fn policy(rendered: &Rendered) -> Value {
 }
 
 /// What a run makes use of where it may. An adapter of scale, which some components of a graph have, is scaled in the target's stead.
-fn comfort(kind: &Kind) -> Value {
+fn comfort(kind: &Kind) -> Vec<PolicyRule> {
     let mut rules = vec![
-        json!({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}),
-        json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}),
-        json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]}),
-        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]}),
-        json!({"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}),
-        json!({"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]}),
+        rule("", "pods/log", &["get"]),
+        rule("", "pods", &["create"]),
+        rule("", "persistentvolumeclaims", &["get"]),
+        rule("", "events", &["create", "list"]),
+        rule("", "services", &["list"]),
+        rule("autoscaling", "horizontalpodautoscalers", &["list"]),
     ];
     if kind.group == "nvidia.com" {
-        let adapters = "dynamographdeploymentscalingadapters";
-        rules.push(json!({"apiGroups": [kind.group], "resources": [adapters], "verbs": ["get"]}));
-        rules.push(json!({"apiGroups": [kind.group], "resources": [format!("{adapters}/scale")], "verbs": ["patch"]}));
+        rules.push(rule(kind.group, "dynamographdeploymentscalingadapters", &["get"]));
+        rules.push(rule(kind.group, "dynamographdeploymentscalingadapters/scale", &["patch"]));
     }
-    rules.into()
+    rules
 }
 
 fn job(rendered: &Rendered, own: &str, space: &str) -> Value {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::borrow::{LABEL, short_name};
 use super::follow::Ended;
-use super::target::{Borrowed, RUN, Which};
+use super::target::{RUN, Which};
 use super::worker::Order;
 use crate::report::Outcome;
 
@@ -58,13 +59,13 @@ pub struct Done {
     pub arguments: Arguments,
 }
 
-/// A ConfigMap of a run.
-pub(super) fn config_map(name: &str, request: &Request, borrowed: &Borrowed, data: Value) -> Value {
-    let labels = json!({LABEL: short_name(&request.which.name)});
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": labels, "annotations": {RUN: borrowed.run}},
-        "data": data,
-    })
+/// A ConfigMap of a run on a target.
+pub(super) fn config_map(name: &str, target: &str, run: &str, data: Option<BTreeMap<String, String>>) -> ConfigMap {
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some([(LABEL.to_owned(), short_name(target))].into()),
+        annotations: Some([(RUN.to_owned(), run.to_owned())].into()),
+        ..Default::default()
+    };
+    ConfigMap { metadata, data, ..Default::default() }
 }

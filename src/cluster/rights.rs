@@ -1,6 +1,6 @@
 //! The rights that a run needs, asked for before anything is touched.
 
-use serde_json::json;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::api::{Cluster, ClusterError};
 use super::borrow::{outcome_name, own_name};
@@ -102,14 +102,15 @@ pub async fn check(cluster: &Cluster, rights: &[Right]) -> Result<(), ClusterErr
     let mut missing = Vec::new();
     for right in rights {
         let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
-        let attributes = json!({
-            "namespace": cluster.namespace,
-            "verb": right.verb,
-            "group": right.group,
-            "resource": resource,
-            "subresource": subresource,
-            "name": right.name.clone().unwrap_or_default(),
-        });
+        let attributes = ResourceAttributes {
+            namespace: Some(cluster.namespace.clone()),
+            verb: Some(right.verb.to_owned()),
+            group: Some(right.group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource: Some(subresource.to_owned()),
+            name: Some(right.name.clone().unwrap_or_default()),
+            ..Default::default()
+        };
         if !cluster.may(attributes).await? {
             missing.push(right.to_string());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 type Pairs = BTreeMap<String, String>;
@@ -57,16 +58,16 @@ impl Site {
         resources
     }
 
-    /// Whether a Service selects pods by nothing but labels that ours get, and would send them its traffic.
-    pub fn is_selected_by(&self, service: &Value) -> bool {
-        let selector = service["spec"]["selector"].as_object();
-        selector
-            .is_some_and(|selector| !selector.is_empty() && selector.iter().all(|(key, value)| self.has(key, value)))
+    /// The labels by which a Service selects pods, where they are nothing but labels that ours get: it would send them its traffic.
+    pub fn selector_of<'s>(&self, service: &'s Service) -> Option<&'s Pairs> {
+        let selector = service.spec.as_ref()?.selector.as_ref()?;
+        let is_ours = !selector.is_empty() && selector.iter().all(|(key, value)| self.has(key, value));
+        is_ours.then_some(selector)
     }
 
     /// Whether our pods get a label.
-    pub fn has(&self, key: &str, value: &Value) -> bool {
-        self.labels.get(key).is_some_and(|ours| value == ours.as_str())
+    pub fn has(&self, key: &str, value: &str) -> bool {
+        self.labels.get(key).is_some_and(|ours| ours == value)
     }
 
     /// Labels and annotations as they are said on our command line.
@@ -103,7 +104,10 @@ mod tests {
     fn a_service_selects_our_pods_where_all_that_it_asks_for_is_theirs() {
         let labels = [("app", "chat"), ("team", "ml")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let site = Site { labels: labels.into(), ..Site::default() };
-        let selects = |selector: Value| site.is_selected_by(&json!({"spec": {"selector": selector}}));
+        let selects = |selector: Value| {
+            let service = serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap();
+            site.selector_of(&service).is_some()
+        };
         assert!(selects(json!({"app": "chat"})) && selects(json!({"app": "chat", "team": "ml"})));
         assert!(!selects(json!({"app": "other"})) && !selects(json!({"app": "chat", "track": "stable"})));
         // Without a selector, somebody else says where the traffic goes.

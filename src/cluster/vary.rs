@@ -5,17 +5,19 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::api::{Apply, Cluster, ClusterError};
 use super::apply::{fields, keeps_no_secret, of_owner, shown, with_argument};
-use super::borrow::{CORE, LABEL, bring_back, keep_undo, own_name, short_name};
+use super::borrow::{bring_back, keep_undo, own_name};
 use super::coordinate::{holding, left_changed, settled};
 use super::events::{Step, say};
 use super::owners::{gitops, obstacle};
+use super::request::config_map;
 use super::rights::{self, check};
 use super::rollout::{Rollout, replaced};
-use super::target::{Borrowed, RUN, Target, Which};
+use super::target::{Borrowed, Target, Which};
 use super::worker::engine;
 use crate::export::flags::Setting;
 use crate::settings::EngineKind;
@@ -159,13 +161,8 @@ async fn still_as_planned(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterE
 /// Keeps what undoes every change, before the first one.
 async fn begin(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> {
     let (target, own) = (&plan.target, own_name(&plan.target.name));
-    cluster.delete(CORE, "configmaps", &own).await?;
-    let labels = json!({LABEL: short_name(&target.name)});
-    let config_map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": own, "labels": labels, "annotations": {RUN: plan.changed.run}},
-    });
-    cluster.create(CORE, "configmaps", &config_map).await?;
+    cluster.delete::<ConfigMap>(&own).await?;
+    cluster.make(&config_map(&own, &target.name, &plan.changed.run, None)).await?;
     target.note(cluster, Some(&plan.changed)).await?;
     // Of an earlier run: an apply that does not name them would take them away.
     target.disown(cluster).await?;

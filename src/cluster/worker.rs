@@ -1,4 +1,5 @@
-//! The worker: a Job made of the target's own pod, with our program in the engine's place.
+//! The worker: a Job made of the target's own pod, with our program in the engine's place. It stays JSON, since that pod keeps fields that
+//! Kubernetes' types do not have.
 
 use serde_json::{Map, Value, json};
 
@@ -308,9 +309,8 @@ mod tests {
         let several = Order { workers: 3, ..order() };
         let mut target = target("deployment-args.yaml");
         let job = made(&target, &several).unwrap();
-        let companions = companions(&job, "a-token");
-        let objects: Vec<&Value> = std::iter::once(&job).chain(companions.iter().map(|(_, object)| object)).collect();
-        stands("three-workers", &objects);
+        let (service, secret) = companions(&job, "a-token").unwrap();
+        stands("three-workers", &[&job, &json!(service), &json!(secret)]);
         target.name = "llama-3.1".to_owned();
         let says = made(&target, &Order { name: own_name(&target.name), ..several }).unwrap_err().to_string();
         assert!(says.contains("has a dot in its name") && says.contains("--workers 1"), "{says}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobArgs, JobRunArgs, ObjectArgs, PlaceArgs, TargetArgs, colour};
-use crate::cluster::api::Tell;
+use crate::cluster::api::{Tell, json};
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
 use crate::cluster::coordinate;
@@ -172,8 +172,8 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
         }
         if *dry_run {
             if let Some(job) = &plan.job {
-                let companions = companions(job, REDACTED).into_iter().map(|(_, object)| object);
-                for object in std::iter::once(job.clone()).chain(companions) {
+                let companions = companions(job, REDACTED).map(|(service, secret)| [json(&service), json(&secret)]);
+                for object in std::iter::once(job.clone()).chain(companions.into_iter().flatten()) {
                     let shown = serde_json::to_string_pretty(&redacted(&object)).map_err(Failed::own)?;
                     print(&format!("{shown}\n"))?;
                 }
