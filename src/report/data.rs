@@ -287,7 +287,12 @@ fn busy(purpose: Purpose, ask: &ProbeAsk) -> Busy {
 fn mark(trials: &mut [Trial<'_>], outcome: &Outcome) {
     let of = |purpose| trials.iter().find(|t| t.purpose == purpose).map(|t| t.point.clone());
     let defaults = outcome.baseline.as_ref().map(|a| a.parameters.clone()).or_else(|| of(Purpose::Baseline));
-    let tuned = outcome.best.as_ref().map(|a| a.parameters.clone()).or_else(|| of(Purpose::Certify));
+    let tuned = outcome
+        .best
+        .as_ref()
+        .map(|a| a.parameters.clone())
+        .or_else(|| of(Purpose::Certify))
+        .or_else(|| of(Purpose::CertifyRunning));
     for trial in trials {
         let is = |point: &Option<Point>| point.as_ref().is_some_and(|point| point.holding(&trial.point) == *point);
         trial.whose = match () {

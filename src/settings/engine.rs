@@ -60,7 +60,7 @@ plan! {
             Key::default(POSITIVE_TIME, "\"60s\"").within(&["vllm", "sglang", "dynamo"]),
             Key::default(POSITIVE_TIME, "\"1s\"").within(&["simulated"])
         ];
-        /// Whether the search changes the limits of a running engine instead of launching it for each point; the best point is launched for its proof.
+        /// Whether the search changes the limits of a running engine instead of launching it for each point; the best point is launched for its proof, unless the engine that runs was launched with its values.
         live: bool where serde(default) = [
             Key::default(Kind::Switch, "true").within(&["vllm"]),
             Key::default(Kind::Switch, "false").within(&["simulated"])

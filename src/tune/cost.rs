@@ -15,7 +15,7 @@ const RACE: f64 = 1.5;
 /// Most losing candidates are cut before half of their window.
 const CUT: f64 = 0.7;
 /// Probes of one certification, at most.
-pub(super) const TRIES: u64 = 10;
+pub(super) const TRIES: u64 = 5;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 

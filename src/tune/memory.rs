@@ -5,14 +5,13 @@ use std::cmp::Ordering;
 use super::context::{Context, Proofs};
 use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
-use super::seeds::SeedLabel;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::engine::{Quantity, dialect};
 use crate::journal::{Entry, Purpose};
 use crate::rig::Rig;
 use crate::search::HighestThatStarts;
-use crate::space::{Parameter, Point, Value, candidates};
+use crate::space::{Parameter, Point, Value};
 use crate::units::Seconds;
 use crate::verdict::{Awaited, Verdict};
 
@@ -20,12 +19,6 @@ use crate::verdict::{Awaited, Verdict};
 const MOST_SOAKED: u32 = 1024;
 /// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
 const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
-
-/// A larger share of the memory is worth its launches if a KV cache so many times as large raises some limit. On a 70B engine five launches and
-/// bursts took 10 minutes, raised the share from 0.90 to 0.96, and no limit.
-const CACHE_TIMES: u64 = 2;
-/// Of so many points.
-const LOOKED_AT: usize = 64;
 
 impl<'a, R: Rig> Context<'a, R> {
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -38,10 +31,6 @@ impl<'a, R: Rig> Context<'a, R> {
         if let Some(fullest) = self.fullest().filter(calm) {
             let share = (fullest * 100.0).ceil();
             self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));
-            return Ok(hold(default));
-        }
-        if default.is_some() && self.gains_by_cache(baseline) == Some(false) {
-            self.note(&format!("memory: a KV cache {CACHE_TIMES} times as large raises no limit, by the simulation, so no larger share is tried"));
             return Ok(hold(default));
         }
         let corner = self.hungriest(baseline);
@@ -91,18 +80,6 @@ impl<'a, R: Rig> Context<'a, R> {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
         Ok(hold(best))
-    }
-
-    /// Whether a much larger KV cache raises the highest limit of all points, as the twin expects. None where no twin decides.
-    fn gains_by_cache(&mut self, baseline: &Point) -> Option<bool> {
-        let (driven, _) = self.trial_runner.told(0).filter(|(ask, _)| !ask.is_burst()).last()?;
-        let (from, name) = (driven.rate, &self.tuned_memory()?.name);
-        let held = Point::default().with(name, baseline.get(name)?.clone());
-        let seed = SeedLabel::Candidates.of(self.seed, &[]);
-        let mut points = vec![baseline.clone()];
-        points.extend(candidates(&self.plan.space, &held, LOOKED_AT, seed));
-        let mut predictor = self.predictor(0);
-        if predictor.session_twin.decides() { predictor.gains_by_cache(&points, CACHE_TIMES, from) } else { None }
     }
 
     /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.

@@ -1,5 +1,5 @@
 //! Certification: arrivals that the search never used, an empty prefix cache, and rates that move until the limit is known closely enough. New
-//! arguments are certified on a fresh launch with exactly these. The defaults have started before: a running engine that can take their limits is
+//! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started before: a running engine that can take their limits is
 //! enough for them. Its KV cache may be a little smaller than theirs, never larger.
 //!
 //! Two effects that no probe of minutes on one launch shows lower the result: bursts from which the engine does not recover (`stress`), and
@@ -142,8 +142,9 @@ impl<R: Rig> Context<'_, R> {
         let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
         if self.tuned_memory().is_some() {
-            // Not the defaults that nobody deploys, and not a process that was under load for the whole search.
-            let soak = |one: &Proving| (one.worker, (one.is_best() && !one.runs).then(|| self.soak(&one.point)));
+            // Not the defaults that nobody deploys, and not those that a process served for the whole search.
+            let is_default = |one: &Proving| one.runs && self.defaults.as_ref() == Some(&one.point);
+            let soak = |one: &Proving| (one.worker, (one.is_best() && !is_default(one)).then(|| self.soak(&one.point)));
             let soaks = proving.iter().map(soak).collect();
             let answers = self.show(soaks).await?;
             let dies = "the engine runs out of memory when every place of its batch is taken";

@@ -35,9 +35,6 @@ const ENDURED_TO: f64 = 1.016;
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
 
-/// A limit that rises by less says nothing: twins of one engine differ by as much.
-const RAISED: f64 = 1.02;
-
 /// What the predictor remembers between two questions of the search.
 #[derive(Default)]
 pub struct PredictionCache {
@@ -140,19 +137,13 @@ pub struct Predictor<'a> {
     pub alters: bool,
     /// Whether some probe came near to filling the KV cache.
     pub crowded: bool,
-    /// How many times as large a KV cache is as the engines say.
-    pub cache_times: u64,
 }
 
 impl Predictor<'_> {
-    fn engine(&self, point: &Point) -> Option<TwinEngine> {
-        self.predictions.engine(point).map(|engine| engine.with_cache(self.cache_times))
-    }
-
     /// The stress replay of a point at a rate, with these step times. None where there is no twin. It counts by sums where they say the same
     /// as blocks: they take a tenth of the time.
     pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let engine = self.engine(point)?;
+        let engine = self.predictions.engine(point)?;
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
             let requests = self.session_twin.sample_sizes.stress.requests as usize;
@@ -195,24 +186,10 @@ impl Predictor<'_> {
         Some(from * STEP.powi(if up { step - 1 } else { step }))
     }
 
-    /// Whether a KV cache so many times as large raises the highest limit of these points by more than [`RAISED`]. None where the twin knows no limit of the first.
-    pub fn gains_by_cache(&mut self, points: &[Point], times: u64, from: Rate) -> Option<bool> {
-        let mut highest = self.limit(points.first()?, from)?;
-        for point in points {
-            while self.keeps(point, highest * RAISED)? {
-                highest = highest * RAISED;
-            }
-        }
-        self.cache_times = times;
-        let gains = points.iter().any(|point| self.keeps(point, highest * RAISED) == Some(true));
-        self.cache_times = 1;
-        Some(gains)
-    }
-
     /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
     fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
-        let engine = self.engine(point)?;
+        let engine = self.predictions.engine(point)?;
         let endured = &mut self.predictions.endured;
         let at = endured.iter().position(|e| e.is_of(&engine));
         let known = at.map(|at| endured.swap_remove(at)).or_else(|| endured.iter().find_map(|e| e.also_of(&engine)));
@@ -263,7 +240,7 @@ impl Predictor<'_> {
             self.predictions.replayed.clear();
             self.predictions.endured.clear();
         }
-        let engine = self.engine(point)?;
+        let engine = self.predictions.engine(point)?;
         let replayed = &self.predictions.replayed;
         let bounds = engine.bounds();
         let rung = rung(rate);

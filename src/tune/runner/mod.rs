@@ -292,18 +292,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let alters = !session_log.cannot_change_live();
         let SessionLog { plan, seed, session_twin, predictions, .. } = session_log;
         let running = workers[worker].current.as_ref();
-        Predictor {
-            plan,
-            material,
-            seed: *seed,
-            session_twin,
-            predictions,
-            prices,
-            running,
-            alters,
-            crowded,
-            cache_times: 1,
-        }
+        Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.

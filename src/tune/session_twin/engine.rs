@@ -62,12 +62,6 @@ impl TwinEngine {
         Self { bounds, reused_block }
     }
 
-    /// With a KV cache so many times as large.
-    pub fn with_cache(&self, times: u64) -> Self {
-        let bounds = Bounds { kv_tokens: self.bounds.kv_tokens.map(|tokens| tokens * times), ..self.bounds };
-        Self { bounds, ..*self }
-    }
-
     /// The same engine simulated block by block, with these step times; none where the size of its KV cache is not known.
     pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::SimulatedEngine> {
         let limits = self.bounds.limits(self.reused_block.unwrap_or(DEFAULT_BLOCK))?;

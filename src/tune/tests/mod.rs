@@ -14,7 +14,7 @@ use crate::journal::{Conclusion, Entry, Journal, Purpose, Record, Status};
 use crate::progress::Silent;
 use crate::rig::Rig;
 use crate::settings::{Plan, StrategyKind, quickstart as plan};
-use crate::space::{Point, Value};
+use crate::space::Point;
 use crate::twin::Profile;
 use crate::units::Seconds;
 use crate::workload::Material;
@@ -240,24 +240,6 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
             && note.ends_with(" %, so more of it cannot help")
     };
     assert_eq!(notes.iter().filter(said).count(), 1, "{notes:?}");
-}
-
-#[tokio::test]
-async fn a_larger_cache_that_raises_no_limit_is_not_launched_for() {
-    // Steps take most of the promise however much is cached; but prompts of up to 400 tokens fill more than half of the cache.
-    let plan = plan(&[
-        ("tpot_p99 = \"7ms\"", "tpot_p99 = \"5ms\""),
-        ("ttft_p99 = \"150ms\"", "ttft_p99 = \"2s\""),
-        ("min = 150, max = 250", "min = 150, max = 400"),
-        ("gpu_time = \"85s\"", "gpu_time = \"10m\""),
-    ]);
-    let (answer, notes) = run_with_notes(Profile::quickstart(), &plan, 1).await;
-    assert!(
-        notes.iter().any(|note| note.starts_with("memory: a KV cache 2 times as large raises no limit")),
-        "{notes:?}"
-    );
-    let best = answer.best.unwrap().point;
-    assert_eq!(best.get("gpu-memory-utilization").and_then(Value::number), Some(0.85));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! read from a file before each step. Launched at the largest limits of the space it then serves any smaller ones, and decides step by step
 //! what an engine launched with these would: seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
 //! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
-//! the sizes of CUDA graphs, which are those of the largest. What is certified is always launched plainly.
+//! the sizes of CUDA graphs, which are those of the largest. What is certified was launched with these largest limits, or is launched plainly.
 
 use super::super::super::diagnosis::{Cause, Diagnosis};
 use super::super::is_of_frontend;
