@@ -168,8 +168,8 @@ impl<'a, R: Rig> Context<'a, R> {
         self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
     }
 
-    /// Whether the first worker's engine can prove that point without a launch: it was launched with exactly these arguments, or they are the
-    /// defaults, which have started before.
+    /// Whether the first worker's engine can prove that point without a launch. Either it was launched with exactly these arguments, or they are
+    /// the defaults, which have started before.
     pub fn runs(&self, point: &Point) -> bool {
         let is_default = self.defaults.as_ref() == Some(point);
         self.trial_runner.launched_with(0) == Some(point) || is_default && self.serves_defaults()

@@ -1,6 +1,6 @@
 //! Certification: arrivals that the search never used, an empty prefix cache, and rates that move until the limit is known closely enough. New
-//! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started before: a running engine that can take their limits is
-//! enough for them. Its KV cache may be a little smaller than theirs, never larger.
+//! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started
+//! before: a running engine that can take their limits is enough for them. Its KV cache may be a little smaller than theirs, never larger.
 //!
 //! Two effects that no probe of minutes on one launch shows lower the result: bursts from which the engine does not recover (`stress`), and
 //! launches that are slower than this one (`launches`).
