@@ -330,9 +330,11 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
 /// A certifying probe on a launch of its own, by what the session knew before it.
 fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], verbose: bool, table: &mut Table) {
     let fit = run.fit(learnt, Effort::SESSION).unwrap();
+    // Beside one that it learnt.
+    let shown = [&learnt[1..2], proofs].concat();
+    table.computed(run, &shown);
+    likeness(run, &shown, &fit, table);
     for name in proofs {
-        table.computed(run, &[name]);
-        likeness(run, &[name], &fit, table);
         if verbose {
             println!("{:#?}", run.verdict(name, learnt));
         }

@@ -105,8 +105,10 @@ fn without_a_list_of_the_engine_that_of_vllm_decides_and_a_sentence_says_why() {
         for part in [why, sentence, "warning: vLLM 0.32 has no flag `--max-num-sqes`", "did you mean `max-num-seqs`?"] {
             assert!(said.contains(part), "{part} is missing in\n{said}");
         }
-        // A busy machine may wait for the others too.
-        assert!(said.contains("waiting up to") || !why.starts_with("did not end"), "{said}");
+        // How long 384 KiB take hangs on the machine; the others end at once.
+        if !why.contains("KiB") {
+            assert_eq!(said.contains("waiting up to"), why.starts_with("did not end"), "{said}");
+        }
         assert!(!said.contains("planted"), "{said}");
         // What took its time, or had no end, is not asked again.
         let times = if why.contains("did not end") || why.contains("KiB") { 1 } else { 2 };
