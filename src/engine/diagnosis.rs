@@ -52,6 +52,26 @@ pub struct Diagnosis {
     pub consequence: Consequence,
 }
 
+impl Diagnosis {
+    /// What an allocation needed beyond what was free, as a share of the device's memory; none where the quoted line does not tell.
+    pub fn missing_share(&self) -> Option<f64> {
+        let line = self.line.as_deref()?;
+        let after = |words: &str| line.split_once(words).and_then(|(_, rest)| bytes(rest));
+        let (needed, free) = (after("Tried to allocate ")?, after(" of which ")?);
+        let missing = (needed - free) / after("total capacity of ")?;
+        (0.0..1.0).contains(&missing).then_some(missing)
+    }
+}
+
+/// The size at the beginning of a text, as PyTorch writes it: `3.50 GiB`.
+fn bytes(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit = words.next()?.trim_end_matches(['.', ',']);
+    let power = ["bytes", "KiB", "MiB", "GiB", "TiB"].iter().position(|known| *known == unit)?;
+    Some(number * 1024f64.powi(power as i32))
+}
+
 /// Most characters of a quoted line; messages of CUDA and of pydantic run to thousands.
 pub const LINE_LIMIT: usize = 400;
 

@@ -1,4 +1,4 @@
-//! The highest value of a monotone parameter that starts, by bisection.
+//! The highest value of a monotone parameter that starts: by bisection, and by what a failure says is missing.
 
 use crate::space::Value;
 
@@ -12,20 +12,23 @@ pub struct HighestThatStarts {
     floor: usize,
     /// Index of the lowest value known not to.
     fails: usize,
+    /// Whether the last failure told how much was missing, so that the highest value that is left probably starts.
+    told: bool,
 }
 
 impl HighestThatStarts {
     pub fn new(values: Vec<Value>) -> Self {
         let fails = values.len();
-        Self { values, starts: None, floor: 0, fails }
+        Self { values, starts: None, floor: 0, fails, told: false }
     }
 
-    /// The values to try next, at most so many at the same time: those that divide what is open into equal parts. None when the answer is known.
+    /// The values to try next, at most so many at the same time: those that divide what is open into equal parts. It is the highest alone before
+    /// any was tried, and where a failure told how much was missing. None when the answer is known.
     pub fn next(&self, at_once: usize) -> Vec<Value> {
         let from = self.starts.map_or(self.floor, |s| self.floor.max(s + 1));
         let open = self.fails.saturating_sub(from);
-        if open == self.values.len() {
-            return self.values.last().cloned().into_iter().collect();
+        if open == self.values.len() || open > 0 && self.told {
+            return self.values.get(self.fails - 1).cloned().into_iter().collect();
         }
         let parts = at_once.min(open) + 1;
         (1..parts).filter_map(|part| self.values.get(from + part * (open + 1) / parts - 1)).cloned().collect()
@@ -37,7 +40,19 @@ impl HighestThatStarts {
             self.starts = Some(self.starts.map_or(index, |s| s.max(index)));
         } else {
             self.fails = self.fails.min(index);
+            self.told = false;
         }
+    }
+
+    /// The value does not start, and for want of so much of what it is a share of: nothing above the rest starts either. What is missing is the
+    /// least, since the engine asks for more after that. So a second failure in a row is followed by a bisection.
+    pub fn lacks(&mut self, value: &Value, missing: f64) {
+        let told_before = self.told;
+        self.tell(value, false);
+        let Some(number) = value.number() else { return };
+        let fits = |v: &Value| v.number().is_some_and(|v| v <= number - missing);
+        self.fails = self.fails.min(self.values.iter().take_while(|v| fits(v)).count());
+        self.told = !told_before;
     }
 
     pub fn too_low(&mut self, value: &Value) {
@@ -76,6 +91,26 @@ mod tests {
             assert!(boundary < 10 || rounds == 1, "one start is enough where the highest value works");
             assert_eq!(search.found().and_then(Value::number), (boundary > 0).then(|| f64::from(boundary - 1)));
         }
+    }
+
+    #[test]
+    fn a_failure_that_tells_what_is_missing_leads_to_the_highest_value_that_has_it() {
+        let shares = |tried: Vec<Value>| tried.iter().map(|v| (v.number().unwrap() * 100.0).round()).collect::<Vec<_>>();
+        let share = |percent: i32| Value::Real(f64::from(percent) / 100.0);
+        let mut search = HighestThatStarts::new((88..=97).map(share).collect());
+        assert_eq!(shares(search.next(1)), [97.0]);
+        // An H200 with 0.53 GiB of 139.8 too few.
+        search.lacks(&share(97), 0.0038);
+        assert_eq!(shares(search.next(2)), [96.0]);
+        let mut works = search.clone();
+        works.tell(&share(96), true);
+        assert_eq!((works.next(1), works.found()), (vec![], Some(&share(96))));
+        // Still too little is missing: what is left is divided.
+        search.lacks(&share(96), 0.0001);
+        assert_eq!(shares(search.next(1)), [91.0]);
+        let mut search = HighestThatStarts::new((88..=97).map(share).collect());
+        search.lacks(&share(97), 0.2);
+        assert_eq!((search.next(1), search.found()), (vec![], None), "none of them has it");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
+use super::certify::Proving;
 use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
@@ -62,6 +63,8 @@ pub struct Context<'a, R> {
     pub void: Option<String>,
     /// Points whose certified rate is bound by what the twin endures.
     pub bound: Vec<Point>,
+    /// The proofs so far, each to be gone on with.
+    pub proofs: Vec<Proving>,
     pub defaults: Option<Point>,
 }
 
@@ -81,6 +84,7 @@ impl<'a, R: Rig> Context<'a, R> {
             nearest: None,
             void: None,
             bound: Vec::new(),
+            proofs: Vec::new(),
             defaults: None,
         }
     }
@@ -153,6 +157,17 @@ impl<'a, R: Rig> Context<'a, R> {
     /// Whether a step fits before the budget ends, with these proofs still to come.
     pub fn affords(&self, price: Seconds, to_come: Proofs) -> bool {
         self.trial_runner.spent().0 + price.0 + self.reserve(to_come).0 <= self.budget().0
+    }
+
+    /// The proofs that follow the search.
+    pub fn proofs_to_come(&self) -> Proofs {
+        let proving = self.defaults.as_ref().is_some_and(|point| self.is_proving(point));
+        if proving { Proofs::OfBest } else { Proofs::Both }
+    }
+
+    /// Whether windows of a proof of that point were driven.
+    pub fn is_proving(&self, point: &Point) -> bool {
+        self.proofs.iter().any(|proof| proof.point == *point)
     }
 
     /// The engine time that is kept for proofs.

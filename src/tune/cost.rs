@@ -172,13 +172,15 @@ pub fn forecast(plan: &Plan) -> Cost {
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let (points, of_baseline, of_a_point) = usual_counts(plan);
     let alters_limits = widest(plan, &plan.space.baseline()).is_some();
-    let launches = 1.0 + launches_beside(plan, alters_limits) + 2.0;
-    let searching = of_baseline + of_a_point * points;
-    let seconds = prices.launch.0 * (launches - 2.0) + prices.probe.0 * CUT * searching + prices.proving(2, 0).0;
+    // An engine that alters its limits proves the defaults before it ends.
+    let of_proofs = if alters_limits { 1.0 } else { 2.0 };
+    let launches = 1.0 + launches_beside(plan, alters_limits) + of_proofs;
+    let (searching, proving) = (of_baseline + of_a_point * points, 2.0 * CERTIFY);
+    let windows = (prices.certify + prices.stretched) * proving;
     Cost {
         launches: launches as u32,
-        probes: (searching + 2.0 * CERTIFY).ceil() as u32,
-        engine_seconds: Seconds(seconds),
+        probes: (searching + proving).ceil() as u32,
+        engine_seconds: prices.launch * launches + prices.probe * (CUT * searching) + windows,
     }
 }
 

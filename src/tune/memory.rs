@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::context::{Context, Proofs};
+use super::context::Context;
 use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
@@ -27,8 +27,7 @@ impl<'a, R: Rig> Context<'a, R> {
         let name = knob.name.as_str();
         let default = baseline.get(name).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(name, v));
-        let calm = |fullest: &f64| *fullest < NEVER_FULL && default.is_some();
-        if let Some(fullest) = self.fullest().filter(calm) {
+        if let Some(fullest) = self.calm(baseline) {
             let share = (fullest * 100.0).ceil();
             self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));
             return Ok(hold(default));
@@ -42,8 +41,9 @@ impl<'a, R: Rig> Context<'a, R> {
                 break;
             }
             let price = self.prices().launch * values.len() as f64;
-            if !self.affords(price, Proofs::Both) {
-                let ended = self.budget_ended(price, Proofs::Both);
+            let to_come = self.proofs_to_come();
+            if !self.affords(price, to_come) {
+                let ended = self.budget_ended(price, to_come);
                 self.left_out(format!("a larger memory share: {ended}"));
                 break;
             }
@@ -58,10 +58,13 @@ impl<'a, R: Rig> Context<'a, R> {
                 match started {
                     Ok(_) => {
                         self.started = true;
-                        search.tell(value, soaked.is_none_or(|soaked| survived(&soaked)));
+                        match soaked.filter(|soaked| !survived(soaked)) {
+                            Some(soaked) => fails(&mut search, value, soaked.err().as_ref()),
+                            None => search.tell(value, true),
+                        }
                     }
                     Err(diagnosis) => match diagnosis.consequence {
-                        Consequence::MemoryBound => search.tell(value, false),
+                        Consequence::MemoryBound => fails(&mut search, value, Some(&diagnosis)),
                         Consequence::NeedsMoreMemory => search.too_low(value),
                         _ => stuck = Some(diagnosis.says),
                     },
@@ -80,6 +83,17 @@ impl<'a, R: Rig> Context<'a, R> {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
         Ok(hold(best))
+    }
+
+    /// Whether other shares of the memory are going to be launched.
+    pub fn tries_memory(&self, baseline: &Point) -> bool {
+        self.tuned_memory().is_some() && self.calm(baseline).is_none()
+    }
+
+    /// The largest share of the KV cache that was in use, where it was never full, so that more of it cannot help.
+    fn calm(&self, baseline: &Point) -> Option<f64> {
+        let has_default = self.tuned_memory().is_some_and(|knob| baseline.get(&knob.name).is_some());
+        self.fullest().filter(|fullest| *fullest < NEVER_FULL && has_default)
     }
 
     /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.
@@ -107,6 +121,14 @@ impl<'a, R: Rig> Context<'a, R> {
         let in_time = (burst.unwrap_or(0.0) * time.0) as u32;
         let count = places.min(in_time.max(at_least)).min(MOST_SOAKED);
         self.at_once(count, Awaited::Begun)
+    }
+}
+
+/// That value needs too much memory. PyTorch tells how much was missing, and the KV cache of a smaller share leaves that free.
+fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
+    match diagnosis.and_then(Diagnosis::missing_share) {
+        Some(missing) => search.lacks(value, missing),
+        None => search.tell(value, false),
     }
 }
 

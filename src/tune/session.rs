@@ -84,14 +84,22 @@ impl<R: Rig> Context<'_, R> {
         if self.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
         }
-        // 2. The memory: as much as starts.
+        let estimated_rate = strategy.estimate(&point);
+        let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
+        // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
+        if self.trial_runner.workers() == 1 && self.serves_defaults() && self.tries_memory(&point) {
+            let mut defaults = (Purpose::CertifyBaseline, baseline);
+            self.certify(&mut [&mut defaults], Proofs::OfBest).await?;
+            baseline = defaults.1;
+        }
+        // 3. The memory: as much as starts.
         let held = self.memory(&point).await?;
-        // 3. The other parameters, at that memory.
+        // 4. The other parameters, at that memory.
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
-        let baseline = PointResult { estimated_rate: strategy.estimate(&point), binding, ..PointResult::new(point) };
+        baseline.estimated_rate = strategy.estimate(&point);
         let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
-        // 4. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
+        // 5. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
         //    is another worker.
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
@@ -107,7 +115,8 @@ impl<R: Rig> Context<'_, R> {
             self.certify(&mut [&mut defaults], Proofs::OfBest).await?;
             self.certify(&mut [&mut best], Proofs::None).await?;
         } else {
-            self.certify(&mut [&mut best], Proofs::OfDefaults).await?;
+            let to_come = if self.is_proving(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
+            self.certify(&mut [&mut best], to_come).await?;
             self.certify(&mut [&mut defaults], Proofs::None).await?;
         }
         let ((_, best), (_, mut baseline)) = (best, defaults);
@@ -158,7 +167,7 @@ impl<R: Rig> Context<'_, R> {
         let mut before = strategy.incumbent();
         loop {
             let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
-            let (mut spent, mut to_come) = (false, Proofs::Both);
+            let (mut spent, mut to_come) = (false, self.proofs_to_come());
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
                 let asked =
@@ -176,7 +185,7 @@ impl<R: Rig> Context<'_, R> {
                         Proofs::None
                     }
                     Purpose::Baseline => Proofs::OfDefaults,
-                    _ => Proofs::Both,
+                    _ => self.proofs_to_come(),
                 };
                 let Ask::Probe(query) = asked else {
                     debug!(worker, "nothing more is worth its cost");
@@ -224,7 +233,8 @@ impl<R: Rig> Context<'_, R> {
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.prices();
-            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(2, 0));
+            let proofs = self.proofs_to_come().count();
+            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(proofs, 0));
         }
     }
 

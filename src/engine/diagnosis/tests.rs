@@ -183,6 +183,18 @@ fn cuda_out_of_memory_is_found_behind_a_long_traceback() {
         );
         assert!(found.says.contains("device"));
     }
+    let missing = |line: &str| {
+        let line = Some(line.to_owned());
+        let found = Diagnosis { line, ..diagnose(&Vllm, CUDA, Exit::Code(1), TUNED) };
+        found.missing_share()
+    };
+    let cuda = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of \
+                139.80 GiB of which 2.97 GiB is free. Including non-PyTorch memory, this process has 136.83 GiB";
+    assert_eq!(missing(cuda).map(|share| (share * 1e4).round()), Some(38.0));
+    let in_mib = cuda.replace("3.50 GiB", "256.00 MiB").replace("2.97 GiB", "91.12 MiB");
+    assert_eq!(missing(&in_mib).map(|share| (share * 1e4).round()), Some(12.0));
+    assert_eq!(missing(&cuda.replace("3.50", "2.50")), None, "it was free, but not in one piece");
+    assert_eq!(missing("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB"), None);
     let busy = "(Worker pid=3) ValueError: Free memory on device cuda:0 (21.3/139.8 GiB) on startup is less than desired \
                 GPU memory utilization (0.9, 125.8 GiB). Decrease GPU memory utilization or reduce GPU memory used.";
     assert_eq!(diagnose(&Vllm, busy, Exit::Code(1), TUNED).consequence, Consequence::MemoryBound);

@@ -37,11 +37,12 @@ const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
 
 /// A point that is being certified on a worker of its own.
-struct Proving {
+#[derive(Clone)]
+pub struct Proving {
     /// Its worker, and its place among those that are certified together.
     worker: usize,
     purpose: Purpose,
-    point: Point,
+    pub point: Point,
     /// Whether the process that runs proves it, and no other is launched for it.
     runs: bool,
     /// Whether its launch has served a whole window.
@@ -50,6 +51,8 @@ struct Proving {
     estimate: Rate,
     certifier: Certifier,
     judged: Vec<(Rate, Verdict)>,
+    /// How many windows were driven.
+    windows: u64,
     rate: Rate,
     /// Why no more is driven.
     ended: Option<String>,
@@ -58,8 +61,14 @@ struct Proving {
 impl Proving {
     fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
         let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
-        let (runs, served, certifier, judged, ended) = (false, false, Certifier::default(), Vec::new(), None);
-        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, rate: estimate, ended })
+        let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
+        let (runs, served, windows, ended) = (false, false, 0, None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
+    }
+
+    /// Goes on with a proof of the same point.
+    fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
+        Self { certifier, judged, windows, rate, ..self }
     }
 
     /// Whether it is the point that is going to be deployed.
@@ -118,7 +127,12 @@ impl<R: Rig> Context<'_, R> {
         asked: &mut [&mut (Purpose, PointResult)],
         to_come: Proofs,
     ) -> Result<(), RunnerError> {
-        let mut proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
+        let proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
+        let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.gone_on_with(one)).collect();
+        for one in proving.extract_if(.., |one| one.ended.is_some()) {
+            let (_, placed) = &mut *asked[one.worker];
+            *placed = self.concluded(one, placed);
+        }
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         proving.retain_mut(|one| {
             let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
@@ -158,19 +172,34 @@ impl<R: Rig> Context<'_, R> {
         let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
         let mut proving = self.kept(proving, says);
         self.trial_runner.fit_well();
-        for one in &mut proving {
+        for one in proving.iter_mut().filter(|one| one.windows == 0) {
             one.rate = self.begin(one);
         }
-        for attempt in 0..TRIES {
-            if !self.drive(&mut proving, attempt, to_come).await? {
-                break;
-            }
-        }
+        while self.drive(&mut proving, to_come).await? {}
         for one in proving {
             let (_, placed) = &mut *asked[one.worker];
             *placed = self.concluded(one, placed);
         }
         Ok(())
+    }
+
+    /// With what an earlier proof of the same point saw; ended where no other window is wanted.
+    fn gone_on_with(&mut self, one: Proving) -> Proving {
+        let of_defaults = self.defaults.as_ref() == Some(&one.point);
+        self.left_out.retain(|left| !(of_defaults && left.starts_with(PROOF_OF_DEFAULTS)));
+        let Some(at) = self.proofs.iter().position(|before| before.point == one.point) else { return one };
+        let mut one = one.after(self.proofs.remove(at));
+        one.ended = self.why_ended(&one);
+        one
+    }
+
+    /// Why no other window of a proof is driven; none where one is wanted.
+    fn why_ended(&self, one: &Proving) -> Option<String> {
+        let (search, prices) = (&self.plan.search, self.prices());
+        if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {
+            return Some("another probe is not expected to raise the rate".to_owned());
+        }
+        (one.windows >= TRIES).then(|| format!("{TRIES} probes"))
     }
 
     /// Those of whom nothing is said; what is said of the others is left out.
@@ -186,7 +215,7 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Drives those that have not ended once more, all at the same time; whether there was one.
-    async fn drive(&mut self, proving: &mut [Proving], attempt: u64, to_come: Proofs) -> Result<bool, RunnerError> {
+    async fn drive(&mut self, proving: &mut [Proving], to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
         let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
@@ -194,7 +223,7 @@ impl<R: Rig> Context<'_, R> {
             let (certify, launch) = (self.prices().certify, self.prices().launch);
             let wants = one.served && one.certifier.wants_launches();
             let again = wants && self.affords(committed + certify * left + launch, to_come);
-            if attempt > 0 && !self.affords(committed + certify, to_come) {
+            if one.windows > 0 && !self.affords(committed + certify, to_come) {
                 let wanted = certify + if wants { launch } else { Seconds(0.0) };
                 one.ended = Some(self.budget_ended(committed + wanted, to_come));
                 continue;
@@ -205,14 +234,14 @@ impl<R: Rig> Context<'_, R> {
             steps.push(TrialStep {
                 worker: one.worker,
                 launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                probe: Some((self.fresh(one, attempt), Certainty::CERTIFIED)),
+                probe: Some((self.fresh(one), Certainty::CERTIFIED)),
             });
+            one.windows += 1;
         }
         if steps.is_empty() {
             return Ok(false);
         }
         let answers = self.trial_runner.round(steps).await?;
-        let (prices, search) = (self.prices(), &self.plan.search);
         for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
             match answer {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
@@ -228,13 +257,10 @@ impl<R: Rig> Context<'_, R> {
                     continue;
                 }
             }
-            let (precision, worth) = (search.precision, search.min_gain * one.worth(&prices));
-            if one.certifier.done(precision, worth) {
-                one.ended = Some("another probe is not expected to raise the rate".to_owned());
-            } else {
-                one.rate = one.certifier.next(one.rate);
-            }
+            one.ended = self.why_ended(one);
+            one.rate = one.certifier.next(one.rate);
         }
+        let prices = self.prices();
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
         self.standing(prices.proving(to_come.count(), going_on));
         Ok(true)
@@ -242,7 +268,8 @@ impl<R: Rig> Context<'_, R> {
 
     fn concluded(&mut self, one: Proving, placed: &PointResult) -> PointResult {
         let what = one.what();
-        let ended = one.ended.clone().unwrap_or_else(|| format!("{TRIES} probes"));
+        let ended = one.ended.clone().unwrap_or_default();
+        self.proofs.push(one.clone());
         let Some(proof) = one.certifier.proof() else {
             self.left_out(unproved(what, one.rate, &ended));
             return placed.clone();
@@ -312,15 +339,15 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
-    fn fresh(&self, one: &Proving, attempt: u64) -> Asking {
-        let (seed, plan, rate, is_best) = (self.seed, self.plan.probe, one.rate, one.is_best());
+    fn fresh(&self, one: &Proving) -> Asking {
+        let (seed, plan, rate, is_best, nth) = (self.seed, self.plan.probe, one.rate, one.is_best(), one.windows);
         let ramp = Seconds::from(plan.ramp);
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
         Box::new(move |trial, probe, answer_time| ProbeAsk {
             rate,
             window: Window { from: ramp, to: ramp + window(answer_time) },
-            arrival_seed: SeedLabel::FreshTraffic.of(seed, &[attempt]),
+            arrival_seed: SeedLabel::FreshTraffic.of(seed, &[nth]),
             content_seed: SeedLabel::FreshTraffic
                 .of(seed, &[SeedLabel::Content as u64, u64::from(trial), u64::from(probe)]),
             answer_time,

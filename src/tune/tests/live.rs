@@ -60,6 +60,23 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
 }
 
 #[tokio::test]
+async fn defaults_are_proved_before_launches_for_the_memory_end_their_engine_and_their_proof_is_gone_on_with() {
+    let mut plan = alive(small());
+    plan.budget.gpu_time *= 2;
+    for min_gain in [plan.search.min_gain, 50.0] {
+        plan.search.min_gain = min_gain;
+        let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+        let starts = starts(&entries);
+        let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted);
+        let (proof, memory) = (of(Purpose::CertifyBaseline).unwrap(), of(Purpose::Memory).unwrap());
+        assert!(proof < memory && starts[proof].1.altered, "{starts:?}");
+        eprintln!("{min_gain} {:?} {}", starts.iter().map(|s| (s.0, s.1.altered)).collect::<Vec<_>>(), answer.because);
+    }
+}
+
+#[tokio::test]
 async fn defaults_that_nothing_beats_are_proved_by_the_process_that_serves_them() {
     let mut plan = alive(small());
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
