@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_failure_that_tells_what_is_missing_leads_to_the_highest_value_that_has_it() {
-        let shares = |tried: Vec<Value>| tried.iter().map(|v| (v.number().unwrap() * 100.0).round()).collect::<Vec<_>>();
+        let shares =
+            |tried: Vec<Value>| tried.iter().map(|v| (v.number().unwrap() * 100.0).round()).collect::<Vec<_>>();
         let share = |percent: i32| Value::Real(f64::from(percent) / 100.0);
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());
         assert_eq!(shares(search.next(1)), [97.0]);
