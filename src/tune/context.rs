@@ -63,7 +63,7 @@ pub struct Context<'a, R> {
     pub void: Option<String>,
     /// Points whose certified rate is bound by what the twin endures.
     pub bound: Vec<Point>,
-    /// The proofs so far, each to be gone on with.
+    /// The proofs so far. Each continues where its point is certified again.
     pub proofs: Vec<Proving>,
     pub defaults: Option<Point>,
 }
@@ -161,13 +161,13 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The proofs that follow the search.
     pub fn proofs_to_come(&self) -> Proofs {
-        let proving = self.defaults.as_ref().is_some_and(|point| self.is_proving(point));
-        if proving { Proofs::OfBest } else { Proofs::Both }
+        let proved = self.defaults.as_ref().is_some_and(|point| self.is_proved(point));
+        if proved { Proofs::OfBest } else { Proofs::Both }
     }
 
-    /// Whether windows of a proof of that point were driven.
-    pub fn is_proving(&self, point: &Point) -> bool {
-        self.proofs.iter().any(|proof| proof.point == *point)
+    /// Whether some rate of that point is certified.
+    pub fn is_proved(&self, point: &Point) -> bool {
+        self.proofs.iter().any(|proof| proof.point == *point && proof.proves())
     }
 
     /// The engine time that is kept for proofs.

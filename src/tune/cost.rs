@@ -16,6 +16,8 @@ const RACE: f64 = 1.5;
 const CUT: f64 = 0.7;
 /// Probes of one certification, at most.
 pub(super) const TRIES: u64 = 5;
+/// The same of a proof before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
+pub(super) const FIRST_WINDOWS: u64 = 2;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 
@@ -152,9 +154,13 @@ pub fn probing_defaults(plan: &Plan, prices: &Prices) -> Seconds {
 /// for each choice of what it cannot alter.
 pub fn launches_beside(plan: &Plan, alters_limits: bool) -> f64 {
     let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
+    memory + usual_counts(plan).0.min(fixed_choices(plan, alters_limits) - 1.0)
+}
+
+/// The choices of what a running engine cannot alter, the memory aside.
+fn fixed_choices(plan: &Plan, alters_limits: bool) -> f64 {
     let fixed = plan.space.parameters.iter().filter(|p| !(alters_limits && alters(&p.name)));
-    let choices = fixed.map(|p| p.values.len() as f64).product::<f64>() / memory_values(plan);
-    memory + usual_counts(plan).0.min(choices - 1.0)
+    fixed.map(|p| p.values.len() as f64).product::<f64>() / memory_values(plan)
 }
 
 /// The engine time that the defaults take to be probed and certified, without any search.
@@ -172,8 +178,8 @@ pub fn forecast(plan: &Plan) -> Cost {
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let (points, of_baseline, of_a_point) = usual_counts(plan);
     let alters_limits = widest(plan, &plan.space.baseline()).is_some();
-    // An engine that alters its limits proves the defaults before it ends.
-    let of_proofs = if alters_limits { 1.0 } else { 2.0 };
+    // An engine that alters its limits proves the defaults, unless a choice that it cannot alter has ended it.
+    let of_proofs = if alters_limits && fixed_choices(plan, true) <= 1.0 { 1.0 } else { 2.0 };
     let launches = 1.0 + launches_beside(plan, alters_limits) + of_proofs;
     let (searching, proving) = (of_baseline + of_a_point * points, 2.0 * CERTIFY);
     let windows = (prices.certify + prices.stretched) * proving;
@@ -213,6 +219,7 @@ mod tests {
         let gpus = "tensor-parallel-size = { values = [1, 2], default = 1 }";
         assert_eq!(launches_beside(&plan(gpus), true), memory + 1.0);
         assert_eq!(launches_beside(&plan(gpus), false), memory + USUAL_WITHOUT_TWIN as f64);
-        assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 1);
+        // One more for the choice, and one for the proof of the defaults, whose engine it ends.
+        assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 2);
     }
 }

@@ -5,7 +5,7 @@ use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
 use super::context::{Context, Proofs};
-use super::cost::{Before, forecast, search_window};
+use super::cost::{Before, FIRST_WINDOWS, TRIES, forecast, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
@@ -87,9 +87,9 @@ impl<R: Rig> Context<'_, R> {
         let estimated_rate = strategy.estimate(&point);
         let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
         // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
-        if self.trial_runner.workers() == 1 && self.serves_defaults() && self.tries_memory(&point) {
+        if self.proves_defaults_first(&point) {
             let mut defaults = (Purpose::CertifyBaseline, baseline);
-            self.certify(&mut [&mut defaults], Proofs::OfBest).await?;
+            self.certify(&mut [&mut defaults], Proofs::OfBest, FIRST_WINDOWS).await?;
             baseline = defaults.1;
         }
         // 3. The memory: as much as starts.
@@ -98,26 +98,33 @@ impl<R: Rig> Context<'_, R> {
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
         baseline.estimated_rate = strategy.estimate(&point);
-        let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
+        let Some(winner) = strategy.incumbent() else {
+            if baseline.certified_rate.is_none() {
+                return Ok(self.nothing_found(baseline));
+            }
+            return Ok(answer(baseline.clone(), baseline, None, None, self.left_out.clone()));
+        };
         // 5. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
         //    is another worker.
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
-        let best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
-        let is_one = best.point == baseline.point;
+        let is_one = winner.point == baseline.point;
+        // A proof of the defaults stands, whatever becomes of its continuation.
+        let so_far = if is_one { baseline.clone() } else { PointResult::new(winner.point) };
+        let best = PointResult { estimated_rate: Some(winner.rate), ..so_far };
         let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
         let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
         if !beside {
-            self.certify(&mut [&mut best], Proofs::None).await?;
+            self.certify(&mut [&mut best], Proofs::None, TRIES).await?;
         } else if self.trial_runner.workers() > 1 {
-            self.certify(&mut [&mut best, &mut defaults], Proofs::None).await?;
+            self.certify(&mut [&mut best, &mut defaults], Proofs::None, TRIES).await?;
         } else if self.serves_defaults() {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            self.certify(&mut [&mut defaults], Proofs::OfBest).await?;
-            self.certify(&mut [&mut best], Proofs::None).await?;
+            self.certify(&mut [&mut defaults], Proofs::OfBest, TRIES).await?;
+            self.certify(&mut [&mut best], Proofs::None, TRIES).await?;
         } else {
-            let to_come = if self.is_proving(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
-            self.certify(&mut [&mut best], to_come).await?;
-            self.certify(&mut [&mut defaults], Proofs::None).await?;
+            let to_come = if self.is_proved(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
+            self.certify(&mut [&mut best], to_come, TRIES).await?;
+            self.certify(&mut [&mut defaults], Proofs::None, TRIES).await?;
         }
         let ((_, best), (_, mut baseline)) = (best, defaults);
         if is_one {
@@ -126,6 +133,15 @@ impl<R: Rig> Context<'_, R> {
         let seen = strategy.advantage(&best.point, &baseline.point);
         let stated = self.gain_by_one_twin(&baseline, &best, seen);
         Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
+    }
+
+    /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a
+    /// probe behind the proof.
+    fn proves_defaults_first(&self, defaults: &Point) -> bool {
+        let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
+        let alone = self.trial_runner.workers() == 1 && self.serves_defaults();
+        let price = prices.certify * windows + prices.launch + prices.probe;
+        alone && self.tries_memory(defaults) && self.affords(price, Proofs::OfBest)
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
@@ -193,7 +209,8 @@ impl<R: Rig> Context<'_, R> {
                 };
                 let Query { point, rate, acquisition } = &query;
                 debug!(worker, %point, %rate, acquisition, "asked");
-                let fresh = self.trial_runner.point(worker) != Some(&query.point);
+                let fresh =
+                    self.trial_runner.point(worker) != Some(&query.point) || self.trial_runner.certifies(worker);
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);

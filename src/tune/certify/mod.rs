@@ -66,9 +66,14 @@ impl Proving {
         Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
     }
 
-    /// Goes on with a proof of the same point.
+    /// Continues a proof of the same point.
     fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
         Self { certifier, judged, windows, rate, ..self }
+    }
+
+    /// Whether some rate is certified.
+    pub fn proves(&self) -> bool {
+        self.certifier.proof().is_some()
     }
 
     /// Whether it is the point that is going to be deployed.
@@ -109,6 +114,11 @@ impl Proving {
     }
 }
 
+/// Ends those of whom something is said, with that.
+fn end(proving: &mut [Proving], says: impl Iterator<Item = Option<String>>) {
+    proving.iter_mut().zip(says).for_each(|(one, says)| one.ended = says);
+}
+
 /// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
 /// of that, the rate that arrived, and the rate that was served while the queue grew. A probe that was cut short says nothing of what would have
 /// arrived, and one that failed by its queue failed at what arrived.
@@ -121,39 +131,40 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 
 impl<R: Rig> Context<'_, R> {
     /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
-    /// precision. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out.
+    /// precision, or after `most` windows. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among
+    /// what was left out. A proof of the same point that was begun before continues.
     pub async fn certify(
         &mut self,
         asked: &mut [&mut (Purpose, PointResult)],
         to_come: Proofs,
+        most: u64,
     ) -> Result<(), RunnerError> {
         let proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
-        let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.gone_on_with(one)).collect();
-        for one in proving.extract_if(.., |one| one.ended.is_some()) {
-            let (_, placed) = &mut *asked[one.worker];
-            *placed = self.concluded(one, placed);
-        }
+        let last = self.proofs.last().map(|proof| proof.point.clone());
+        let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.continued(one)).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
-        proving.retain_mut(|one| {
+        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
             one.runs = before != Before::Launching;
             let price = prices.certify + prices.preparing(before);
-            let affords = self.affords(committed + price, to_come);
-            if affords {
+            if self.affords(committed + price, to_come) {
                 committed += price;
             } else {
-                let ended = self.budget_ended(committed + price, to_come);
-                self.left_out(format!("{}: {ended}", one.what()));
+                one.ended = Some(self.budget_ended(committed + price, to_come));
             }
-            affords
-        });
+        }
+        let mut proving = self.kept(proving, asked);
         if proving.is_empty() {
             return Ok(());
         }
-        self.trial_runner.dismiss_witnesses();
+        // What was seen of other points says nothing of these.
+        if !proving.iter().any(|one| one.windows > 0 && last.as_ref() == Some(&one.point)) {
+            self.trial_runner.dismiss_witnesses();
+        }
         let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
         let ready = self.trial_runner.launch_each(launches).await?;
-        let mut proving = self.kept(proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
+        end(&mut proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
+        let mut proving = self.kept(proving, asked);
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
         if self.tuned_memory().is_some() {
             // Not the defaults that nobody deploys, and not those that a process served for the whole search.
@@ -163,32 +174,40 @@ impl<R: Rig> Context<'_, R> {
             let answers = self.show(soaks).await?;
             let dies = "the engine runs out of memory when every place of its batch is taken";
             let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
-            proving = self.kept(proving, says);
+            end(&mut proving, says);
+            proving = self.kept(proving, asked);
         }
         let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
         let bursts = proving.iter().map(burst).collect();
         let answers = self.show(bursts).await?;
         let dies = "the engine does not survive the batches that a long run of this traffic comes to";
         let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
-        let mut proving = self.kept(proving, says);
+        end(&mut proving, says);
+        let mut proving = self.kept(proving, asked);
         self.trial_runner.fit_well();
         for one in proving.iter_mut().filter(|one| one.windows == 0) {
             one.rate = self.begin(one);
         }
-        while self.drive(&mut proving, to_come).await? {}
+        for _ in 0..most {
+            if !self.drive(&mut proving, to_come).await? {
+                break;
+            }
+        }
         for one in proving {
-            let (_, placed) = &mut *asked[one.worker];
-            *placed = self.concluded(one, placed);
+            self.conclude(one, asked);
         }
         Ok(())
     }
 
     /// With what an earlier proof of the same point saw; ended where no other window is wanted.
-    fn gone_on_with(&mut self, one: Proving) -> Proving {
+    fn continued(&mut self, one: Proving) -> Proving {
         let of_defaults = self.defaults.as_ref() == Some(&one.point);
         self.left_out.retain(|left| !(of_defaults && left.starts_with(PROOF_OF_DEFAULTS)));
         let Some(at) = self.proofs.iter().position(|before| before.point == one.point) else { return one };
         let mut one = one.after(self.proofs.remove(at));
+        self.bound.retain(|point| *point != one.point);
+        // The twin and the launches are known better than they were then.
+        self.apply_stress_ceiling(&mut one);
         one.ended = self.why_ended(&one);
         one
     }
@@ -202,16 +221,17 @@ impl<R: Rig> Context<'_, R> {
         (one.windows >= TRIES).then(|| format!("{TRIES} probes"))
     }
 
-    /// Those of whom nothing is said; what is said of the others is left out.
-    fn kept(&mut self, proving: Vec<Proving>, says: impl Iterator<Item = Option<String>>) -> Vec<Proving> {
-        let mut kept = Vec::new();
-        for (one, says) in proving.into_iter().zip(says) {
-            match says {
-                Some(says) => self.left_out(format!("{}: {says}", one.what())),
-                None => kept.push(one),
+    /// Those that have not ended; the others are concluded from what was seen of them.
+    fn kept(&mut self, mut proving: Vec<Proving>, asked: &mut [&mut (Purpose, PointResult)]) -> Vec<Proving> {
+        let ended: Vec<Proving> = proving.extract_if(.., |one| one.ended.is_some()).collect();
+        for one in ended {
+            if one.windows > 0 {
+                self.conclude(one, asked);
+            } else if let Some(says) = &one.ended {
+                self.left_out(format!("{}: {says}", one.what()));
             }
         }
-        kept
+        proving
     }
 
     /// Drives those that have not ended once more, all at the same time; whether there was one.
@@ -266,13 +286,14 @@ impl<R: Rig> Context<'_, R> {
         Ok(true)
     }
 
-    fn concluded(&mut self, one: Proving, placed: &PointResult) -> PointResult {
+    fn conclude(&mut self, one: Proving, asked: &mut [&mut (Purpose, PointResult)]) {
+        let (_, placed) = &mut *asked[one.worker];
         let what = one.what();
-        let ended = one.ended.clone().unwrap_or_default();
+        let ended = one.ended.clone().unwrap_or_else(|| format!("{} probes", one.windows));
         self.proofs.push(one.clone());
         let Some(proof) = one.certifier.proof() else {
             self.left_out(unproved(what, one.rate, &ended));
-            return placed.clone();
+            return;
         };
         if !one.certifier.precise(self.plan.search.precision) {
             self.left_out(imprecise(what, self.plan.search.precision, proof.error, &ended));
@@ -280,7 +301,7 @@ impl<R: Rig> Context<'_, R> {
         if one.certifier.is_bound() {
             self.bound.push(placed.point.clone());
         }
-        one.proved(&proof, placed)
+        *placed = one.proved(&proof, placed);
     }
 
     /// The gain by the limits that one twin gives both points, if a ceiling bound one of them. Each ceiling came from the twin of its own moment,
@@ -340,7 +361,9 @@ impl<R: Rig> Context<'_, R> {
 
     /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
     fn fresh(&self, one: &Proving) -> Asking {
-        let (seed, plan, rate, is_best, nth) = (self.seed, self.plan.probe, one.rate, one.is_best(), one.windows);
+        let (seed, plan, rate, nth) = (self.seed, self.plan.probe, one.rate, one.windows);
+        // Before the search, the defaults may be what is going to be deployed.
+        let is_best = one.is_best() || !self.tried();
         let ramp = Seconds::from(plan.ramp);
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };

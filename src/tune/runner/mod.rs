@@ -105,6 +105,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.workers.get(worker)?.current.as_ref().map(|c| &c.known_as)
     }
 
+    /// Whether a worker's trial is a proof, whose probes the search must not see.
+    pub(crate) fn certifies(&self, worker: usize) -> bool {
+        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
+        current.is_some_and(|current| current.purpose.certifies())
+    }
+
     /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
     pub(crate) fn before(&self, worker: usize, wanted: &TrialRequest) -> Before {
         let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::journal::Cost;
+use crate::journal::{Cost, PointResult};
 use crate::rig::EngineProcess;
 use crate::twin::Start;
 
@@ -59,21 +59,59 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     assert!(defaults.altered && *best == EngineProcess::default(), "{proofs:?}");
 }
 
+/// The rates and the arrivals of the windows of a point's proof, in their order.
+fn windows(entries: &[Entry], wanted: &Point) -> Vec<(f64, u64)> {
+    let of = |(purpose, point, record): (Purpose, &Point, &Record)| match record {
+        Record::Probed { ask, .. } if purpose.certifies() && !ask.is_burst() && point == wanted => {
+            Some((ask.rate.0, ask.arrival_seed))
+        }
+        _ => None,
+    };
+    by_trial(entries).filter_map(of).collect()
+}
+
 #[tokio::test]
-async fn defaults_are_proved_before_launches_for_the_memory_end_their_engine_and_their_proof_is_gone_on_with() {
+async fn defaults_are_proved_before_launches_for_the_memory_end_their_engine() {
     let mut plan = alive(small());
     plan.budget.gpu_time *= 2;
-    for min_gain in [plan.search.min_gain, 50.0] {
-        plan.search.min_gain = min_gain;
-        let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
-        let answer = answer.unwrap();
-        assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
+    let (answer, starts) = (answer.unwrap(), starts(&entries));
+    let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
+    let certified = |result: &PointResult| result.certified_rate.is_some();
+    assert!(best.point != defaults.point && certified(&best) && certified(&defaults), "{}", answer.because);
+    let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted).unwrap();
+    assert!(of(Purpose::CertifyBaseline) < of(Purpose::Memory) && starts[of(Purpose::CertifyBaseline)].1.altered);
+    let arrivals = |point: &Point| windows(&entries, point)[0].1;
+    assert_eq!(arrivals(&best.point), arrivals(&defaults.point), "both have the same arrivals");
+}
+
+#[tokio::test]
+async fn a_proof_of_defaults_that_nothing_beats_continues_and_is_never_lost() {
+    let mut plan = alive(small());
+    // Nothing is fifty times as good.
+    plan.search.min_gain = 50.0;
+    let (mut continued, mut most) = (false, 0.0);
+    for seconds in (50..230).step_by(15) {
+        plan.budget.gpu_time = Duration::from_secs(seconds);
+        let (answer, entries, _) = run(&plan, 3).await;
+        let defaults = answer.baseline.unwrap();
         let starts = starts(&entries);
-        let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted);
-        let (proof, memory) = (of(Purpose::CertifyBaseline).unwrap(), of(Purpose::Memory).unwrap());
-        assert!(proof < memory && starts[proof].1.altered, "{starts:?}");
-        eprintln!("{min_gain} {:?} {}", starts.iter().map(|s| (s.0, s.1.altered)).collect::<Vec<_>>(), answer.because);
+        let tries_memory = starts.iter().any(|(purpose, _)| *purpose == Purpose::Memory);
+        let proof = starts.iter().position(|(purpose, _)| *purpose == Purpose::CertifyBaseline);
+        let windows = windows(&entries, &defaults.point);
+        // A resumed proof has other arrivals in each window.
+        let mut arrivals: Vec<u64> = windows.iter().map(|(_, arrivals)| *arrivals).collect();
+        arrivals.dedup();
+        assert_eq!(arrivals.len(), windows.len(), "{seconds} s: {windows:?}");
+        continued |= proof.is_some() && starts.iter().any(|(purpose, _)| *purpose == Purpose::Certify);
+        let certified = defaults.certified_rate.map_or(0.0, |rate| rate.0);
+        if proof.is_some() && tries_memory {
+            assert!(certified > 0.0, "{seconds} s: {} {:?}", answer.because, answer.left_out);
+            assert_eq!(answer.status, Status::Certified, "{seconds} s: {}", answer.because);
+        }
+        most = f64::max(most, certified);
     }
+    assert!(continued && most > 0.0);
 }
 
 #[tokio::test]

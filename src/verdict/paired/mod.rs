@@ -131,14 +131,14 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let residual = [(left, of_blocks), (between, speed_freedom), (FLOOR, FREEDOM_BEFOREHAND)];
     let residual = residual.into_iter().fold((0.0, 1.0), |most, e| if e.0 > most.0 { e } else { most });
     // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
-    let unexplained = (1.0 - explained).sqrt() * shift;
+    let (slope_error, slope_freedom) = slope_error(&blocks, q);
     // Near saturation a slower engine is a little worse within the window, and very much so over hours.
     let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
     let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
     let (error, freedom) = combined(&[
         residual,
         (long_error, LongRunReplay::FREEDOM),
-        (unexplained, of_blocks),
+        (slope_error * shift, slope_freedom),
         (unknown_speed, FREEDOM_BEFOREHAND),
     ]);
     let estimate = measured + shift;
@@ -169,12 +169,39 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
 
 /// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.
 fn explained(blocks: &[Block], q: f64) -> f64 {
+    let each = by_block(blocks, q);
+    let measured = variation(&each, |e| e[0]);
+    if each.len() < 4 || measured <= 0.0 {
+        0.0
+    } else {
+        (1.0 - variation(&each, |e| e[0] - e[1]) / measured).clamp(0.0, 1.0)
+    }
+}
+
+/// The error of the slope of what was measured over what the twin replayed, from block to block, and its degrees of freedom. The twin takes the
+/// slope to be one. So the error is the least squares' standard error, or the distance of their slope from one where that is more. It is one at most.
+fn slope_error(blocks: &[Block], q: f64) -> (f64, f64) {
+    let each = by_block(blocks, q);
+    let replayed = variation(&each, |e| e[1]);
+    if each.len() < 4 || replayed <= 0.0 {
+        return (1.0, FREEDOM_BEFOREHAND);
+    }
+    // Of two sums of squares and that of the difference: 2 Σxy = Σx² + Σy² − Σ(x − y)².
+    let (measured, left) = (variation(&each, |e| e[0]), variation(&each, |e| e[0] - e[1]));
+    let slope = (measured + replayed - left) / 2.0 / replayed;
+    let (rest, freedom) = ((measured - slope.powi(2) * replayed).max(0.0), each.len() as f64 - 2.0);
+    ((rest / freedom / replayed).sqrt().max((slope - 1.0).abs()).min(1.0), freedom)
+}
+
+/// The logarithms of the upper quantile of each block that is large enough for one: measured, and replayed.
+fn by_block(blocks: &[Block], q: f64) -> Vec<[f64; 2]> {
     let enough = blocks.iter().filter(|b| b.measured.len() >= LEAST_IN_A_BLOCK);
-    let each: Vec<[f64; 2]> =
-        enough.filter_map(|b| quantiles(std::slice::from_ref(b), None, q.min(OF_A_BLOCK))).collect();
-    let variance = |of: fn(&[f64; 2]) -> f64| squares(&each.iter().map(of).collect::<Vec<f64>>());
-    let measured = variance(|e| e[0]);
-    if each.len() < 4 || measured <= 0.0 { 0.0 } else { (1.0 - variance(|e| e[0] - e[1]) / measured).clamp(0.0, 1.0) }
+    enough.filter_map(|b| quantiles(std::slice::from_ref(b), None, q.min(OF_A_BLOCK))).collect()
+}
+
+/// The sum of the squared distances from the mean.
+fn variation(each: &[[f64; 2]], of: fn(&[f64; 2]) -> f64) -> f64 {
+    squares(&each.iter().map(of).collect::<Vec<f64>>())
 }
 
 fn objection(failures: usize, out_of_scope: bool, explained: f64) -> String {

@@ -113,6 +113,26 @@ fn a_twin_of_another_engine_explains_little_and_says_so() {
     assert!(result.iter().all(little), "{result:?}");
 }
 
+#[test]
+fn the_way_to_a_long_run_is_known_as_well_as_blocks_of_time_agree_on_its_slope() {
+    // Blocks whose measured logarithms are `slope` times the replayed ones, with noise that the slope knows nothing of.
+    let error = |spread: f64, slope: f64, noise: f64| {
+        let sign = [1.0, -1.0, -1.0, 1.0];
+        let block = |i: usize| {
+            let log = spread * i as f64;
+            Block { measured: vec![(slope * log + noise * sign[i % 4]).exp(); 8], replayed: vec![log.exp(); 8] }
+        };
+        slope_error(&(0..8).map(block).collect::<Vec<_>>(), 0.99).0
+    };
+    // sd(e) / (sd(x) √n) with n − 2 degrees of freedom: Σe² = 8 noise², Σx² = 42 spread².
+    let expected = 0.05 * (8.0 / 6.0 / 42.0_f64).sqrt() / 0.1;
+    assert!((error(0.1, 1.0, 0.05) - expected).abs() < 1e-6, "{} for {expected}", error(0.1, 1.0, 0.05));
+    assert!((error(0.1, 1.5, 0.0) - 0.5).abs() < 1e-6, "a slope that is not one is an error, however sure");
+    assert!(error(0.1, 1.0, 0.0) < 1e-6 && error(0.01, 1.0, 0.05) > 5.0 * error(0.1, 1.0, 0.05));
+    assert_eq!((error(0.0, 1.0, 0.05), error(0.001, 1.0, 0.5)), (1.0, 1.0), "where nothing varies, nothing is known");
+    assert_eq!(slope_error(&[], 0.99), (1.0, FREEDOM_BEFOREHAND));
+}
+
 /// A probe of the records of a real engine.
 fn recorded(csv: &str) -> Probe {
     let bounds = Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: Some(919_824) };
