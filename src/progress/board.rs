@@ -48,7 +48,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in the order of a session.
+    /// All of them. The defaults may be proved before the memory.
     pub const ALL: [Self; 7] =
         [Self::Starting, Self::Baseline, Self::Memory, Self::Search, Self::Certify, Self::CertifyBaseline, Self::Ended];
 

@@ -57,6 +57,8 @@ pub struct Context<'a, R> {
     /// What was left out for want of a budget takes so long, and with it the session would have been at this time.
     pub wanted: Seconds,
     pub enough: Option<Seconds>,
+    /// What follows the proof that is being driven, other proofs aside.
+    pub to_follow: Seconds,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last probe that says nothing of the engine says nothing.
@@ -80,6 +82,7 @@ impl<'a, R: Rig> Context<'a, R> {
             left_out: Vec::new(),
             wanted: Seconds(0.0),
             enough: None,
+            to_follow: Seconds(0.0),
             started: false,
             nearest: None,
             void: None,

@@ -153,8 +153,12 @@ pub fn probing_defaults(plan: &Plan, prices: &Prices) -> Seconds {
 /// Launches between that of the defaults and the proofs: for the memory, and one for each point. An engine that alters its limits needs one only
 /// for each choice of what it cannot alter.
 pub fn launches_beside(plan: &Plan, alters_limits: bool) -> f64 {
-    let memory = plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0));
-    memory + usual_counts(plan).0.min(fixed_choices(plan, alters_limits) - 1.0)
+    memory_launches(plan) + usual_counts(plan).0.min(fixed_choices(plan, alters_limits) - 1.0)
+}
+
+/// Launches that look for the largest memory share.
+pub fn memory_launches(plan: &Plan) -> f64 {
+    plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0))
 }
 
 /// The choices of what a running engine cannot alter, the memory aside.

@@ -5,7 +5,7 @@ use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
 use super::context::{Context, Proofs};
-use super::cost::{Before, FIRST_WINDOWS, TRIES, forecast, search_window};
+use super::cost::{Before, FIRST_WINDOWS, TRIES, forecast, memory_launches, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
@@ -88,8 +88,11 @@ impl<R: Rig> Context<'_, R> {
         let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
         // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
         if self.proves_defaults_first(&point) {
+            let (prices, points) = (self.prices(), strategy.points_expected());
+            self.to_follow = prices.launch * memory_launches(self.plan) + prices.candidates(points);
             let mut defaults = (Purpose::CertifyBaseline, baseline);
             self.certify(&mut [&mut defaults], Proofs::OfBest, FIRST_WINDOWS).await?;
+            self.to_follow = Seconds(0.0);
             baseline = defaults.1;
         }
         // 3. The memory: as much as starts.

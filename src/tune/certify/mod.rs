@@ -282,7 +282,7 @@ impl<R: Rig> Context<'_, R> {
         }
         let prices = self.prices();
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
-        self.standing(prices.proving(to_come.count(), going_on));
+        self.standing(prices.proving(to_come.count(), going_on) + self.to_follow);
         Ok(true)
     }
 
