@@ -122,7 +122,8 @@ fn main() -> ExitCode {
     println!("\nThe same once more, two proofs of the defaults on two launches (results/h200-70b-search-second)\n");
     let run = RecordedRun::read(&root.join("results/h200-70b-search-second")).unwrap();
     let learnt = ["t001-p01", "t001-p02", "t001-p03", "t004-p02", "t005-p01"];
-    let proofs = ["t002-p01", "t002-p02", "t006-p02", "t006-p03", "t006-p04"];
+    // Not t006-p03: 41 running for 39 are more than 5 %. Its TPOT p99 is within 2 %.
+    let proofs = ["t002-p01", "t002-p02", "t006-p02", "t006-p04"];
     proof(&run, &learnt, &proofs, arguments.verbose, &mut table);
     println!("\nThe same, driven on a third engine (results/h200-70b/truth)\n");
     let seconds = |from: f64, to: f64| Window { from: Seconds(from), to: Seconds(to) };
