@@ -33,6 +33,9 @@ possible tests/real/kube/schemas.sh
 
 step "the static binary of jobs/Dockerfile, alone in an empty read-only root"
 possible tests/real/portable.sh
+step "rehearsals of the space files for real engines"
+"$AUTOTUNE" rehearse --space search-spaces/phase1.toml --profile h200-llama70b --seeds 1
+"$AUTOTUNE" rehearse --space search-spaces/vllm-cpu.toml --profile vllm-cpu-small --seeds 1
 step "the paired twin on engines that it does not match, and on the published sweeps"
 cargo run --locked --release --example paired_coverage 20
 cargo run --locked --release --example published_sweeps tests/data/h200-llama70b/rate_sweeps.csv
