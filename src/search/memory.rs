@@ -44,8 +44,8 @@ impl HighestThatStarts {
         }
     }
 
-    /// The value does not start, and for want of so much of what it is a share of: nothing above the rest starts either. What is missing is the
-    /// least, since the engine asks for more after that. So a second failure in a row is followed by a bisection.
+    /// The value does not start, since `missing` more was needed; both are shares of the same whole. So no value above `value - missing` starts.
+    /// The engine may need more than that. So a second failure in a row is followed by a bisection.
     pub fn lacks(&mut self, value: &Value, missing: f64) {
         let told_before = self.told;
         self.tell(value, false);
@@ -106,7 +106,7 @@ mod tests {
         let mut works = search.clone();
         works.tell(&share(96), true);
         assert_eq!((works.next(1), works.found()), (vec![], Some(&share(96))));
-        // Still too little is missing: what is left is divided.
+        // It fails again: what is left is divided.
         search.lacks(&share(96), 0.0001);
         assert_eq!(shares(search.next(1)), [91.0]);
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());

@@ -124,7 +124,7 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 }
 
-/// That value needs too much memory. PyTorch tells how much was missing, and the KV cache of a smaller share leaves that free.
+/// Tells the search that a share needs too much memory, and how much was missing where PyTorch says so. A smaller share leaves that much free.
 fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
     match diagnosis.and_then(Diagnosis::missing_share) {
         Some(missing) => search.lacks(value, missing),

@@ -114,9 +114,9 @@ impl Proving {
     }
 }
 
-/// Ends those of whom something is said, with that.
-fn end(proving: &mut [Proving], says: impl Iterator<Item = Option<String>>) {
-    proving.iter_mut().zip(says).for_each(|(one, says)| one.ended = says);
+/// Ends each proof that has a reason to end.
+fn end(proving: &mut [Proving], reasons: impl Iterator<Item = Option<String>>) {
+    proving.iter_mut().zip(reasons).for_each(|(one, reason)| one.ended = reason);
 }
 
 /// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
