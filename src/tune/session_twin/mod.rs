@@ -25,7 +25,7 @@ use crate::twin::{
     Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{Judge, LongRunReplay, estimate};
+use crate::verdict::paired::{CheckedTwin, Judge, LongRunReplay, estimate};
 use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
 use crate::workload::{Material, Outline, Resent};
 
@@ -147,10 +147,12 @@ impl SessionTwin {
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
         let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
+        let known = self.probes.iter().chain(self.witnesses.iter().map(|(_, witness)| witness));
+        let others: Vec<&Probe> = known.filter(|other| *other != probe).collect();
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
-        let mut estimates = estimate(probe, ask.window, fit, &long, &plan.slo);
+        let mut estimates = estimate(probe, ask.window, CheckedTwin { fit, others: &others }, &long, &plan.slo);
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
         if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
             for estimate in &mut estimates {

@@ -103,16 +103,47 @@ impl Paired {
     }
 }
 
+/// A twin, and the probes of its session by which it can be checked.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedTwin<'a> {
+    pub fit: &'a Fit,
+    /// At other rates or of other points; bursts among them say nothing here.
+    pub others: &'a [&'a Probe],
+}
+
 /// The paired estimates of a probe that is not in the fit.
 ///
 /// A promise that the twin cannot replay (gaps between tokens), or of which no answer was measured, has none: the plain count decides it.
-pub fn estimate(probe: &Probe, window: Window, fit: &Fit, long: &LongRunReplay, limits: &[Limit]) -> Vec<Paired> {
-    let pairs = Pairs::new(probe, window, &fit.costs);
-    let slower = Pairs::new(probe, window, &fit.costs.slower(SLOWER));
-    limits.iter().filter_map(|limit| one(&pairs, &slower, fit, long, limit)).collect()
+pub fn estimate(
+    probe: &Probe,
+    window: Window,
+    twin: CheckedTwin,
+    long: &LongRunReplay,
+    limits: &[Limit],
+) -> Vec<Paired> {
+    let costs = &twin.fit.costs;
+    let pairs = Pairs::new(probe, window, costs);
+    let slower = Pairs::new(probe, window, &costs.slower(SLOWER));
+    let lasting = twin.others.iter().filter_map(|other| Some((*other, lasts(other)?)));
+    let others: Vec<Pairs> = lasting.map(|(other, window)| Pairs::new(other, window, costs)).collect();
+    limits.iter().filter_map(|limit| one(&pairs, &slower, &others, twin.fit, long, limit)).collect()
 }
 
-fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &Limit) -> Option<Paired> {
+/// The time in which the requests of a probe were due; none of a burst.
+fn lasts(probe: &Probe) -> Option<Window> {
+    let due = || probe.requests().iter().map(|r| r.due.0);
+    let (from, to) = due().reduce(f64::min).zip(due().reduce(f64::max))?;
+    (to > from).then_some(Window { from: Seconds(from), to: Seconds(to) })
+}
+
+fn one(
+    pairs: &Pairs,
+    slower: &Pairs,
+    others: &[Pairs],
+    fit: &Fit,
+    long: &LongRunReplay,
+    limit: &Limit,
+) -> Option<Paired> {
     let blocks = pairs.blocks(limit.metric);
     let q = limit.quantile;
     let [measured, replayed] = quantiles(&blocks, None, q)?;
@@ -130,8 +161,9 @@ fn one(pairs: &Pairs, slower: &Pairs, fit: &Fit, long: &LongRunReplay, limit: &L
     let of_blocks = blocks.len() as f64 - 1.0;
     let residual = [(left, of_blocks), (between, speed_freedom), (FLOOR, FREEDOM_BEFOREHAND)];
     let residual = residual.into_iter().fold((0.0, 1.0), |most, e| if e.0 > most.0 { e } else { most });
-    // What the twin explains badly within the window, it also explains badly of the way from there to hours of traffic.
-    let (slope_error, slope_freedom) = slope_error(&blocks, q);
+    // What the twin explains badly of how calm and busy times differ, it also explains badly of the way from here to hours of traffic.
+    let probes = others.iter().map(|other| by_block(&other.blocks(limit.metric), q));
+    let (slope_error, slope_freedom) = slope_error(&probes.chain([by_block(&blocks, q)]).collect::<Vec<_>>());
     // Near saturation a slower engine is a little worse within the window, and very much so over hours.
     let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
     let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
@@ -178,10 +210,12 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
     }
 }
 
-/// The error of the slope of what was measured over what the twin replayed, from block to block, and its degrees of freedom. The twin takes the
-/// slope to be one. So the error is the least squares' standard error, or the distance of their slope from one where that is more. It is one at most.
-fn slope_error(blocks: &[Block], q: f64) -> (f64, f64) {
-    let each = by_block(blocks, q);
+/// The error of the slope of what was measured over what the twin replayed, from block to block of all these probes, and its degrees of freedom.
+///
+/// The twin takes the slope to be one. So the error is the least squares' standard error, or the distance of their slope from one where that is
+/// more. It is one at most. Blocks of one probe share an error of [`FLOOR`] besides their own.
+fn slope_error(probes: &[Vec<[f64; 2]>]) -> (f64, f64) {
+    let each: Vec<[f64; 2]> = probes.concat();
     let replayed = variation(&each, |e| e[1]);
     if each.len() < 4 || replayed <= 0.0 {
         return (1.0, FREEDOM_BEFOREHAND);
@@ -190,7 +224,11 @@ fn slope_error(blocks: &[Block], q: f64) -> (f64, f64) {
     let (measured, left) = (variation(&each, |e| e[0]), variation(&each, |e| e[0] - e[1]));
     let slope = (measured + replayed - left) / 2.0 / replayed;
     let (rest, freedom) = ((measured - slope.powi(2) * replayed).max(0.0), each.len() as f64 - 2.0);
-    ((rest / freedom / replayed).sqrt().max((slope - 1.0).abs()).min(1.0), freedom)
+    let mean = each.iter().map(|e| e[1]).sum::<f64>() / each.len() as f64;
+    let leverage = |probe: &Vec<[f64; 2]>| probe.iter().map(|e| e[1] - mean).sum::<f64>() / replayed;
+    let shared = probes.iter().map(|probe| (leverage(probe) * FLOOR).powi(2)).sum::<f64>().sqrt();
+    let (error, freedom) = combined(&[((rest / freedom / replayed).sqrt(), freedom), (shared, FREEDOM_BEFOREHAND)]);
+    (error.max((slope - 1.0).abs()).min(1.0), freedom)
 }
 
 /// The logarithms of the upper quantile of each block that is large enough for one: measured, and replayed.

@@ -49,6 +49,11 @@ fn twin() -> Fit {
     Fit { costs: TWIN, coefficients: Vec::new(), open: Vec::new(), residuals, loss: 0.0, replays: 0 }
 }
 
+/// A twin that no other probe checks.
+fn alone(fit: &Fit) -> CheckedTwin<'_> {
+    CheckedTwin { fit, others: &[] }
+}
+
 fn limits() -> Vec<Limit> {
     let limit = |metric, at_most| Limit { metric, quantile: 0.99, at_most: Seconds(at_most) };
     vec![limit(Metric::Ttft, 0.5), limit(Metric::Tpot, 0.02), limit(Metric::Itl, 0.1)]
@@ -62,7 +67,7 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
     let engine = TWIN.slower(1.03);
     let truth = LongRunReplay::replay(&engine, BOUNDS, traffic(12.0, 3000.0, 98));
     for seed in 1..6 {
-        let estimates = estimate(&probe(&engine, 12.0, seed, BOUNDS), WINDOW, &twin(), &long, &limits());
+        let estimates = estimate(&probe(&engine, 12.0, seed, BOUNDS), WINDOW, alone(&twin()), &long, &limits());
         assert_eq!(estimates.len(), 2, "gaps are no business of the twin");
         for (paired, metric) in estimates.iter().zip([Metric::Ttft, Metric::Tpot]) {
             let (log, _) = truth.log_quantile(metric, 0.99).unwrap();
@@ -80,7 +85,7 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
     let mut requests = clean.requests().to_vec();
     requests[200].failed = true;
     let failed = Probe::new(requests, BOUNDS);
-    let result = estimate(&failed, WINDOW, &twin(), &long, &limits());
+    let result = estimate(&failed, WINDOW, alone(&twin()), &long, &limits());
     let because = "1 requests have no whole answer, which no arrival explains";
     assert!(result.iter().all(|p| p.judge == Judge::PlainCount && p.because == because), "{result:?}");
     // A small cache alone is replayed block by block; one that loses shared prefixes is not.
@@ -90,7 +95,7 @@ fn a_failure_or_a_full_cache_leaves_the_decision_to_the_plain_count() {
         let requests = full.requests().iter().map(|r| Observed { cached, ..*r }).collect();
         let long =
             LongRunReplay::replay(&TWIN, small, traffic(12.0, 600.0, 99).into_iter().map(|s| Sent { cached, ..s }));
-        estimate(&Probe::new(requests, small), WINDOW, &twin(), &long, &limits())
+        estimate(&Probe::new(requests, small), WINDOW, alone(&twin()), &long, &limits())
     };
     assert!(judged(0).iter().all(|p| !p.because.contains("KV cache")));
     let lost = "the KV cache fills, and the replay does not know which shared prefixes it then loses";
@@ -108,7 +113,7 @@ fn a_twin_of_another_engine_explains_little_and_says_so() {
         Observed { first: Some(first), last: Some(last), ..*a }
     };
     let mixed = Probe::new(probe.requests().iter().zip(other.requests()).map(swap).collect(), BOUNDS);
-    let result = estimate(&mixed, WINDOW, &twin(), &long, &limits());
+    let result = estimate(&mixed, WINDOW, alone(&twin()), &long, &limits());
     let little = |p: &Paired| p.judge == Judge::PlainCount && p.because.starts_with("the twin explains only ");
     assert!(result.iter().all(little), "{result:?}");
 }
@@ -120,9 +125,9 @@ fn the_way_to_a_long_run_is_known_as_well_as_blocks_of_time_agree_on_its_slope()
         let sign = [1.0, -1.0, -1.0, 1.0];
         let block = |i: usize| {
             let log = spread * i as f64;
-            Block { measured: vec![(slope * log + noise * sign[i % 4]).exp(); 8], replayed: vec![log.exp(); 8] }
+            [slope * log + noise * sign[i % 4], log]
         };
-        slope_error(&(0..8).map(block).collect::<Vec<_>>(), 0.99).0
+        slope_error(&[(0..8).map(block).collect::<Vec<_>>()]).0
     };
     // sd(e) / (sd(x) √n) with n − 2 degrees of freedom: Σe² = 8 noise², Σx² = 42 spread².
     let expected = 0.05 * (8.0 / 6.0 / 42.0_f64).sqrt() / 0.1;
@@ -130,7 +135,41 @@ fn the_way_to_a_long_run_is_known_as_well_as_blocks_of_time_agree_on_its_slope()
     assert!((error(0.1, 1.5, 0.0) - 0.5).abs() < 1e-6, "a slope that is not one is an error, however sure");
     assert!(error(0.1, 1.0, 0.0) < 1e-6 && error(0.01, 1.0, 0.05) > 5.0 * error(0.1, 1.0, 0.05));
     assert_eq!((error(0.0, 1.0, 0.05), error(0.001, 1.0, 0.5)), (1.0, 1.0), "where nothing varies, nothing is known");
-    assert_eq!(slope_error(&[], 0.99), (1.0, FREEDOM_BEFOREHAND));
+    assert_eq!(slope_error(&[]), (1.0, FREEDOM_BEFOREHAND));
+}
+
+#[test]
+fn other_probes_tell_more_of_the_way_and_each_has_an_error_of_its_own() {
+    // Four blocks each; what is measured lies 5 % above and below what is replayed.
+    let probe = |at: f64| (0..4).map(|i| f64::from(i) * 0.01 + at).zip([0.05, -0.05, -0.05, 0.05]);
+    let blocks = |at: f64| probe(at).map(|(log, noise)| [log + noise, log]).collect::<Vec<_>>();
+    assert_eq!(slope_error(&[blocks(0.0)]).0, 1.0, "blocks that are alike say nothing of a slope");
+    let apart = slope_error(&[blocks(0.0), blocks(0.5)]).0;
+    // Σe² = 8·0.05² with six degrees of freedom; Σx² = 8·0.25² + 2·0.0005; each probe's Σx is 4·0.25 times its shared error of 2 %.
+    let squares = 8.0 * 0.0625 + 0.001;
+    let expected = (0.02_f64 / 6.0 / squares + 2.0 * (0.02 / squares).powi(2)).sqrt();
+    assert!((apart - expected).abs() < 1e-6, "{apart} for {expected}");
+    let together = slope_error(&[[blocks(0.0), blocks(0.5)].concat()]).0;
+    assert!(together < 0.9 * apart, "one probe shares its error: {together} and {apart}");
+}
+
+#[test]
+fn a_calm_probe_beside_a_busy_one_is_surer_of_hours_of_traffic() {
+    let engine = TWIN.slower(1.02);
+    let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(14.0, 3000.0, 99));
+    let [calm, busy, busier] = [(9.0, 3), (13.0, 4), (14.0, 5)].map(|(rate, seed)| probe(&engine, rate, seed, BOUNDS));
+    let burst = Probe::replayed(
+        &engine,
+        BOUNDS,
+        &traffic(14.0, 5.0, 6).iter().map(|s| Sent { at: 0.0, ..*s }).collect::<Vec<_>>(),
+    );
+    let error = |others: &[&Probe]| {
+        let fit = twin();
+        estimate(&calm, WINDOW, CheckedTwin { fit: &fit, others }, &long, &limits())[1].error
+    };
+    let alone = error(&[]);
+    assert_eq!(error(&[&burst]), alone, "a burst has no blocks of time");
+    assert!(error(&[&busy, &busier]) < 0.8 * alone, "{} for {alone}", error(&[&busy, &busier]));
 }
 
 /// A probe of the records of a real engine.
@@ -154,7 +193,7 @@ fn on_a_real_engine_the_pair_spreads_far_less_than_the_measurement() {
     let long = LongRunReplay::replay(&fit.costs, BOUNDS, traffic(12.0, 500.0, 1));
     // Each probe has its own luck, whatever its rate: what is left of it is the difference of measured and replayed.
     let left = |probe: &Probe| {
-        let each = estimate(probe, WINDOW, &fit, &long, &limits());
+        let each = estimate(probe, WINDOW, alone(&fit), &long, &limits());
         each.iter().map(|p| ((p.estimate.0 / p.long.0).ln(), p.measured.0.ln())).collect::<Vec<_>>()
     };
     let all: Vec<Vec<(f64, f64)>> = [&c, &d, &e].map(left).to_vec();
