@@ -17,7 +17,7 @@ use autotune::twin::{
 };
 use autotune::units::Seconds;
 use autotune::verdict::Window;
-use autotune::verdict::paired::{LongRunReplay, Paired, estimate};
+use autotune::verdict::paired::{CheckedTwin, LongRunReplay, Paired, estimate};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, LogNormal, Normal};
@@ -211,12 +211,13 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
         Some(earlier) => refit(&fitted, earlier, Effort::FULL).unwrap(),
     };
     let limit = |metric| Limit { metric, quantile: 0.99, at_most: Seconds(1.0) };
+    let twin = CheckedTwin { fit: &found, others: &[&fitted[0], &fitted[1]] };
     let levels = LEVELS.iter().enumerate().map(|(l, level)| {
         let fresh = probe(*level, 10 + 2 * l as u64);
         let rate = engine.rate * level;
         let long =
             LongRunReplay::replay(&found.costs, Bounds::from(LIMITS), traffic(rate, 100_000.0 / rate, seed * 100 + 50));
-        estimate(&fresh, WINDOW, &found, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
+        estimate(&fresh, WINDOW, twin, &long, &[limit(Metric::Ttft), limit(Metric::Tpot)])
     });
     let levels = levels.collect();
     (found, levels)

@@ -25,7 +25,7 @@ use autotune::settings::{Limit, Metric, WorkloadPlan, traffic};
 use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::Window;
-use autotune::verdict::paired::{LongRunReplay, Paired, estimate};
+use autotune::verdict::paired::{CheckedTwin, LongRunReplay, Paired, estimate};
 use autotune::workload::{Demand, Material, Pace, outline};
 
 /// What the H200's engine said that it ran with.
@@ -106,9 +106,9 @@ fn limits() -> Vec<Limit> {
 }
 
 /// Spread of single probes, direct and paired.
-fn one_rate(rate: &str, files: &[&File], fit: &Fit, traffic: &Traffic) {
-    let long = long(fit, traffic, rate.parse().unwrap());
-    let each: Vec<Vec<Paired>> = files.iter().map(|f| estimate(&f.probe, WINDOW, fit, &long, &limits())).collect();
+fn one_rate(rate: &str, files: &[&File], twin: CheckedTwin, traffic: &Traffic) {
+    let long = long(twin.fit, traffic, rate.parse().unwrap());
+    let each: Vec<Vec<Paired>> = files.iter().map(|f| estimate(&f.probe, WINDOW, twin, &long, &limits())).collect();
     for (m, (_, name)) in METRICS.iter().enumerate() {
         let direct: Vec<f64> = each.iter().map(|p| p[m].measured.0.ln()).collect();
         let with_twin: Vec<f64> = each.iter().map(|p| p[m].estimate.0.ln()).collect();
@@ -197,7 +197,8 @@ fn main() {
         rates.entry(rate).or_default().push(file);
     }
     // One probe has no spread.
-    rates.iter().filter(|(_, files)| files.len() > 1).for_each(|(rate, files)| one_rate(rate, files, &found, &traffic));
+    let twin = CheckedTwin { fit: &found, others: &[&fitted[0].probe, &fitted[1].probe] };
+    rates.iter().filter(|(_, files)| files.len() > 1).for_each(|(rate, files)| one_rate(rate, files, twin, &traffic));
 
     println!(
         "\nnever launched, or never seen by the fit (ms)      p50: measured  twin             p99: measured  twin"

@@ -53,7 +53,7 @@ sys.exit(0 if same else 1)
 PY
 tests/real/exported_starts_vllm.sh "$out/run"
 # With defaults that the space file knows, and a strategy that looks at other points whatever they promise: one engine takes their limits.
-sed -e 's/\[4, 32\]/[4, 32], default = 32/; s/\[16, 512\]/[128, 512], default = 512/' tests/real/vllm-cpu-short.toml > "$out/live.toml"
+sed -e 's/\[4, 32\]/[4, 32], default = 32/; s/\[16, 512\]/[128, 512], default = 512/; s/gpu_time = "5m"/gpu_time = "150s"/' tests/real/vllm-cpu-short.toml > "$out/live.toml"
 live=0
 TMPDIR=$out target/release/autotune --space "$out/live.toml" --out "$out/live" --strategy bisect || live=$?
 python3 - "$out/live" "$live" <<'PY'
