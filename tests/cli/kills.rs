@@ -199,7 +199,7 @@ fn truth_of_the_quickstart() -> Truth {
 
 /// The whole quickstart, ten kills with each signal, beside an undisturbed run: `cargo test --release -- --ignored`, about four minutes.
 #[test]
-#[ignore = "takes minutes; .ci/run runs it"]
+#[ignore = "takes minutes; tests/real/all.sh runs it"]
 fn ten_kills_of_a_quickstart_give_an_answer_as_true_as_that_of_the_undisturbed_run() {
     let quickstart = crate::workbench::project().join("search-spaces/quickstart.toml");
     let truth = truth_of_the_quickstart();
@@ -249,7 +249,7 @@ fn engine_of(journal: &Journal) -> Option<(Pid, Pid)> {
 
 /// `KILLS=100 cargo test --test cli random_kills -- --ignored --nocapture`.
 #[test]
-#[ignore = "takes minutes; .ci/run runs ten"]
+#[ignore = "takes minutes; tests/real/all.sh runs a hundred"]
 fn random_kills_of_tuner_guardian_and_engine_alone_and_in_pairs_leave_no_process() {
     let seed = seed_of_kills();
     let kills = given("KILLS").unwrap_or(10) as usize;

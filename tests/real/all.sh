@@ -33,6 +33,8 @@ possible tests/real/kube/schemas.sh
 
 step "the static binary of jobs/Dockerfile, alone in an empty read-only root"
 possible tests/real/portable.sh
+step "real vLLM takes other limits while it runs"
+tests/real/live.sh
 step "rehearsals of the space files for real engines"
 "$AUTOTUNE" rehearse --space search-spaces/phase1.toml --profile h200-llama70b --seeds 1
 "$AUTOTUNE" rehearse --space search-spaces/vllm-cpu.toml --profile vllm-cpu-small --seeds 1
