@@ -105,6 +105,8 @@ pub struct SessionTwin {
     pub largest: u32,
     /// The probes that certify what is being certified, with their trials: in no fit that judges.
     witnesses: Vec<(u32, Probe)>,
+    /// All probes at a rate that are what hours of the workload are, with their windows: by them the twin is checked.
+    checks: Vec<(Probe, Window)>,
     /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
     /// among them.
     driven: Vec<(usize, u32)>,
@@ -126,6 +128,7 @@ impl SessionTwin {
             hours: LongRunTraffic::new(sample_sizes),
             largest: 0,
             witnesses: Vec::new(),
+            checks: Vec::new(),
             driven: Vec::new(),
             resent: None,
             fits: 0,
@@ -147,8 +150,8 @@ impl SessionTwin {
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
         let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
-        let known = self.probes.iter().chain(self.witnesses.iter().map(|(_, witness)| witness));
-        let others: Vec<&Probe> = known.filter(|other| *other != probe).collect();
+        let others = self.checks.iter().filter(|(other, _)| other != probe);
+        let others: Vec<(&Probe, Window)> = others.map(|(other, window)| (other, *window)).collect();
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
@@ -190,7 +193,14 @@ impl SessionTwin {
     /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
     pub fn witness(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
         self.witnesses.push((trial, fit_probe.probe.clone()));
+        self.check_by(fit_probe);
         self.driven.extend(complete.then_some((worker, trial)));
+    }
+
+    fn check_by(&mut self, FitProbe { ask, probe, objection, .. }: &FitProbe) {
+        if !ask.is_burst() && objection.is_none() {
+            self.checks.push((probe.clone(), ask.window));
+        }
     }
 
     pub fn dismiss(&mut self) {
@@ -225,6 +235,7 @@ impl SessionTwin {
     pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
         self.probes.push(fit_probe.probe.clone());
         self.trials.push(trial);
+        self.check_by(fit_probe);
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));

@@ -103,12 +103,11 @@ impl Paired {
     }
 }
 
-/// A twin, and the probes of its session by which it can be checked.
+/// A twin, and the probes of its session by which it is checked: others than the judged one, each with its window, and no burst.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedTwin<'a> {
     pub fit: &'a Fit,
-    /// At other rates or of other points; bursts among them say nothing here.
-    pub others: &'a [&'a Probe],
+    pub others: &'a [(&'a Probe, Window)],
 }
 
 /// The paired estimates of a probe that is not in the fit.
@@ -124,16 +123,9 @@ pub fn estimate(
     let costs = &twin.fit.costs;
     let pairs = Pairs::new(probe, window, costs);
     let slower = Pairs::new(probe, window, &costs.slower(SLOWER));
-    let lasting = twin.others.iter().filter_map(|other| Some((*other, lasts(other)?)));
-    let others: Vec<Pairs> = lasting.map(|(other, window)| Pairs::new(other, window, costs)).collect();
+    let others = twin.others.iter().map(|(other, window)| Pairs::new(other, *window, costs));
+    let others: Vec<Pairs> = others.filter(|other| !other.out_of_scope).collect();
     limits.iter().filter_map(|limit| one(&pairs, &slower, &others, twin.fit, long, limit)).collect()
-}
-
-/// The time in which the requests of a probe were due; none of a burst.
-fn lasts(probe: &Probe) -> Option<Window> {
-    let due = || probe.requests().iter().map(|r| r.due.0);
-    let (from, to) = due().reduce(f64::min).zip(due().reduce(f64::max))?;
-    (to > from).then_some(Window { from: Seconds(from), to: Seconds(to) })
 }
 
 fn one(
@@ -159,11 +151,13 @@ fn one(
     let (speed, speed_freedom) = fit.run_to_run();
     let between = (by_speed * speed).abs();
     let of_blocks = blocks.len() as f64 - 1.0;
-    let residual = [(left, of_blocks), (between, speed_freedom), (FLOOR, FREEDOM_BEFOREHAND)];
-    let residual = residual.into_iter().fold((0.0, 1.0), |most, e| if e.0 > most.0 { e } else { most });
+    // What all blocks of a probe have in common.
+    let shared = if between > FLOOR { (between, speed_freedom) } else { (FLOOR, FREEDOM_BEFOREHAND) };
+    let residual = if left > shared.0 { (left, of_blocks) } else { shared };
     // What the twin explains badly of how calm and busy times differ, it also explains badly of the way from here to hours of traffic.
-    let probes = others.iter().map(|other| by_block(&other.blocks(limit.metric), q));
-    let (slope_error, slope_freedom) = slope_error(&probes.chain([by_block(&blocks, q)]).collect::<Vec<_>>());
+    let others = others.iter().filter(|other| other.failures(limit.metric) == 0);
+    let probes = others.map(|other| by_block(&other.blocks(limit.metric), q)).chain([by_block(&blocks, q)]);
+    let (slope_error, slope_freedom) = slope_error(&probes.collect::<Vec<_>>(), shared);
     // Near saturation a slower engine is a little worse within the window, and very much so over hours.
     let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
     let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
@@ -213,8 +207,8 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
 /// The error of the slope of what was measured over what the twin replayed, from block to block of all these probes, and its degrees of freedom.
 ///
 /// The twin takes the slope to be one. So the error is the least squares' standard error, or the distance of their slope from one where that is
-/// more. It is one at most. Blocks of one probe share an error of [`FLOOR`] besides their own.
-fn slope_error(probes: &[Vec<[f64; 2]>]) -> (f64, f64) {
+/// more. It is one at most. Blocks of one probe have an error in common besides their own: `shared`, with its degrees of freedom.
+fn slope_error(probes: &[Vec<[f64; 2]>], shared: (f64, f64)) -> (f64, f64) {
     let each: Vec<[f64; 2]> = probes.concat();
     let replayed = variation(&each, |e| e[1]);
     if each.len() < 4 || replayed <= 0.0 {
@@ -226,8 +220,8 @@ fn slope_error(probes: &[Vec<[f64; 2]>]) -> (f64, f64) {
     let (rest, freedom) = ((measured - slope.powi(2) * replayed).max(0.0), each.len() as f64 - 2.0);
     let mean = each.iter().map(|e| e[1]).sum::<f64>() / each.len() as f64;
     let leverage = |probe: &Vec<[f64; 2]>| probe.iter().map(|e| e[1] - mean).sum::<f64>() / replayed;
-    let shared = probes.iter().map(|probe| (leverage(probe) * FLOOR).powi(2)).sum::<f64>().sqrt();
-    let (error, freedom) = combined(&[((rest / freedom / replayed).sqrt(), freedom), (shared, FREEDOM_BEFOREHAND)]);
+    let by_probe = shared.0 * probes.iter().map(|probe| leverage(probe).powi(2)).sum::<f64>().sqrt();
+    let (error, freedom) = combined(&[((rest / freedom / replayed).sqrt(), freedom), (by_probe, shared.1)]);
     (error.max((slope - 1.0).abs()).min(1.0), freedom)
 }
 

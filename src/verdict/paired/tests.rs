@@ -59,6 +59,7 @@ fn limits() -> Vec<Limit> {
     vec![limit(Metric::Ttft, 0.5), limit(Metric::Tpot, 0.02), limit(Metric::Itl, 0.1)]
 }
 
+const SHARED: (f64, f64) = (FLOOR, FREEDOM_BEFOREHAND);
 const WINDOW: Window = Window { from: Seconds(10.0), to: Seconds(40.0) };
 
 #[test]
@@ -127,7 +128,7 @@ fn the_way_to_a_long_run_is_known_as_well_as_blocks_of_time_agree_on_its_slope()
             let log = spread * i as f64;
             [slope * log + noise * sign[i % 4], log]
         };
-        slope_error(&[(0..8).map(block).collect::<Vec<_>>()]).0
+        slope_error(&[(0..8).map(block).collect::<Vec<_>>()], SHARED).0
     };
     // sd(e) / (sd(x) √n) with n − 2 degrees of freedom: Σe² = 8 noise², Σx² = 42 spread².
     let expected = 0.05 * (8.0 / 6.0 / 42.0_f64).sqrt() / 0.1;
@@ -135,7 +136,7 @@ fn the_way_to_a_long_run_is_known_as_well_as_blocks_of_time_agree_on_its_slope()
     assert!((error(0.1, 1.5, 0.0) - 0.5).abs() < 1e-6, "a slope that is not one is an error, however sure");
     assert!(error(0.1, 1.0, 0.0) < 1e-6 && error(0.01, 1.0, 0.05) > 5.0 * error(0.1, 1.0, 0.05));
     assert_eq!((error(0.0, 1.0, 0.05), error(0.001, 1.0, 0.5)), (1.0, 1.0), "where nothing varies, nothing is known");
-    assert_eq!(slope_error(&[]), (1.0, FREEDOM_BEFOREHAND));
+    assert_eq!(slope_error(&[], SHARED), (1.0, FREEDOM_BEFOREHAND));
 }
 
 #[test]
@@ -143,13 +144,13 @@ fn other_probes_tell_more_of_the_way_and_each_has_an_error_of_its_own() {
     // Four blocks each; what is measured lies 5 % above and below what is replayed.
     let probe = |at: f64| (0..4).map(move |i| f64::from(i) * 0.01 + at).zip([0.05, -0.05, -0.05, 0.05]);
     let blocks = |at: f64| probe(at).map(|(log, noise)| [log + noise, log]).collect::<Vec<_>>();
-    assert_eq!(slope_error(&[blocks(0.0)]).0, 1.0, "blocks that are alike say nothing of a slope");
-    let apart = slope_error(&[blocks(0.0), blocks(0.5)]).0;
+    assert_eq!(slope_error(&[blocks(0.0)], SHARED).0, 1.0, "blocks that are alike say nothing of a slope");
+    let apart = slope_error(&[blocks(0.0), blocks(0.5)], SHARED).0;
     // Σe² = 8·0.05² with six degrees of freedom; Σx² = 8·0.25² + 2·0.0005; each probe's Σx is 4·0.25 times its shared error of 2 %.
     let squares = 8.0 * 0.0625 + 0.001;
     let expected = (0.02_f64 / 6.0 / squares + 2.0 * (0.02 / squares).powi(2)).sqrt();
     assert!((apart - expected).abs() < 1e-6, "{apart} for {expected}");
-    let together = slope_error(&[[blocks(0.0), blocks(0.5)].concat()]).0;
+    let together = slope_error(&[[blocks(0.0), blocks(0.5)].concat()], SHARED).0;
     assert!(together < 0.9 * apart, "one probe shares its error: {together} and {apart}");
 }
 
@@ -158,15 +159,16 @@ fn a_calm_probe_beside_a_busy_one_is_surer_of_hours_of_traffic() {
     let engine = TWIN.slower(1.02);
     let long = LongRunReplay::replay(&TWIN, BOUNDS, traffic(14.0, 3000.0, 99));
     let [calm, busy, busier] = [(9.0, 3), (13.0, 4), (14.0, 5)].map(|(rate, seed)| probe(&engine, rate, seed, BOUNDS));
-    let at_once: Vec<Sent> = traffic(14.0, 5.0, 6).into_iter().map(|s| Sent { at: 0.0, ..s }).collect();
-    let burst = Probe::replayed(&engine, BOUNDS, &at_once);
-    let error = |others: &[&Probe]| {
+    let error = |others: &[(&Probe, Window)]| {
         let fit = twin();
         estimate(&calm, WINDOW, CheckedTwin { fit: &fit, others }, &long, &limits())[1].error
     };
     let alone = error(&[]);
-    assert_eq!(error(&[&burst]), alone, "a burst has no blocks of time");
-    assert!(error(&[&busy, &busier]) < alone, "{} for {alone}", error(&[&busy, &busier]));
+    let both = error(&[(&busy, WINDOW), (&busier, WINDOW)]);
+    assert!(both < alone, "{both} for {alone}");
+    let mut requests = busy.requests().to_vec();
+    requests[200].failed = true;
+    assert_eq!(error(&[(&Probe::new(requests, BOUNDS), WINDOW)]), alone, "one with a failure is no check");
 }
 
 /// A probe of the records of a real engine.
