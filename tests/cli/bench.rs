@@ -169,7 +169,6 @@ fn find_answers_with_a_curve_of_users_and_its_file() {
 #[test]
 fn find_refuses_what_cannot_be_bracketed() {
     let engine = Engine::start(&[]);
-    let mut all = 0;
     for (arguments, code, part) in [
         ("--find users --slo ttft_p95=1ms", 3, "not even 1 user, the lowest level allowed, keeps ttft_p95 <= 1.0 ms"),
         ("--find rate --between 1,5 --slo ttft_p50=5s", 6, "5.00 req/s, the highest level allowed, still keeps"),
@@ -182,12 +181,11 @@ fn find_refuses_what_cannot_be_bracketed() {
         let run = engine.measure(&format!("{arguments} --duration 300ms --cool-down 1ms --quiet"));
         let words = said(&run).split_whitespace().collect::<Vec<_>>().join(" ");
         // A machine that starves the client measures nothing, and then the words say so.
-        let starved = run.status.code() == Some(1) && words.contains("error: our own client was too slow in ");
+        let starved = run.status.code() == Some(1)
+            && words.contains("the data do not show that it lies between 8 and 8 users, the ends of what was measured; our own client was too slow");
         let refused = run.status.code() == Some(code) && words.contains(part);
         assert!(refused || starved, "{arguments}: {:?} {words}", run.status);
-        all += usize::from(refused);
     }
-    assert!(all >= 4, "what is refused before anything is measured is refused on a busy machine, too");
 }
 
 #[test]
