@@ -197,7 +197,8 @@ fn main() {
         rates.entry(rate).or_default().push(file);
     }
     // One probe has no spread.
-    let twin = CheckedTwin { fit: &found, others: &[(&fitted[0].probe, WINDOW), (&fitted[1].probe, WINDOW)] };
+    let twin =
+        CheckedTwin { fit: &found, others: &[(&fitted[0].probe, WINDOW), (&fitted[1].probe, WINDOW)], shared: false };
     rates.iter().filter(|(_, files)| files.len() > 1).for_each(|(rate, files)| one_rate(rate, files, twin, &traffic));
 
     println!(

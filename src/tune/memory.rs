@@ -2,8 +2,11 @@
 
 use std::cmp::Ordering;
 
+use tracing::debug;
+
+use super::certify::CLEARANCE;
 use super::context::Context;
-use super::predictor::NEVER_FULL;
+use super::predictor::{Ceiling, NEVER_FULL};
 use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
@@ -11,27 +14,63 @@ use crate::engine::{Quantity, dialect};
 use crate::journal::{Entry, Purpose};
 use crate::rig::Rig;
 use crate::search::HighestThatStarts;
-use crate::space::{Parameter, Point, Value};
-use crate::units::Seconds;
+use crate::space::{self, Parameter, Point, Value};
+use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Verdict};
 
 /// A soak takes every place of a batch, but no more than this ...
 const MOST_SOAKED: u32 = 1024;
 /// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
 const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
+/// More memory may make a KV cache so many times as large: more than any share gives, but where weights take nearly all.
+const ROOMY: u64 = 4;
+/// At most so many points are compared with such a cache: all of most spaces.
+const MOST_COMPARED: usize = 64;
 
 impl<'a, R: Rig> Context<'a, R> {
+    /// The share of the memory that a point has, where it is among what is tuned.
+    pub fn share_of(&self, point: &Point) -> Point {
+        let share = self.tuned_memory().and_then(|knob| Some((&knob.name, point.get(&knob.name)?)));
+        share.map_or(Point::default(), |(name, value)| Point::default().with(name, value.clone()))
+    }
+
+    /// Why more memory cannot raise the highest limit, where that of the baseline is thought to be this rate; none where it may.
+    pub fn memory_suffices(&mut self, baseline: &Point, limit: Option<Rate>) -> Option<String> {
+        baseline.get(&self.tuned_memory()?.name)?;
+        if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL) {
+            let share = (fullest * 100.0).ceil();
+            return Some(format!("the KV cache was never fuller than {share} %, so more of it cannot help"));
+        }
+        let least = self.plan.search.min_gain;
+        let (gain, share) = (self.gain_of_cache(baseline, limit?)?, least * 100.0);
+        let says =
+            || format!("in simulation, a KV cache of {ROOMY} times the size raises the limit by less than {share} %");
+        (gain < least).then(says)
+    }
+
+    /// The share by which a KV cache of [`ROOMY`] times the size raises the limit of the point that has the highest with it, or lowers the latency that is
+    /// nearest to its promise there: whichever is more. None where no twin tells.
+    fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
+        let costs = self.trial_runner.steps_in_hindsight()?;
+        let mut points = vec![baseline.clone()];
+        points.extend(space::candidates(&self.plan.space, &self.share_of(baseline), MOST_COMPARED, self.seed));
+        let (point, limit) = self.predictor(0).best_with_cache(&points, &costs, limit, ROOMY)?;
+        let collapses = match self.ceiling(&point, &costs, limit)? {
+            Ceiling::Above => 0.0,
+            Ceiling::At(rate) => (limit.0 / rate.0).ln() - CLEARANCE,
+            Ceiling::BelowAll => return None,
+        };
+        let relief = self.predictor(0).relief_by_cache(&point, &costs, limit, ROOMY)?;
+        debug!(%point, %limit, collapses, relief, "a larger KV cache");
+        Some(relief.max(collapses))
+    }
+
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
     pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let name = knob.name.as_str();
         let default = baseline.get(name).cloned();
         let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(name, v));
-        if let Some(fullest) = self.calm(baseline) {
-            let share = (fullest * 100.0).ceil();
-            self.note(&format!("memory: the KV cache was never fuller than {share} %, so more of it cannot help"));
-            return Ok(hold(default));
-        }
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
         let (mut stuck, mut tried) = (None, false);
@@ -83,17 +122,6 @@ impl<'a, R: Rig> Context<'a, R> {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
         Ok(hold(best))
-    }
-
-    /// Whether other shares of the memory are going to be launched.
-    pub fn tries_memory(&self, baseline: &Point) -> bool {
-        self.tuned_memory().is_some() && self.calm(baseline).is_none()
-    }
-
-    /// The largest share of the KV cache that was in use, where it was never full, so that more of it cannot help.
-    fn calm(&self, baseline: &Point) -> Option<f64> {
-        let has_default = self.tuned_memory().is_some_and(|knob| baseline.get(&knob.name).is_some());
-        self.fullest().filter(|fullest| *fullest < NEVER_FULL && has_default)
     }
 
     /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.

@@ -87,7 +87,8 @@ impl<R: Rig> Context<'_, R> {
         let estimated_rate = strategy.estimate(&point);
         let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
         // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
-        if self.proves_defaults_first(&point) {
+        let suffices = self.memory_suffices(&point, estimated_rate);
+        if suffices.is_none() && self.proves_defaults_first() {
             let (prices, points) = (self.prices(), strategy.points_expected());
             self.to_follow = prices.launch * memory_launches(self.plan) + prices.candidates(points);
             let mut defaults = (Purpose::CertifyBaseline, baseline);
@@ -95,8 +96,14 @@ impl<R: Rig> Context<'_, R> {
             self.to_follow = Seconds(0.0);
             baseline = defaults.1;
         }
-        // 3. The memory: as much as starts.
-        let held = self.memory(&point).await?;
+        // 3. The memory: as much as starts, where more of it may help.
+        let held = match suffices {
+            Some(why) => {
+                self.note(&format!("memory: {why}"));
+                self.share_of(&point)
+            }
+            None => self.memory(&point).await?,
+        };
         // 4. The other parameters, at that memory.
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
@@ -140,11 +147,11 @@ impl<R: Rig> Context<'_, R> {
 
     /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a
     /// probe behind the proof.
-    fn proves_defaults_first(&self, defaults: &Point) -> bool {
+    fn proves_defaults_first(&self) -> bool {
         let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
         let alone = self.trial_runner.workers() == 1 && self.serves_defaults();
         let price = prices.certify * windows + prices.launch + prices.probe;
-        alone && self.tries_memory(defaults) && self.affords(price, Proofs::OfBest)
+        alone && self.tuned_memory().is_some() && self.affords(price, Proofs::OfBest)
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.

@@ -7,6 +7,7 @@
 
 mod proof;
 
+pub use self::proof::CLEARANCE;
 use self::proof::{CLEAR, Certifier, Curve, Proof, STRIDE, imprecise, unproved};
 use super::context::{Context, Proofs};
 use super::cost::{Before, Prices, TRIES, certifying};

@@ -34,7 +34,7 @@ const BELOW_FAILURE: f64 = 0.93;
 const CEILING_SD: f64 = 0.04;
 /// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
 /// from 3.5 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
-const CLEARANCE: f64 = 0.03;
+pub const CLEARANCE: f64 = 0.03;
 /// A rate is 95 % sure if its ceiling is at least this many times the rate.
 pub const CLEAR: f64 = 1.037;
 /// Where a ceiling binds, a certified rate lies at most this far below its limit, rounding included. No probe brings it nearer.

@@ -11,7 +11,9 @@ use tracing::trace_span;
 
 pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
-use super::session_twin::{ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, think_time};
+use super::session_twin::{
+    ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, served_in_blocks, think_time,
+};
 use super::trial::{Current, TrialRequest};
 use crate::bisection::narrowed;
 use crate::engine::Quantity;
@@ -34,6 +36,8 @@ const ENDURED_TO: f64 = 1.016;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
+/// No point is thought to keep more than so many times the rate of another.
+const HIGHEST: f64 = 4.0;
 
 /// What the predictor remembers between two questions of the search.
 #[derive(Default)]
@@ -171,6 +175,50 @@ impl Predictor<'_> {
         LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory)
     }
 
+    /// By how much the latency that is nearest to its limit falls with a KV cache so many times as large, in logarithms, in a long run block by block of
+    /// the same requests. None where there is no twin.
+    pub fn relief_by_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate, times: u64) -> Option<f64> {
+        let engine = self.predictions.engine(point)?;
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        let requests = self.session_twin.sample_sizes.long_run_in_blocks;
+        let worst = |engine: &TwinEngine| {
+            let served = served_in_blocks(engine, costs, source, (rate, requests))?;
+            Some(self.worst(&LongRunReplay::served(&served, &[])))
+        };
+        Some(worst(&engine)? - worst(&engine.with_cache(times))?)
+    }
+
+    /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate, by small steps from one that the first
+    /// of them is thought to keep about. None where there is no twin, or where the first keeps no useful rate.
+    pub fn best_with_cache(
+        &mut self,
+        points: &[Point],
+        costs: &StepCosts,
+        from: Rate,
+        times: u64,
+    ) -> Option<(Point, Rate)> {
+        let requests = self.session_twin.sample_sizes.search;
+        let mut keeps = |point: &Point, rate: Rate| {
+            let engine = self.predictions.engine(point)?.with_cache(times);
+            let (long, _) = self.by_sums(&engine, costs, rate, requests);
+            Some(self.worst(&long) <= 0.0)
+        };
+        let (first, mut rate) = (points.first()?, from);
+        while !keeps(first, rate)? {
+            rate = rate * (1.0 / ENDURED_TO);
+            if rate < from * LOWEST {
+                return None;
+            }
+        }
+        let mut best = first;
+        for point in points {
+            while rate < from * HIGHEST && keeps(point, rate * ENDURED_TO)? {
+                (best, rate) = (point, rate * ENDURED_TO);
+            }
+        }
+        Some((best.clone(), rate))
+    }
+
     /// The highest rate, by steps from that one, at which every promise holds and no stress replay collapses. None where the twin does not know one
     /// of them, or where no useful rate holds.
     pub fn limit(&mut self, point: &Point, from: Rate) -> Option<Rate> {
@@ -289,7 +337,10 @@ impl Expectation for Predictor<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample_sizes::SampleSizes;
     use super::*;
+    use crate::settings::quickstart;
+    use crate::twin::Profile;
 
     #[test]
     fn what_is_known_of_endurance_is_not_tried_again() {
@@ -309,5 +360,30 @@ mod tests {
         assert_eq!(alike, [Some((5.0, 8.0)); 2]);
         assert!(known.also_of(&engine(80)).is_none());
         assert_eq!((below, above, known.with(Rate(6.0), || None).0), (Some(true), Some(false), None));
+    }
+
+    #[test]
+    fn a_larger_cache_relieves_an_engine_whose_cache_fills_and_no_other() {
+        let plan = quickstart(&[]);
+        let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
+        let mut relief = |kv_tokens, rate| {
+            let bounds = Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: Some(kv_tokens) };
+            let (point, mut predictions) = (Point::default(), PredictionCache::default());
+            predictions.learn(&point, Some(TwinEngine::bare(bounds)));
+            let mut predictor = Predictor {
+                plan: &plan,
+                material: Material::default(),
+                seed: 1,
+                session_twin: &mut session_twin,
+                predictions: &mut predictions,
+                prices: Prices::new(&plan, &[]),
+                running: None,
+                alters: false,
+                crowded: true,
+            };
+            predictor.relief_by_cache(&point, &Profile::quickstart().costs, Rate(rate), 4).unwrap()
+        };
+        assert_eq!(relief(100_000, 40.0), 0.0);
+        assert!(relief(1_600, 60.0) > 0.1);
     }
 }

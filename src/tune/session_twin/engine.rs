@@ -13,6 +13,8 @@ pub struct TwinEngine {
     bounds: Bounds,
     /// Tokens of a KV block; none where prefixes are not reused.
     pub reused_block: Option<u32>,
+    /// Whether others may use its machine.
+    pub shared: bool,
 }
 
 impl TwinEngine {
@@ -40,7 +42,7 @@ impl TwinEngine {
         };
         let reuses = value("enable-prefix-caching") != Some(&Value::Bool(false));
         let block = count("block-size").unwrap_or(DEFAULT_BLOCK);
-        Some(Self { bounds, reused_block: reuses.then_some(block) })
+        Some(Self { bounds, reused_block: reuses.then_some(block), shared: ready.shared })
     }
 
     /// As it would be with the values of another point; what that point leaves out stays.
@@ -59,7 +61,13 @@ impl TwinEngine {
             max_num_batched_tokens: count("max-num-batched-tokens", self.bounds.max_num_batched_tokens),
             ..self.bounds
         };
-        Self { bounds, reused_block }
+        Self { bounds, reused_block, ..*self }
+    }
+
+    /// The same engine with a KV cache so many times as large.
+    pub fn with_cache(&self, times: u64) -> Self {
+        let kv_tokens = self.bounds.kv_tokens.map(|tokens| tokens.saturating_mul(times));
+        Self { bounds: Bounds { kv_tokens, ..self.bounds }, ..*self }
     }
 
     /// The same engine simulated block by block, with these step times; none where the size of its KV cache is not known.
@@ -90,7 +98,7 @@ impl TwinEngine {
 
     #[cfg(test)]
     pub fn bare(bounds: Bounds) -> Self {
-        Self { bounds, reused_block: None }
+        Self { bounds, reused_block: None, shared: false }
     }
 
     pub fn bounds(&self) -> Bounds {

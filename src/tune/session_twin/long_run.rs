@@ -77,7 +77,7 @@ impl LongRunTraffic {
         rate: Rate,
     ) -> (LongRunReplay, usize) {
         let in_blocks = self.sample_sizes.long_run_in_blocks;
-        let serve = |costs: &StepCosts| served(engine, costs, source, (rate, in_blocks));
+        let serve = |costs: &StepCosts| served_in_blocks(engine, costs, source, (rate, in_blocks));
         let (think, apart) = (think_time(source.plan), source.material.documents_apart());
         let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
@@ -155,7 +155,12 @@ impl ServeObserver for Flights {
 }
 
 /// Serves the workload block by block; nothing where the size of the KV cache is not known.
-fn served(engine: &TwinEngine, costs: &StepCosts, source: TrafficSource, length: (Rate, u32)) -> Option<Vec<Flight>> {
+pub fn served_in_blocks(
+    engine: &TwinEngine,
+    costs: &StepCosts,
+    source: TrafficSource,
+    length: (Rate, u32),
+) -> Option<Vec<Flight>> {
     let mut flights = Flights::default();
     let engine = engine.in_blocks(costs, source.material.resent)?;
     source.serve(&engine, length, SeedLabel::LongRun.of(source.seed, &[]), &mut flights)?;

@@ -15,7 +15,7 @@ use tracing::{debug, debug_span};
 pub use self::engine::TwinEngine;
 pub use self::launches::Launches;
 pub use self::likeness::{Compared, Likeness};
-pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, think_time};
+pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, served_in_blocks, think_time};
 use super::sample_sizes::SampleSizes;
 use crate::load::RequestRecord;
 use crate::overlap::most_at_once;
@@ -155,7 +155,8 @@ impl SessionTwin {
         if let Some(verdict) = endless(&verdict, &long, plan) {
             return verdict;
         }
-        let mut estimates = estimate(probe, ask.window, CheckedTwin { fit, others: &others }, &long, &plan.slo);
+        let twin = CheckedTwin { fit, others: &others, shared: engine.shared };
+        let mut estimates = estimate(probe, ask.window, twin, &long, &plan.slo);
         let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
         if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
             for estimate in &mut estimates {

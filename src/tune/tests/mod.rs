@@ -243,6 +243,19 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
 }
 
 #[tokio::test]
+async fn a_cache_whose_peak_nobody_saw_is_given_more_memory_only_where_simulation_says_that_it_helps() {
+    let plan = plan(&[("gpu_time = \"85s\"", "gpu_time = \"10m\"")]);
+    let quickstart = Profile::quickstart();
+    let says = "memory: in simulation, a KV cache of 4 times the size raises the limit by less than 1 %";
+    for (times, suffices) in [(8, true), (1, false)] {
+        let mut profile = quickstart.clone();
+        profile.memory.per_kv_token /= times;
+        let (_, notes) = run_with_notes(profile, &plan, 1).await;
+        assert_eq!(notes.iter().any(|note| note == says), suffices, "{notes:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_memory_knob_is_held_at_the_highest_value_that_starts() {
     let (answer, entries, _) = run(&plan(&[]), 2).await;
     let launched = launches(&entries).into_iter().filter(|(purpose, ..)| *purpose == Purpose::Search);

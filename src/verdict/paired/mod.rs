@@ -36,6 +36,12 @@ const LEAST_IN_A_BLOCK: usize = 8;
 const FLOOR: f64 = 0.02;
 /// The error of a fit's speed: fits to different probes of one engine differ by about this.
 const OF_SPEED: f64 = 0.01;
+/// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms. In the fits of 16 sessions on H200s it was 0.2 to 2.2 %;
+/// this is the root of its mean square.
+const SPREAD_OF_SPEED: f64 = 0.012;
+/// The weight of that spread beside what a session shows, in degrees of freedom. The spreads of these sessions differ about as those of one normal
+/// distribution do, so a larger weight would do them justice, too.
+const SPREAD_FREEDOM: f64 = 6.0;
 /// The degrees of freedom of an error that earlier runs told, such as these two: they stand on some dozen runs.
 pub const FREEDOM_BEFOREHAND: f64 = 30.0;
 /// The windows that an operator looks at.
@@ -108,6 +114,21 @@ impl Paired {
 pub struct CheckedTwin<'a> {
     pub fit: &'a Fit,
     pub others: &'a [(&'a Probe, Window)],
+    /// Whether others may use the machine of the engine, so that its speed differs more than that of a GPU of its own.
+    pub shared: bool,
+}
+
+impl CheckedTwin<'_> {
+    /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom: by the fit, and on a GPU of its
+    /// own by what other sessions showed, too. Three probes alone say little of a spread.
+    fn spread_of_speed(&self) -> (f64, f64) {
+        let (spread, freedom) = self.fit.run_to_run();
+        if self.shared {
+            return (spread, freedom);
+        }
+        let both = freedom + SPREAD_FREEDOM;
+        (((freedom * spread.powi(2) + SPREAD_FREEDOM * SPREAD_OF_SPEED.powi(2)) / both).sqrt(), both)
+    }
 }
 
 /// The paired estimates of a probe that is not in the fit.
@@ -125,14 +146,15 @@ pub fn estimate(
     let slower = Pairs::new(probe, window, &costs.slower(SLOWER));
     let others = twin.others.iter().map(|(other, window)| Pairs::new(other, *window, costs));
     let others: Vec<Pairs> = others.filter(|other| !other.out_of_scope).collect();
-    limits.iter().filter_map(|limit| one(&pairs, &slower, &others, twin.fit, long, limit)).collect()
+    let speed = twin.spread_of_speed();
+    limits.iter().filter_map(|limit| one(&pairs, &slower, &others, speed, long, limit)).collect()
 }
 
 fn one(
     pairs: &Pairs,
     slower: &Pairs,
     others: &[Pairs],
-    fit: &Fit,
+    (speed, speed_freedom): (f64, f64),
     long: &LongRunReplay,
     limit: &Limit,
 ) -> Option<Paired> {
@@ -148,7 +170,6 @@ fn one(
     let shift = expected - replayed;
     let [_, replayed_slower] = quantiles(&slower.blocks(limit.metric), None, q)?;
     let by_speed = (replayed_slower - replayed) / SLOWER.ln();
-    let (speed, speed_freedom) = fit.run_to_run();
     let between = (by_speed * speed).abs();
     let of_blocks = blocks.len() as f64 - 1.0;
     // What all blocks of a probe have in common.

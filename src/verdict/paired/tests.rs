@@ -4,7 +4,7 @@ use super::*;
 use crate::load::read_records;
 use crate::repeatable::uniform;
 use crate::settings::Metric;
-use crate::twin::{Bounds, Effort, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
+use crate::twin::{Bounds, Drift, Effort, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
 use crate::verdict::Window;
 
 const TWIN: StepCosts = StepCosts {
@@ -51,7 +51,7 @@ fn twin() -> Fit {
 
 /// A twin that no other probe checks.
 fn alone(fit: &Fit) -> CheckedTwin<'_> {
-    CheckedTwin { fit, others: &[] }
+    CheckedTwin { fit, others: &[], shared: true }
 }
 
 fn limits() -> Vec<Limit> {
@@ -161,7 +161,7 @@ fn a_calm_probe_beside_a_busy_one_is_surer_of_hours_of_traffic() {
     let [calm, busy, busier] = [(9.0, 3), (13.0, 4), (14.0, 5)].map(|(rate, seed)| probe(&engine, rate, seed, BOUNDS));
     let error = |others: &[(&Probe, Window)]| {
         let fit = twin();
-        estimate(&calm, WINDOW, CheckedTwin { fit: &fit, others }, &long, &limits())[1].error
+        estimate(&calm, WINDOW, CheckedTwin { fit: &fit, others, shared: true }, &long, &limits())[1].error
     };
     let alone = error(&[]);
     let both = error(&[(&busy, WINDOW), (&busier, WINDOW)]);
@@ -169,6 +169,22 @@ fn a_calm_probe_beside_a_busy_one_is_surer_of_hours_of_traffic() {
     let mut requests = busy.requests().to_vec();
     requests[200].failed = true;
     assert_eq!(error(&[(&Probe::new(requests, BOUNDS), WINDOW)]), alone, "one with a failure is no check");
+}
+
+#[test]
+fn the_spread_of_speed_of_three_probes_is_weighed_with_that_of_other_sessions_on_a_gpu_of_its_own() {
+    let spread = |slower: &[f64], shared| {
+        let drift = |log: &f64| Drift { slower: log.exp(), ttft_bias: 0.0, tpot_bias: 0.0 };
+        let fit = twin();
+        let residuals = Residuals { probes: slower.iter().map(drift).collect(), ..fit.residuals.clone() };
+        let (spread, freedom) = CheckedTwin { shared, ..alone(&Fit { residuals, ..fit }) }.spread_of_speed();
+        ((spread * 1e4).round() / 1e4, freedom)
+    };
+    let three = [-0.02, 0.0, 0.02];
+    assert_eq!(spread(&three, true), (0.02, 2.0));
+    // (2·0.02² + 6·0.012²) / 8.
+    assert_eq!(spread(&three, false), (0.0144, 8.0));
+    assert_eq!((spread(&[0.01], false), spread(&[0.01], true)), ((0.012, 6.0), (0.0, 0.0)));
 }
 
 /// A probe of the records of a real engine.
