@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use autotune::load::{RequestRecord, read_records};
+use autotune::parallel;
 use autotune::tune::Compared;
 use autotune::twin::{Bounds, DEFAULT_BLOCK, Effort, Fit, Probe, SeenSteps, Served};
 use autotune::units::{Rate, Seconds};
@@ -57,15 +58,18 @@ fn requests(file: &Path) -> Vec<RequestRecord> {
     read_records(std::fs::File::open(file).unwrap()).unwrap()
 }
 
-/// The rows of the table, and how many are broken.
+/// The rows of a table, and how many are broken.
 #[derive(Default)]
 struct Table {
+    text: String,
     broken: usize,
+    verbose: bool,
 }
 
 impl Table {
     fn row(&mut self, what: &str, value: String, bound: &str, holds: bool) {
-        println!("{what:<62} {value:>22}   {bound:<18} {}", if holds { "" } else { "BROKEN" });
+        let broken = if holds { "" } else { "BROKEN" };
+        self.text.push_str(&format!("{what:<62} {value:>22}   {bound:<18} {broken}\n"));
         self.broken += usize::from(!holds);
     }
 
@@ -75,6 +79,30 @@ impl Table {
         let off = twin / measured - 1.0;
         let said = format!("{:.1} for {:.1} ms, {:+.1} %", twin * 1e3, measured * 1e3, off * 100.0);
         self.row(what, said, &format!("within {:.0} %", bound * 100.0), off.abs() <= bound);
+    }
+
+    fn costs(&mut self, fit: &Fit) {
+        if self.verbose {
+            self.text.push_str(&format!("{:#?}\n", fit.costs));
+        }
+    }
+
+    /// What the twin makes of a probe, where that is wanted.
+    fn explain(&mut self, run: &RecordedRun, name: &str, fit: &Fit) {
+        for by_conversation in [false, true].into_iter().filter(|_| self.verbose) {
+            let replayed = run.replay(name, &fit.costs, by_conversation).unwrap();
+            for (metric, pairs) in [("ttft", &replayed.ttft), ("tpot", &replayed.tpot)] {
+                let (measured, twin) = Replayed::quantile(pairs, 0.99);
+                self.text.push_str(&format!(
+                    "{name} {metric} by conversation {by_conversation:<5} n {} correlation {:.2} typical error {:.1} % p99 {:.1} twin {:.1} ms\n",
+                    pairs.len(),
+                    Replayed::correlation(pairs),
+                    Replayed::typical_error(pairs) * 100.0,
+                    measured * 1e3,
+                    twin * 1e3
+                ));
+            }
+        }
     }
 
     /// The computed prompt tokens of probes, against the engine's counters.
@@ -88,126 +116,175 @@ impl Table {
     }
 }
 
+/// A run, or a part of one, and what is asked of its twin.
+type Section<'a> = (&'a str, Box<dyn Fn(&mut Table) + Sync + 'a>);
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut run = RecordedRun::read(&root.join("tests/data/h200-phase1")).unwrap();
-    if let Some(file) = &arguments.held_out {
-        run.add("held-out", requests(file), COLD[0], arguments.window).unwrap();
+    let sections = sections(&arguments);
+    let fill = |(_, fill): &Section| {
+        let mut table = Table { verbose: arguments.verbose, ..Table::default() };
+        fill(&mut table);
+        table
+    };
+    let tables = parallel::map(&sections, fill, |done| eprint!("\r{done} of {} runs", sections.len()));
+    eprintln!();
+    for ((title, _), table) in sections.iter().zip(&tables) {
+        println!("{title}\n\n{}", table.text);
     }
-    let mut table = Table::default();
-    println!("70B FP8 shape, multi-turn, one H200 (tests/data/h200-phase1)\n");
-    served(&run, &mut table);
-    let fit = run.fit(&LEARNT, Effort::FULL).unwrap();
-    if arguments.verbose {
-        println!("{:#?}", fit.costs);
-        LEARNT.iter().chain(&COLD).for_each(|name| explain(&run, name, &fit));
+    match tables.iter().map(|table| table.broken).sum::<usize>() {
+        0 => ExitCode::SUCCESS,
+        broken => {
+            eprintln!("{broken} bounds are broken");
+            ExitCode::FAILURE
+        }
     }
-    likeness(&run, &[&LEARNT[..], &COLD[..]].concat(), &fit, &mut table);
-    predictions(&run, &fit, &mut table);
-    if arguments.held_out.is_some() {
-        held_out(&run, &fit, &mut table);
-    }
-    limits(&run, &fit, &mut table);
-    verdicts(&run, &mut table);
-    println!("\nThe same shape and traffic, with documents that take room (tests/data/h200-turns)\n");
-    turns(&RecordedRun::read(&root.join("tests/data/h200-turns")).unwrap(), arguments.verbose, &mut table);
-    println!("\nThe same shape, by the session of results/h200-70b\n");
-    let run = RecordedRun::read(&root.join("results/h200-70b")).unwrap();
-    proof(&run, &["t001-p01", "t001-p02", "t001-p03"], &["t002-p02"], arguments.verbose, &mut table);
-    println!("\nThe same, a search and two proofs (results/h200-70b-search)\n");
-    let run = RecordedRun::read(&root.join("results/h200-70b-search")).unwrap();
-    let learnt = ["t001-p01", "t001-p02", "t001-p03", "t007-p01", "t008-p01"];
-    proof(&run, &learnt, &["t009-p02", "t010-p01"], arguments.verbose, &mut table);
-    println!("\nThe same once more, two proofs of the defaults on two launches (results/h200-70b-search-second)\n");
-    let run = RecordedRun::read(&root.join("results/h200-70b-search-second")).unwrap();
-    let learnt = ["t001-p01", "t001-p02", "t001-p03", "t004-p02", "t005-p01"];
-    // Not t006-p03: 41 running for 39 are more than 5 %. Its TPOT p99 is within 2 %.
-    let proofs = ["t002-p01", "t002-p02", "t006-p02", "t006-p04"];
-    proof(&run, &learnt, &proofs, arguments.verbose, &mut table);
-    println!("\nThe begin of two more searches (results/h200-70b-search-third and -fourth)\n");
-    let learnt = ["t001-p01", "t001-p02", "t001-p03"];
-    let run = RecordedRun::read(&root.join("results/h200-70b-search-third")).unwrap();
-    // Not t002-p01, where the KV cache filled and the count decides: three preemptions for two are more than 10 %. Its TPOT p99 is within 5 %.
-    proof(&run, &learnt, &["t002-p02", "t005-p01", "t006-p01"], arguments.verbose, &mut table);
-    let run = RecordedRun::read(&root.join("results/h200-70b-search-fourth")).unwrap();
-    proof(&run, &learnt, &["t002-p01"], arguments.verbose, &mut table);
-    println!("\nThe same, driven on a third engine (results/h200-70b/truth)\n");
+}
+
+fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
+    let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    let read = move |name: &str| RecordedRun::read(&folder(name)).unwrap();
     let seconds = |from: f64, to: f64| Window { from: Seconds(from), to: Seconds(to) };
-    let driven = |folder: &str| root.join("results").join(folder);
+    let first = move |table: &mut Table| {
+        let mut run = read("tests/data/h200-phase1");
+        if let Some(file) = &arguments.held_out {
+            run.add("held-out", requests(file), COLD[0], arguments.window).unwrap();
+        }
+        served(&run, table);
+        let fit = run.fit(&LEARNT, Effort::FULL).unwrap();
+        table.costs(&fit);
+        LEARNT.iter().chain(&COLD).for_each(|name| table.explain(&run, name, &fit));
+        likeness(&run, &[&LEARNT[..], &COLD[..]].concat(), &fit, table);
+        predictions(&run, &fit, table);
+        if arguments.held_out.is_some() {
+            held_out(&run, &fit, table);
+        }
+        limits(&run, &fit, table);
+        verdicts(&run, table);
+    };
+    let (begin, searched) = (["t001-p01", "t001-p02", "t001-p03"], |a, b| ["t001-p01", "t001-p02", "t001-p03", a, b]);
+    let search = move |table: &mut Table| {
+        proof(&read("results/h200-70b-search"), &searched("t007-p01", "t008-p01"), &["t009-p02", "t010-p01"], table);
+    };
+    let second = move |table: &mut Table| {
+        // Not t006-p03: 41 running for 39 are more than 5 %. Its TPOT p99 is within 2 %.
+        let proofs = ["t002-p01", "t002-p02", "t006-p02", "t006-p04"];
+        proof(&read("results/h200-70b-search-second"), &searched("t004-p02", "t005-p01"), &proofs, table);
+    };
+    let two_more = move |table: &mut Table| {
+        // Not t002-p01, where the KV cache filled and the count decides: three preemptions for two are more than 10 %. Its TPOT p99 is within 5 %.
+        proof(&read("results/h200-70b-search-third"), &begin, &["t002-p02", "t005-p01", "t006-p01"], table);
+        proof(&read("results/h200-70b-search-fourth"), &begin, &["t002-p01"], table);
+    };
     let multi_turn = Driven {
-        folder: driven("h200-70b"),
+        folder: "h200-70b",
         levels: &["rate-2", "rate-2.3", "rate-2.6", "rate-2.8"],
         window: seconds(35.0, 185.0),
         learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t002-p02"],
         like: "t002-p02",
         bounds: [0.15, 0.07],
     };
-    multi_turn.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nThe same again, its winner driven on two other engines (results/h200-70b-second)\n");
-    let levels = &["rate-1.645", "rate-1.8", "rate-2", "rate-2.3"];
-    let again = Driven { folder: driven("h200-70b-second"), levels, ..multi_turn };
-    again.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\n8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)\n");
-    small_cache(&root.join("tests/data/h200-8b-turns"), &mut table);
-    println!("\n8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)\n");
-    seen_steps(&RecordedRun::read(&root.join("tests/data/h200-8b-steps")).unwrap(), &mut table);
-    println!("\n8B bf16, single-turn, one H200, driven after its session (results/h200-8b)\n");
+    let multi_turn_again =
+        Driven { folder: "h200-70b-second", levels: &["rate-1.645", "rate-1.8", "rate-2", "rate-2.3"], ..multi_turn };
     // The cells of the session's journal were made before a step got back what its neighbours took for it.
     let single = Driven {
-        folder: driven("h200-8b"),
+        folder: "h200-8b",
         levels: &["rate-14.14", "rate-14.88", "rate-15.62", "rate-16.37"],
         window: seconds(6.0, 66.0),
         learnt: &["t001-p01", "t001-p02", "t002-p01"],
         like: "t002-p02",
         bounds: [0.15, 0.1],
     };
-    single.by_session_and_streams("rate-14.14", 15.79, arguments.verbose, &mut table);
-    let window = seconds(10.0, 55.0);
-    println!("\nThe same again (results/h200-8b-second)\n");
-    let learnt = &["t001-p01", "t001-p02", "t001-p03", "t002-p01"];
-    let levels = &["rate-13.15", "rate-13.84", "rate-14.67"];
-    let (like, bounds) = ("t002-p01", [0.2, 0.1]);
-    let again = Driven { folder: driven("h200-8b-second"), levels, window, learnt, like, bounds };
-    again.by_session(Some(0.07), arguments.verbose, &mut table);
-    // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
-    println!("\nReal text, answers that end early (results/h200-8b-early-stops)\n");
-    let levels = &["rate-18.98", "rate-19.98", "rate-21.18"];
-    let learnt = &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t002-p02"];
-    let early = Driven { folder: driven("h200-8b-early-stops"), levels, learnt, ..again };
-    early.by_session(None, arguments.verbose, &mut table);
-    println!("\nMulti-turn with think time (results/h200-8b-multi-turn)\n");
-    let (levels, window) = (&["rate-15.83"], seconds(12.0, 57.0));
-    let turns = Driven { folder: driven("h200-8b-multi-turn"), levels, window, learnt, ..early };
-    turns.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nA KV cache of 48,000 tokens (results/h200-8b-starved)\n");
-    let levels = &["rate-8.3", "rate-8.74", "rate-9.26"];
-    let learnt = &["t001-p01", "t001-p02", "t001-p03", "t001-p04", "t002-p01", "t002-p02"];
-    let starved = Driven { folder: driven("h200-8b-starved"), levels, learnt, like: "t002-p02", ..early };
-    starved.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nTPOT p99 <= 13 ms, the defaults and what was found (results/h200-8b-gain)\n");
-    let learnt = &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01", "t004-p02"];
-    let (levels, window) = (&["rate-9.044", "rate-9.52", "rate-10.09"], seconds(4.0, 44.0));
-    let defaults = Driven { folder: driven("h200-8b-gain"), levels, window, learnt, like: "t003-p01", ..starved };
-    defaults.by_session(Some(0.07), arguments.verbose, &mut table);
-    let levels = &["rate-13.57", "rate-14.28", "rate-15.14"];
-    let best = Driven { levels, like: "t004-p02", ..defaults };
-    best.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nThe same with another seed (results/h200-8b-gain-second)\n");
-    let learnt = &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01", "t004-p02", "t004-p03", "t004-p04"];
-    let levels = &["rate-9.756", "rate-10.27", "rate-10.89"];
-    let defaults = Driven { folder: driven("h200-8b-gain-second"), levels, learnt, like: "t003-p01", ..best };
-    defaults.by_session(Some(0.07), arguments.verbose, &mut table);
-    let levels = &["rate-13.66", "rate-14.38", "rate-15.24"];
-    Driven { levels, like: "t004-p04", ..defaults }.by_session(Some(0.07), arguments.verbose, &mut table);
-    println!("\nThe same on two H200 of one host, by its session (results/h200-8b-two-gpus)\n");
-    read_now_and_then(&RecordedRun::read(&root.join("results/h200-8b-two-gpus")).unwrap(), &mut table);
-    println!();
-    if table.broken == 0 {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("{} bounds are broken", table.broken);
-    ExitCode::FAILURE
+    let single_again = Driven {
+        folder: "h200-8b-second",
+        levels: &["rate-13.15", "rate-13.84", "rate-14.67"],
+        window: seconds(10.0, 55.0),
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01"],
+        like: "t002-p01",
+        bounds: [0.2, 0.1],
+    };
+    let early_stops = Driven {
+        folder: "h200-8b-early-stops",
+        levels: &["rate-18.98", "rate-19.98", "rate-21.18"],
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t002-p02"],
+        ..single_again
+    };
+    let turns_8b =
+        Driven { folder: "h200-8b-multi-turn", levels: &["rate-15.83"], window: seconds(12.0, 57.0), ..early_stops };
+    let starved = Driven {
+        folder: "h200-8b-starved",
+        levels: &["rate-8.3", "rate-8.74", "rate-9.26"],
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t001-p04", "t002-p01", "t002-p02"],
+        like: "t002-p02",
+        ..early_stops
+    };
+    let gain = Driven {
+        folder: "h200-8b-gain",
+        levels: &["rate-9.044", "rate-9.52", "rate-10.09"],
+        window: seconds(4.0, 44.0),
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01", "t004-p02"],
+        like: "t003-p01",
+        ..starved
+    };
+    let gain_best = Driven { levels: &["rate-13.57", "rate-14.28", "rate-15.14"], like: "t004-p02", ..gain };
+    let gain_again = Driven {
+        folder: "h200-8b-gain-second",
+        levels: &["rate-9.756", "rate-10.27", "rate-10.89"],
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01", "t004-p02", "t004-p03", "t004-p04"],
+        ..gain
+    };
+    let gain_again_best =
+        Driven { levels: &["rate-13.66", "rate-14.38", "rate-15.24"], like: "t004-p04", ..gain_again };
+    let within = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
+        Box::new(move |table: &mut Table| driven.by_session(Some(0.07), table))
+    };
+    vec![
+        ("70B FP8 shape, multi-turn, one H200 (tests/data/h200-phase1)", Box::new(first)),
+        (
+            "The same shape and traffic, with documents that take room (tests/data/h200-turns)",
+            Box::new(move |table| turns(&read("tests/data/h200-turns"), table)),
+        ),
+        (
+            "The same shape, by the session of results/h200-70b",
+            Box::new(move |table| proof(&read("results/h200-70b"), &begin, &["t002-p02"], table)),
+        ),
+        ("The same, a search and two proofs (results/h200-70b-search)", Box::new(search)),
+        (
+            "The same once more, two proofs of the defaults on two launches (results/h200-70b-search-second)",
+            Box::new(second),
+        ),
+        ("The beginnings of two more searches (results/h200-70b-search-third and -fourth)", Box::new(two_more)),
+        ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
+        ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
+        (
+            "8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)",
+            Box::new(move |table| small_cache(&folder("tests/data/h200-8b-turns"), table)),
+        ),
+        (
+            "8B FP8, multi-turn with think time, one H200 (tests/data/h200-8b-steps)",
+            Box::new(move |table| seen_steps(&read("tests/data/h200-8b-steps"), table)),
+        ),
+        (
+            "8B bf16, single-turn, one H200, driven after its session (results/h200-8b)",
+            Box::new(move |table| single.by_session_and_streams("rate-14.14", 15.79, table)),
+        ),
+        ("The same again (results/h200-8b-second)", within(single_again)),
+        // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
+        (
+            "Real text, answers that end early (results/h200-8b-early-stops)",
+            Box::new(move |table| early_stops.by_session(None, table)),
+        ),
+        ("Multi-turn with think time (results/h200-8b-multi-turn)", within(turns_8b)),
+        ("A KV cache of 48,000 tokens (results/h200-8b-starved)", within(starved)),
+        ("TPOT p99 <= 13 ms, the defaults (results/h200-8b-gain)", within(gain)),
+        ("The same, what was found", within(gain_best)),
+        ("The same with another seed, the defaults (results/h200-8b-gain-second)", within(gain_again)),
+        ("The same, what was found", within(gain_again_best)),
+        (
+            "The same on two H200 of one host, by its session (results/h200-8b-two-gpus)",
+            Box::new(move |table| read_now_and_then(&read("results/h200-8b-two-gpus"), table)),
+        ),
+    ]
 }
 
 /// What the engine was given, as the twin takes it, and by the engine's own counters.
@@ -221,23 +298,6 @@ fn served(run: &RecordedRun, table: &mut Table) {
         "0.45 to 0.6, 0 %",
         (0.45..0.6).contains(&resent.growth) && resent.found == 0.0,
     );
-}
-
-fn explain(run: &RecordedRun, name: &str, fit: &Fit) {
-    for by_conversation in [false, true] {
-        let replayed = run.replay(name, &fit.costs, by_conversation).unwrap();
-        for (metric, pairs) in [("ttft", &replayed.ttft), ("tpot", &replayed.tpot)] {
-            let (measured, twin) = Replayed::quantile(pairs, 0.99);
-            println!(
-                "{name} {metric} by conversation {by_conversation:<5} n {} correlation {:.2} typical error {:.1} % p99 {:.1} twin {:.1} ms",
-                pairs.len(),
-                Replayed::correlation(pairs),
-                Replayed::typical_error(pairs) * 100.0,
-                measured * 1e3,
-                twin * 1e3
-            );
-        }
-    }
 }
 
 /// What the engine reported of itself, beside its twin.
@@ -307,13 +367,11 @@ const STEADY: [&str; 4] = ["t001-p02", "t001-p03", "t002-p02", "t003-p01"];
 const AT_ONCE: [&str; 2] = ["t001-p01", "t001-p04"];
 
 /// A cache that fills, and what fits to parts of a session make of the limit.
-fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
+fn turns(run: &RecordedRun, table: &mut Table) {
     table.computed(run, &STEADY);
     let fit = run.fit(&STEADY[..2], Effort::SESSION).unwrap();
-    if verbose {
-        println!("{:#?}", fit.costs);
-        STEADY.iter().chain(&AT_ONCE).for_each(|name| explain(run, name, &fit));
-    }
+    table.costs(&fit);
+    STEADY.iter().chain(&AT_ONCE).for_each(|name| table.explain(run, name, &fit));
     likeness(run, &[&STEADY[..], &AT_ONCE[..]].concat(), &fit, table);
     for name in AT_ONCE {
         let replayed = run.replay(name, &fit.costs, true).unwrap();
@@ -341,15 +399,15 @@ fn turns(run: &RecordedRun, verbose: bool, table: &mut Table) {
 }
 
 /// A certifying probe on a launch of its own, by what the session knew before it.
-fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], verbose: bool, table: &mut Table) {
+fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], table: &mut Table) {
     let fit = run.fit(learnt, Effort::SESSION).unwrap();
     // Beside one that it learnt.
     let shown = [&learnt[1..2], proofs].concat();
     table.computed(run, &shown);
     likeness(run, &shown, &fit, table);
     for name in proofs {
-        if verbose {
-            println!("{:#?}", run.verdict(name, learnt));
+        if table.verbose {
+            table.text.push_str(&format!("{:#?}\n", run.verdict(name, learnt)));
         }
         let replayed = run.replay(name, &fit.costs, true).unwrap();
         table.p99(&format!("{name}: TPOT p99, seen by no fit"), &replayed.tpot, 0.07);
@@ -359,8 +417,9 @@ fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], verbose: bool, tab
 }
 
 /// What was driven after a session, beside a twin that saw the session alone.
+#[derive(Clone, Copy)]
 struct Driven<'a> {
-    folder: PathBuf,
+    folder: &'a str,
     levels: &'a [&'a str],
     window: Window,
     /// The probes of the session that teach the twin, and the one whose engine and traffic the levels had.
@@ -371,8 +430,12 @@ struct Driven<'a> {
 }
 
 impl Driven<'_> {
+    fn path(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(self.folder)
+    }
+
     fn run(&self) -> RecordedRun {
-        let mut run = RecordedRun::read(&self.folder).unwrap();
+        let mut run = RecordedRun::read(&self.path()).unwrap();
         for name in self.levels {
             run.add(name, self.requests(name), self.like, self.window).unwrap();
         }
@@ -380,15 +443,13 @@ impl Driven<'_> {
     }
 
     fn requests(&self, level: &str) -> Vec<RequestRecord> {
-        requests(&self.folder.join(format!("truth/{level}.requests.csv")))
+        requests(&self.path().join(format!("truth/{level}.requests.csv")))
     }
 
     /// Each level by a fit; conversations are followed.
-    fn levels(&self, run: &RecordedRun, fit: &Fit, by: &str, verbose: bool, table: &mut Table) {
+    fn levels(&self, run: &RecordedRun, fit: &Fit, by: &str, table: &mut Table) {
         for name in self.levels {
-            if verbose {
-                explain(run, name, fit);
-            }
+            table.explain(run, name, fit);
             let replayed = run.replay(name, &fit.costs, true).unwrap();
             let metrics = [("TTFT", &replayed.ttft), ("TPOT", &replayed.tpot)];
             for ((metric, pairs), bound) in metrics.into_iter().zip(self.bounds) {
@@ -398,10 +459,10 @@ impl Driven<'_> {
     }
 
     /// The levels by the session, and within a bound the limit of a long run by the session beside that by what was driven.
-    fn by_session(&self, bound: Option<f64>, verbose: bool, table: &mut Table) {
+    fn by_session(&self, bound: Option<f64>, table: &mut Table) {
         let run = self.run();
         let fit = run.fit(self.learnt, Effort::SESSION).unwrap();
-        self.levels(&run, &fit, "", verbose, table);
+        self.levels(&run, &fit, "", table);
         let Some(bound) = bound else { return };
         let resent = run.resent(self.like);
         let long_run = |fit: &Fit| run.limit(self.like, resent, &fit.costs).unwrap().0;
@@ -418,15 +479,15 @@ impl Driven<'_> {
     }
 
     /// The same by the streams of one level as well. The limit stands beside the rate at which TPOT p99 of the levels crosses its promise.
-    fn by_session_and_streams(&self, streams: &str, driven: f64, verbose: bool, table: &mut Table) {
+    fn by_session_and_streams(&self, streams: &str, driven: f64, table: &mut Table) {
         let mut run = self.run();
-        let gaps = gaps(&self.folder.join(format!("truth/{streams}.gaps.txt")));
+        let gaps = gaps(&self.path().join(format!("truth/{streams}.gaps.txt")));
         let with_gaps = |r: RequestRecord| Some(RequestRecord { gaps: gaps.get(&r.id)?.clone(), ..r });
         let seen = self.requests(streams).into_iter().filter_map(with_gaps).collect();
         run.add("streams", seen, self.like, self.window).unwrap();
         for (by, learnt) in [("session", self.learnt), ("streams", &["streams"])] {
             let fit = run.fit(learnt, Effort::SESSION).unwrap();
-            self.levels(&run, &fit, &format!(" by {by}"), verbose, table);
+            self.levels(&run, &fit, &format!(" by {by}"), table);
             let off = run.limit(self.like, None, &fit.costs).unwrap().0 / driven - 1.0;
             let said = format!("{:.2}, {:+.1} %", driven * (1.0 + off), off * 100.0);
             table.row(&format!("limit by {by}, req/s, for {driven} driven"), said, "within 5 %", off.abs() <= 0.05);

@@ -6,7 +6,7 @@
 use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
-use super::session_twin::AS_MEASURED;
+use super::session_twin::{AS_MEASURED, TwinEngine};
 use super::trial::Asking;
 use crate::bisection::narrowed;
 use crate::journal::Record;
@@ -78,7 +78,9 @@ impl<R: Rig> Context<'_, R> {
     /// memory for them.
     pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
         let costs = self.trial_runner.steps_in_hindsight()?;
-        let reach = self.predictor(worker).reach(point, &costs, Rate(rate.0 * STRESS_FACTOR))?;
+        let mut predictor = self.predictor(worker);
+        let engine = predictor.engine(point)?;
+        let reach = predictor.reach(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = reach.running.min(MOST_AT_ONCE);
         let measured = f64::from(self.trial_runner.largest_batch()) * AS_MEASURED;
         // As many requests at once as before come to the same batches.
@@ -104,9 +106,14 @@ impl<R: Rig> Context<'_, R> {
 
     /// The highest rate up to this one that stays clear of a collapse; none where no replay tells.
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
+        let engine = self.predictor(0).engine(point)?;
+        self.ceiling_of(&engine, costs, rate)
+    }
+
+    pub fn ceiling_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
         let mut endures =
-            |rate: f64| predictor.reach(point, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);
+            |rate: f64| predictor.reach(engine, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);
         if endures(rate.0)? {
             return Some(Ceiling::Above);
         }

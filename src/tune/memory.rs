@@ -6,7 +6,7 @@ use tracing::debug;
 
 use super::certify::CLEARANCE;
 use super::context::Context;
-use super::predictor::{Ceiling, NEVER_FULL};
+use super::predictor::{Ceiling, LOWEST, NEVER_FULL};
 use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
@@ -24,8 +24,8 @@ const MOST_SOAKED: u32 = 1024;
 const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
 /// More memory may make a KV cache so many times as large: more than any share gives, but where weights take nearly all.
 const ROOMY: u64 = 4;
-/// At most so many points are compared with such a cache: all of most spaces.
-const MOST_COMPARED: usize = 64;
+/// Spaces of at most so many points, the memory aside, are compared with such a cache.
+const MOST_COMPARED: usize = 128;
 
 impl<'a, R: Rig> Context<'a, R> {
     /// The share of the memory that a point has, where it is among what is tuned.
@@ -42,27 +42,32 @@ impl<'a, R: Rig> Context<'a, R> {
             return Some(format!("the KV cache was never fuller than {share} %, so more of it cannot help"));
         }
         let least = self.plan.search.min_gain;
-        let (gain, share) = (self.gain_of_cache(baseline, limit?)?, least * 100.0);
+        let gain = self.gain_of_cache(baseline, limit?)?;
         let says =
-            || format!("in simulation, a KV cache of {ROOMY} times the size raises the limit by less than {share} %");
+            || format!("in simulation, a KV cache of {ROOMY} times the size gains less than {:.1} %", least * 100.0);
         (gain < least).then(says)
     }
 
-    /// The share by which a KV cache of [`ROOMY`] times the size raises the limit of the point that has the highest with it, or lowers the latency that is
-    /// nearest to its promise there: whichever is more. None where no twin tells.
+    /// What a KV cache of [`ROOMY`] times the size changes for the point that has the highest limit with it, in logarithms: how much lower the latency that
+    /// is nearest to its promise lies there, or how much higher the rate from which the engine does not recover from bursts. Whichever is more; none where
+    /// no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
-        let costs = self.trial_runner.steps_in_hindsight()?;
-        let mut points = vec![baseline.clone()];
-        points.extend(space::candidates(&self.plan.space, &self.share_of(baseline), MOST_COMPARED, self.seed));
-        let (point, limit) = self.predictor(0).best_with_cache(&points, &costs, limit, ROOMY)?;
-        let collapses = match self.ceiling(&point, &costs, limit)? {
-            Ceiling::Above => 0.0,
-            Ceiling::At(rate) => (limit.0 / rate.0).ln() - CLEARANCE,
-            Ceiling::BelowAll => return None,
-        };
-        let relief = self.predictor(0).relief_by_cache(&point, &costs, limit, ROOMY)?;
-        debug!(%point, %limit, collapses, relief, "a larger KV cache");
-        Some(relief.max(collapses))
+        let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;
+        let held = self.share_of(baseline);
+        let mut points = space::candidates(&self.plan.space, &held, MOST_COMPARED + 1, self.seed);
+        if points.len() > MOST_COMPARED {
+            return None;
+        }
+        points.insert(0, baseline.clone());
+        let mut predictor = self.predictor(0);
+        let (point, limit) = predictor.best_with_cache(&points, &costs, limit, ROOMY)?;
+        let own = predictor.engine(&point)?;
+        let roomy = own.with_cache(ROOMY);
+        let relief = predictor.relief([&own, &roomy], &costs, limit)?;
+        let ceilings = [self.ceiling_of(&own, &costs, limit)?, self.ceiling_of(&roomy, &costs, limit)?];
+        let [lower, higher] = ceilings.map(|ceiling| bound_by(ceiling, limit).0);
+        debug!(%point, %limit, lower, higher, relief, "a larger KV cache");
+        Some(relief.max((higher / lower).ln()))
     }
 
     /// Holds the memory knob at the highest value that starts where everything else asks for most.
@@ -152,6 +157,15 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 }
 
+/// The limit of an engine whose latency alone allows that rate.
+fn bound_by(ceiling: Ceiling, limit: Rate) -> Rate {
+    match ceiling {
+        Ceiling::Above => limit,
+        Ceiling::At(rate) => Rate(limit.0.min(rate.0 * CLEARANCE.exp())),
+        Ceiling::BelowAll => limit * LOWEST,
+    }
+}
+
 /// Tells the search that a share needs too much memory, and how much was missing where PyTorch says so. A smaller share leaves that much free.
 fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
     match diagnosis.and_then(Diagnosis::missing_share) {
@@ -163,4 +177,18 @@ fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagn
 /// Whether an engine survived a soak: whatever else became of it, its memory sufficed.
 pub fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
     answer.as_ref().err().is_none_or(|diagnosis| diagnosis.consequence != Consequence::MemoryBound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_bounds_a_limit_a_little_above_it() {
+        let bound = |ceiling| (bound_by(ceiling, Rate(10.0)).0 * 1e3).round() / 1e3;
+        assert_eq!(bound(Ceiling::Above), 10.0);
+        // e^0.03.
+        assert_eq!((bound(Ceiling::At(Rate(9.0))), bound(Ceiling::At(Rate(9.9)))), (9.274, 10.0));
+        assert_eq!(bound(Ceiling::BelowAll), 3.0);
+    }
 }

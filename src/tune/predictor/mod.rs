@@ -144,21 +144,25 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// The stress replay of a point at a rate, with these step times. None where there is no twin. It counts by sums where they say the same
-    /// as blocks: they take a tenth of the time.
-    pub fn reach(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let engine = self.predictions.engine(point)?;
+    /// The engine of a point; none before some engine told its bounds.
+    pub fn engine(&self, point: &Point) -> Option<TwinEngine> {
+        self.predictions.engine(point)
+    }
+
+    /// The stress replay of an engine at a rate, with these step times. None where the size of its KV cache is not known. It counts by sums where they
+    /// say the same as blocks: they take a tenth of the time.
+    pub fn reach(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
             let requests = self.session_twin.sample_sizes.stress.requests as usize;
-            let (long, pressure) = self.by_sums(&engine, costs, rate, requests);
+            let (long, pressure) = self.by_sums(engine, costs, rate, requests);
             if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
                 return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
             }
         }
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        stress_replay(source, &engine, costs, rate, self.session_twin.sample_sizes.stress)
+        stress_replay(source, engine, costs, rate, self.session_twin.sample_sizes.stress)
     }
 
     /// So many requests of a long run by sums alone.
@@ -175,21 +179,21 @@ impl Predictor<'_> {
         LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory)
     }
 
-    /// By how much the latency that is nearest to its limit falls with a KV cache so many times as large, in logarithms, in a long run block by block of
-    /// the same requests. None where there is no twin.
-    pub fn relief_by_cache(&mut self, point: &Point, costs: &StepCosts, rate: Rate, times: u64) -> Option<f64> {
-        let engine = self.predictions.engine(point)?;
+    /// By how much the latency that is nearest to its limit is lower on another engine, in logarithms, in a long run block by block of the same requests.
+    /// None where the twin does not know one of the promises.
+    pub fn relief(&mut self, engines: [&TwinEngine; 2], costs: &StepCosts, rate: Rate) -> Option<f64> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let requests = self.session_twin.sample_sizes.long_run_in_blocks;
         let worst = |engine: &TwinEngine| {
             let served = served_in_blocks(engine, costs, source, (rate, requests))?;
-            Some(self.worst(&LongRunReplay::served(&served, &[])))
+            self.worst_of_all(&LongRunReplay::served(&served, &[]))
         };
-        Some(worst(&engine)? - worst(&engine.with_cache(times))?)
+        let [own, other] = engines.map(worst);
+        Some(own? - other?).filter(|relief| relief.is_finite())
     }
 
     /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate, by small steps from one that the first
-    /// of them is thought to keep about. None where there is no twin, or where the first keeps no useful rate.
+    /// of them is thought to keep about. None where the twin does not know one of the promises, or where that rate is nowhere near.
     pub fn best_with_cache(
         &mut self,
         points: &[Point],
@@ -199,21 +203,23 @@ impl Predictor<'_> {
     ) -> Option<(Point, Rate)> {
         let requests = self.session_twin.sample_sizes.search;
         let mut keeps = |point: &Point, rate: Rate| {
-            let engine = self.predictions.engine(point)?.with_cache(times);
+            let engine = self.engine(point)?.with_cache(times);
             let (long, _) = self.by_sums(&engine, costs, rate, requests);
-            Some(self.worst(&long) <= 0.0)
+            Some(self.worst_of_all(&long)? <= 0.0)
         };
-        let (first, mut rate) = (points.first()?, from);
-        while !keeps(first, rate)? {
+        let (mut best, mut rate) = (points.first()?, from);
+        while !keeps(best, rate)? {
             rate = rate * (1.0 / ENDURED_TO);
             if rate < from * LOWEST {
                 return None;
             }
         }
-        let mut best = first;
         for point in points {
-            while rate < from * HIGHEST && keeps(point, rate * ENDURED_TO)? {
+            while keeps(point, rate * ENDURED_TO)? {
                 (best, rate) = (point, rate * ENDURED_TO);
+                if rate > from * HIGHEST {
+                    return None;
+                }
             }
         }
         Some((best.clone(), rate))
@@ -264,6 +270,11 @@ impl Predictor<'_> {
     /// The margin of the promise that is nearest to being broken, or broken most.
     fn worst(&self, long: &LongRunReplay) -> f64 {
         self.margins_of(long).into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The same; none where the twin does not know one of the promises.
+    fn worst_of_all(&self, long: &LongRunReplay) -> Option<f64> {
+        self.margins_of(long).into_iter().try_fold(f64::NEG_INFINITY, |worst, margin| Some(worst.max(margin?)))
     }
 
     fn margins_of(&self, long: &LongRunReplay) -> Vec<Option<f64>> {
@@ -363,27 +374,37 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_cache_relieves_an_engine_whose_cache_fills_and_no_other() {
+    fn a_larger_cache_relieves_an_engine_whose_cache_fills_and_shows_which_point_is_best_with_it() {
         let plan = quickstart(&[]);
-        let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
-        let mut relief = |kv_tokens, rate| {
-            let bounds = Bounds { max_num_seqs: 64, max_num_batched_tokens: 2048, kv_tokens: Some(kv_tokens) };
-            let (point, mut predictions) = (Point::default(), PredictionCache::default());
-            predictions.learn(&point, Some(TwinEngine::bare(bounds)));
-            let mut predictor = Predictor {
-                plan: &plan,
-                material: Material::default(),
-                seed: 1,
-                session_twin: &mut session_twin,
-                predictions: &mut predictions,
-                prices: Prices::new(&plan, &[]),
-                running: None,
-                alters: false,
-                crowded: true,
-            };
-            predictor.relief_by_cache(&point, &Profile::quickstart().costs, Rate(rate), 4).unwrap()
+        let (mut session_twin, mut predictions) = (SessionTwin::new(SampleSizes::SMALL), PredictionCache::default());
+        let engine = |max_num_seqs, kv_tokens| {
+            TwinEngine::bare(Bounds { max_num_seqs, max_num_batched_tokens: 2048, kv_tokens: Some(kv_tokens) })
         };
-        assert_eq!(relief(100_000, 40.0), 0.0);
-        assert!(relief(1_600, 60.0) > 0.1);
+        let point = |seqs: u32| Point::default().with("max-num-seqs", Value::Int(seqs.into()));
+        predictions.learn(&point(64), Some(engine(64, 900)));
+        let mut predictor = Predictor {
+            plan: &plan,
+            material: Material::default(),
+            seed: 1,
+            session_twin: &mut session_twin,
+            predictions: &mut predictions,
+            prices: Prices::new(&plan, &[]),
+            running: None,
+            alters: false,
+            crowded: true,
+        };
+        let costs = Profile::quickstart().costs;
+        let mut relief = |kv_tokens| {
+            predictor.relief([&engine(64, kv_tokens), &engine(64, 4 * kv_tokens)], &costs, Rate(60.0)).unwrap()
+        };
+        assert_eq!(relief(100_000), 0.0);
+        assert!(relief(1_600) > 0.1);
+        let mut best = |seqs: &[u32], times| {
+            let points: Vec<Point> = seqs.iter().map(|seqs| point(*seqs)).collect();
+            predictor.best_with_cache(&points, &costs, Rate(40.0), times).unwrap()
+        };
+        let (few, many) = (best(&[4], 4), best(&[4, 64], 4));
+        assert!(few.0 == point(4) && many.0 == point(64) && many.1 > few.1, "{few:?} {many:?}");
+        assert!(best(&[64], 1).1 < best(&[64], 4).1);
     }
 }

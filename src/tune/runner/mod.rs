@@ -269,6 +269,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.session_log.session_twin.in_hindsight(worker, current.is_some_and(|current| current.shared))
     }
 
+    pub(crate) fn twin_judges(&self) -> bool {
+        self.session_log.session_twin.judges()
+    }
+
     pub(crate) fn steps_in_hindsight(&self) -> Option<StepCosts> {
         self.session_log.session_twin.steps_in_hindsight()
     }

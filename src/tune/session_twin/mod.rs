@@ -179,6 +179,11 @@ impl SessionTwin {
         self.fit.is_some() && !self.overruled
     }
 
+    /// Whether there is a twin of enough probes for a say in verdicts, and the last one that it looked at was its to judge.
+    pub fn judges(&self) -> bool {
+        self.decides() && self.fit.as_ref().is_some_and(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)
+    }
+
     pub fn note_verdict(&mut self, verdict: &Verdict) {
         if verdict.limits.iter().any(|l| l.paired.is_some()) {
             self.overruled = verdict.by_count.is_none();

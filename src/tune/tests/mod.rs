@@ -246,7 +246,7 @@ async fn a_cache_that_is_never_full_is_given_no_more_memory() {
 async fn a_cache_whose_peak_nobody_saw_is_given_more_memory_only_where_simulation_says_that_it_helps() {
     let plan = plan(&[("gpu_time = \"85s\"", "gpu_time = \"10m\"")]);
     let quickstart = Profile::quickstart();
-    let says = "memory: in simulation, a KV cache of 4 times the size raises the limit by less than 1 %";
+    let says = "memory: in simulation, a KV cache of 4 times the size gains less than 1.0 %";
     for (times, suffices) in [(8, true), (1, false)] {
         let mut profile = quickstart.clone();
         profile.memory.per_kv_token /= times;

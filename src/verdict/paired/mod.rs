@@ -12,7 +12,7 @@ mod pairs;
 mod quantile;
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 
 use crate::quantiles::quantile_of_sorted;
 use crate::settings::Limit;
@@ -36,12 +36,13 @@ const LEAST_IN_A_BLOCK: usize = 8;
 const FLOOR: f64 = 0.02;
 /// The error of a fit's speed: fits to different probes of one engine differ by about this.
 const OF_SPEED: f64 = 0.01;
-/// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms. In the fits of 16 sessions on H200s it was 0.2 to 2.2 %;
-/// this is the root of its mean square.
-const SPREAD_OF_SPEED: f64 = 0.012;
-/// The weight of that spread beside what a session shows, in degrees of freedom. The spreads of these sessions differ about as those of one normal
-/// distribution do, so a larger weight would do them justice, too.
-const SPREAD_FREEDOM: f64 = 6.0;
+/// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms, and its weight beside what a session shows, in degrees of
+/// freedom. In the last fits of 16 sessions on H200s the spread was 0.2 to 2.1 %. Of their squares over that of this spread, a distribution F with this
+/// freedom has the largest likelihood.
+const SPREAD_OF_SPEED: f64 = 0.0075;
+const SPREAD_FREEDOM: f64 = 2.5;
+/// An engine is steadier than this quantile of those on a GPU of their own, or other sessions say nothing of it.
+const UNSTEADY: f64 = 0.95;
 /// The degrees of freedom of an error that earlier runs told, such as these two: they stand on some dozen runs.
 pub const FREEDOM_BEFOREHAND: f64 = 30.0;
 /// The windows that an operator looks at.
@@ -120,10 +121,13 @@ pub struct CheckedTwin<'a> {
 
 impl CheckedTwin<'_> {
     /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom: by the fit, and on a GPU of its
-    /// own by what other sessions showed, too. Three probes alone say little of a spread.
+    /// own by what other sessions showed, too, since three probes alone say little of a spread. An engine that is unsteadier than 95 % of such are is not
+    /// one of them.
     fn spread_of_speed(&self) -> (f64, f64) {
         let (spread, freedom) = self.fit.run_to_run();
-        if self.shared {
+        let beside_others = (spread / SPREAD_OF_SPEED).powi(2);
+        let is_unsteady = FisherSnedecor::new(freedom, SPREAD_FREEDOM).is_ok_and(|f| f.cdf(beside_others) > UNSTEADY);
+        if self.shared || is_unsteady {
             return (spread, freedom);
         }
         let both = freedom + SPREAD_FREEDOM;

@@ -182,9 +182,11 @@ fn the_spread_of_speed_of_three_probes_is_weighed_with_that_of_other_sessions_on
     };
     let three = [-0.02, 0.0, 0.02];
     assert_eq!(spread(&three, true), (0.02, 2.0));
-    // (2·0.02² + 6·0.012²) / 8.
-    assert_eq!(spread(&three, false), (0.0144, 8.0));
-    assert_eq!((spread(&[0.01], false), spread(&[0.01], true)), ((0.012, 6.0), (0.0, 0.0)));
+    // (2·0.02² + 2.5·0.0075²) / 4.5.
+    assert_eq!(spread(&three, false), (0.0145, 4.5));
+    // F of 2 and 2.5 degrees of freedom is below (0.05^−0.8 − 1)·1.25 = 12.5 in 95 %: a spread of 0.0265.
+    assert_eq!((spread(&[-0.026, 0.0, 0.026], false).1, spread(&[-0.027, 0.0, 0.027], false)), (4.5, (0.027, 2.0)));
+    assert_eq!((spread(&[0.01], false), spread(&[0.01], true)), ((0.0075, 2.5), (0.0, 0.0)));
 }
 
 /// A probe of the records of a real engine.
