@@ -48,8 +48,8 @@ impl<'a, R: Rig> Context<'a, R> {
         (gain < least).then(says)
     }
 
-    /// What a KV cache of [`ROOMY`] times the size changes for the point that has the highest limit with it, in logarithms: how much lower the latency that
-    /// is nearest to its promise lies there, or how much higher the rate from which the engine does not recover from bursts. Whichever is more; none where
+    /// What a KV cache of [`ROOMY`] times the size gains for the point that has the highest limit with it, in logarithms. It is the larger of two: how much
+    /// lower the latency lies that is nearest to its promise, and how much higher the rate from which the engine does not recover from bursts. None where
     /// no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
         let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;

@@ -192,8 +192,8 @@ impl Predictor<'_> {
         Some(own? - other?).filter(|relief| relief.is_finite())
     }
 
-    /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate, by small steps from one that the first
-    /// of them is thought to keep about. None where the twin does not know one of the promises, or where that rate is nowhere near.
+    /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate. It is found by small steps from `from`,
+    /// about the rate that the first point is thought to keep. None where the twin does not know one of the promises, or that rate is far off.
     pub fn best_with_cache(
         &mut self,
         points: &[Point],

@@ -170,7 +170,7 @@ impl SessionTwin {
 
     /// What engine and twin say of a probe; none where there is no twin that judges.
     pub fn likeness(&self, fit_probe: &FitProbe) -> Option<Likeness> {
-        let fit = self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)?;
+        let fit = self.judging_fit()?;
         Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
     }
 
@@ -181,7 +181,12 @@ impl SessionTwin {
 
     /// Whether there is a twin of enough probes for a say in verdicts, and the last one that it looked at was its to judge.
     pub fn judges(&self) -> bool {
-        self.decides() && self.fit.as_ref().is_some_and(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)
+        self.decides() && self.judging_fit().is_some()
+    }
+
+    /// The fit, where it is to enough probes for a say in verdicts.
+    fn judging_fit(&self) -> Option<&Fit> {
+        self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)
     }
 
     pub fn note_verdict(&mut self, verdict: &Verdict) {

@@ -120,9 +120,8 @@ pub struct CheckedTwin<'a> {
 }
 
 impl CheckedTwin<'_> {
-    /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom: by the fit, and on a GPU of its
-    /// own by what other sessions showed, too, since three probes alone say little of a spread. An engine that is unsteadier than 95 % of such are is not
-    /// one of them.
+    /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom. Three probes alone say little of a
+    /// spread. So on a GPU of its own the fit's is weighed with that of other sessions, unless it is above what 95 % of them show.
     fn spread_of_speed(&self) -> (f64, f64) {
         let (spread, freedom) = self.fit.run_to_run();
         let beside_others = (spread / SPREAD_OF_SPEED).powi(2);
