@@ -19,6 +19,8 @@ pub struct SampleSizes {
     /// A replay that tells the search what a point is worth. All points see the same requests, so the Gaussian process corrects what these have in
     /// common.
     pub search: usize,
+    /// How many draws of the arrivals of a window are replayed, to find a representative one.
+    pub draws_of_arrivals: u64,
     /// A replay that tells what an answer takes.
     pub answer_time: usize,
     /// The fits while an engine waits ...
@@ -43,6 +45,7 @@ impl SampleSizes {
         stress: Stress { requests: 30_000, streams: 8 },
         stress_in_search: Stress { requests: 10_000, streams: 2 },
         search: 12_000,
+        draws_of_arrivals: 32,
         answer_time: 6_000,
         fit: Effort::SESSION,
         last_fit: Effort::FULL,
@@ -57,6 +60,7 @@ impl SampleSizes {
         stress: Stress { requests: 2_000, streams: 1 },
         stress_in_search: Stress { requests: 2_000, streams: 1 },
         search: 2_000,
+        draws_of_arrivals: 4,
         answer_time: 1_000,
         fit: Self::QUICK_FIT,
         last_fit: Self::QUICK_FIT,

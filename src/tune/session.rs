@@ -13,7 +13,7 @@ use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::{Conclusion, NO_CANDIDATE, PointResult, Purpose};
 use crate::progress::{Event, Sink};
 use crate::rig::Rig;
-use crate::search::{Ask, MakeStrategy, Query, Strategy, Tell};
+use crate::search::{Ask, Incumbent, MakeStrategy, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
@@ -114,6 +114,7 @@ impl<R: Rig> Context<'_, R> {
             }
             return Ok(answer(baseline.clone(), baseline, None, None, self.left_out.clone()));
         };
+        let winner = self.worth_deploying(&*strategy, winner, &baseline);
         // 5. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
         //    is another worker.
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
@@ -143,6 +144,25 @@ impl<R: Rig> Context<'_, R> {
         let seen = strategy.advantage(&best.point, &baseline.point);
         let stated = self.gain_by_one_twin(&baseline, &best, seen);
         Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
+    }
+
+    /// The winner of the search, or the defaults where it is not expected to gain the least that counts over them: a proof takes as long as several
+    /// candidates. The points of seven 70B searches on H200s tied, and such proofs took 8 to 20 minutes (`docs/results.md`).
+    fn worth_deploying(&self, strategy: &dyn Strategy, winner: Incumbent, baseline: &PointResult) -> Incumbent {
+        let least = self.plan.search.min_gain.ln_1p();
+        let Some((rate, (gain, _))) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))
+        else {
+            return winner;
+        };
+        if winner.point == baseline.point || gain >= least {
+            return winner;
+        }
+        let (by, least) = (gain * 100.0, self.plan.search.min_gain * 100.0);
+        self.note(&format!(
+            "{} is expected to gain {by:.1} % over the defaults; below {least} % (search.min_gain) the defaults stay",
+            winner.point
+        ));
+        Incumbent { point: baseline.point.clone(), rate }
     }
 
     /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a

@@ -203,6 +203,18 @@ impl<'a> SessionLog<'a> {
         }
     }
 
+    /// The seed of the arrivals of a recorded probe.
+    pub fn recorded_arrivals(&self, trial: u32, probe: u32) -> Option<u64> {
+        self.journal.entries.iter().find_map(|entry| match &entry.record {
+            Record::Probed { trial: t, probe: p, ask, .. } | Record::Broken { trial: t, probe: p, ask, .. }
+                if (*t, *p) == (trial, probe) =>
+            {
+                Some(ask.arrival_seed)
+            }
+            _ => None,
+        })
+    }
+
     /// The recorded result of a probe and, if it was measured, its requests for the fit of the twin.
     pub fn recorded_probe(
         &mut self,

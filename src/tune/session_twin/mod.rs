@@ -8,6 +8,9 @@ mod engine;
 mod launches;
 mod likeness;
 mod long_run;
+mod representative;
+
+use std::collections::HashMap;
 
 use tracing::field::Empty;
 use tracing::{debug, debug_span};
@@ -112,6 +115,8 @@ pub struct SessionTwin {
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
     pub resent: Option<Resent>,
+    /// The seeds of the arrivals that were last chosen, by the seeds that were asked for.
+    arrivals: HashMap<u64, u64>,
     fits: u64,
 }
 
@@ -131,6 +136,7 @@ impl SessionTwin {
             checks: Vec::new(),
             driven: Vec::new(),
             resent: None,
+            arrivals: HashMap::new(),
             fits: 0,
         }
     }

@@ -1,5 +1,6 @@
 //! Hours of traffic through the twin: the quantiles that luck has left, and the shares of windows that would hold a limit.
 
+use super::quantile::log_quantile;
 use crate::quantiles::rank;
 use crate::settings::Metric;
 use crate::spread::jackknife;
@@ -30,6 +31,12 @@ struct Latencies {
     /// None for an answer of one token.
     tpot: Option<f64>,
     e2e: f64,
+}
+
+impl Latencies {
+    fn of((a, output): (Answered, u32)) -> Self {
+        Self { due: a.at, ttft: a.first - a.at, tpot: a.tpot(output), e2e: a.last - a.at }
+    }
 }
 
 /// By this factor the twin is slowed to see what a quantile makes of it.
@@ -193,14 +200,16 @@ fn answered(sent: &[Sent], answers: &[Answered]) -> impl ExactSizeIterator<Item 
 }
 
 fn latencies(served: impl ExactSizeIterator<Item = (Answered, u32)>) -> Vec<Latencies> {
-    let of = |(a, output): (Answered, u32)| Latencies {
-        due: a.at,
-        ttft: a.first - a.at,
-        tpot: a.tpot(output),
-        e2e: a.last - a.at,
-    };
     let skipped = (served.len() as f64 * WARM_UP) as usize;
-    served.skip(skipped).map(of).collect()
+    served.skip(skipped).map(Latencies::of).collect()
+}
+
+/// The logarithm of a quantile in seconds of the answers of a window, with the tokens of each; none for a metric that the twin does not know.
+pub fn log_quantile_of(window: &[(Answered, u32)], metric: Metric, q: f64) -> Option<f64> {
+    let all = window.iter().map(|served| Latencies::of(*served));
+    let mut values: Vec<f64> = all.filter_map(|l| LongRunReplay::latency(metric, &l)).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    log_quantile(&values, q)
 }
 
 /// How many of so many values lie above their quantile.

@@ -22,7 +22,7 @@ use crate::units::Seconds;
 use crate::verdict::Window;
 use crate::verdict::error_bar::{confidence, sorted};
 
-pub use long::{LongRunReplay, SLOWER};
+pub use long::{LongRunReplay, SLOWER, log_quantile_of};
 use pairs::{Block, Pairs, quantiles};
 
 /// The twin must explain at least this share of the variance for its word to count.
