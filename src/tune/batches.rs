@@ -46,7 +46,7 @@ impl<R: Rig> Context<'_, R> {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }
-        let limit = self.predictor(0).limit(point, guess);
+        let limit = self.predictor(0).limit_after_burst(point, guess);
         Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
     }
 

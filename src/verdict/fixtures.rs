@@ -1,7 +1,8 @@
-//! Verdicts of tests.
+//! Verdicts and fits of tests.
 
 use super::paired::{Judge, Paired};
 use super::{LimitResult, Outcome, Verdict};
+use crate::twin::{Drift, Fit, Residuals, StepCosts};
 use crate::units::{Rate, Seconds};
 
 /// A limit of 0.1 s, and what a pair says of it.
@@ -25,6 +26,22 @@ pub fn paired(key: &str, margin: f64, error: f64, confidence: f64, judge: Judge)
         judge,
         because: String::new(),
     }
+}
+
+/// A fit that found these costs, to probes whose steps took longer than the fit's by these logarithms.
+pub fn fit(costs: StepCosts, slower: &[f64]) -> Fit {
+    let drift = |log: &f64| Drift { slower: log.exp(), ttft_bias: 0.0, tpot_bias: 0.0 };
+    let residuals = Residuals {
+        answers: 1000,
+        failures: 0,
+        outliers: 0,
+        ttft_sd: 0.05,
+        tpot_sd: 0.01,
+        ttft_correlation: 1.0,
+        tpot_correlation: 1.0,
+        probes: slower.iter().map(drift).collect(),
+    };
+    Fit { costs, coefficients: Vec::new(), open: Vec::new(), residuals, loss: 0.0, replays: 0 }
 }
 
 /// The same limit, broken by the plain count.

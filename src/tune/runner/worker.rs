@@ -161,6 +161,7 @@ impl<R: Rig> Worker<R> {
             };
             current.probes += 1;
             let (trial, probe, engine) = (current.trial, current.probes, current.engine);
+            let certifies = current.purpose.certifies();
             let of_trial = current.span.clone();
             let idle = current.answer_time;
             let asked = ask(trial, probe, idle);
@@ -175,7 +176,7 @@ impl<R: Rig> Worker<R> {
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
                 let drawn = session_log.recorded_arrivals(trial, probe).or_else(|| {
                     let session_twin = &mut session_log.session_twin;
-                    Some(session_twin.representative_arrivals(&engine?, source, &asked))
+                    Some(session_twin.representative_arrivals(&engine.filter(|_| certifies)?, source, &asked))
                 });
                 let arrival_seed = drawn.unwrap_or(asked.arrival_seed);
                 session_log.session_twin.note_arrivals(asked.arrival_seed, arrival_seed);

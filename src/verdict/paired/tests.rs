@@ -4,8 +4,8 @@ use super::*;
 use crate::load::read_records;
 use crate::repeatable::uniform;
 use crate::settings::Metric;
-use crate::twin::{Bounds, Drift, Effort, Fit, NO_COSTS, Observed, Probe, Residuals, Sent, StepCosts};
-use crate::verdict::Window;
+use crate::twin::{Bounds, Effort, Fit, NO_COSTS, Observed, Probe, Sent, StepCosts};
+use crate::verdict::{Window, fixtures};
 
 const TWIN: StepCosts = StepCosts {
     base: 5e-3,
@@ -34,19 +34,8 @@ fn probe(engine: &StepCosts, rate: f64, seed: u64, bounds: Bounds) -> Probe {
     Probe::replayed(engine, bounds, &sent)
 }
 
-/// A fit that found the twin, as if from many probes.
 fn twin() -> Fit {
-    let residuals = Residuals {
-        answers: 1000,
-        failures: 0,
-        outliers: 0,
-        ttft_sd: 0.05,
-        tpot_sd: 0.01,
-        ttft_correlation: 1.0,
-        tpot_correlation: 1.0,
-        probes: Vec::new(),
-    };
-    Fit { costs: TWIN, coefficients: Vec::new(), open: Vec::new(), residuals, loss: 0.0, replays: 0 }
+    fixtures::fit(TWIN, &[])
 }
 
 /// A twin that no other probe checks.
@@ -174,10 +163,7 @@ fn a_calm_probe_beside_a_busy_one_is_surer_of_hours_of_traffic() {
 #[test]
 fn the_spread_of_speed_of_three_probes_is_weighed_with_that_of_other_sessions_on_a_gpu_of_its_own() {
     let spread = |slower: &[f64], shared| {
-        let drift = |log: &f64| Drift { slower: log.exp(), ttft_bias: 0.0, tpot_bias: 0.0 };
-        let fit = twin();
-        let residuals = Residuals { probes: slower.iter().map(drift).collect(), ..fit.residuals.clone() };
-        let (spread, freedom) = CheckedTwin { shared, ..alone(&Fit { residuals, ..fit }) }.spread_of_speed();
+        let (spread, freedom) = CheckedTwin { shared, ..alone(&fixtures::fit(TWIN, slower)) }.spread_of_speed();
         ((spread * 1e4).round() / 1e4, freedom)
     };
     let three = [-0.02, 0.0, 0.02];
