@@ -548,7 +548,7 @@ impl Strategy for Bayes {
     }
 
     fn advantage(&self, of: &Point, over: &Point) -> Option<(f64, f64)> {
-        let root = |point: &Point| self.belief(point).filter(|b| b.seen)?.root;
+        let root = |point: &Point| self.belief(point).filter(|b| b.seen && !self.failed(point))?.root;
         let (of, over) = (root(of)?, root(over)?);
         Some(((of.rate.0 / over.rate.0).ln(), of.error.max(LEAST_ERROR).hypot(over.error.max(LEAST_ERROR))))
     }

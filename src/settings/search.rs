@@ -16,7 +16,7 @@ plan! {
         strategy: StrategyKind = [Key::default(Kind::Word(&["bayes", "bisect"]), "\"bayes\"")];
         /// To which standard error the limit in rate shall be known.
         precision: f64 = [Key::default(Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"")];
-        /// How much more than the incumbent a candidate must promise.
+        /// How much more than the incumbent a candidate must promise. A winner that may gain nothing must be expected to gain as much over the defaults.
         min_gain: f64 = [Key::default(Kind::Share { min: 0.0, max: 0.5 }, "\"1%\"")];
         /// At most this many candidates are launched.
         candidates: u32 = [Key::default(Kind::Integer { min: 1, max: 10_000 }, "24")];

@@ -18,6 +18,7 @@ use crate::settings::Plan;
 use crate::space::Point;
 use crate::units::Seconds;
 use crate::verdict::Certainty;
+use autotune_numerics::Z_95;
 
 pub struct Session<'a, R> {
     context: Context<'a, R>,
@@ -114,9 +115,22 @@ impl<R: Rig> Context<'_, R> {
             }
             return Ok(answer(baseline.clone(), baseline, None, None, self.left_out.clone()));
         };
-        let winner = self.worth_deploying(&*strategy, winner, &baseline);
-        // 5. Proof on traffic that the search never used; the baseline on the same arrivals, at the same time where there
-        //    is another worker.
+        if let Some(defaults) = self.tie(&*strategy, &winner, &baseline) {
+            let kept = self.prove(&mut *strategy, defaults, baseline.clone()).await?;
+            if kept.best.as_ref().is_some_and(|best| best.certified_rate.is_some()) {
+                return Ok(kept);
+            }
+        }
+        self.prove(&mut *strategy, winner, baseline).await
+    }
+
+    /// Proves the winner on traffic that the search never used. The baseline gets the same arrivals, at the same time where there is another worker.
+    async fn prove(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        winner: Incumbent,
+        baseline: PointResult,
+    ) -> Result<Conclusion, RunnerError> {
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let is_one = winner.point == baseline.point;
         // A proof of the defaults stands, whatever becomes of its continuation.
@@ -146,23 +160,25 @@ impl<R: Rig> Context<'_, R> {
         Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
     }
 
-    /// The winner of the search, or the defaults where it is not expected to gain the least that counts over them: a proof takes as long as several
-    /// candidates. The points of seven 70B searches on H200s tied, and such proofs took 8 to 20 minutes (`docs/results.md`).
-    fn worth_deploying(&self, strategy: &dyn Strategy, winner: Incumbent, baseline: &PointResult) -> Incumbent {
-        let least = self.plan.search.min_gain.ln_1p();
-        let Some((rate, (gain, _))) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))
-        else {
-            return winner;
-        };
-        if winner.point == baseline.point || gain >= least {
-            return winner;
+    /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs as
+    /// much as several candidates. The points of six 70B searches on H200s tie, and such a proof took 8 minutes (`results/h200-70b-search`). Another
+    /// worker proves it at no cost in time.
+    fn tie(&self, strategy: &dyn Strategy, winner: &Incumbent, baseline: &PointResult) -> Option<Incumbent> {
+        let (rate, (gain, error)) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))?;
+        let least = self.plan.search.min_gain;
+        if winner.point == baseline.point
+            || self.trial_runner.workers() > 1
+            || gain >= least.ln_1p()
+            || gain > Z_95 * error
+        {
+            return None;
         }
-        let (by, least) = (gain * 100.0, self.plan.search.min_gain * 100.0);
+        let percent = |share: f64| (share * 1e4).round() / 1e2;
+        let (point, gains, least) = (&winner.point, percent(gain.exp_m1()), percent(least));
         self.note(&format!(
-            "{} is expected to gain {by:.1} % over the defaults; below {least} % (search.min_gain) the defaults stay",
-            winner.point
+            "{point} is expected to gain {gains} % over the defaults, less than {least} % (search.min_gain): the defaults are proved alone"
         ));
-        Incumbent { point: baseline.point.clone(), rate }
+        Some(Incumbent { point: baseline.point.clone(), rate })
     }
 
     /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a

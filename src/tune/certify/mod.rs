@@ -360,7 +360,8 @@ impl<R: Rig> Context<'_, R> {
         }
     }
 
-    /// Traffic that the search never used; the same arrivals for the best point and the baseline, but for the latter no longer than planned.
+    /// Traffic that the search never used, for the baseline no longer than planned. Both points get the same arrivals where these are representative for
+    /// both (`representative_arrivals`).
     fn fresh(&self, one: &Proving) -> Asking {
         let (seed, plan, rate, nth) = (self.seed, self.plan.probe, one.rate, one.windows);
         // Before the search, the defaults may be what is going to be deployed.

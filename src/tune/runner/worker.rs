@@ -174,11 +174,12 @@ impl<R: Rig> Worker<R> {
                     .filter(|_| !asked.is_burst())
                     .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
-                let drawn = session_log.recorded_arrivals(trial, probe).or_else(|| {
-                    let session_twin = &mut session_log.session_twin;
-                    Some(session_twin.representative_arrivals(&engine.filter(|_| certifies)?, source, &asked))
-                });
-                let arrival_seed = drawn.unwrap_or(asked.arrival_seed);
+                let arrival_seed = match engine.filter(|_| certifies) {
+                    Some(engine) => session_log
+                        .recorded_arrivals(trial, probe)
+                        .unwrap_or_else(|| session_log.session_twin.representative_arrivals(&engine, source, &asked)),
+                    None => asked.arrival_seed,
+                };
                 session_log.session_twin.note_arrivals(asked.arrival_seed, arrival_seed);
                 let asked = ProbeAsk { arrival_seed, ..asked };
                 // Where a pair may find that the arrivals were to blame, the window is seen to its end.

@@ -115,7 +115,7 @@ pub struct SessionTwin {
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
     pub resent: Option<Resent>,
-    /// The seeds of the arrivals that were last chosen, by the seeds that were asked for.
+    /// The seeds of the arrivals that were last sent, by the seeds that were asked for.
     arrivals: HashMap<u64, u64>,
     fits: u64,
 }

@@ -6,6 +6,7 @@ mod opening;
 mod paired;
 mod scripted;
 mod verdicts;
+mod winner;
 mod workers;
 
 use self::scripted::{Memory, Script, Scripted, Uneventful};

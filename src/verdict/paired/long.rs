@@ -204,7 +204,7 @@ fn latencies(served: impl ExactSizeIterator<Item = (Answered, u32)>) -> Vec<Late
     served.skip(skipped).map(Latencies::of).collect()
 }
 
-/// The logarithm of a quantile in seconds of the answers of a window, with the tokens of each; none for a metric that the twin does not know.
+/// The logarithm of a quantile in seconds of the answers of a window, each with its tokens. None for a metric that the twin does not know.
 pub fn log_quantile_of(window: &[(Answered, u32)], metric: Metric, q: f64) -> Option<f64> {
     let all = window.iter().map(|served| Latencies::of(*served));
     let mut values: Vec<f64> = all.filter_map(|l| LongRunReplay::latency(metric, &l)).collect();
