@@ -267,11 +267,6 @@ impl Predictor<'_> {
 
     /// How far a rate lies above the highest that a point endures, in logarithms; no further than a step of the search in either direction.
     fn beyond_endured(&mut self, point: &Point, rate: Rate) -> Option<f64> {
-        if let Some((low, high)) = self.ends_of_another(point, rate) {
-            // Mostly they are those of this point too, which two replays show in place of five.
-            self.endures(point, Rate(low))?;
-            self.endures(point, Rate(high))?;
-        }
         let endures = self.endures(point, rate)?;
         let other = if endures { rate * STEP } else { rate * (1.0 / STEP) };
         if self.endures(point, other)? == endures {
@@ -280,15 +275,6 @@ impl Predictor<'_> {
         let ends = (f64::min(rate.0, other.0), f64::max(rate.0, other.0));
         let (low, high) = narrowed(ends, ENDURED_TO, |middle| self.endures(point, Rate(middle)))?;
         Some((rate.0 / f64::sqrt(low * high)).ln())
-    }
-
-    /// The rates between which the engine that was tried last stops to endure, where nothing is known of this point's and they are near that rate.
-    fn ends_of_another(&self, point: &Point, rate: Rate) -> Option<(f64, f64)> {
-        let (engine, endured) = (self.predictions.engine(point)?, &self.predictions.endured);
-        let known = |e: &Endured| e.is_of(&engine) || e.also_of(&engine).is_some();
-        let (low, high) = endured.last()?.between;
-        let near = low >= rate.0 / STEP && high <= rate.0 * STEP && high <= low * ENDURED_TO;
-        (near && !endured.iter().any(known)).then_some((low, high))
     }
 
     /// The margin of the promise that is nearest to being broken, or broken most.
