@@ -173,11 +173,7 @@ impl<R: Rig> Context<'_, R> {
         {
             return None;
         }
-        let percent = |share: f64| (share * 1e4).round() / 1e2;
-        let (point, gains, least) = (&winner.point, percent(gain.exp_m1()), percent(least));
-        self.note(&format!(
-            "{point} is expected to gain {gains} % over the defaults, less than {least} % (search.min_gain): the defaults are proved alone"
-        ));
+        self.note(&says_tie(&winner.point, gain, least));
         Some(Incumbent { point: baseline.point.clone(), rate })
     }
 
@@ -329,5 +325,28 @@ impl<R: Rig> Context<'_, R> {
             });
         }
         Ok(told)
+    }
+}
+
+/// What is said of a winner that is expected to gain so much, as a logarithm, where that share counts.
+fn says_tie(winner: &Point, gain: f64, least: f64) -> String {
+    let percent = |share: f64| (share * 1e4).round() / 1e2;
+    let (gains, least) = (percent(gain.exp_m1()), percent(least));
+    format!(
+        "{winner} is expected to gain {gains} % over the defaults, less than {least} % (search.min_gain): the defaults are proved alone"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Value;
+
+    #[test]
+    fn a_tie_is_said_in_per_cent() {
+        let winner = Point::default().with("max-num-seqs", Value::Int(64));
+        let says = "max-num-seqs 64 is expected to gain 0.4 % over the defaults, less than 1 % (search.min_gain): the defaults are proved alone";
+        assert_eq!(says_tie(&winner, 0.004, 0.01), says);
+        assert!(says_tie(&winner, -0.003, 0.029).contains("gain -0.3 % over the defaults, less than 2.9 %"));
     }
 }
