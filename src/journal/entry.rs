@@ -265,8 +265,8 @@ impl MeasuredAtRate {
     }
 }
 
-/// How much higher the limit of the best point is than that of the defaults, by certifications on the same arrivals and by all that the
-/// search saw of both.
+/// How much higher the limit of the best point is than that of the defaults, by certifications on fresh arrivals and by all that the search saw of
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The ratio of the limits, minus one.

@@ -67,7 +67,7 @@ pub struct Outcome {
     #[serde(default)]
     pub gain_interval: Option<[f64; 2]>,
     /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %: both were driven with
-    /// the same arrivals.
+    /// fresh arrivals.
     #[serde(default)]
     pub paired_gain: Option<Gain>,
     /// What was forecast before the first launch, to stand beside the cost.

@@ -29,7 +29,7 @@ use crate::space::Point;
 use crate::supervise::Group;
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Awaited, Slack, Window};
-use crate::workload::Material;
+use crate::workload::{Demand, Material, Pace};
 
 pub use address::Address;
 pub use cache::{CacheUse, SaidBy};
@@ -176,6 +176,19 @@ impl ProbeAsk {
     /// Whether its requests come all at once: then it is no measurement at a rate, and nothing cuts it.
     pub fn is_burst(&self) -> bool {
         self.slack == Slack::Unbounded
+    }
+
+    /// The pace of its traffic, whose prefixes and starters that seed decides.
+    pub fn pace(&self, shared_seed: u64) -> Pace {
+        Pace {
+            demand: Demand::Open(self.rate),
+            horizon: self.window.to,
+            arrival_seed: self.arrival_seed,
+            content_seed: self.content_seed,
+            shared_seed,
+            answer_time: self.answer_time,
+            first_place: None,
+        }
     }
 
     /// How many requests come all at once, where every answer is awaited to its end.

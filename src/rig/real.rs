@@ -29,7 +29,7 @@ use crate::supervise::{
 };
 use crate::units::Seconds;
 use crate::verdict::Counter;
-use crate::workload::{self, Corpus, Demand, Material, Pace};
+use crate::workload::{self, Corpus, Material};
 
 /// A dying engine breaks its connections first; its exit follows within this time.
 const DEATH_SHOWS_WITHIN: Duration = Duration::from_secs(4);
@@ -405,15 +405,6 @@ impl RealRig {
         let begun = clock::now();
         let Some(server) = running.server() else { return Err(hung("it never became ready".into())) };
         let settled = server.settle(true).await.map_err(|why| self.unanswered(why))?;
-        let pace = Pace {
-            demand: Demand::Open(ask.rate),
-            horizon: ask.window.to,
-            arrival_seed: ask.arrival_seed,
-            content_seed: ask.content_seed,
-            shared_seed: self.shared_seed,
-            answer_time: ask.answer_time,
-            first_place: None,
-        };
         let mean_output = workload::mean_output_tokens(&self.plan.workload, server.material());
         let watch = Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
         let schedule = Schedule {
@@ -421,7 +412,7 @@ impl RealRig {
             stall_timeout: self.plan.engine.stall_timeout.into(),
             request_timeout: None,
         };
-        let (driven, telemetry) = server.drive(pace, schedule, Box::new(watch)).await;
+        let (driven, telemetry) = server.drive(ask.pace(self.shared_seed), schedule, Box::new(watch)).await;
         if driven.cut == Some(Cut::Hung) {
             let stall = Seconds::from(self.plan.engine.stall_timeout);
             return Err(hung(format!("requests waited and no token came for {stall}")));

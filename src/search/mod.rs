@@ -142,8 +142,14 @@ pub trait Expectation {
 
     /// Whether every promise is expected to hold at that rate, and the rate can be certified.
     fn keeps(&mut self, point: &Point, rate: Rate) -> Option<bool> {
+        self.keeps_those(point, rate, &|_| true)
+    }
+
+    /// The same of the promises in these places.
+    fn keeps_those(&mut self, point: &Point, rate: Rate, counts: &dyn Fn(usize) -> bool) -> Option<bool> {
         let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
-        let holds = margins.filter(|margins| !margins.is_empty())?.into_iter().all(|margin| margin <= 0.0);
+        let margins = margins.filter(|margins| !margins.is_empty())?;
+        let holds = margins.into_iter().enumerate().all(|(place, margin)| margin <= 0.0 || !counts(place));
         Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
     }
 

@@ -124,7 +124,7 @@ impl<R: Rig> Context<'_, R> {
         self.prove(&mut *strategy, winner, baseline).await
     }
 
-    /// Proves the winner on traffic that the search never used. The baseline gets the same arrivals, at the same time where there is another worker.
+    /// Proves the winner on traffic that the search never used, and the baseline beside it: at the same time where there is another worker.
     async fn prove(
         &mut self,
         strategy: &mut dyn Strategy,

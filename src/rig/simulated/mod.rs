@@ -172,25 +172,6 @@ impl SimulatedRig {
         }
     }
 
-    fn pace(
-        &self,
-        demand: Demand,
-        horizon: Seconds,
-        arrival_seed: u64,
-        content_seed: u64,
-        answer_time: Seconds,
-    ) -> Pace {
-        Pace {
-            demand,
-            horizon,
-            arrival_seed,
-            content_seed,
-            shared_seed: self.shared_seed,
-            answer_time,
-            first_place: None,
-        }
-    }
-
     /// Serves the traffic in virtual time. An engine that runs out of memory returns its diagnosis.
     fn drive(
         &self,
@@ -275,7 +256,15 @@ impl Rig for SimulatedRig {
             None => self.engine(point, launch),
         };
         let engine = engine.map_err(|diagnosis| failed(diagnosis, starting))?;
-        let pace = self.pace(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed, self.shared_seed, Seconds(0.0));
+        let pace = Pace {
+            demand: Demand::AllAtOnce(BURST),
+            horizon: Seconds(1e9),
+            arrival_seed: self.shared_seed,
+            content_seed: self.shared_seed,
+            shared_seed: self.shared_seed,
+            answer_time: Seconds(0.0),
+            first_place: None,
+        };
         let burst = self
             .drive(&engine, pace, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
             .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;
@@ -309,14 +298,12 @@ impl Rig for SimulatedRig {
         else {
             return Err(RigError::Machine("a probe was asked of an engine that does not run".into()));
         };
-        let demand = Demand::Open(ask.rate);
-        let pace = self.pace(demand, ask.window.to, ask.arrival_seed, ask.content_seed, ask.answer_time);
         let mean_output = workload::mean_output_tokens(&self.plan.workload, &self.material);
         let mut watch =
             Counter::new(&self.plan.slo, ask.window, ask.rate, mean_output, ask.slack).awaiting(ask.awaited);
         // The content seed identifies trial and probe, and is the same in a resumed session.
         let seed = workload::mix(self.shared_seed, &[PROBE_NOISE, ask.content_seed]);
-        let driven = self.drive(&engine, pace, ask.window.to, &mut watch, seed);
+        let driven = self.drive(&engine, ask.pace(self.shared_seed), ask.window.to, &mut watch, seed);
         let Driven { records, ended, complete, telemetry } = driven.map_err(|failure| {
             self.running = None;
             RigError::Engine(Box::new(failure))

@@ -131,7 +131,7 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Drives engines, each on a worker of its own, with the same fresh arrivals near their estimates. It ends when the limits are known to the
+    /// Drives engines, each on a worker of its own, with fresh arrivals near their estimates. It ends when the limits are known to the
     /// precision, or after `most` windows. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among
     /// what was left out. A proof of the same point that was begun before continues.
     pub async fn certify(

@@ -230,15 +230,10 @@ impl Predictor<'_> {
     /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. None where the twin does not know one of the promises, or
     /// where no useful rate holds.
     pub fn limit_after_burst(&mut self, point: &Point, from: Rate) -> Option<Rate> {
-        let waits: Vec<bool> = self.plan.slo.iter().map(|limit| limit.metric.includes_waiting()).collect();
-        let all_wait = waits.iter().all(|waits| *waits);
-        let mut hold = |step: i32| {
-            let rate = from * STEP.powi(step);
-            let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
-            let margins = margins.filter(|margins| !margins.is_empty())?;
-            let holds = margins.into_iter().zip(&waits).all(|(margin, waits)| margin <= 0.0 || *waits && !all_wait);
-            Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
-        };
+        let slo = &self.plan.slo;
+        let all_wait = slo.iter().all(|limit| limit.metric.includes_waiting());
+        let counts = |place: usize| all_wait || !slo[place].metric.includes_waiting();
+        let mut hold = |step: i32| self.keeps_those(point, from * STEP.powi(step), &counts);
         let mut step = 0;
         let up = hold(step)?;
         while hold(step)? == up {
