@@ -16,7 +16,8 @@ pub(super) struct Ask {
 impl Ask {
     pub(super) fn planned(self, id: u32, due: Seconds) -> Planned {
         let Self { prompt, prompt_tokens, shared_tokens, output_tokens, turn } = self;
-        Planned { id, due, prompt, prompt_tokens, shared_tokens, output_tokens, turn }
+        let next_from = Seconds(0.0);
+        Planned { id, due, prompt, prompt_tokens, shared_tokens, output_tokens, turn, next_from }
     }
 }
 

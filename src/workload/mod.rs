@@ -80,7 +80,7 @@ fn drawn(plan: &WorkloadPlan, material: &Material, pace: Pace, pen: Pen) -> Box<
             };
             let arrivals = arrivals::Arrivals::new(plan.arrivals, &times, session_rate, pace.arrival_seed);
             let open = open::OpenLoop::new(content, Box::new(arrivals), pace.horizon);
-            Box::new(open.populated(session_rate, &pace))
+            Box::new(open.populated(session_rate, &pace, mean_output_tokens(plan, material)))
         }
     }
 }

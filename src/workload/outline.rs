@@ -15,6 +15,8 @@ pub struct Outline {
     pub due: Seconds,
     /// The place of the turn before it, where it is a later turn.
     pub follows: Option<u32>,
+    /// It does not come before this, however soon the turn before it is answered.
+    pub earliest: Seconds,
     pub prompt_tokens: u32,
     /// How many of these an engine with an endless prefix cache already holds because the workload means it. The lines of a file are
     /// taken for samples of what comes: that the file ends and begins again shares nothing.
@@ -37,7 +39,7 @@ pub fn outline(
         drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).dry());
     let mut answers: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut outlines = Vec::new();
-    let mut places: HashMap<Turn, u32> = HashMap::new();
+    let mut places: HashMap<Turn, (u32, Seconds)> = HashMap::new();
     while outlines.len() < requests {
         let due = source.next_due();
         if let Some(Reverse((at, id))) = answers.peek().copied()
@@ -52,11 +54,12 @@ pub fn outline(
             answers.push(Reverse((nanos(planned.due + answer(&planned)), planned.id)));
         }
         let before = planned.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
-        let follows = before.and_then(|turn| places.remove(&turn));
-        places.extend(planned.turn.map(|turn| (turn, outlines.len() as u32)));
+        let (follows, earliest) = before.and_then(|turn| places.remove(&turn)).unzip();
+        places.extend(planned.turn.map(|turn| (turn, (outlines.len() as u32, planned.next_from))));
         outlines.push(Outline {
             due: planned.due,
             follows,
+            earliest: earliest.unwrap_or_default(),
             prompt_tokens: planned.prompt_tokens,
             shared_tokens: if sampled && planned.turn.is_none_or(|t| t.turn == 0) { 0 } else { planned.shared_tokens },
             output_tokens: planned.output_tokens,
@@ -79,9 +82,11 @@ mod tests {
             let whole = drive(source(&plan, &material(), open(4.0, 60.0)), Some(""));
             let outlined = outline(&plan, &material(), open(4.0, 60.0), usize::MAX, |_| Seconds(2.0));
             let before = |p: &Planned| p.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
+            let follows = |p: &Planned| before(p).and_then(|turn| whole.iter().position(|p| p.turn == Some(turn)));
             let of = |p: &Planned| Outline {
                 due: p.due,
-                follows: before(p).and_then(|turn| whole.iter().position(|p| p.turn == Some(turn))).map(|i| i as u32),
+                follows: follows(p).map(|i| i as u32),
+                earliest: follows(p).map_or(Seconds(0.0), |i| whole[i].next_from),
                 prompt_tokens: p.prompt_tokens,
                 shared_tokens: p.shared_tokens,
                 output_tokens: p.output_tokens,
@@ -89,6 +94,22 @@ mod tests {
             assert!(whole.len() > 150);
             assert_eq!(outlined, whole.iter().map(of).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn while_the_batch_fills_turns_come_no_sooner_than_in_the_steady_state() {
+        let (plan, pace) = (conversations(), open(20.0, 60.0));
+        let turn_time = pace.answer_time + Seconds(1.0);
+        let of = |filling: f64, steady: f64| {
+            let answer = |p: &Planned| Seconds(if p.due.0 < turn_time.0 { filling } else { steady });
+            outline(&plan, &material(), pace, usize::MAX, answer)
+        };
+        assert_eq!(of(0.5, 2.0), of(2.0, 2.0), "answers that come too soon change nothing");
+        let late = of(4.0, 4.0);
+        let waits = |o: &&Outline| o.follows.is_some_and(|before| late[before as usize].due.0 < turn_time.0);
+        let later: Vec<&Outline> = late.iter().filter(waits).collect();
+        assert!(later.len() > 20 && later.iter().all(|o| o.due.0 > o.earliest.0 + 1.9), "late answers are waited for");
+        assert!(late.iter().filter(|o| !waits(o)).all(|o| o.earliest == Seconds(0.0)));
     }
 
     #[test]

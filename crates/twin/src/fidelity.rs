@@ -76,9 +76,8 @@ mod tests {
                 prompt: 150 + i % 90,
                 cached,
                 shared: cached,
-                document: 0,
                 output: 16 + i % 17,
-                follows: None,
+                ..Sent::default()
             })
             .collect()
     }

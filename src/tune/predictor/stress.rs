@@ -213,7 +213,8 @@ mod tests {
             breaches
         };
         assert!(stream(2.0, 100.0).by_far() && !stream(2.0, 800.0).by_far(), "p99 allows one in a hundred");
-        let together = |others: [f64; 2]| others.into_iter().map(|found| stream(found, 300.0)).reduce(CollapseCounter::with);
+        let together =
+            |others: [f64; 2]| others.into_iter().map(|found| stream(found, 300.0)).reduce(CollapseCounter::with);
         assert!(together([2.0, 1.0]).is_some_and(|all| !all.by_far()));
         assert!(together([2.0, 2.0]).is_some_and(|all| all.by_far()));
     }
