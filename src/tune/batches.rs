@@ -25,8 +25,8 @@ const STRESS_FACTOR: f64 = 1.08;
 const MOST_AT_ONCE: u32 = 1024;
 /// If a rate collapses, lower ones are tried in these steps, down to [`LOWEST`].
 const LOWER: f64 = 0.9;
-/// The highest rate without a collapse is found to this factor.
-const FOUND: f64 = 1.01;
+/// The highest rate without a collapse is found to this factor, far closer than it is known.
+const FOUND: f64 = 1.015;
 /// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
 const AT_ONCE: u32 = 128;
 /// The first rate, as a share of the limit that a twin of the burst expects: beyond the limit a probe says less about it than below.
@@ -82,9 +82,9 @@ impl<R: Rig> Context<'_, R> {
         let engine = predictor.engine(point)?;
         let reach = predictor.reach(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = reach.running.min(MOST_AT_ONCE);
-        let measured = f64::from(self.trial_runner.largest_batch()) * AS_MEASURED;
-        // As many requests at once as before come to the same batches.
-        if f64::from(count) <= measured.max(f64::from(self.largest_burst())) {
+        // About as many requests at once as before come to the same batches.
+        let shown = self.trial_runner.largest_batch().max(self.largest_burst());
+        if f64::from(count) <= f64::from(shown) * AS_MEASURED {
             return None;
         }
         if !self.affords(self.prices().certify * 2.0, Proofs::None) {

@@ -26,7 +26,7 @@ pub(super) struct OpenLoop {
 }
 
 /// The time in which the engine's batch fills. It answers sooner than in the steady state, so that turns would come too early and the batch would grow
-/// larger than it is later: of 45 windows of a 70B engine, 16 % more requests came than asked 15 to 30 s after the start, and 11 % fewer in the 30 s
+/// larger than it is later: in 47 windows of a 70B engine, 16 % more requests came than asked 15 to 30 s after the start, and 13 % fewer in the 30 s
 /// after that (`results/h200-70b-search` and those beside it).
 #[derive(Clone, Copy, Debug, Default)]
 struct Filling {
