@@ -33,6 +33,8 @@ const MOST_STEPS: i32 = 64;
 /// The ceiling of a point is found to this factor. A whole step of the search hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
 /// small KV cache) no session launched the point that has it.
 const ENDURED_TO: f64 = 1.016;
+/// A rate so many times as high is tried before one of which nothing is known: four steps of the search.
+const AHEAD: f64 = 1.26;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
@@ -57,13 +59,13 @@ struct Endured {
     engine: TwinEngine,
     /// The highest rate that passed a stress replay, and the lowest that did not.
     between: (f64, f64),
-    /// The most sequences that ran at once in any of them.
-    most_running: u32,
+    /// The most sequences that ran at once where it passed, and those of the lowest rate that failed.
+    most_running: (u32, u32),
 }
 
 impl Endured {
     fn of(engine: &TwinEngine) -> Self {
-        Self { engine: *engine, between: (0.0, f64::INFINITY), most_running: 0 }
+        Self { engine: *engine, between: (0.0, f64::INFINITY), most_running: (0, 0) }
     }
 
     fn is_of(&self, engine: &TwinEngine) -> bool {
@@ -75,21 +77,33 @@ impl Endured {
     fn also_of(&self, engine: &TwinEngine) -> Option<Self> {
         let cap = self.engine.bounds().max_num_seqs.min(engine.bounds().max_num_seqs);
         let uncapped = |engine: &TwinEngine| (Bounds { max_num_seqs: 0, ..engine.bounds() }, engine.reuses());
-        let alike = uncapped(&self.engine) == uncapped(engine) && self.most_running.saturating_mul(2) < cap;
-        alike.then(|| Self { engine: *engine, ..self.clone() })
+        let fits = |running: u32| running.saturating_mul(2) < cap;
+        let alike = uncapped(&self.engine) == uncapped(engine) && fits(self.most_running.0);
+        let not = if fits(self.most_running.1) { self.between.1 } else { f64::INFINITY };
+        alike.then(|| Self { engine: *engine, between: (self.between.0, not), ..self.clone() })
     }
 
-    /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails.
-    fn with(mut self, rate: Rate, try_it: impl FnOnce() -> Option<StressResult>) -> (Option<bool>, Self) {
-        let (endured, not) = self.between;
-        if rate.0 <= endured || rate.0 >= not {
-            return (Some(rate.0 <= endured), self);
+    /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails. As long as none failed, a
+    /// rate far higher is tried first: the search walks upwards, and what passes there passes at all steps before.
+    fn with(mut self, rate: Rate, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> (Option<bool>, Self) {
+        for tried in [rate * AHEAD, rate] {
+            let (endured, not) = self.between;
+            if rate.0 <= endured || rate.0 >= not {
+                break;
+            }
+            if tried != rate && not.is_finite() {
+                continue;
+            }
+            let Some(served) = try_it(tried) else { return (None, self) };
+            if served.endures {
+                self.between.0 = tried.0;
+                self.most_running.0 = self.most_running.0.max(served.running);
+            } else {
+                self.between.1 = tried.0;
+                self.most_running.1 = served.running;
+            }
         }
-        let Some(served) = try_it() else { return (None, self) };
-        let end = if served.endures { &mut self.between.0 } else { &mut self.between.1 };
-        *end = rate.0;
-        self.most_running = self.most_running.max(served.running);
-        (Some(served.endures), self)
+        (Some(rate.0 <= self.between.0), self)
     }
 }
 
@@ -255,7 +269,7 @@ impl Predictor<'_> {
         let known = known.unwrap_or_else(|| Endured::of(&engine));
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let (endures, known) = known.with(rate, || stress_replay(source, &engine, &costs, rate, size));
+        let (endures, known) = known.with(rate, |rate| stress_replay(source, &engine, &costs, rate, size));
         self.predictions.endured.push(known);
         endures
     }
@@ -365,18 +379,28 @@ mod tests {
             let bounds = Bounds { max_num_seqs, max_num_batched_tokens: 512, kv_tokens: None };
             TwinEngine::bare(bounds)
         };
-        let served = |endures, running| move || Some(StressResult { endures, running });
-        let (endures, known) = Endured::of(&engine(128)).with(Rate(5.0), served(true, 20));
-        assert_eq!((endures, known.between), (Some(true), (5.0, f64::INFINITY)));
-        let (endures, known) = known.with(Rate(8.0), served(false, 40));
-        assert_eq!((endures, known.between), (Some(false), (5.0, 8.0)));
-        let (below, known) = known.with(Rate(4.0), || panic!("a lower rate is endured"));
-        let (above, known) = known.with(Rate(9.0), || panic!("a higher rate is not"));
+        let served = |rate: Rate| {
+            let endures = rate.0 <= 6.0;
+            Some(StressResult { endures, running: if endures { 20 } else { 40 } })
+        };
+        let (endures, known) = Endured::of(&engine(128)).with(Rate(4.0), served);
+        assert_eq!((endures, known.between), (Some(true), (4.0 * AHEAD, f64::INFINITY)), "one replay, far above");
+        let (endures, known) = known.with(Rate(5.5), served);
+        assert_eq!((endures, known.between), (Some(true), (5.5, 5.5 * AHEAD)), "none passes there");
+        let (endures, known) = known.with(Rate(6.5), served);
+        assert_eq!((endures, known.between), (Some(false), (5.5, 6.5)));
+        let (below, known) = known.with(Rate(4.5), |_| panic!("a lower rate is endured"));
+        let (above, known) = known.with(Rate(9.0), |_| panic!("a higher rate is not"));
         // A cap that held nothing back changes nothing; one that may have does.
         let alike = [81, 256].map(|cap| known.also_of(&engine(cap)).map(|known| known.between));
-        assert_eq!(alike, [Some((5.0, 8.0)); 2]);
-        assert!(known.also_of(&engine(80)).is_none());
-        assert_eq!((below, above, known.with(Rate(6.0), || None).0), (Some(true), Some(false), None));
+        assert_eq!(alike, [Some((5.5, 6.5)); 2]);
+        assert_eq!(
+            known.also_of(&engine(80)).map(|known| known.between),
+            Some((5.5, f64::INFINITY)),
+            "the cap may help"
+        );
+        assert!(known.also_of(&engine(40)).is_none());
+        assert_eq!((below, above, known.with(Rate(6.0), |_| None).0), (Some(true), Some(false), None));
     }
 
     /// An engine of the quickstart with so many places and so many tokens in its KV cache.
