@@ -16,8 +16,7 @@ pub(super) struct Ask {
 impl Ask {
     pub(super) fn planned(self, id: u32, due: Seconds) -> Planned {
         let Self { prompt, prompt_tokens, shared_tokens, output_tokens, turn } = self;
-        let next_from = Seconds(0.0);
-        Planned { id, due, prompt, prompt_tokens, shared_tokens, output_tokens, turn, next_from }
+        Planned { id, due, prompt, prompt_tokens, shared_tokens, output_tokens, turn }
     }
 }
 
@@ -45,8 +44,8 @@ pub(super) trait Content: Send {
         Seconds(0.0)
     }
 
-    /// A conversation that is already at that turn, which [`Self::next_turn`] asks.
-    fn begun(&mut self, _turn: u32) -> Option<u32> {
+    /// A conversation that awaits the answer before that turn, which [`Self::next_turn`] asks, and the tokens of that answer.
+    fn begun(&mut self, _turn: u32) -> Option<(u32, u32)> {
         None
     }
 

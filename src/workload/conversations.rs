@@ -111,14 +111,15 @@ impl Content for Conversations {
         self.plan.think_time.into()
     }
 
-    fn begun(&mut self, turn: u32) -> Option<u32> {
+    fn begun(&mut self, turn: u32) -> Option<(u32, u32)> {
         // Its history was never sent: only the starter is shared.
-        let mut conversation = self.start();
+        let (mut conversation, mut awaited) = (self.start(), 0);
         while conversation.turn < turn {
+            awaited = conversation.output_tokens;
             self.imagine_answer(&mut conversation);
             self.advance(&mut conversation);
         }
-        Some(self.dialogues.keep(conversation))
+        Some((self.dialogues.keep(conversation), awaited))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {

@@ -88,20 +88,13 @@ fn bins<'a>(edges: &'a [u32], counts: &'a [u32]) -> impl Iterator<Item = (u32, u
         .map(move |((bin, [low, high]), count)| (*low, if bin == last { *high } else { high - 1 }, *count))
 }
 
-/// The mean token count, what lies beyond `min` and `max` not considered.
+/// So many parts: the mean of a distribution is known to a thousandth.
+const PARTS: u32 = 256;
+
+/// The mean token count: that of the middles of equal parts of the distribution.
 pub(super) fn mean_length(lengths: &Lengths) -> f64 {
-    let mean = match &lengths.shape {
-        LengthShape::Fixed => f64::from(lengths.min),
-        LengthShape::Uniform => (f64::from(lengths.min) + f64::from(lengths.max)) / 2.0,
-        LengthShape::Normal { mean, .. } => *mean,
-        LengthShape::Lognormal { median, sigma } => median * (sigma * sigma / 2.0).exp(),
-        LengthShape::Histogram { edges, counts } => {
-            let weight: f64 = counts.iter().map(|count| f64::from(*count)).sum();
-            let middle = |(low, high, count)| (f64::from(low) + f64::from(high)) / 2.0 * f64::from(count);
-            bins(edges, counts).map(middle).sum::<f64>() / weight
-        }
-    };
-    mean.clamp(f64::from(lengths.min), f64::from(lengths.max))
+    let middle = |part: u32| f64::from(length_at(lengths, (f64::from(part) + 0.5) / f64::from(PARTS)));
+    (0..PARTS).map(middle).sum::<f64>() / f64::from(PARTS)
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use super::pace::Pace;
 use super::planned::{Planned, SOON, Source, nanos};
 use crate::units::{Rate, Seconds};
 
+/// No turn is taken to be under way for longer than this many mean turns.
+const LONGEST: f64 = 3.0;
+
 pub(super) struct OpenLoop {
     content: Box<dyn Content>,
     arrivals: Box<dyn Iterator<Item = Seconds> + Send>,
@@ -19,30 +22,9 @@ pub(super) struct OpenLoop {
     horizon: Seconds,
     /// Conversations whose next turn is due, by time in whole nanoseconds: exact, and finer than any clock here.
     later: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The conversation of every request whose answer is awaited, and when its next turn comes at the earliest.
-    asked: HashMap<u32, (u32, Seconds)>,
-    filling: Filling,
+    /// The conversation of every request whose answer is awaited.
+    asked: HashMap<u32, u32>,
     next_id: u32,
-}
-
-/// The time in which the engine's batch fills. It answers sooner than in the steady state, so that turns would come too early and the batch would grow
-/// larger than it is later: in 47 windows of a 70B engine, 16 % more requests came than asked 15 to 30 s after the start, and 13 % fewer in the 30 s
-/// after that (`results/h200-70b-search` and those beside it).
-#[derive(Clone, Copy, Debug, Default)]
-struct Filling {
-    /// It lasts as long as one turn.
-    turn_time: f64,
-    /// What a token of an answer takes in the steady state.
-    per_token: f64,
-    think: f64,
-}
-
-impl Filling {
-    /// When the turn after a request comes at the earliest: when its answer would end in the steady state.
-    fn next_from(self, due: Seconds, output_tokens: u32) -> Seconds {
-        let fills = due.0 < self.turn_time;
-        Seconds(if fills { due.0 + self.per_token * f64::from(output_tokens) + self.think } else { 0.0 })
-    }
 }
 
 impl OpenLoop {
@@ -53,25 +35,27 @@ impl OpenLoop {
         horizon: Seconds,
     ) -> Self {
         let next_arrival = arrivals.next();
-        let (later, asked, filling) = (BinaryHeap::new(), HashMap::new(), Filling::default());
-        Self { content, arrivals, next_arrival, horizon, later, asked, filling, next_id: 0 }
+        Self { content, arrivals, next_arrival, horizon, later: BinaryHeap::new(), asked: HashMap::new(), next_id: 0 }
     }
 
-    /// Adds the conversations that are already under way at time zero, so that the rate is right from the start. For every later turn they are a
-    /// Poisson number, due within the time of one turn. Answers have so many tokens in the mean.
+    /// Adds the conversations that await an answer at time zero, so that the rate is right from the start. Their turns began at any moment before. A
+    /// turn with a short answer is less likely to be still under way than one with a long answer, and has less time left.
     pub(super) fn populated(mut self, session_rate: Rate, pace: &Pace, mean_output: f64) -> Self {
         let think = self.content.think_time().0;
-        let turn_time = pace.answer_time.0 + think;
-        self.filling = Filling { turn_time, per_token: pace.answer_time.0 / mean_output, think };
-        let expected = session_rate.0 * turn_time;
+        let per_token = pace.answer_time.0 / mean_output;
+        let before = LONGEST * (pace.answer_time.0 + think);
         let mut rng = stream(pace.arrival_seed, Purpose::Population, 0);
         for turn in 1..self.content.turns() {
-            let count =
-                PoissonCount::new(expected * self.content.share_with(turn)).map_or(0.0, |d| d.sample(&mut rng)) as u32;
+            let expected = session_rate.0 * self.content.share_with(turn) * before;
+            let count = PoissonCount::new(expected).map_or(0.0, |d| d.sample(&mut rng)) as u32;
             for _ in 0..count {
-                let due = Seconds(rng.random_range(0.0..1.0) * turn_time);
-                if let Some(conversation) = self.content.begun(turn) {
-                    self.schedule(conversation, due);
+                let Some((conversation, tokens)) = self.content.begun(turn) else { continue };
+                let due = per_token * f64::from(tokens) + think - before * rng.random_range(0.0..1.0);
+                if due >= 0.0 {
+                    self.schedule(conversation, Seconds(due));
+                } else {
+                    // Its answer has come before.
+                    self.content.answered(conversation, None);
                 }
             }
         }
@@ -110,19 +94,17 @@ impl Source for OpenLoop {
         };
         let id = self.next_id;
         self.next_id += 1;
-        let next_from = self.filling.next_from(due, ask.output_tokens);
         if let Some(turn) = ask.turn {
-            self.asked.insert(id, (turn.conversation, next_from));
+            self.asked.insert(id, turn.conversation);
         }
-        Some(Planned { next_from, ..ask.planned(id, due) })
+        Some(ask.planned(id, due))
     }
 
     fn answered(&mut self, request: u32, at: Seconds, text: Option<&str>) {
-        if let Some((conversation, next_from)) = self.asked.remove(&request)
+        if let Some(conversation) = self.asked.remove(&request)
             && self.content.answered(conversation, text)
         {
-            let soonest = at + self.content.think_time();
-            self.schedule(conversation, Seconds(soonest.0.max(next_from.0)));
+            self.schedule(conversation, at + self.content.think_time());
         }
     }
     fn follows_answers(&self) -> bool {

@@ -15,8 +15,6 @@ pub struct Outline {
     pub due: Seconds,
     /// The place of the turn before it, where it is a later turn.
     pub follows: Option<u32>,
-    /// It does not come before this, however soon the turn before it is answered.
-    pub earliest: Seconds,
     pub prompt_tokens: u32,
     /// How many of these an engine with an endless prefix cache already holds because the workload means it. The lines of a file are
     /// taken for samples of what comes: that the file ends and begins again shares nothing.
@@ -39,7 +37,7 @@ pub fn outline(
         drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).dry());
     let mut answers: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut outlines = Vec::new();
-    let mut places: HashMap<Turn, (u32, Seconds)> = HashMap::new();
+    let mut places: HashMap<Turn, u32> = HashMap::new();
     while outlines.len() < requests {
         let due = source.next_due();
         if let Some(Reverse((at, id))) = answers.peek().copied()
@@ -54,12 +52,11 @@ pub fn outline(
             answers.push(Reverse((nanos(planned.due + answer(&planned)), planned.id)));
         }
         let before = planned.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
-        let (follows, earliest) = before.and_then(|turn| places.remove(&turn)).unzip();
-        places.extend(planned.turn.map(|turn| (turn, (outlines.len() as u32, planned.next_from))));
+        let follows = before.and_then(|turn| places.remove(&turn));
+        places.extend(planned.turn.map(|turn| (turn, outlines.len() as u32)));
         outlines.push(Outline {
             due: planned.due,
             follows,
-            earliest: earliest.unwrap_or_default(),
             prompt_tokens: planned.prompt_tokens,
             shared_tokens: if sampled && planned.turn.is_none_or(|t| t.turn == 0) { 0 } else { planned.shared_tokens },
             output_tokens: planned.output_tokens,
@@ -71,9 +68,9 @@ pub fn outline(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{conversations, drive, material, open, random};
-    use super::super::{Planned, Resent, source};
+    use super::super::{Planned, Resent, mean_output_tokens, source};
     use super::*;
-    use crate::settings::Endpoint;
+    use crate::settings::{ConversationsPlan, Endpoint, LengthShape, Lengths};
 
     #[test]
     fn it_is_the_traffic_itself_without_its_words() {
@@ -82,11 +79,9 @@ mod tests {
             let whole = drive(source(&plan, &material(), open(4.0, 60.0)), Some(""));
             let outlined = outline(&plan, &material(), open(4.0, 60.0), usize::MAX, |_| Seconds(2.0));
             let before = |p: &Planned| p.turn.and_then(|t| Some(Turn { turn: t.turn.checked_sub(1)?, ..t }));
-            let follows = |p: &Planned| before(p).and_then(|turn| whole.iter().position(|p| p.turn == Some(turn)));
             let of = |p: &Planned| Outline {
                 due: p.due,
-                follows: follows(p).map(|i| i as u32),
-                earliest: follows(p).map_or(Seconds(0.0), |i| whole[i].next_from),
+                follows: before(p).and_then(|turn| whole.iter().position(|p| p.turn == Some(turn))).map(|i| i as u32),
                 prompt_tokens: p.prompt_tokens,
                 shared_tokens: p.shared_tokens,
                 output_tokens: p.output_tokens,
@@ -97,19 +92,22 @@ mod tests {
     }
 
     #[test]
-    fn while_the_batch_fills_turns_come_no_sooner_than_in_the_steady_state() {
-        let (plan, pace) = (conversations(), open(20.0, 60.0));
-        let turn_time = pace.answer_time + Seconds(1.0);
-        let of = |filling: f64, steady: f64| {
-            let answer = |p: &Planned| Seconds(if p.due.0 < turn_time.0 { filling } else { steady });
-            outline(&plan, &material(), pace, usize::MAX, answer)
-        };
-        assert_eq!(of(0.5, 2.0), of(2.0, 2.0), "answers that come too soon change nothing");
-        let late = of(4.0, 4.0);
-        let waits = |o: &&Outline| o.follows.is_some_and(|before| late[before as usize].due.0 < turn_time.0);
-        let later: Vec<&Outline> = late.iter().filter(waits).collect();
-        assert!(later.len() > 20 && later.iter().all(|o| o.due.0 > o.earliest.0 + 1.9), "late answers are waited for");
-        assert!(late.iter().filter(|o| !waits(o)).all(|o| o.earliest == Seconds(0.0)));
+    fn the_rate_holds_from_the_start_also_where_answers_differ_in_length() {
+        let WorkloadKind::Conversations(kind) = conversations().kind else { panic!("conversations") };
+        let output_tokens = Lengths { shape: LengthShape::Lognormal { median: 100.0, sigma: 0.7 }, min: 5, max: 1000 };
+        let kind = WorkloadKind::Conversations(ConversationsPlan { output_tokens, ..kind });
+        let plan = WorkloadPlan { kind, ..conversations() };
+        let pace = |seed| Pace { arrival_seed: seed, content_seed: seed, ..open(20.0, 6.0) };
+        let per_token = pace(0).answer_time.0 / mean_output_tokens(&plan, &material());
+        let answer = |p: &Planned| Seconds(per_token * f64::from(p.output_tokens));
+        let came: Vec<Outline> =
+            (0..60).flat_map(|seed| outline(&plan, &material(), pace(seed), usize::MAX, answer)).collect();
+        // A turn takes three seconds.
+        for part in 0..6 {
+            let (from, to) = (f64::from(part), f64::from(part + 1));
+            let rate = came.iter().filter(|o| (from..to).contains(&o.due.0)).count() as f64 / 60.0;
+            assert!((rate / 20.0 - 1.0).abs() < 0.1, "{rate} from {from} s on");
+        }
     }
 
     #[test]

@@ -36,8 +36,6 @@ pub struct Planned {
     pub output_tokens: u32,
     /// Which conversation it belongs to, and its turn there, both from 0.
     pub turn: Option<Turn>,
-    /// The turn after it does not come before this, however soon the answer ends.
-    pub next_from: Seconds,
 }
 
 /// A place in a conversation.

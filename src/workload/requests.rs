@@ -182,7 +182,7 @@ impl Content for Requests {
         self.think_time
     }
 
-    fn begun(&mut self, turn: u32) -> Option<u32> {
+    fn begun(&mut self, turn: u32) -> Option<(u32, u32)> {
         if self.longer_than(turn).is_empty() {
             return None;
         }
@@ -194,11 +194,12 @@ impl Content for Requests {
             longer[rng.random_range(0..longer.len())]
         };
         // Its history was never sent.
-        let mut dialogue = self.start(place);
+        let (mut dialogue, mut awaited) = (self.start(place), 0);
         while dialogue.turn < turn {
+            awaited = dialogue.output_tokens;
             self.advance(&mut dialogue, None);
         }
-        Some(self.dialogues.keep(dialogue))
+        Some((self.dialogues.keep(dialogue), awaited))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
@@ -332,7 +333,7 @@ mod tests {
         let pace = Pace { first_place: Some(1), ..open(1.0, 1.0) };
         let mut content = Requests::new(requests, None, &plan, &Vocabulary::default(), &pace);
         let mut begun = |turn| {
-            let number = content.begun(turn).unwrap();
+            let (number, _) = content.begun(turn).unwrap();
             let dialogue = content.dialogues.take(number).unwrap();
             (dialogue.turn, dialogue.origin)
         };

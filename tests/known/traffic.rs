@@ -57,9 +57,8 @@ impl Source for Traffic {
     fn take(&mut self) -> Option<Planned> {
         let (id, due) = (self.next as u32, self.next_due()?);
         self.next += 1;
-        let (prompt, prompt_tokens, output_tokens) = (self.prompt(id), self.prompt_tokens, self.tokens);
-        let next_from = Seconds(0.0);
-        Some(Planned { id, due, prompt, prompt_tokens, shared_tokens: 0, output_tokens, turn: None, next_from })
+        let (prompt_tokens, output_tokens) = (self.prompt_tokens, self.tokens);
+        Some(Planned { id, due, prompt: self.prompt(id), prompt_tokens, shared_tokens: 0, output_tokens, turn: None })
     }
 
     fn answered(&mut self, _request: u32, _at: Seconds, _text: Option<&str>) {}

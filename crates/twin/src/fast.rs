@@ -20,8 +20,6 @@ pub struct Sent {
     pub at: f64,
     /// The place in the list of the request that it follows, as a turn follows the turn before it.
     pub follows: Option<u32>,
-    /// One that follows another does not come before this, in seconds.
-    pub earliest: f64,
     /// Tokens of its prompt, cached ones included.
     pub prompt: u32,
     /// Those of them that the prefix cache holds; at least one is computed all the same.
@@ -186,8 +184,7 @@ impl Arrivals {
     /// A request was answered: the one that follows it comes.
     fn answered(&mut self, requests: &[Sent], index: u32, at: f64) {
         if let Some(follower) = self.follower.get(index as usize).copied().flatten() {
-            let follows = &requests[follower as usize];
-            let due = (at + follows.at).max(follows.earliest);
+            let due = at + requests[follower as usize].at;
             self.due[follower as usize] = due;
             self.later.push(Reverse((Due(due), follower)));
         }
@@ -797,7 +794,7 @@ mod tests {
     fn a_turn_follows_the_answer_before_it_and_what_others_hold_takes_no_room() {
         let bounds = Bounds { max_num_seqs: 8, max_num_batched_tokens: 512, kv_tokens: Some(700) };
         let opens = Sent { at: 1.0, prompt: 300, output: 20, ..Sent::default() };
-        let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, output: 5, ..opens };
+        let turn = Sent { at: 2.0, follows: Some(0), prompt: 600, cached: 320, shared: 320, document: 0, output: 5 };
         let mut answers = Vec::new();
         let pressure = FastReplay::default().run(&COSTS, bounds, &[opens, turn], &mut answers);
         assert!(
@@ -805,8 +802,6 @@ mod tests {
             "{answers:?}"
         );
         assert!(!pressure.by_cache(), "{pressure:?}");
-        FastReplay::default().run(&COSTS, bounds, &[opens, Sent { earliest: 9.0, ..turn }], &mut answers);
-        assert_eq!(answers[1].at, 9.0, "no sooner than that");
         let crowd = [opens, Sent { at: 1.0, shared: 0, follows: None, ..turn }];
         assert!(FastReplay::default().run(&COSTS, bounds, &crowd, &mut answers).by_cache());
     }

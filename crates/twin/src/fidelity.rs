@@ -76,8 +76,9 @@ mod tests {
                 prompt: 150 + i % 90,
                 cached,
                 shared: cached,
+                document: 0,
                 output: 16 + i % 17,
-                ..Sent::default()
+                follows: None,
             })
             .collect()
     }

@@ -196,14 +196,5 @@ impl Probe {
 
 fn as_sent(r: &Observed) -> Sent {
     let Observed { cached, shared, document, .. } = *r;
-    Sent {
-        at: r.sent.0,
-        follows: None,
-        earliest: 0.0,
-        prompt: r.tokens_in,
-        cached,
-        shared,
-        document,
-        output: r.tokens_out,
-    }
+    Sent { at: r.sent.0, follows: None, prompt: r.tokens_in, cached, shared, document, output: r.tokens_out }
 }

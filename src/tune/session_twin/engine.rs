@@ -119,7 +119,6 @@ impl TwinEngine {
             sent.push(Sent {
                 at: if before.is_some() { think.unwrap_or_default().0 } else { outline.due.0 / rate.0 },
                 follows: outline.follows,
-                earliest: outline.earliest.0,
                 prompt: outline.prompt_tokens,
                 cached,
                 // What a conversation has said is its own; the document that it is about is not.
