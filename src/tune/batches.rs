@@ -3,6 +3,8 @@
 //! A session opens with many requests at once. They show what steps take in batches of every size, and a twin of that says at which rate to begin.
 //! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
+use std::collections::HashMap;
+
 use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
@@ -18,8 +20,8 @@ use crate::units::Rate;
 use crate::verdict::Awaited;
 
 /// A rate is certified if the twin does not collapse at this many times the rate. Twins fitted to other probes of an engine differ by about 5 %,
-/// and bursts rarer than those of a replay count too. With 1.05, 3 of 20 certified rates on three engines of `benches/search` whose KV cache fills
-/// lay more than 3 % above their limit, two of them by 6 %.
+/// and bursts rarer than those of a replay count too. With 1.05, and each stream counted apart, 3 of 20 certified rates on three engines of
+/// `benches/search` whose KV cache fills lay more than 3 % above their limit, two of them by 6 %.
 const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
@@ -82,7 +84,7 @@ impl<R: Rig> Context<'_, R> {
         let engine = predictor.engine(point)?;
         let reach = predictor.reach(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = reach.running.min(MOST_AT_ONCE);
-        // About as many requests at once as before come to the same batches.
+        // About as many requests at once as before come to the same batches, also where the KV cache holds fewer.
         let shown = self.trial_runner.largest_batch().max(self.largest_burst());
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {
             return None;
@@ -95,13 +97,21 @@ impl<R: Rig> Context<'_, R> {
         Some(self.at_once(count, Awaited::All))
     }
 
-    /// The most requests that came all at once so far.
-    fn largest_burst(&self) -> u32 {
-        let bursts = self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
-            Record::Probed { ask, .. } => ask.whole_burst(),
-            _ => None,
-        });
-        bursts.max().unwrap_or(0)
+    /// The largest batch that a burst so far was meant to reach: all its requests, where its engine had places for them.
+    fn largest_burst(&mut self) -> u32 {
+        let (mut points, mut bursts) = (HashMap::new(), Vec::new());
+        for entry in self.trial_runner.passed() {
+            match &entry.record {
+                Record::Launching { trial, point, .. } => drop(points.insert(trial, point)),
+                Record::Probed { trial, ask, .. } => {
+                    bursts.extend(ask.whole_burst().zip(points.get(trial).map(|point| Point::clone(point))));
+                }
+                _ => {}
+            }
+        }
+        let predictor = self.predictor(0);
+        let batch = |(count, point)| Some(predictor.engine(&point)?.bounds().max_num_seqs.min(count));
+        bursts.into_iter().filter_map(batch).max().unwrap_or(0)
     }
 
     /// The highest rate up to this one that stays clear of a collapse; none where no replay tells.

@@ -12,7 +12,7 @@ pub struct SampleSizes {
     pub long_run_of_conversations: usize,
     /// A long-run replay block by block: so many take a second, while an engine waits.
     pub long_run_in_blocks: u32,
-    /// A stress replay of what is certified: a second at most on as many cores as it has streams.
+    /// A stress replay of what is certified: two seconds on four cores.
     pub stress: Stress,
     /// A stress replay for the search, a fifth of a second.
     pub stress_in_search: Stress,
@@ -33,7 +33,7 @@ pub struct SampleSizes {
 #[derive(Clone, Copy, Debug)]
 pub struct Stress {
     pub requests: u32,
-    /// Streams where the KV cache fills or some latency is far beyond its limit; elsewhere one tells.
+    /// Streams where the KV cache fills or some latency is far beyond its limit; elsewhere the first two tell.
     pub streams: u64,
 }
 
