@@ -3,15 +3,13 @@
 //! A session opens with many requests at once. They show what steps take in batches of every size, and a twin of that says at which rate to begin.
 //! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
-use std::collections::HashMap;
-
 use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
 use super::session_twin::{AS_MEASURED, TwinEngine};
 use super::trial::Asking;
 use crate::bisection::narrowed;
-use crate::journal::Record;
+use crate::journal::{Entry, Record};
 use crate::rig::Rig;
 use crate::search::Strategy;
 use crate::space::Point;
@@ -99,16 +97,18 @@ impl<R: Rig> Context<'_, R> {
 
     /// The largest batch that a burst so far was meant to reach: all its requests, where its engine had places for them.
     fn largest_burst(&mut self) -> u32 {
-        let (mut points, mut bursts) = (HashMap::new(), Vec::new());
-        for entry in self.trial_runner.passed() {
-            match &entry.record {
-                Record::Launching { trial, point, .. } => drop(points.insert(trial, point)),
-                Record::Probed { trial, ask, .. } => {
-                    bursts.extend(ask.whole_burst().zip(points.get(trial).map(|point| Point::clone(point))));
-                }
-                _ => {}
-            }
-        }
+        let passed = self.trial_runner.passed();
+        let point_of = |number: u32| {
+            passed.iter().find_map(|entry| match &entry.record {
+                Record::Launching { trial, point, .. } if *trial == number => Some(point.clone()),
+                _ => None,
+            })
+        };
+        let burst = |entry: &Entry| match &entry.record {
+            Record::Probed { trial, ask, .. } => ask.whole_burst().zip(point_of(*trial)),
+            _ => None,
+        };
+        let bursts: Vec<(u32, Point)> = passed.iter().filter_map(burst).collect();
         let predictor = self.predictor(0);
         let batch = |(count, point)| Some(predictor.engine(&point)?.bounds().max_num_seqs.min(count));
         bursts.into_iter().filter_map(batch).max().unwrap_or(0)

@@ -44,7 +44,7 @@ pub(super) trait Content: Send {
         Seconds(0.0)
     }
 
-    /// A conversation that awaits the answer before that turn, which [`Self::next_turn`] asks, and the tokens of that answer.
+    /// A conversation that awaits the answer before that turn, and the tokens of that answer. [`Self::next_turn`] asks the turn.
     fn begun(&mut self, _turn: u32) -> Option<(u32, u32)> {
         None
     }
