@@ -83,6 +83,7 @@ fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> LongRunReplay {
         content_seed: 5,
         shared_seed: 5,
         answer_time: Seconds(0.0),
+        growth: 1.0,
         first_place: None,
     };
     let drawn = outline(&traffic.workload, &Material::default(), pace, 100_000, |_| Seconds(0.0));

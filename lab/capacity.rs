@@ -180,6 +180,7 @@ fn pace(rate: Rate) -> Pace {
         content_seed: SEED,
         shared_seed: SEED,
         answer_time: Seconds(0.0),
+        growth: 1.0,
         first_place: None,
     }
 }

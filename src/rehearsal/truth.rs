@@ -134,6 +134,7 @@ fn draw(job: Job<'_>) -> Vec<Arrival> {
         content_seed: 0,
         shared_seed: 0,
         answer_time: Seconds(0.0),
+        growth: 1.0,
         first_place: None,
     };
     let mut source = source(&job.plan.workload, job.material, pace);

@@ -164,12 +164,20 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
+    /// Tokens of an answer that is sent back over those that it had when it was made.
+    #[serde(default = "whole")]
+    pub growth: f64,
     /// How many violations it bears before it is cut.
     #[serde(default)]
     pub slack: Slack,
     /// The answers that it waits for after the last request.
     #[serde(default)]
     pub awaited: Awaited,
+}
+
+/// Answers are sent back as they were, as far as journals of earlier versions know.
+fn whole() -> f64 {
+    1.0
 }
 
 impl ProbeAsk {
@@ -187,6 +195,7 @@ impl ProbeAsk {
             content_seed: self.content_seed,
             shared_seed,
             answer_time: self.answer_time,
+            growth: self.growth,
             first_place: None,
         }
     }
@@ -207,6 +216,7 @@ impl ProbeAsk {
             arrival_seed: 1,
             content_seed: 2,
             answer_time: Seconds(0.5),
+            growth: 1.0,
             slack: Slack::default(),
             awaited: Awaited::All,
         }

@@ -171,6 +171,7 @@ impl Server {
                 content_seed: seed,
                 shared_seed: self.shared_seed,
                 answer_time: Seconds(0.0),
+                growth: 1.0,
                 first_place: None,
             };
             workload::source(&self.workload, &self.material, pace)
@@ -299,6 +300,7 @@ mod tests {
             content_seed: 2,
             shared_seed: 3,
             answer_time: Seconds(0.0),
+            growth: 1.0,
             first_place: None,
         };
         let whole = || workload::source(&plan.workload, &Material::default(), pace);

@@ -144,6 +144,7 @@ impl<'a, R: Rig> Context<'a, R> {
             arrival_seed: SeedLabel::Arrivals.of(seed, &[]),
             content_seed: SeedLabel::Content.of(seed, &[u64::from(trial), u64::from(probe)]),
             answer_time,
+            growth: 1.0,
             slack,
             awaited,
         })

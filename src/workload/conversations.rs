@@ -246,17 +246,41 @@ mod tests {
         assert!(!later.contains(&conversation));
     }
 
-    #[test]
-    fn with_an_exact_vocabulary_every_turn_has_its_length() {
+    /// Chat with questions of 15 tokens and answers of 20, at a pace; answers' words are as many as were asked for, as with an engine that ignores
+    /// the end of sequence.
+    fn with_exact_words(pace: Pace) -> Vec<Planned> {
         let material = Material { vocabulary: exact(), ..material() };
         let mut plan = plan(Endpoint::Chat);
         if let WorkloadKind::Conversations(kind) = &mut plan.kind {
             kind.question_tokens.min = 15;
             kind.question_tokens.max = 15;
         }
-        // The answers' words are as many as were asked for, as with an engine that ignores the end of sequence.
         let answer = vec!["word"; 20].join(" ");
-        let sent = drive(source(&plan, &material, open(4.0, 30.0)), Some(&answer));
+        drive(source(&plan, &material, pace), Some(&answer))
+    }
+
+    #[test]
+    fn histories_that_begin_in_mid_life_are_as_long_as_answers_come_back() {
+        let tokens = |endpoint, growth| {
+            let pace = Pace { growth, ..open(4.0, 1.0) };
+            let sent = match endpoint {
+                Endpoint::Chat => with_exact_words(pace),
+                Endpoint::Completions => drive(source(&plan(endpoint), &material(), pace), None),
+            };
+            let third = sent.iter().find(|p| p.turn.unwrap().turn == 3).unwrap();
+            third.prompt_tokens
+        };
+        assert_eq!([1.0, 0.5].map(|growth| tokens(Endpoint::Chat, growth)), [220, 190]);
+        assert_eq!(
+            tokens(Endpoint::Completions, 1.0),
+            tokens(Endpoint::Completions, 0.5),
+            "drawn ids keep their length"
+        );
+    }
+
+    #[test]
+    fn with_an_exact_vocabulary_every_turn_has_its_length() {
+        let sent = with_exact_words(open(4.0, 30.0));
         for planned in &sent {
             let Prompt::Messages(messages) = &planned.prompt else { panic!("chat takes messages") };
             let words: usize = messages.iter().map(|m| m.content.split(' ').count()).sum();

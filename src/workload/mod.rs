@@ -50,7 +50,11 @@ use text::Pen;
 /// The traffic of a plan at a pace. There is none where the material is not the plan's, and none at recorded times without a
 /// trace.
 pub fn source(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Box<dyn Source> {
-    drawn(plan, material, pace, Pen::new(plan.endpoint, &material.vocabulary))
+    let pen = Pen::new(plan.endpoint, &material.vocabulary);
+    // Answers that are sent as drawn ids keep their length.
+    let growth = if pen.resends_answers() { pace.growth } else { 1.0 };
+    let resent = Resent { growth, ..pen.resent() };
+    drawn(plan, material, pace, pen.resending(Some(resent)))
 }
 
 /// The traffic of a plan at a pace, with sketches for prompts; all else is that of [`source`]. None for prompts from a file.

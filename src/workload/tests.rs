@@ -73,6 +73,7 @@ pub(super) fn pace(demand: Demand, horizon: f64) -> Pace {
         content_seed: 6,
         shared_seed: 7,
         answer_time: Seconds(2.0),
+        growth: 1.0,
         first_place: None,
     }
 }

@@ -102,6 +102,7 @@ async fn a_worker_launches_probes_and_leaves_nothing_behind() {
         arrival_seed: 1,
         content_seed: 2,
         answer_time,
+        growth: 1.0,
         slack: Slack::Unbounded,
         awaited: Awaited::All,
     };

@@ -132,6 +132,7 @@ impl<'a> Levels<'a> {
             content_seed,
             shared_seed: self.args.seed,
             answer_time: answer_time.unwrap_or(warmed.answer_time),
+            growth: 1.0,
             first_place,
         };
         let started = clock::unix_seconds();

@@ -190,7 +190,7 @@ impl SimulatedEngine {
         let mut scheduler = self.warmed(&traffic, seed).sparing(!B::EVERY_TOKEN);
         let mut gauges = Gauges::of(&scheduler, B::EVERY_TOKEN);
         let mut peaks = Peaks::default();
-        let (mut now, mut last) = (0.0, 0.0);
+        let (mut now, mut last, mut just_ended) = (0.0, 0.0, 0);
         let complete = loop {
             let composed = costs.composed_at(now, last);
             while traffic.next_due().is_some_and(|due| due.0 + overhead <= composed) {
@@ -218,7 +218,8 @@ impl SimulatedEngine {
             if batch > self.max_seqs_before_oom {
                 return Err(died(batch, self.max_seqs_before_oom, now));
             }
-            peaks.see(batch, counters.kv_usage);
+            peaks.see(batch + just_ended, counters.kv_usage);
+            just_ended = step.finished.len() as u32;
             gauges.read_until(now, &scheduler);
             let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
             step.emitted.into_iter().for_each(|id| observer.token(id as u32, first, later));
@@ -238,13 +239,14 @@ impl SimulatedEngine {
 /// The most that was seen at the end of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peaks {
-    pub running: u32,
+    /// Places that sequences took: those of a step, and those that ended in the step before.
+    pub places: u32,
     pub kv_usage: f64,
 }
 
 impl Peaks {
-    fn see(&mut self, running: u32, kv_usage: f64) {
-        self.running = self.running.max(running);
+    fn see(&mut self, places: u32, kv_usage: f64) {
+        self.places = self.places.max(places);
         self.kv_usage = self.kv_usage.max(kv_usage);
     }
 }

@@ -263,6 +263,7 @@ impl Rig for SimulatedRig {
             content_seed: self.shared_seed,
             shared_seed: self.shared_seed,
             answer_time: Seconds(0.0),
+            growth: 1.0,
             first_place: None,
         };
         let burst = self

@@ -43,6 +43,7 @@ fn pace(rate: f64, seconds: f64) -> Pace {
         content_seed: 4,
         shared_seed: 5,
         answer_time: Seconds(0.1),
+        growth: 1.0,
         first_place: None,
     }
 }

@@ -113,6 +113,7 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
         content_seed: 2,
         shared_seed: 3,
         answer_time: Seconds(0.0),
+        growth: 1.0,
         first_place: None,
     };
     let mut source = source(&plan, &Material { vocabulary, ..Material::default() }, pace);

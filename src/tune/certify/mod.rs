@@ -376,6 +376,7 @@ impl<R: Rig> Context<'_, R> {
             content_seed: SeedLabel::FreshTraffic
                 .of(seed, &[SeedLabel::Content as u64, u64::from(trial), u64::from(probe)]),
             answer_time,
+            growth: 1.0,
             slack: Slack::Times(1.0),
             awaited: Awaited::All,
         })

@@ -3,19 +3,20 @@
 //! Points that the twin cannot tell apart are replayed once. If the cap on sequences never held a request back, a larger cap changes nothing. If
 //! the KV cache never filled, neither does a larger cache.
 
+mod endured;
 mod stress;
 
 use std::collections::HashMap;
 
 use tracing::trace_span;
 
+use self::endured::Endured;
 pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
 use super::session_twin::{
     ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, served_in_blocks, think_time,
 };
 use super::trial::{Current, TrialRequest};
-use crate::bisection::narrowed;
 use crate::engine::Quantity;
 use crate::journal::Purpose;
 use crate::search::{Expectation, STEP};
@@ -30,14 +31,11 @@ use crate::workload::Material;
 /// The most steps from a first guess in which a limit is looked for: a factor of 40.
 const MOST_STEPS: i32 = 64;
 
-/// The ceiling of a point is found to this factor. A whole step of the search hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
-/// small KV cache) no session launched the point that has it.
-const ENDURED_TO: f64 = 1.016;
-/// A rate so many times as high is tried before one of which nothing is known: four steps of the search.
-const AHEAD: f64 = 1.26;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
+/// The factor between rates at which caches are compared.
+const FINER: f64 = 1.016;
 /// No point is thought to keep more than so many times the rate of another.
 const HIGHEST: f64 = 4.0;
 
@@ -51,60 +49,6 @@ pub struct PredictionCache {
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     endured: Vec<Endured>,
     memory: FastReplay,
-}
-
-/// What stress replays have shown of an engine.
-#[derive(Clone)]
-struct Endured {
-    engine: TwinEngine,
-    /// The highest rate that passed a stress replay, and the lowest that did not.
-    between: (f64, f64),
-    /// The most sequences that ran at once where it passed, and those of the lowest rate that failed.
-    most_running: (u32, u32),
-}
-
-impl Endured {
-    fn of(engine: &TwinEngine) -> Self {
-        Self { engine: *engine, between: (0.0, f64::INFINITY), most_running: (0, 0) }
-    }
-
-    fn is_of(&self, engine: &TwinEngine) -> bool {
-        self.engine.bounds() == engine.bounds() && self.engine.reuses() == engine.reuses()
-    }
-
-    /// What is known of an engine by what another has shown: where neither cap on sequences held a request back, both serve alike. Those that
-    /// just ended may still take places, so twice the most that ran at once have to fit.
-    fn also_of(&self, engine: &TwinEngine) -> Option<Self> {
-        let cap = self.engine.bounds().max_num_seqs.min(engine.bounds().max_num_seqs);
-        let uncapped = |engine: &TwinEngine| (Bounds { max_num_seqs: 0, ..engine.bounds() }, engine.reuses());
-        let fits = |running: u32| running.saturating_mul(2) < cap;
-        let alike = uncapped(&self.engine) == uncapped(engine) && fits(self.most_running.0);
-        let not = if fits(self.most_running.1) { self.between.1 } else { f64::INFINITY };
-        alike.then(|| Self { engine: *engine, between: (self.between.0, not), ..self.clone() })
-    }
-
-    /// Whether a rate passes the stress replay, by what is known. A higher rate never passes where a lower one fails. As long as none failed, a
-    /// rate far higher is tried first: the search walks upwards, and what passes there passes at all steps before.
-    fn with(mut self, rate: Rate, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> (Option<bool>, Self) {
-        for tried in [rate * AHEAD, rate] {
-            let (endured, not) = self.between;
-            if rate.0 <= endured || rate.0 >= not {
-                break;
-            }
-            if tried != rate && not.is_finite() {
-                continue;
-            }
-            let Some(served) = try_it(tried) else { return (None, self) };
-            if served.endures {
-                self.between.0 = tried.0;
-                self.most_running.0 = self.most_running.0.max(served.running);
-            } else {
-                self.between.1 = tried.0;
-                self.most_running.1 = served.running;
-            }
-        }
-        (Some(rate.0 <= self.between.0), self)
-    }
 }
 
 struct Replayed {
@@ -172,7 +116,7 @@ impl Predictor<'_> {
             let (long, pressure) = self.by_sums(engine, costs, rate, requests);
             if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(StressResult { endures: beyond <= 0.0, running: pressure.most_running as u32 });
+                return Some(StressResult { endures: beyond <= 0.0, places: pressure.most_running as u32 });
             }
         }
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
@@ -223,14 +167,14 @@ impl Predictor<'_> {
         };
         let (mut best, mut rate) = (points.first()?, from);
         while !keeps(best, rate)? {
-            rate = rate * (1.0 / ENDURED_TO);
+            rate = rate * (1.0 / FINER);
             if rate < from * LOWEST {
                 return None;
             }
         }
         for point in points {
-            while keeps(point, rate * ENDURED_TO)? {
-                (best, rate) = (point, rate * ENDURED_TO);
+            while keeps(point, rate * FINER)? {
+                (best, rate) = (point, rate * FINER);
                 if rate > from * HIGHEST {
                     return None;
                 }
@@ -259,31 +203,19 @@ impl Predictor<'_> {
         Some(from * STEP.powi(if up { step - 1 } else { step }))
     }
 
-    /// The same block by block for the search, with the fit of the moment and fewer requests; whether the point endures the rate.
-    fn endures(&mut self, point: &Point, rate: Rate) -> Option<bool> {
+    /// How far a rate lies above the highest whose stress replay a point passes, in logarithms, with the fit of the moment.
+    fn beyond_endured(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.predictions.engine(point)?;
         let endured = &mut self.predictions.endured;
-        let at = endured.iter().position(|e| e.is_of(&engine));
-        let known = at.map(|at| endured.swap_remove(at)).or_else(|| endured.iter().find_map(|e| e.also_of(&engine)));
-        let known = known.unwrap_or_else(|| Endured::of(&engine));
-        let size = self.session_twin.sample_sizes.stress_in_search;
+        let at = endured.iter().position(|known| known.is_of(&engine));
+        let mut known = at.map_or_else(|| Endured::of(&engine, endured), |at| endured[at].clone());
+        let size = self.session_twin.sample_sizes.stress;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let (endures, known) = known.with(rate, |rate| stress_replay(source, &engine, &costs, rate, size));
-        self.predictions.endured.push(known);
-        endures
-    }
-
-    /// How far a rate lies above the highest that a point endures, in logarithms; no further than a step of the search in either direction.
-    fn beyond_endured(&mut self, point: &Point, rate: Rate) -> Option<f64> {
-        let endures = self.endures(point, rate)?;
-        let other = if endures { rate * STEP } else { rate * (1.0 / STEP) };
-        if self.endures(point, other)? == endures {
-            return Some(if endures { -STEP.ln() } else { STEP.ln() });
-        }
-        let ends = (f64::min(rate.0, other.0), f64::max(rate.0, other.0));
-        let (low, high) = narrowed(ends, ENDURED_TO, |middle| self.endures(point, Rate(middle)))?;
-        Some((rate.0 / f64::sqrt(low * high)).ln())
+        let beyond = known.beyond(rate, |rate| stress_replay(source, &engine, &costs, rate, size));
+        endured.retain(|known| !known.is_of(&engine));
+        endured.push(known);
+        beyond
     }
 
     /// The margin of the promise that is nearest to being broken, or broken most.
@@ -316,7 +248,7 @@ impl Predictor<'_> {
         if self.predictions.fits != fits {
             self.predictions.fits = fits;
             self.predictions.replayed.clear();
-            self.predictions.endured.clear();
+            self.predictions.endured.iter_mut().for_each(Endured::refitted);
         }
         let engine = self.predictions.engine(point)?;
         let replayed = &self.predictions.replayed;
@@ -372,36 +304,6 @@ mod tests {
     use crate::settings::quickstart;
     use crate::twin::Profile;
     use crate::verdict::fixtures;
-
-    #[test]
-    fn what_is_known_of_endurance_is_not_tried_again() {
-        let engine = |max_num_seqs| {
-            let bounds = Bounds { max_num_seqs, max_num_batched_tokens: 512, kv_tokens: None };
-            TwinEngine::bare(bounds)
-        };
-        let served = |rate: Rate| {
-            let endures = rate.0 <= 6.0;
-            Some(StressResult { endures, running: if endures { 20 } else { 40 } })
-        };
-        let (endures, known) = Endured::of(&engine(128)).with(Rate(4.0), served);
-        assert_eq!((endures, known.between), (Some(true), (4.0 * AHEAD, f64::INFINITY)), "one replay, far above");
-        let (endures, known) = known.with(Rate(5.5), served);
-        assert_eq!((endures, known.between), (Some(true), (5.5, 5.5 * AHEAD)), "none passes there");
-        let (endures, known) = known.with(Rate(6.5), served);
-        assert_eq!((endures, known.between), (Some(false), (5.5, 6.5)));
-        let (below, known) = known.with(Rate(4.5), |_| panic!("a lower rate is endured"));
-        let (above, known) = known.with(Rate(9.0), |_| panic!("a higher rate is not"));
-        // A cap that held nothing back changes nothing; one that may have does.
-        let alike = [81, 256].map(|cap| known.also_of(&engine(cap)).map(|known| known.between));
-        assert_eq!(alike, [Some((5.5, 6.5)); 2]);
-        assert_eq!(
-            known.also_of(&engine(80)).map(|known| known.between),
-            Some((5.5, f64::INFINITY)),
-            "the cap may help"
-        );
-        assert!(known.also_of(&engine(40)).is_none());
-        assert_eq!((below, above, known.with(Rate(6.0), |_| None).0), (Some(true), Some(false), None));
-    }
 
     /// An engine of the quickstart with so many places and so many tokens in its KV cache.
     fn engine(max_num_seqs: u32, kv_tokens: u64) -> TwinEngine {

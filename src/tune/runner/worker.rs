@@ -173,7 +173,8 @@ impl<R: Rig> Worker<R> {
                 let steady = engine
                     .filter(|_| !asked.is_burst())
                     .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
-                let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), ..asked };
+                let growth = material.resent.map_or(1.0, |resent| resent.growth);
+                let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), growth, ..asked };
                 let arrival_seed = match engine.filter(|_| certifies) {
                     Some(engine) => session_log
                         .recorded_arrivals(trial, probe)

@@ -33,6 +33,7 @@ impl TrafficSource<'_> {
             content_seed: seed,
             shared_seed: self.seed,
             answer_time: Seconds(0.0),
+            growth: 1.0,
             first_place: None,
         }
     }

@@ -1,0 +1,205 @@
+//! What stress replays have shown of an engine, so that few of them tell where its ceiling lies.
+//!
+//! A replay that passes takes seconds on a few cores. Rates are rungs of one ladder for all engines, so that what is asked about twice is known.
+
+use super::super::session_twin::TwinEngine;
+use super::stress::StressResult;
+use crate::search::STEP;
+use crate::twin::Bounds;
+use crate::units::Rate;
+
+/// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
+/// small KV cache) no session launched the point that has it.
+const RUNGS_TO_A_STEP: i32 = 4;
+/// A rate so many rungs higher is tried before one of which nothing is known: the search walks upwards, and what passes there passes below.
+const AHEAD: i32 = 4 * RUNGS_TO_A_STEP;
+
+/// The highest rung that passes a stress replay, and the lowest that does not, as far as they are known.
+#[derive(Clone, Copy, Default)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+struct Bracket {
+    passed: Option<i32>,
+    failed: Option<i32>,
+}
+
+impl Bracket {
+    /// Whether a rung passes: a higher one never does where a lower one fails.
+    fn tells(self, rung: i32) -> Option<bool> {
+        let passes = self.passed.is_some_and(|passed| rung <= passed).then_some(true);
+        passes.or(self.failed.is_some_and(|failed| rung >= failed).then_some(false))
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self { passed: self.passed.or(other.passed), failed: self.failed.or(other.failed) }
+    }
+}
+
+#[derive(Clone)]
+pub struct Endured {
+    engine: TwinEngine,
+    known: Bracket,
+    /// Where the ceiling lay by an earlier fit, or lies on another engine. Its ends are tried first.
+    guess: Bracket,
+    /// The most places that sequences took where it passed, and where the lowest rung failed.
+    places: (u32, u32),
+}
+
+impl Endured {
+    /// An engine of which nothing is known but what others have shown.
+    pub fn of(engine: &TwinEngine, others: &[Self]) -> Self {
+        let known = others.iter().find_map(|other| other.shown_of(engine));
+        known.unwrap_or_else(|| {
+            let guess = others.last().map_or(Bracket::default(), |other| other.known.or(other.guess));
+            Self { engine: *engine, known: Bracket::default(), guess, places: (0, 0) }
+        })
+    }
+
+    pub fn is_of(&self, engine: &TwinEngine) -> bool {
+        self.engine.bounds() == engine.bounds() && self.engine.reuses() == engine.reuses()
+    }
+
+    /// What it says of an engine that differs by its cap on sequences alone: where neither cap held a request back, both serve alike.
+    fn shown_of(&self, engine: &TwinEngine) -> Option<Self> {
+        let uncapped = |engine: &TwinEngine| (Bounds { max_num_seqs: 0, ..engine.bounds() }, engine.reuses());
+        let cap = self.engine.bounds().max_num_seqs.min(engine.bounds().max_num_seqs);
+        let (passed, failed) = self.places;
+        let alike = uncapped(&self.engine) == uncapped(engine) && passed < cap;
+        let known = Bracket { failed: self.known.failed.filter(|_| failed < cap), ..self.known };
+        alike.then(|| Self { engine: *engine, known, ..self.clone() })
+    }
+
+    /// The step times changed: what was known is a guess now.
+    pub fn refitted(&mut self) {
+        (self.guess, self.known, self.places) = (self.known.or(self.guess), Bracket::default(), (0, 0));
+    }
+
+    /// How far a rate lies above the highest that passes, in logarithms; no further than a step of the search in either direction.
+    pub fn beyond(&mut self, rate: Rate, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<f64> {
+        let rung = rung(rate);
+        let passes = self.passes(rung, &mut try_it)?;
+        let other = if passes { rung + RUNGS_TO_A_STEP } else { rung - RUNGS_TO_A_STEP };
+        if self.passes(other, &mut try_it)? == passes {
+            return Some(if passes { -STEP.ln() } else { STEP.ln() });
+        }
+        let (mut low, mut high) = (rung.min(other), rung.max(other));
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if self.passes(middle, &mut try_it)? { low = middle } else { high = middle }
+        }
+        Some((rate.0 / f64::sqrt(rate_of(low).0 * rate_of(high).0)).ln())
+    }
+
+    fn passes(&mut self, rung: i32, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<bool> {
+        for tried in [self.first_for(rung), rung] {
+            if self.known.tells(rung).or(self.known.tells(tried)).is_some() {
+                continue;
+            }
+            let served = try_it(rate_of(tried))?;
+            if served.endures {
+                self.known.passed = Some(tried);
+                self.places.0 = self.places.0.max(served.places);
+            } else {
+                self.known.failed = Some(tried);
+                self.places.1 = served.places;
+            }
+        }
+        self.known.tells(rung)
+    }
+
+    /// The rung whose answer most probably answers for this one and for others.
+    fn first_for(&self, rung: i32) -> i32 {
+        let Bracket { passed, failed } = self.guess;
+        let below = passed.filter(|passed| rung <= *passed);
+        let ahead = (failed.is_none() && self.known.failed.is_none()).then_some(rung + AHEAD);
+        below.or(failed.filter(|failed| rung >= *failed)).or(ahead).unwrap_or(rung)
+    }
+}
+
+fn rung(rate: Rate) -> i32 {
+    (rate.0.ln() / STEP.ln() * f64::from(RUNGS_TO_A_STEP)).round() as i32
+}
+
+fn rate_of(rung: i32) -> Rate {
+    Rate(STEP.powf(f64::from(rung) / f64::from(RUNGS_TO_A_STEP)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engine(max_num_seqs: u32) -> TwinEngine {
+        TwinEngine::bare(Bounds { max_num_seqs, max_num_batched_tokens: 512, kv_tokens: None })
+    }
+
+    /// An engine that takes 20 places up to a rung, and 40 above it, where it collapses. It counts how often it is tried.
+    fn up_to(ceiling: i32, tried: &mut usize) -> impl FnMut(Rate) -> Option<StressResult> {
+        move |rate| {
+            *tried += 1;
+            let endures = rung(rate) <= ceiling;
+            Some(StressResult { endures, places: if endures { 20 } else { 40 } })
+        }
+    }
+
+    #[test]
+    fn rungs_are_found_again() {
+        for at in [-300, -1, 0, 1, 77, 400] {
+            assert_eq!(rung(rate_of(at)), at);
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_not_tried_again() {
+        let (mut tried, mut known) = (0, Endured::of(&engine(128), &[]));
+        let mut asks = |known: &mut Endured, rung: i32| {
+            let before = tried;
+            let passes = known.passes(rung, up_to(123, &mut tried));
+            (passes, tried - before)
+        };
+        assert_eq!(asks(&mut known, 100), (Some(true), 1), "far above");
+        assert_eq!(asks(&mut known, 110), (Some(true), 0));
+        assert_eq!(asks(&mut known, 118), (Some(true), 2), "none passes far above");
+        assert_eq!(asks(&mut known, 126), (Some(false), 1));
+        assert_eq!(asks(&mut known, 140), (Some(false), 0));
+        assert_eq!(known.known, Bracket { passed: Some(118), failed: Some(126) });
+        assert_eq!(known.passes(122, |_| None), None, "nothing can be told");
+        // A fit later the ends are tried first; a ceiling that moved is found all the same.
+        known.refitted();
+        for (at, passes, tries) in [(100, true, 1), (130, false, 1), (122, true, 1), (118, true, 0)] {
+            assert_eq!(asks(&mut known, at), (Some(passes), tries), "rung {at}");
+        }
+        known.refitted();
+        let mut moved = 0;
+        assert_eq!(known.passes(120, up_to(110, &mut moved)), Some(false));
+        assert_eq!(known.passes(109, up_to(110, &mut moved)), Some(true));
+    }
+
+    #[test]
+    fn a_ceiling_is_found_to_a_rung_and_no_further_than_a_step_away() {
+        for guess in [
+            Bracket::default(),
+            Bracket { passed: Some(123), failed: Some(124) },
+            Bracket { passed: Some(99), failed: Some(100) },
+        ] {
+            let (mut tried, mut beyond) = (0, Vec::new());
+            for at in [119, 122, 125, 128, 140, 100] {
+                let mut known = Endured { guess, ..Endured::of(&engine(128), &[]) };
+                let found = known.beyond(rate_of(at), up_to(123, &mut tried)).unwrap();
+                beyond.push((found / STEP.ln() * f64::from(RUNGS_TO_A_STEP) * 10.0).round() / 10.0);
+            }
+            assert_eq!(beyond, [-4.0, -1.5, 1.5, 4.0, 4.0, -4.0], "after {guess:?}, {tried} replays");
+        }
+    }
+
+    #[test]
+    fn a_cap_that_held_nothing_back_changes_nothing() {
+        let mut tried = 0;
+        let mut first = Endured::of(&engine(128), &[]);
+        let _ = first.beyond(rate_of(122), up_to(123, &mut tried));
+        let of = |cap: u32| Endured::of(&engine(cap), std::slice::from_ref(&first));
+        for cap in [41, 256] {
+            assert_eq!(of(cap).known, first.known, "{cap}");
+        }
+        assert_eq!(of(40).known, Bracket { failed: None, ..first.known }, "the cap may help");
+        assert_eq!((of(20).known, of(20).guess), (Bracket::default(), first.known), "it may not");
+    }
+}
