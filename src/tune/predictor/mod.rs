@@ -210,7 +210,7 @@ impl Predictor<'_> {
         let endured = &mut self.predictions.endured;
         let at = endured.iter().position(|known| known.is_of(&engine));
         let mut known = at.map_or_else(|| Endured::of(&engine, endured), |at| endured[at].clone());
-        let size = self.session_twin.sample_sizes.stress;
+        let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let beyond = known.beyond(rate, |rate| stress_replay(source, &engine, &costs, rate, size));
         endured.retain(|known| !known.is_of(&engine));
