@@ -164,7 +164,7 @@ pub struct ProbeAsk {
     pub content_seed: u64,
     /// What one answer is expected to take.
     pub answer_time: Seconds,
-    /// Tokens of an answer that is sent back over those that it had when it was made.
+    /// Tokens of an answer that is sent back over those that it had when it was made, 0 to 1.
     #[serde(default = "whole")]
     pub growth: f64,
     /// How many violations it bears before it is cut.
@@ -175,7 +175,7 @@ pub struct ProbeAsk {
     pub awaited: Awaited,
 }
 
-/// Answers are sent back as they were, as far as journals of earlier versions know.
+/// What journals of earlier versions did not know. They can be read; a session of conversations whose answers came back shorter is not resumed.
 fn whole() -> f64 {
     1.0
 }

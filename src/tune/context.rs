@@ -181,10 +181,13 @@ impl<'a, R: Rig> Context<'a, R> {
         prices.certification() * f64::from(to_come.count()) - saved
     }
 
-    /// Whether the first worker's engine can be that of the defaults without a launch.
+    /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they are:
+    /// larger limits leave less room for the KV cache.
     pub fn serves_defaults(&self) -> bool {
         let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
-        self.defaults.as_ref().is_some_and(|point| self.trial_runner.before(0, &wanted(point)) == Before::Altering)
+        let as_they_are = |point| self.tuned_memory().is_none() || self.trial_runner.launched_with(0) == Some(point);
+        let alters = |point| self.trial_runner.before(0, &wanted(point)) == Before::Altering;
+        self.defaults.as_ref().is_some_and(|point| alters(point) && as_they_are(point))
     }
 
     /// Whether the first worker's engine can prove that point without a launch. Either it was launched with exactly these arguments, or they are

@@ -57,7 +57,8 @@ pub fn source(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Box<dyn S
     drawn(plan, material, pace, pen.resending(Some(resent)))
 }
 
-/// The traffic of a plan at a pace, with sketches for prompts; all else is that of [`source`]. None for prompts from a file.
+/// The traffic of a plan at a pace, with sketches for prompts. Answers come back as the material says, and not as the pace does; all else is that of
+/// [`source`]. None for prompts from a file.
 pub fn sketched(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Option<Box<dyn Source>> {
     let pen = || Pen::new(plan.endpoint, &material.vocabulary).resending(material.resent).sketching();
     let is_drawn = !matches!(plan.kind, WorkloadKind::Sharegpt(_) | WorkloadKind::Jsonl(_));

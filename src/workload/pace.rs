@@ -32,7 +32,8 @@ pub struct Pace {
     pub shared_seed: u64,
     /// What one answer is expected to take; conversations begin in mid-life, so that the first second is like any other.
     pub answer_time: Seconds,
-    /// Tokens of an answer that is sent back over those that it had when it was made. The histories of such conversations are as long as that.
+    /// Tokens of an answer that is sent back over those that it had when it was made. The histories of such conversations, where they are drawn and not
+    /// read from a file, hold answers of that length.
     pub growth: f64,
     /// Where requests of a file begin in an order that `shared_seed` gives, so that streams with other places send other requests. None draws an
     /// order of its own from `content_seed`.

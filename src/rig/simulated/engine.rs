@@ -208,7 +208,7 @@ impl SimulatedEngine {
                 let Some(next) = traffic.next_due() else { break true };
                 now = now.max(next.0 + overhead);
                 gauges.read_until(now, &scheduler);
-                last = 0.0;
+                (last, just_ended) = (0.0, 0);
                 continue;
             };
             last = unsteady.seconds(step.seconds, self.age + now);
@@ -219,7 +219,7 @@ impl SimulatedEngine {
                 return Err(died(batch, self.max_seqs_before_oom, now));
             }
             peaks.see(batch + just_ended, counters.kv_usage);
-            just_ended = step.finished.len() as u32;
+            just_ended = if costs.lingers() { step.finished.len() as u32 } else { 0 };
             gauges.read_until(now, &scheduler);
             let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
             step.emitted.into_iter().for_each(|id| observer.token(id as u32, first, later));
@@ -239,7 +239,7 @@ impl SimulatedEngine {
 /// The most that was seen at the end of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peaks {
-    /// Places that sequences took: those of a step, and those that ended in the step before.
+    /// Places that sequences took: those of a step, and those that ended in the step before where they still held theirs.
     pub places: u32,
     pub kv_usage: f64,
 }

@@ -15,8 +15,7 @@ const RUNGS_TO_A_STEP: i32 = 4;
 const AHEAD: i32 = 4 * RUNGS_TO_A_STEP;
 
 /// The highest rung that passes a stress replay, and the lowest that does not, as far as they are known.
-#[derive(Clone, Copy, Default)]
-#[cfg_attr(test, derive(Debug, PartialEq))]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Bracket {
     passed: Option<i32>,
     failed: Option<i32>,
@@ -29,8 +28,16 @@ impl Bracket {
         passes.or(self.failed.is_some_and(|failed| rung >= failed).then_some(false))
     }
 
-    fn or(self, other: Self) -> Self {
-        Self { passed: self.passed.or(other.passed), failed: self.failed.or(other.failed) }
+    /// This one, with the ends of an earlier one where it has none and they fit.
+    fn or(self, earlier: Self) -> Self {
+        let passed = self.passed.or(earlier.passed.filter(|passed| self.tells(*passed).is_none()));
+        let failed = self.failed.or(earlier.failed.filter(|failed| self.tells(*failed).is_none()));
+        Self { passed, failed }
+    }
+
+    /// How many of its ends are known.
+    fn ends(self) -> usize {
+        self.passed.iter().chain(&self.failed).count()
     }
 }
 
@@ -38,18 +45,22 @@ impl Bracket {
 pub struct Endured {
     engine: TwinEngine,
     known: Bracket,
-    /// Where the ceiling lay by an earlier fit, or lies on another engine. Its ends are tried first.
+    /// Where the ceiling lay by an earlier fit, or lies on another engine. These two rungs are tried before others.
     guess: Bracket,
     /// The most places that sequences took where it passed, and where the lowest rung failed.
     places: (u32, u32),
 }
 
 impl Endured {
-    /// An engine of which nothing is known but what others have shown.
-    pub fn of(engine: &TwinEngine, others: &[Self]) -> Self {
-        let known = others.iter().find_map(|other| other.shown_of(engine));
-        known.unwrap_or_else(|| {
-            let guess = others.last().map_or(Bracket::default(), |other| other.known.or(other.guess));
+    /// What is known of an engine: by itself, and else by what others have shown.
+    pub fn of(engine: &TwinEngine, all: &[Self]) -> Self {
+        let own = all.iter().find(|known| known.is_of(engine));
+        if let Some(own) = own.filter(|own| own.known != Bracket::default()) {
+            return own.clone();
+        }
+        let shown = all.iter().filter_map(|other| other.shown_of(engine)).max_by_key(|shown| shown.known.ends());
+        shown.unwrap_or_else(|| {
+            let guess = own.or(all.last()).map_or(Bracket::default(), |other| other.known.or(other.guess));
             Self { engine: *engine, known: Bracket::default(), guess, places: (0, 0) }
         })
     }
@@ -65,7 +76,7 @@ impl Endured {
         let (passed, failed) = self.places;
         let alike = uncapped(&self.engine) == uncapped(engine) && passed < cap;
         let known = Bracket { failed: self.known.failed.filter(|_| failed < cap), ..self.known };
-        alike.then(|| Self { engine: *engine, known, ..self.clone() })
+        (alike && known.ends() > 0).then(|| Self { engine: *engine, known, ..self.clone() })
     }
 
     /// The step times changed: what was known is a guess now.
@@ -201,5 +212,11 @@ mod tests {
         }
         assert_eq!(of(40).known, Bracket { failed: None, ..first.known }, "the cap may help");
         assert_eq!((of(20).known, of(20).guess), (Bracket::default(), first.known), "it may not");
+        // After a fit the first of two such engines that is asked about answers for both.
+        let mut all = [first.clone(), of(256)];
+        all.iter_mut().for_each(Endured::refitted);
+        let _ = all[1].beyond(rate_of(122), up_to(121, &mut tried));
+        assert_eq!(Endured::of(&engine(128), &all).known, all[1].known);
+        assert_eq!(Endured::of(&engine(512), &all).known, all[1].known);
     }
 }

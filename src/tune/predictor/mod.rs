@@ -34,7 +34,7 @@ const MOST_STEPS: i32 = 64;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
-/// The factor between rates at which caches are compared.
+/// The factor between the rates that are tried when a larger KV cache is compared.
 const FINER: f64 = 1.016;
 /// No point is thought to keep more than so many times the rate of another.
 const HIGHEST: f64 = 4.0;
@@ -208,8 +208,7 @@ impl Predictor<'_> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.predictions.engine(point)?;
         let endured = &mut self.predictions.endured;
-        let at = endured.iter().position(|known| known.is_of(&engine));
-        let mut known = at.map_or_else(|| Endured::of(&engine, endured), |at| endured[at].clone());
+        let mut known = Endured::of(&engine, endured);
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let beyond = known.beyond(rate, |rate| stress_replay(source, &engine, &costs, rate, size));

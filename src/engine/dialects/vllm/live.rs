@@ -4,7 +4,8 @@
 //! read from a file before each step. Launched at the largest limits of the space it then serves any smaller ones, and decides step by step
 //! what an engine launched with these would: seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
 //! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
-//! the sizes of CUDA graphs, which are those of the largest. What is certified was launched with these largest limits, or is launched plainly.
+//! the sizes of CUDA graphs, which are those of the largest. A best point other than the defaults is launched plainly for its proof, unless its own
+//! limits are the largest.
 
 use super::super::super::diagnosis::{Cause, Diagnosis};
 use super::super::is_of_frontend;
@@ -64,8 +65,9 @@ impl LiveLimits {
 /// stands where a limit is left to the engine, which then tells its own. None where no limit is tuned, or the engine's arguments make it another
 /// one.
 ///
-/// Where the memory is tuned, other launches follow those of the defaults, which are proved on the engine that serves them. So they are launched as
-/// they are. Larger limits leave less room for the KV cache: on an H200, 166,368 tokens in place of 182,272 for a 70B model, and 4 % of its limit.
+/// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
+/// launches with more memory follow. Larger limits leave less room for the KV cache: a 70B model on an H200 has 166,368 tokens with the largest
+/// limits of the space, and 182,272 with the defaults. That lowers the limit of the defaults by 4 % (by a twin of `results/h200-70b-search-eighth`).
 pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
     if plan.engine.graph.is_some() {
         // A frontend is started anew for any arguments of its own, beside workers that stay.
@@ -84,7 +86,7 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
         return is_choice.then(|| point.clone());
     }
     if *point == plan.space.baseline() && plan.memory_share().is_some_and(|share| share.values.len() > 1) {
-        return is_choice.then(|| point.clone());
+        return (is_choice && serves(point, point)).then(|| point.clone());
     }
     let mut widest = point.clone();
     for parameter in tuned.clone() {
