@@ -171,7 +171,6 @@ impl Bayes {
                 error: LEAST_ERROR,
                 measured: Some(*margin),
                 broken: *margin > 0.0,
-                slower: None,
             };
             let seen = Observation::expected(expected.iter().map(seen).collect());
             imagined.trial_of(query).probed.push(ProbedRate { rate, seen });
@@ -222,7 +221,8 @@ impl Bayes {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
             let root = curve.root().map(|root| self.below_cut(point, root));
-            let seen = self.probed_at(point).any(|h| margins.has_below(NEARLY_KEPT, point, h, engine));
+            let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
+            let seen = self.probed_at(point).any(near);
             Belief { point: point.clone(), curve, root, seen }
         };
         points.into_iter().map(believe).collect()

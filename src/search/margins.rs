@@ -6,7 +6,7 @@
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
 use super::gaussian_process::{Belief, Datum, GaussianProcess, Prior, Scale};
-use super::{Expectation, Observation, ProbedRate, Seen};
+use super::{Expectation, Observation};
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
 
@@ -25,9 +25,6 @@ const RISE: f64 = 2.0;
 const OF_A_COLLAPSE: f64 = 0.2;
 /// Whether a rate is endured is not asked where the promises hold with less than this probability.
 const HOPELESS: f64 = 0.01;
-/// Two replays of one engine that differ by more than this, in the logarithm of a latency, differ by a rare burst. Two draws of 30,000 requests of
-/// conversations differ by 5 %, so those of a search, which are fewer, by about 8 %.
-const LUCK: f64 = 0.2;
 /// Hyper-parameters are looked for again when there are so many times as many observations.
 const GROWTH: f64 = 1.25;
 
@@ -69,11 +66,9 @@ impl Margins {
         let model = Self { space: space.clone(), reference, limits: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
-        let learnt = |(s, means): (&Sight, &Vec<_>)| Sight { seen: without_rare_bursts(&s.seen, means), ..s.clone() };
-        let sights: Vec<Sight> = sights.iter().zip(&means).map(learnt).collect();
         let one = |l: usize| {
             let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
-            model.one(l, &sights, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
+            model.one(l, sights, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
         };
         Self { limits: (0..promises).map(one).collect(), ..model }
     }
@@ -142,13 +137,6 @@ impl Margins {
         (0..promises).map(|l| expected.get(l).copied().flatten().map_or((rise, false), |m| (m, true))).collect()
     }
 
-    /// Whether a probe of a point has every margin below that one, rare bursts apart.
-    pub fn has_below(&self, most: f64, point: &Point, probed: &ProbedRate, engine: &mut dyn Expectation) -> bool {
-        let means = self.means(probed.seen.limits.len(), point, probed.rate, engine);
-        let seen = without_rare_bursts(&probed.seen, &means);
-        seen.limits.iter().all(|l| l.margin.is_some_and(|margin| margin < most))
-    }
-
     /// The squashed margin of each promise there: its mean and its standard deviation.
     pub fn predict(&self, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> Vec<(f64, f64)> {
         let at = self.at(point, rate);
@@ -170,23 +158,6 @@ impl Margins {
         }
         holds * engine.collapse(point, rate).map_or(1.0, |beyond| normal.cdf(-beyond / OF_A_COLLAPSE))
     }
-}
-
-/// What the model learns of a probe. The long run may have a burst that fills the KV cache and that the search's own replay lacks. That is no deviation
-/// of the engine from its twin, and the stress replays know it of every point. Then a margin is what the search's replay expects, as much larger as
-/// the engine was slower than its twin.
-fn without_rare_bursts(seen: &Observation, means: &[(f64, bool)]) -> Observation {
-    let mut learnt = seen.clone();
-    let is_rare = |(l, (mean, _)): (&Seen, &(f64, bool))| {
-        let long = l.margin.zip(l.slower).map(|(margin, slower)| margin - slower);
-        long.is_some_and(|long| squash(long) - squash(*mean) > LUCK)
-    };
-    if seen.limits.iter().zip(means).any(is_rare) {
-        for (limit, (mean, _)) in learnt.limits.iter_mut().zip(means) {
-            limit.margin = limit.slower.map(|slower| mean + slower).or(limit.margin);
-        }
-    }
-    learnt
 }
 
 /// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat: with
@@ -229,6 +200,7 @@ fn steepness(margin: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Seen;
     use super::super::curve::{Curve, DOWN};
     use super::super::tests::known::{Known, observation, point, space};
     use super::*;
@@ -249,20 +221,6 @@ mod tests {
         assert!(sd < 0.1, "{sd}");
         assert!(model.holds(&point(16), Rate(12.0), &mut twin) > 0.95);
         assert!(model.holds(&point(16), Rate(18.0), &mut twin) < 0.05);
-    }
-
-    #[test]
-    fn a_burst_that_only_the_long_run_has_is_no_deviation_of_the_engine() {
-        let mut twin = Known::twin(|point, rate| (rate / point).ln() - 0.3);
-        let mut mean = |slower| {
-            let mut rare = sight(8, 8.0, 2.7, 0.02);
-            rare.seen.limits[0].slower = slower;
-            let sights = [sight(8, 7.0, (7.0_f64 / 8.0).ln() - 0.3, 0.02), rare];
-            Margins::learn(&space(), Rate(8.0), &sights, &mut twin, None).predict(&point(8), Rate(8.0), &mut twin)[0].0
-        };
-        assert!((mean(Some(0.01)) + 0.3).abs() < 0.05, "the engine is as its twin: {}", mean(Some(0.01)));
-        assert!(mean(Some(2.9)) > 0.3, "the engine itself is slower: {}", mean(Some(2.9)));
-        assert!(mean(None) > 0.3, "the count decides: {}", mean(None));
     }
 
     #[test]
@@ -292,7 +250,7 @@ mod tests {
             let kept = tpot.is_some();
             let seen = |of: Option<(f64, f64)>, broken| {
                 let margin = of.map(|of| of.0);
-                Seen { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken, slower: None }
+                Seen { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
             };
             let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
             Sight { point: point(t, g), rate: Rate(rate), seen }

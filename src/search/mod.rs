@@ -101,8 +101,6 @@ pub struct Seen {
     pub measured: Option<f64>,
     /// Whether more requests broke it than the promise absorbs.
     pub broken: bool,
-    /// How much slower the engine was than its twin with the same requests, in logarithms; none where the count decides.
-    pub slower: Option<f64>,
 }
 
 impl Observation {
@@ -118,7 +116,6 @@ impl Observation {
             error: l.deciding_error().unwrap_or(f64::INFINITY),
             measured: l.margin,
             broken: l.broken(),
-            slower: l.decided_by_pair().map(|pair| (pair.estimate.0 / pair.long.0).ln()),
         };
         let is_binding = |l: &&LimitResult| verdict.complete && Some(&l.key) == verdict.binding.as_ref();
         let binding = verdict.limits.iter().find(is_binding);

@@ -14,8 +14,8 @@ pub struct SampleSizes {
     pub long_run_in_blocks: u32,
     /// A stress replay of what is certified: two seconds on four cores.
     pub stress: Stress,
-    /// A stress replay for the search, half a second on two cores. With 20,000 requests all points of one simulated engine (L40S, multi-turn) had the
-    /// same ceiling, though their limits differ by 10 %. So they had with eight short streams: an engine that collapses late in a stream is not seen.
+    /// A stress replay for the search, half a second on two cores. With streams of 10,000 requests all points of one simulated engine (L40S,
+    /// multi-turn) had the same ceiling, though their limits differ by 10 %. Eight streams of 7,500 do not tell them apart either.
     pub stress_in_search: Stress,
     /// A replay that tells the search what a point is worth. All points see the same requests, so the Gaussian process corrects what these have in
     /// common.
