@@ -174,7 +174,7 @@ impl<R: Rig> Worker<R> {
                     .filter(|_| !asked.is_burst())
                     .and_then(|engine| session_log.session_twin.answer_time(&engine, source, asked.rate, idle));
                 // Where no template was measured, its tokens count as some of the answer's.
-                let growth = material.resent.map_or(1.0, |resent| resent.growth.min(1.0));
+                let growth = material.resent.map_or(1.0, |resent| resent.growth.clamp(0.0, 1.0));
                 let asked = ProbeAsk { answer_time: steady.unwrap_or(idle), growth, ..asked };
                 let arrival_seed = match engine.filter(|_| certifies) {
                     Some(engine) => session_log
