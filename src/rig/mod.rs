@@ -175,7 +175,8 @@ pub struct ProbeAsk {
     pub awaited: Awaited,
 }
 
-/// What journals of earlier versions did not know. They can be read; a session of conversations whose answers came back shorter is not resumed.
+/// The growth where a journal of an earlier version has none. Such a journal can be read. It cannot be resumed where the answers of its
+/// conversations came back shorter.
 fn whole() -> f64 {
     1.0
 }

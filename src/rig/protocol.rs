@@ -170,7 +170,7 @@ pub fn unreasonable(ask: &ProbeAsk) -> Option<String> {
         return Some(format!("a probe has a window that ends after it begins, and within {LONGEST_PROBE} s"));
     }
     if !within(ask.growth, 1.0) {
-        return Some("answers are sent back no longer than they were".to_owned());
+        return Some("a probe has a growth of answers between 0 and 1".to_owned());
     }
     (rate * until > MOST_REQUESTS).then(|| format!("a probe has at most {MOST_REQUESTS} requests"))
 }

@@ -55,6 +55,11 @@ impl Plan {
     pub fn memory_share(&self) -> Option<&Parameter> {
         self.space.parameter(dialect(self.engine.kind).flag(Quantity::MemoryShare)?)
     }
+
+    /// The share of the memory, where it has values to choose from.
+    pub fn tuned_memory(&self) -> Option<&Parameter> {
+        self.memory_share().filter(|share| share.values.len() > 1)
+    }
 }
 
 impl Secrets {

@@ -142,7 +142,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// The share of the memory, where it is among what is tuned.
     pub fn tuned_memory(&self) -> Option<&'a Parameter> {
-        self.plan.memory_share().filter(|p| p.values.len() > 1)
+        self.plan.tuned_memory()
     }
 
     /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.

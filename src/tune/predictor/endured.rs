@@ -4,6 +4,7 @@
 
 use super::super::session_twin::TwinEngine;
 use super::stress::StressResult;
+use crate::bisection::narrowed;
 use crate::search::STEP;
 use crate::twin::Bounds;
 use crate::units::Rate;
@@ -11,6 +12,8 @@ use crate::units::Rate;
 /// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
 /// small KV cache) no session launched the point that has it.
 const RUNGS_TO_A_STEP: i32 = 4;
+/// A little more than the factor between two neighbouring rungs.
+const A_RUNG: f64 = 1.016;
 /// A rate so many rungs higher is tried before one of which nothing is known: the search walks upwards, and what passes there passes below.
 const AHEAD: i32 = 4 * RUNGS_TO_A_STEP;
 
@@ -86,18 +89,15 @@ impl Endured {
 
     /// How far a rate lies above the highest that passes, in logarithms; no further than a step of the search in either direction.
     pub fn beyond(&mut self, rate: Rate, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<f64> {
-        let rung = rung(rate);
+        let rung = rung_of(rate);
         let passes = self.passes(rung, &mut try_it)?;
         let other = if passes { rung + RUNGS_TO_A_STEP } else { rung - RUNGS_TO_A_STEP };
         if self.passes(other, &mut try_it)? == passes {
             return Some(if passes { -STEP.ln() } else { STEP.ln() });
         }
-        let (mut low, mut high) = (rung.min(other), rung.max(other));
-        while high - low > 1 {
-            let middle = low.midpoint(high);
-            if self.passes(middle, &mut try_it)? { low = middle } else { high = middle }
-        }
-        Some((rate.0 / f64::sqrt(rate_of(low).0 * rate_of(high).0)).ln())
+        let ends = (rate_of(rung.min(other)).0, rate_of(rung.max(other)).0);
+        let (low, high) = narrowed(ends, A_RUNG, |middle| self.passes(rung_of(Rate(middle)), &mut try_it))?;
+        Some((rate.0 / f64::sqrt(low * high)).ln())
     }
 
     fn passes(&mut self, rung: i32, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<bool> {
@@ -126,7 +126,7 @@ impl Endured {
     }
 }
 
-fn rung(rate: Rate) -> i32 {
+fn rung_of(rate: Rate) -> i32 {
     (rate.0.ln() / STEP.ln() * f64::from(RUNGS_TO_A_STEP)).round() as i32
 }
 
@@ -146,7 +146,7 @@ mod tests {
     fn up_to(ceiling: i32, tried: &mut usize) -> impl FnMut(Rate) -> Option<StressResult> {
         move |rate| {
             *tried += 1;
-            let endures = rung(rate) <= ceiling;
+            let endures = rung_of(rate) <= ceiling;
             Some(StressResult { endures, places: if endures { 20 } else { 40 } })
         }
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn rungs_are_found_again() {
         for at in [-300, -1, 0, 1, 77, 400] {
-            assert_eq!(rung(rate_of(at)), at);
+            assert_eq!(rung_of(rate_of(at)), at);
         }
     }
 

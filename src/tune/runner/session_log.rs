@@ -236,7 +236,11 @@ impl<'a> SessionLog<'a> {
         let Some((record, (recorded, answer))) = recorded else { return Ok(None) };
         if recorded != *ask {
             let (was, is) = (recorded.rate, ask.rate);
-            let now = if was == is { "now with other requests".to_owned() } else { format!("now {is} is asked") };
+            let now = if was == is {
+                "now the same rate is asked with other requests".to_owned()
+            } else {
+                format!("now {is} is asked")
+            };
             return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, {now}")));
         }
         // A fit takes a measured probe whose requests were kept.

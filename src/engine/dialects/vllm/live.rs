@@ -85,7 +85,7 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
     if tuned.clone().any(|p| point.get(&p.name).is_none()) {
         return is_choice.then(|| point.clone());
     }
-    if *point == plan.space.baseline() && plan.memory_share().is_some_and(|share| share.values.len() > 1) {
+    if *point == plan.space.baseline() && plan.tuned_memory().is_some() {
         return (is_choice && serves(point, point)).then(|| point.clone());
     }
     let mut widest = point.clone();
