@@ -76,16 +76,7 @@ fn read(path: &Path, bounds: Bounds) -> File {
 
 /// A long-run replay of the traffic that the probes were drawn from.
 fn long(fit: &Fit, traffic: &Traffic, rate: f64) -> LongRunReplay {
-    let pace = Pace {
-        demand: Demand::Open(Rate(rate)),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: 5,
-        content_seed: 5,
-        shared_seed: 5,
-        answer_time: Seconds(0.0),
-        growth: 1.0,
-        first_place: None,
-    };
+    let pace = Pace::new(Demand::Open(Rate(rate)), Seconds(f64::MAX), 5);
     let drawn = outline(&traffic.workload, &Material::default(), pace, 100_000, |_| Seconds(0.0));
     let sent =
         drawn.iter().map(|o| Sent { at: o.due.0, prompt: o.prompt_tokens, output: o.output_tokens, ..Sent::default() });
@@ -208,7 +199,7 @@ fn main() {
     for path in named("seqs32") {
         predicted(&read(&path, Bounds { max_num_seqs: 32, ..default }), &found);
     }
-    for path in [named("def_sat"), named("def_r15.16_d300")].concat() {
+    for path in named("def_sat") {
         predicted(&read(&path, default), &found);
     }
 

@@ -173,16 +173,7 @@ impl LongRunReplay<'_> {
 }
 
 fn pace(rate: Rate) -> Pace {
-    Pace {
-        demand: Demand::Open(rate),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: SEED,
-        content_seed: SEED,
-        shared_seed: SEED,
-        answer_time: Seconds(0.0),
-        growth: 1.0,
-        first_place: None,
-    }
+    Pace::new(Demand::Open(rate), Seconds(f64::MAX), SEED)
 }
 
 /// The promises, and where none of them is about waiting, that nobody waits as long as in a queue that only grows.

@@ -2,7 +2,7 @@
 //!
 //! `benches/search` compares them with the program's own; `tests/cli/lab.rs` tests them.
 
-use autotune::search::{History, Order, Strategy, Sweep};
+use autotune::search::{History, Order, PointByPoint, Strategy};
 use autotune::settings::Plan;
 use autotune::space::{Point, Space};
 use autotune::units::Rate;
@@ -28,13 +28,13 @@ pub fn random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box
         rng: ChaCha8Rng::seed_from_u64(seed),
         left,
     };
-    Box::new(Sweep::new(plan, baseline, first_rate, None, order))
+    Box::new(PointByPoint::new(plan, baseline, first_rate, None, order))
 }
 
 /// Every admitted point, in the order of the grid.
 pub fn grid(plan: &Plan, _seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     let space = plan.space.clone();
-    Box::new(Sweep::new(plan, baseline, first_rate, None, move |held| Every(Grid::new(&space, held))))
+    Box::new(PointByPoint::new(plan, baseline, first_rate, None, move |held| Every(Grid::new(&space, held))))
 }
 
 struct Every(Grid);

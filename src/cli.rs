@@ -44,7 +44,7 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Compare two servers, or an engine under two values of a flag: the highest level within limits on each side, and the difference
     Compare(Box<CompareArgs>),
-    /// Measure an engine against its own earlier outcome: the same, worse, or not known
+    /// Measure an engine and compare it with its earlier outcome: as good, worse, or undecided
     Verify(Box<VerifyArgs>),
     /// Simulate whole sessions with a space file: what they would cost and find, before a GPU is booked
     Rehearse(Box<RehearseArgs>),
@@ -54,7 +54,7 @@ pub enum Command {
     Export(Box<ExportArgs>),
     /// Write report.html and report.md of a run anew; with a second folder, compare the two answers and their set-ups
     Report(ReportArgs),
-    /// Say where a run stands that another process works on, from its journal
+    /// Show the progress of a run in another process, from its journal
     Status(StatusArgs),
     /// Tune in a cluster: borrow the GPU of a Deployment, and give it back
     #[command(subcommand)]
@@ -187,7 +187,7 @@ pub struct Overrides {
     /// How the space is searched: bayes, or bisect, which has no model; overrides the space file
     #[arg(long, value_name = "NAME", value_parser = crate::settings::strategy)]
     pub strategy: Option<StrategyKind>,
-    /// To which standard error the limit in rate shall be known, such as 3%; overrides the space file
+    /// Stop refining the maximum rate at this standard error, such as 3%; overrides the space file
     #[arg(long, value_name = "SHARE", value_parser = crate::settings::precision)]
     pub precision: Option<f64>,
 }
@@ -531,21 +531,21 @@ pub struct RunArgs {
     /// Continue an interrupted run in the same folder
     #[arg(long)]
     pub resume: bool,
-    /// Put what is in the folder aside, and start again
+    /// Move earlier results to a backup folder and start over
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
-    /// While the session runs, say at this address where it stands: /status (JSON), /metrics (Prometheus) and /healthz, such as 0.0.0.0:9090;
-    /// port 0 is any that is free
+    /// Serve the progress at this address while the session runs: /status (JSON), /metrics (Prometheus) and /healthz, such as 0.0.0.0:9090;
+    /// port 0 takes any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Tune on several machines at once: the addresses of all processes, in the order of their ranks, such as http://a:7787,http://b:7787
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', requires = "rank")]
     pub workers: Vec<Address>,
-    /// Which of them this process is: 0 leads the session, and the others lend it their engines
+    /// The rank of this process in --workers: rank 0 runs the session, the others run engines for it
     #[arg(long, value_name = "N", requires = "workers")]
     pub rank: Option<usize>,
-    /// The token that all processes of --workers share: whoever lends its engine asks for it, and lends on loopback alone without one. The
-    /// variable AUTOTUNE_TOKEN may hold it instead
+    /// A file with the token that all processes of --workers share; without one, a worker listens on loopback only. The variable
+    /// AUTOTUNE_TOKEN may hold it instead
     #[arg(long, value_name = "FILE", requires = "workers")]
     pub token_file: Option<PathBuf>,
     /// Print the result alone

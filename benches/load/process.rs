@@ -74,7 +74,7 @@ impl Drop for Server {
 
 /// The child's whole life.
 pub fn serve(noted: bool) {
-    let server = Known::on(0, 1, noted).unwrap();
+    let server = Known::with(1, noted).unwrap();
     println!("{}", server.url());
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).unwrap();
 }

@@ -321,7 +321,7 @@ pub const BUDGET_ENDED: &str = "the budget ended";
 /// How a line begins if no candidate was tried.
 pub const NO_CANDIDATE: &str = "all candidates";
 /// How a line begins if the defaults are not certified, or not to the precision.
-pub const PROOF_OF_DEFAULTS: &str = "the certification of the baseline";
+pub const PROOF_OF_DEFAULTS: &str = "the certification of the defaults";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {

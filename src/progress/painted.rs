@@ -6,8 +6,8 @@ use crate::colour::{Colour, Tone};
 /// What a probe is said to be; the first of them in its line counts.
 const ENDS: [(Tone, &str); 5] = [
     (Tone::Pass, "holds"),
-    (Tone::Fail, "is too much"),
-    (Tone::Warning, "says nothing"),
+    (Tone::Fail, "fails"),
+    (Tone::Warning, "void"),
     (Tone::Pass, "no error"),
     (Tone::Fail, "failed"),
 ];
@@ -72,7 +72,7 @@ mod tests {
             let (first, rest) = said.split_once('\n').unwrap();
             assert!(rest.lines().all(|line| line.starts_with("\u{1b}[2m")), "{said}");
             good += u32::from(first.contains("\u{1b}[32mholds\u{1b}[0m"));
-            bad += u32::from(first.contains("\u{1b}[31mis too much\u{1b}[0m"));
+            bad += u32::from(first.contains("\u{1b}[31mfails\u{1b}[0m"));
         }
         assert!(good > 0 && bad > 0, "{good} {bad}");
         let note = Event::Note("left out: 2 of the candidates");

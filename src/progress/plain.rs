@@ -82,7 +82,7 @@ impl Lines {
                     0 => String::new(),
                     swept => format!("; {swept} processes of the earlier run were ended"),
                 };
-                format!("resumed: {} probes are in the journal and are not paid again{swept}", cost.probes)
+                format!("resumed: {} probes are taken from the journal{swept}", cost.probes)
             }
             Event::Launching { trial, attempt, purpose, point, alters } => {
                 let log = (!alters).then(|| format!("trials/t{trial:03}-{attempt}/engine.log"));
@@ -117,7 +117,7 @@ impl Lines {
                 };
                 said.extend(mismatches.iter().map(differs));
                 said.extend(ready.process.live_unsupported_reason.as_ref().map(|why| {
-                    format!("it cannot alter its limits while it runs, so every point is launched ({why})")
+                    format!("the running engine cannot change its limits, so every point needs a launch ({why})")
                 }));
                 if said.is_empty() {
                     return None;
@@ -215,7 +215,7 @@ impl Lines {
         let of_memory = trial.is_some_and(|trial| trial.purpose == Purpose::Memory);
         if of_memory && diagnosis.consequence == Consequence::MemoryBound {
             let quote = if self.verbose { quote } else { String::new() };
-            return format!("trial {number}: out of memory, which bounds the memory check{quote}");
+            return format!("trial {number}: out of memory, so a smaller share of the memory is tried{quote}");
         }
         let log = trial.and_then(|trial| trial.log.as_ref()).map_or(String::new(), |log| format!("\n    log: {log}"));
         let again = if again { "; trying once more" } else { "" };
@@ -234,17 +234,17 @@ impl Lines {
             let why = if purpose == Some(Purpose::Memory) { "to check the memory" } else { "to see the largest batch" };
             format!("{} requests at once, {why}: {failed}", verdict.counted)
         } else if verdict.outcome == Outcome::Void {
-            format!("{rate} says nothing: {}", verdict.because)
+            format!("{rate}: void, {}", verdict.because)
         } else if verdict.saturated {
-            format!("{rate} is too much, the queue grows: {limits}")
+            format!("{rate} fails, the queue grows: {limits}")
         } else if !verdict.complete && verdict.outcome == Outcome::Fail {
-            format!("{rate} is too much, stopped early: {}", verdict.because)
+            format!("{rate} fails, stopped early: {}", verdict.because)
         } else if purpose.is_some_and(Purpose::certifies) || verdict.outcome == Outcome::Unresolved {
             format!("{rate}, {:.0} % sure: {limits}", (verdict.confidence * 100.0).floor())
         } else if verdict.outcome == Outcome::Pass {
             format!("{rate} holds: {limits}")
         } else {
-            format!("{rate} is too much: {limits}")
+            format!("{rate} fails: {limits}")
         };
         if !self.verbose {
             return said;
@@ -325,7 +325,7 @@ mod tests {
             consequence: Consequence::MemoryBound,
         };
         for (trial, purpose, expected) in [
-            (1, Purpose::Memory, "trial 1: out of memory, which bounds the memory check"),
+            (1, Purpose::Memory, "trial 1: out of memory, so a smaller share of the memory is tried"),
             (
                 2,
                 Purpose::Search,
@@ -367,9 +367,9 @@ mod tests {
             lines.line(&Event::Probed { trial: 1, ask, verdict: &verdict }).unwrap()
         };
         let failed = said(Purpose::Search, ask, &|v| v.outcome = Outcome::Fail);
-        assert!(failed.starts_with("trial 1: 15.93 req/s is too much: ttft_p99 "), "{failed}");
+        assert!(failed.starts_with("trial 1: 15.93 req/s fails: ttft_p99 "), "{failed}");
         let queue = said(Purpose::Search, ask, &|v| v.saturated = true);
-        assert!(queue.starts_with("trial 1: 15.93 req/s is too much, the queue grows: ttft_p99 "), "{queue}");
+        assert!(queue.starts_with("trial 1: 15.93 req/s fails, the queue grows: ttft_p99 "), "{queue}");
         let proof = said(Purpose::Certify, ask, &|v| v.confidence = 0.959);
         assert!(proof.starts_with("trial 1: 15.93 req/s, 95 % sure: ttft_p99 "), "{proof}");
         let counted = said(Purpose::Search, ask, &|v| {

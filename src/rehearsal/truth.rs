@@ -127,16 +127,7 @@ fn replayable(plan: &Plan) -> Result<(), NoTruth> {
 
 /// The same requests for every point, at one request per second.
 fn draw(job: Job<'_>) -> Vec<Arrival> {
-    let pace = Pace {
-        demand: Demand::Open(Rate(1.0)),
-        horizon: Seconds(f64::MAX),
-        arrival_seed: SEED,
-        content_seed: 0,
-        shared_seed: 0,
-        answer_time: Seconds(0.0),
-        growth: 1.0,
-        first_place: None,
-    };
+    let pace = Pace { arrival_seed: SEED, ..Pace::new(Demand::Open(Rate(1.0)), Seconds(f64::MAX), 0) };
     let mut source = source(&job.plan.workload, job.material, pace);
     std::iter::from_fn(|| source.take())
         .take(job.truth_requests)

@@ -124,7 +124,7 @@ impl<'a> ReportData<'a> {
         Self { header, outcome, folder, trials, budget, rehearsed_on: None, conclusion: journal.conclusion() }
     }
 
-    /// The same of a session that was rehearsed on an engine of that profile.
+    /// As the report of a session that was rehearsed on an engine of that profile.
     pub(super) fn rehearsed(mut self, profile: &'a str) -> Self {
         self.outcome.simulated = true;
         self.rehearsed_on = Some(profile);

@@ -521,7 +521,8 @@ mod tests {
         ");
         outcome.left_out[1] = "all candidates: the budget ended".to_owned();
         assert!(headline(&outcome).ends_with("the rest of the budget was kept for proofs."), "{outcome:?}");
-        outcome.left_out[1] = "all candidates: none promises a gain beside what the budget left out".to_owned();
+        outcome.left_out[1] =
+            "all candidates: none is expected to gain, apart from what the budget left out".to_owned();
         assert!(headline(&outcome).ends_with("No candidate was tried, since none promised a gain."), "{outcome:?}");
         outcome.status = Status::Uncertified;
         assert!(said(&outcome).contains(" --fresh --budget 20m\n"), "nobody exports the defaults");
@@ -534,10 +535,10 @@ mod tests {
         (outcome.gain, outcome.gain_interval) = (None, None);
         assert!(headline(&outcome).ends_with("the gain is not known."), "{}", headline(&outcome));
         assert!(said(&outcome).contains("autotune export "), "no budget helps");
-        let dies = "the certification of the baseline: the engine runs out of memory";
+        let dies = "the certification of the defaults: the engine runs out of memory";
         outcome.left_out = vec!["3 of the candidates: the budget ended".to_owned(), dies.to_owned()];
         assert!(said(&outcome).contains("autotune export "), "a budget certifies no engine that dies");
-        outcome.left_out = vec!["the certification of the baseline: the budget ended".to_owned()];
+        outcome.left_out = vec!["the certification of the defaults: the budget ended".to_owned()];
         outcome.enough_budget = Some(Seconds(78.0));
         let text = said(&outcome);
         assert!(text.contains(" --fresh --budget 78s\n") && !text.contains("autotune export "), "{text}");

@@ -165,14 +165,9 @@ impl Server {
         let is_short = showed.is_some() || self.workload.ignore_eos;
         let whole = |count| {
             let pace = Pace {
-                demand: Demand::AllAtOnce(count),
-                horizon: Seconds(1e9),
                 arrival_seed: seed,
                 content_seed: seed,
-                shared_seed: self.shared_seed,
-                answer_time: Seconds(0.0),
-                growth: 1.0,
-                first_place: None,
+                ..Pace::new(Demand::AllAtOnce(count), Seconds(1e9), self.shared_seed)
             };
             workload::source(&self.workload, &self.material, pace)
         };
@@ -293,16 +288,7 @@ mod tests {
     #[test]
     fn short_answers_are_those_of_the_same_requests() {
         let plan = quickstart(&[]);
-        let pace = Pace {
-            demand: Demand::AllAtOnce(BURST),
-            horizon: Seconds(1e9),
-            arrival_seed: 1,
-            content_seed: 2,
-            shared_seed: 3,
-            answer_time: Seconds(0.0),
-            growth: 1.0,
-            first_place: None,
-        };
+        let pace = Pace { arrival_seed: 1, content_seed: 2, ..Pace::new(Demand::AllAtOnce(BURST), Seconds(1e9), 3) };
         let whole = || workload::source(&plan.workload, &Material::default(), pace);
         let taken = |mut source: Box<dyn Source>| std::iter::from_fn(move || source.take()).collect::<Vec<Planned>>();
         let (whole, begun) = (taken(whole()), taken(Box::new(Begun(whole()))));

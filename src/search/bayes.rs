@@ -1,12 +1,11 @@
 //! Bayesian search: the probe with the largest expected gain in rate per second of the engine.
 //!
-//! The objective is known, it is the rate; what is not known is whether the promises hold there, and that the margins model tells. One
-//! rule does what others split into a search of configurations, racing and bisection: the running engine costs no launch, so it is asked
-//! until another point promises more for its price.
+//! The margins model says whether the promises hold at a rate. A probe of the running engine needs no launch, so it is preferred until another point
+//! is worth one. So one rule searches configurations and rates.
 
 use super::curve::{self, Curve, Root, STEP};
-use super::margins::{Margins, Sight};
-use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, Query, Seen, Strategy, Tell};
+use super::margins::{Margins, Sample};
+use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Parameter, Point, Space, Value};
 use crate::units::{Rate, Seconds};
@@ -17,9 +16,9 @@ const LOOKED_AT: usize = 256;
 const BEST: usize = 3;
 /// A point whose limit is not known after so many probes is left.
 const MOST_PROBES: usize = 7;
-/// No step to a new rate is larger, up or down; from far below the limit ...
+/// The largest factor of a step up, of a step down, and of a step up from far below the limit.
 const STRIDE: (f64, f64, f64) = (2.0, 8.0, 2.6);
-/// ... which is where the binding margin is below this.
+/// A rate is far below the limit if its binding margin is below this.
 const FAR: f64 = -0.5;
 /// Where no rate was kept, the next one is at most this share of the lowest.
 const DOWN: f64 = 0.75;
@@ -33,9 +32,9 @@ const NEARLY_KEPT: f64 = 0.3;
 const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
 const HOPELESS: f64 = 32.0;
-/// After so many launches in a row that gained nothing, what the model still hopes for is not looked for: it hopes too much.
+/// The search ends after so many launches in a row without a gain: the model is too optimistic then.
 const PATIENCE: usize = 2;
-/// The same without a twin, where the model knows less of points that were not launched. With two launches the median of 20 sessions of the quickstart
+/// So many without a twin, where the model knows less of points that were not launched. With two launches the median of 20 sessions of the quickstart
 /// (seeds 101 to 120, windows of 20 s) chose a point with 79 % of the highest limit, with four 95 %.
 const PATIENCE_WITHOUT_TWIN: usize = 4;
 /// The twin is trusted until so many probes were compared with it.
@@ -64,7 +63,7 @@ pub struct Bayes {
     trials: Vec<Trial>,
     known: Infeasible,
     margins: Option<Margins>,
-    beliefs: Vec<Belief>,
+    estimates: Vec<PointEstimate>,
     /// Points that may still be worth a launch.
     promising: usize,
     /// Whether something was told that the margins have not learnt.
@@ -81,11 +80,11 @@ struct Trial {
     probed: Vec<ProbedRate>,
     failed: bool,
     /// Whether its last probe said nothing: our own client was too slow for it, tried again.
-    mute: bool,
+    last_void: bool,
 }
 
 #[derive(Clone)]
-struct Belief {
+struct PointEstimate {
     point: Point,
     curve: Curve,
     root: Option<Root>,
@@ -114,7 +113,7 @@ impl Bayes {
             trials: Vec::new(),
             known: Infeasible::default(),
             margins: None,
-            beliefs: Vec::new(),
+            estimates: Vec::new(),
             promising: plan.search.candidates as usize,
             stale: true,
             with_twin: plan.with_twin(),
@@ -122,15 +121,15 @@ impl Bayes {
         }
     }
 
-    fn sights(&self) -> Vec<Sight> {
-        let of = |t: &Trial, h: &ProbedRate| Sight { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
+    fn samples(&self) -> Vec<Sample> {
+        let of = |t: &Trial, h: &ProbedRate| Sample { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
         self.trials.iter().flat_map(|t| t.probed.iter().map(move |h| of(t, h))).collect()
     }
 
     /// Whether another probe of a point may tell more than those before it. Arrivals are the same in every probe, and so is their luck: a
     /// rate that was driven is not driven again.
     fn may_probe(&self, point: &Point) -> bool {
-        let spent = |t: &Trial| t.point == *point && (t.failed || t.mute);
+        let spent = |t: &Trial| t.point == *point && (t.failed || t.last_void);
         self.probed_at(point).count() < MOST_PROBES && !self.trials.iter().any(spent)
     }
 
@@ -151,12 +150,12 @@ impl Bayes {
     }
 
     /// What is thought of the point whose engine runs.
-    fn running(&self, engine: &dyn Expectation) -> Option<&Belief> {
+    fn running(&self, engine: &dyn Expectation) -> Option<&PointEstimate> {
         let running = self.trials.iter().rev().find(|t| !t.failed && engine.runs(&t.point))?;
-        self.belief(&running.point)
+        self.estimate_of(&running.point)
     }
 
-    /// Itself, with what is asked of other engines told as it is expected.
+    /// A copy of the search in which each probe in flight has shown the margin that the model expects.
     fn imagining(&self, in_flight: &[Query], engine: &mut dyn Expectation) -> Self {
         let mut imagined = self.clone();
         for query in in_flight {
@@ -166,7 +165,7 @@ impl Bayes {
                 continue;
             };
             let expected = margins.predict(&query.point, rate, engine);
-            let seen = |(margin, _): &(f64, f64)| Seen {
+            let seen = |(margin, _): &(f64, f64)| PromiseMargin {
                 margin: Some(*margin),
                 error: LEAST_ERROR,
                 measured: Some(*margin),
@@ -182,15 +181,15 @@ impl Bayes {
     fn trial_of(&mut self, query: &Query) -> &mut Trial {
         let known = self.trials.iter().rposition(|t| t.point == query.point);
         let at = known.unwrap_or_else(|| {
-            self.trials.push(Trial { point: query.point.clone(), probed: Vec::new(), failed: false, mute: false });
+            self.trials.push(Trial { point: query.point.clone(), probed: Vec::new(), failed: false, last_void: false });
             self.trials.len() - 1
         });
         &mut self.trials[at]
     }
 
     fn decide(&mut self, engine: &mut dyn Expectation) -> Ask {
-        let sights = self.sights();
-        if sights.is_empty() {
+        let samples = self.samples();
+        if samples.is_empty() {
             let others = || self.untried().into_iter().next().filter(|_| self.launches() < self.most_launches);
             let first = if self.may_probe(&self.baseline) { Some(self.baseline.clone()) } else { others() };
             return first.map_or(Ask::Done, |point| probe(point, self.first_rate));
@@ -198,8 +197,8 @@ impl Bayes {
         let margins = match self.margins.take() {
             Some(margins) if !self.stale => margins,
             before => {
-                let margins = Margins::learn(&self.space, self.first_rate, &sights, engine, before.as_ref());
-                self.beliefs = self.believe(&margins, engine);
+                let margins = Margins::learn(&self.space, self.first_rate, &samples, engine, before.as_ref());
+                self.estimates = self.estimate_points(&margins, engine);
                 self.stale = false;
                 margins
             }
@@ -210,22 +209,22 @@ impl Bayes {
     }
 
     /// What the model makes of every point that was probed.
-    fn believe(&self, margins: &Margins, engine: &mut dyn Expectation) -> Vec<Belief> {
+    fn estimate_points(&self, margins: &Margins, engine: &mut dyn Expectation) -> Vec<PointEstimate> {
         let mut points: Vec<&Point> = Vec::new();
         for trial in self.trials.iter().filter(|t| !t.probed.is_empty()) {
             if !points.contains(&&trial.point) {
                 points.push(&trial.point);
             }
         }
-        let believe = |point: &Point| {
+        let estimated = |point: &Point| {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
             let root = curve.root().map(|root| self.below_cut(point, root));
             let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
             let seen = self.probed_at(point).any(near);
-            Belief { point: point.clone(), curve, root, seen }
+            PointEstimate { point: point.clone(), curve, root, seen }
         };
-        points.into_iter().map(believe).collect()
+        points.into_iter().map(estimated).collect()
     }
 
     /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least, as soon as
@@ -257,19 +256,19 @@ impl Bayes {
         Root { rate: Rate(halfway), error: root.error.max(0.5 * (cut / kept).ln()) }
     }
 
-    fn belief(&self, point: &Point) -> Option<&Belief> {
-        self.beliefs.iter().find(|b| b.point == *point)
+    fn estimate_of(&self, point: &Point) -> Option<&PointEstimate> {
+        self.estimates.iter().find(|b| b.point == *point)
     }
 
     /// Until the baseline's limit is known as closely as asked for.
     fn look_at_baseline(&self, engine: &mut dyn Expectation) -> Ask {
-        let Some(belief) = self.belief(&self.baseline).filter(|_| self.may_probe(&self.baseline)) else {
+        let Some(estimate) = self.estimate_of(&self.baseline).filter(|_| self.may_probe(&self.baseline)) else {
             return Ask::Done;
         };
         let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
         let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
-        match belief.root {
-            Some(root) if belief.seen && known(root) => Ask::Done,
+        match estimate.root {
+            Some(root) if estimate.seen && known(root) => Ask::Done,
             root => match self.step(&self.baseline, root, engine) {
                 Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
                 _ => Ask::Done,
@@ -287,16 +286,16 @@ impl Bayes {
         let up = far.map_or(1.0, |margin| (-margin).exp()).clamp(STRIDE.0, STRIDE.2);
         let from_far = if far.is_some_and(|margin| margin < FAR) { highest * up } else { 0.0 };
         // Where nothing was kept yet, what the model thinks of the root is a hope: further down there is more to see.
-        let kept = self.belief(point).is_some_and(|b| b.seen);
+        let kept = self.estimate_of(point).is_some_and(|b| b.seen);
         let most = if kept { highest * up } else { lowest * DOWN };
         // What is far beyond a limit is far from what was expected, which says nothing of lower rates: there it is thought to be as expected. Where
-        // the probe itself kept its promises, and over hours alone they break, it is so at once.
+        // the probe itself kept its promises, and they break in the long run alone, it is so at once.
         if root.is_none()
             && let Some(rate) = expected(point, Rate(lowest), engine)
         {
             let kept = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
-            let by_hours = self.probed_at(point).any(|h| h.rate.0 == lowest && kept(h));
-            let wanted = if by_hours { rate.0 } else { rate.0.min(lowest * DOWN) };
+            let by_long_run = self.probed_at(point).any(|h| h.rate.0 == lowest && kept(h));
+            let wanted = if by_long_run { rate.0 } else { rate.0.min(lowest * DOWN) };
             return (wanted >= floor).then(|| Rate(wanted).rounded());
         }
         let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
@@ -309,7 +308,7 @@ impl Bayes {
         let mut offers: Vec<Offer> = Vec::new();
         // A point that was launched before is not launched again: that is what certification does. The best one's own limit is known well
         // enough where another probe could only tell it better: that is what certification does too.
-        let settled = |b: &Belief| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
+        let settled = |b: &PointEstimate| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
             let offer = self.offer(&running.point, &running.curve, running.root, best.rate, engine);
             let is_hope = !running.seen && self.driven(&offer.point, offer.rate);
@@ -318,7 +317,7 @@ impl Bayes {
             } else if offer.gain >= self.min_gain
                 && let Some(rate) = self.lower(&offer.point, best.rate)
             {
-                // What is hoped of its like hangs on it too, and is not worth more.
+                // The estimates of similar points depend on this one, so it is probed again before they are launched.
                 return probe(offer.point, rate);
             }
         }
@@ -332,7 +331,7 @@ impl Bayes {
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return probe(offer.point, offer.rate);
         }
-        if self.launches() < self.most_launches && self.in_vain() < self.patience() {
+        if self.launches() < self.most_launches && self.launches_without_gain() < self.patience() {
             for point in self.untried() {
                 let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
@@ -354,7 +353,7 @@ impl Bayes {
         Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
     }
 
-    /// A rate for a point whose limit is thought to be where no promise held: halfway down to what would be a gain; none where that was driven.
+    /// A lower rate for a point that kept none yet: halfway, in logarithms, to the lowest that would be a gain; `None` if that was driven.
     fn lower(&self, point: &Point, best: Rate) -> Option<Rate> {
         let broken = self.rates_of(point).fold(f64::INFINITY, f64::min);
         let rate = Rate((best.0 * (1.0 + self.min_gain) * broken).sqrt()).rounded();
@@ -363,16 +362,16 @@ impl Bayes {
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
     fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
-        if let Some(belief) = self.running(engine).filter(|b| self.may_probe(&b.point))
+        if let Some(estimate) = self.running(engine).filter(|b| self.may_probe(&b.point))
             && let Some(rate) =
-                self.step(&belief.point, belief.root, engine).filter(|rate| !self.driven(&belief.point, *rate))
+                self.step(&estimate.point, estimate.root, engine).filter(|rate| !self.driven(&estimate.point, *rate))
         {
-            return probe(belief.point.clone(), rate);
+            return probe(estimate.point.clone(), rate);
         }
         if self.launches() >= MOST_IN_VAIN.min(self.most_launches) {
             return Ask::Done;
         }
-        let lowest = self.sights().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
+        let lowest = self.samples().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
         let chances = self.untried().into_iter().map(|point| {
             let holds = margins.holds(&point, Rate(lowest), engine);
             (point, holds)
@@ -408,14 +407,15 @@ impl Bayes {
     }
 
     /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
-    fn in_vain(&self) -> usize {
-        let limit = |t: &Trial| self.belief(&t.point).map_or(0.0, rate);
-        let (mut highest, mut in_vain) = (0.0, 0);
+    fn launches_without_gain(&self) -> usize {
+        let limit = |t: &Trial| self.estimate_of(&t.point).map_or(0.0, rate);
+        let (mut highest, mut launches_without_gain) = (0.0, 0);
         for trial in &self.trials {
-            in_vain = if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { in_vain + 1 };
+            launches_without_gain =
+                if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { launches_without_gain + 1 };
             highest = limit(trial).max(highest);
         }
-        in_vain
+        launches_without_gain
     }
 
     /// How many points besides the baseline were launched.
@@ -431,7 +431,7 @@ impl Bayes {
         let mut points = vec![raised];
         points.extend(space::candidates(&self.space, held, wanted, self.seed));
         if self.space.size() > LOOKED_AT {
-            let mut best: Vec<&Belief> = self.beliefs.iter().filter(|b| b.root.is_some()).collect();
+            let mut best: Vec<&PointEstimate> = self.estimates.iter().filter(|b| b.root.is_some()).collect();
             best.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
             points.extend(best.iter().take(BEST).flat_map(|b| neighbours(&self.space, held, &b.point)));
         }
@@ -446,8 +446,8 @@ impl Bayes {
     }
 }
 
-fn rate(belief: &Belief) -> f64 {
-    belief.root.map_or(0.0, |r| r.rate.0)
+fn rate(estimate: &PointEstimate) -> f64 {
+    estimate.root.map_or(0.0, |r| r.rate.0)
 }
 
 /// The highest useful rate below one at which every promise is expected to hold, whatever was seen; none where that is nowhere so, or nothing is
@@ -520,7 +520,7 @@ impl Strategy for Bayes {
         let trial = self.trial_of(query);
         match tell {
             Tell::Probed(probed) => {
-                trial.mute = probed.len() <= trial.probed.len();
+                trial.last_void = probed.len() <= trial.probed.len();
                 trial.probed.clone_from(probed);
             }
             Tell::Failed(consequence) => {
@@ -538,17 +538,17 @@ impl Strategy for Bayes {
     }
 
     fn incumbent(&self) -> Option<Incumbent> {
-        let sound = self.beliefs.iter().rev().filter(|b| b.root.is_some() && b.seen && !self.failed(&b.point));
+        let sound = self.estimates.iter().rev().filter(|b| b.root.is_some() && b.seen && !self.failed(&b.point));
         let best = sound.max_by(|a, b| rate(a).total_cmp(&rate(b)));
         best.map(|b| Incumbent { point: b.point.clone(), rate: Rate(rate(b)) })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
-        self.belief(point).filter(|b| b.seen)?.root.map(|r| r.rate)
+        self.estimate_of(point).filter(|b| b.seen)?.root.map(|r| r.rate)
     }
 
     fn advantage(&self, of: &Point, over: &Point) -> Option<(f64, f64)> {
-        let root = |point: &Point| self.belief(point).filter(|b| b.seen && !self.failed(point))?.root;
+        let root = |point: &Point| self.estimate_of(point).filter(|b| b.seen && !self.failed(point))?.root;
         let (of, over) = (root(of)?, root(over)?);
         Some(((of.rate.0 / over.rate.0).ln(), of.error.max(LEAST_ERROR).hypot(over.error.max(LEAST_ERROR))))
     }
@@ -558,8 +558,11 @@ impl Strategy for Bayes {
     }
 
     fn points_expected(&self) -> usize {
-        let until_patience_ends =
-            if self.margins.is_none() { USUAL_LAUNCHES } else { (self.patience() + 1).saturating_sub(self.in_vain()) };
+        let until_patience_ends = if self.margins.is_none() {
+            USUAL_LAUNCHES
+        } else {
+            (self.patience() + 1).saturating_sub(self.launches_without_gain())
+        };
         let usual = USUAL_LAUNCHES + self.patience() - PATIENCE;
         self.promising.min(until_patience_ends.min(usual))
     }

@@ -21,7 +21,7 @@ pub enum Scale {
 
 /// What is thought of a quantity before anything was seen: its logarithm is normal.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Belief {
+pub struct LogNormalPrior {
     pub median: f64,
     pub spread: f64,
 }
@@ -29,7 +29,7 @@ pub struct Belief {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
     /// The standard deviation of what all values have in common, that of what they differ by, and over which distance they change, by coordinate.
-    pub beliefs: Vec<Belief>,
+    pub priors: Vec<LogNormalPrior>,
     /// By coordinate.
     pub scales: Vec<Scale>,
 }
@@ -106,13 +106,13 @@ fn factored(mut matrix: Matrix) -> Option<Cholesky> {
 
 impl GaussianProcess {
     pub fn fit(prior: &Prior, data: Vec<Datum>) -> Self {
-        let beliefs = &prior.beliefs;
-        let medians: Vec<f64> = beliefs.iter().map(|b| b.median.ln()).collect();
+        let priors = &prior.priors;
+        let medians: Vec<f64> = priors.iter().map(|b| b.median.ln()).collect();
         let values: Vec<f64> = data.iter().map(|d| d.value).collect();
         // The negative logarithm of the posterior density.
         let cost = |logs: &[f64]| {
             let Some(factor) = factored(Kernel::of(prior, logs).matrix(&data)) else { return f64::INFINITY };
-            let prior: f64 = beliefs.iter().zip(logs).map(|(b, log)| ((log - b.median.ln()) / b.spread).powi(2)).sum();
+            let prior: f64 = priors.iter().zip(logs).map(|(b, log)| ((log - b.median.ln()) / b.spread).powi(2)).sum();
             0.5 * dot(&values, &factor.solve(&values)) + factor.half_log_determinant() + 0.5 * prior
         };
         let best = if data.len() < 2 {
@@ -123,7 +123,7 @@ impl GaussianProcess {
                 let shift = |i| [0.0, amplitude].get(i).copied().unwrap_or(length);
                 medians.iter().enumerate().map(|(i, m)| m + shift(i)).collect()
             };
-            let edges: Vec<f64> = beliefs.iter().map(|b| b.spread).collect();
+            let edges: Vec<f64> = priors.iter().map(|b| b.spread).collect();
             [start(0.0, 0.0), start(0.7, -0.5), start(0.7, 0.7)]
                 .iter()
                 .map(|start| minimize(cost, start, &edges, MOVES))
@@ -160,8 +160,8 @@ mod tests {
     use crate::repeatable::uniform;
 
     fn prior() -> Prior {
-        let beliefs = [0.1, 0.3, 0.5, 0.5].map(|median| Belief { median, spread: 0.7 });
-        Prior { beliefs: beliefs.to_vec(), scales: vec![Scale::Number; 2] }
+        let priors = [0.1, 0.3, 0.5, 0.5].map(|median| LogNormalPrior { median, spread: 0.7 });
+        Prior { priors: priors.to_vec(), scales: vec![Scale::Number; 2] }
     }
 
     fn surface(x: f64) -> f64 {

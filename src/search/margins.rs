@@ -5,7 +5,7 @@
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-use super::gaussian_process::{Belief, Datum, GaussianProcess, Prior, Scale};
+use super::gaussian_process::{Datum, GaussianProcess, LogNormalPrior, Prior, Scale};
 use super::{Expectation, Observation};
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
@@ -21,15 +21,15 @@ const UNKNOWN_ERROR: f64 = 0.25;
 /// Without a twin: how a margin is thought to rise with the logarithm of the rate near the limit. On an H200 it were 1.1 (TTFT) and 1.9
 /// (TPOT) near 15 req/s, and more where requests wait.
 const RISE: f64 = 2.0;
-/// How uncertain the latency is with which an engine collapses, in its logarithm. Where it does, a percent of the rate is worth as much.
+/// The standard deviation of the log latency that a stress replay predicts. Near a collapse, 3 % of the rate change it as much.
 const OF_A_COLLAPSE: f64 = 0.2;
-/// Whether a rate is endured is not asked where the promises hold with less than this probability.
+/// No stress replay is made if the promises hold with less than this probability.
 const HOPELESS: f64 = 0.01;
 /// Hyper-parameters are looked for again when there are so many times as many observations.
 const GROWTH: f64 = 1.25;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sight {
+pub struct Sample {
     pub point: Point,
     pub rate: Rate,
     pub seen: Observation,
@@ -57,18 +57,18 @@ impl Margins {
     pub fn learn(
         space: &Space,
         reference: Rate,
-        sights: &[Sight],
+        samples: &[Sample],
         engine: &mut dyn Expectation,
         earlier: Option<&Self>,
     ) -> Self {
-        let promises = sights.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
-        let reference = Rate(crossing(sights).map_or(0.0, |rate| rate.0).max(reference.0));
+        let promises = samples.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
+        let reference = Rate(crossing(samples).map_or(0.0, |rate| rate.0).max(reference.0));
         let model = Self { space: space.clone(), reference, limits: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
-            sights.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
+            samples.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
         let one = |l: usize| {
             let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
-            model.one(l, sights, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
+            model.one(l, samples, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
         };
         Self { limits: (0..promises).map(one).collect(), ..model }
     }
@@ -79,15 +79,15 @@ impl Margins {
         self.limits.iter().all(|limit| limit.with_twin)
     }
 
-    fn one(&self, l: usize, sights: &[Sight], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
+    fn one(&self, l: usize, samples: &[Sample], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
         let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());
-        for (sight, (mean, _)) in sights.iter().zip(means) {
-            let Some(seen) = sight.seen.limits.get(l) else { continue };
-            let at = self.at(&sight.point, sight.rate);
-            // A queue that grows breaks every promise that it has not broken yet, unless another one was broken first.
-            let first = sight.seen.limits.iter().all(|l| !l.broken);
-            let saturated = sight.seen.saturated && (seen.broken || first);
+        for (sample, (mean, _)) in samples.iter().zip(means) {
+            let Some(seen) = sample.seen.limits.get(l) else { continue };
+            let at = self.at(&sample.point, sample.rate);
+            // If a queue grows, a broken promise tells a lower bound alone; if none is broken yet, each does.
+            let first = sample.seen.limits.iter().all(|l| !l.broken);
+            let saturated = sample.seen.saturated && (seen.broken || first);
             match seen.margin.filter(|_| !saturated) {
                 Some(margin) => {
                     let error = if seen.error.is_finite() { seen.error } else { UNKNOWN_ERROR };
@@ -113,7 +113,7 @@ impl Margins {
 
     /// What is thought of residuals before anything was seen. A twin fitted to one configuration was off by 1 to 8 % at others on an H200.
     fn prior(&self, with_twin: bool) -> Prior {
-        let belief = |median, spread| Belief { median, spread };
+        let belief = |median, spread| LogNormalPrior { median, spread };
         let (common, amplitude, of_rate) = if with_twin {
             (belief(0.05, 0.6), belief(0.035, 0.5), belief(0.5, 0.5))
         } else {
@@ -122,7 +122,7 @@ impl Margins {
         let scale = |p| if space::is_choice(p) { Scale::Choice } else { Scale::Number };
         let scales: Vec<Scale> = self.space.parameters.iter().map(scale).chain([Scale::Number]).collect();
         let lengths = vec![belief(0.6, 0.6); self.space.parameters.len()];
-        Prior { beliefs: [vec![common, amplitude], lengths, vec![of_rate]].concat(), scales }
+        Prior { priors: [vec![common, amplitude], lengths, vec![of_rate]].concat(), scales }
     }
 
     fn at(&self, point: &Point, rate: Rate) -> Vec<f64> {
@@ -162,8 +162,8 @@ impl Margins {
 
 /// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat: with
 /// 4 req/s the model put the limit of two H200 at 62 req/s, where it is about 30.
-fn crossing(sights: &[Sight]) -> Option<Rate> {
-    let measured = sights.iter().filter(|s| !s.seen.saturated).filter_map(|s| Some((s.rate, s.seen.margin?)));
+fn crossing(samples: &[Sample]) -> Option<Rate> {
+    let measured = samples.iter().filter(|s| !s.seen.saturated).filter_map(|s| Some((s.rate, s.seen.margin?)));
     let (rate, margin) = measured.min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
     Some(Rate(rate.0 * (-margin / RISE).exp()))
 }
@@ -200,22 +200,22 @@ fn steepness(margin: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Seen;
+    use super::super::PromiseMargin;
     use super::super::curve::{Curve, DOWN};
     use super::super::tests::known::{Known, observation, point, space};
     use super::*;
     use crate::space::{Parameter, Value};
 
-    fn sight(seqs: i64, rate: f64, margin: f64, error: f64) -> Sight {
-        Sight { point: point(seqs), rate: Rate(rate), seen: observation(Some(margin), error) }
+    fn sample(seqs: i64, rate: f64, margin: f64, error: f64) -> Sample {
+        Sample { point: point(seqs), rate: Rate(rate), seen: observation(Some(margin), error) }
     }
 
     #[test]
     fn a_twin_that_is_off_everywhere_by_as_much_is_corrected_where_nothing_was_seen() {
         // The engine's margin is a tenth above what is expected.
         let mut twin = Known::twin(|point, rate| (rate / point).ln());
-        let sights = [sight(8, 8.0, 0.1, 0.02), sight(8, 9.0, (9.0_f64 / 8.0).ln() + 0.1, 0.02)];
-        let model = Margins::learn(&space(), Rate(8.0), &sights, &mut twin, None);
+        let samples = [sample(8, 8.0, 0.1, 0.02), sample(8, 9.0, (9.0_f64 / 8.0).ln() + 0.1, 0.02)];
+        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut twin, None);
         let (mean, sd) = model.predict(&point(16), Rate(15.0), &mut twin)[0];
         assert!((mean - ((15.0_f64 / 16.0).ln() + 0.1)).abs() < 0.05, "{mean}");
         assert!(sd < 0.1, "{sd}");
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn without_a_twin_far_points_are_unknown() {
         let mut nothing = Known::nothing();
-        let sights = [sight(8, 8.0, -0.2, 0.02), sight(8, 9.0, 0.1, 0.02)];
-        let model = Margins::learn(&space(), Rate(8.0), &sights, &mut nothing, None);
+        let samples = [sample(8, 8.0, -0.2, 0.02), sample(8, 9.0, 0.1, 0.02)];
+        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut nothing, None);
         let near = model.predict(&point(8), Rate(8.5), &mut nothing)[0];
         let far = model.predict(&point(64), Rate(8.5), &mut nothing)[0];
         assert!(near.1 < 0.15 && far.1 > 2.0 * near.1, "{near:?} {far:?}");
@@ -246,28 +246,28 @@ mod tests {
         let parameters = vec![parameter(tokens, [2048, 8192]), parameter(gpus, [1, 2])];
         let space = Space { parameters, constraints: Vec::new() };
         let point = |t, g| Point::default().with(tokens, Value::Int(t)).with(gpus, Value::Int(g));
-        let sight = |t, g, rate, ttft: Option<(f64, f64)>, tpot: Option<(f64, f64)>| {
+        let sample = |t, g, rate, ttft: Option<(f64, f64)>, tpot: Option<(f64, f64)>| {
             let kept = tpot.is_some();
             let seen = |of: Option<(f64, f64)>, broken| {
                 let margin = of.map(|of| of.0);
-                Seen { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
+                PromiseMargin { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
             };
             let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
-            Sight { point: point(t, g), rate: Rate(rate), seen }
+            Sample { point: point(t, g), rate: Rate(rate), seen }
         };
-        let sights = [
-            sight(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),
-            sight(8192, 1, 10.4, Some((-0.651, 0.542)), Some((-0.542, 0.237))),
-            sight(8192, 1, 20.8, None, None),
-            sight(8192, 1, 14.78, Some((-0.512, 0.464)), Some((-0.224, 0.203))),
-            sight(8192, 1, 17.22, None, None),
-            sight(8192, 1, 15.72, Some((-0.306, 0.443)), Some((-0.105, 0.194))),
-            sight(8192, 1, 16.08, None, None),
-            sight(2048, 1, 15.46, Some((-0.464, 0.452)), Some((-0.129, 0.198))),
-            sight(2048, 2, 15.45, Some((-1.02, 0.452)), Some((-0.851, 0.198))),
+        let samples = [
+            sample(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),
+            sample(8192, 1, 10.4, Some((-0.651, 0.542)), Some((-0.542, 0.237))),
+            sample(8192, 1, 20.8, None, None),
+            sample(8192, 1, 14.78, Some((-0.512, 0.464)), Some((-0.224, 0.203))),
+            sample(8192, 1, 17.22, None, None),
+            sample(8192, 1, 15.72, Some((-0.306, 0.443)), Some((-0.105, 0.194))),
+            sample(8192, 1, 16.08, None, None),
+            sample(2048, 1, 15.46, Some((-0.464, 0.452)), Some((-0.129, 0.198))),
+            sample(2048, 2, 15.45, Some((-1.02, 0.452)), Some((-0.851, 0.198))),
         ];
         let mut nothing = Known::nothing();
-        let model = Margins::learn(&space, Rate(4.0), &sights, &mut nothing, None);
+        let model = Margins::learn(&space, Rate(4.0), &samples, &mut nothing, None);
         for (tokens, gpus, from, to) in [(2048, 2, 18.0, 36.0), (8192, 2, 16.0, 40.0), (8192, 1, 14.0, 17.0)] {
             let curve = Curve::walk((Rate(15.45), DOWN), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
             let limit = curve.root().unwrap().rate.0;
@@ -279,16 +279,17 @@ mod tests {
     fn a_probe_that_was_cut_raises_what_is_expected_and_is_no_value() {
         let mut twin = Known::twin(|point, rate| (rate / point).ln());
         let seen = |margin| {
-            vec![sight(8, 8.0, 0.0, 0.02), Sight { seen: observation(margin, 0.02), ..sight(8, 7.0, 0.0, 0.0) }]
+            vec![sample(8, 8.0, 0.0, 0.02), Sample { seen: observation(margin, 0.02), ..sample(8, 7.0, 0.0, 0.0) }]
         };
-        let mean = |sights: &[Sight], twin: &mut Known| {
-            Margins::learn(&space(), Rate(8.0), sights, twin, None).predict(&point(8), Rate(7.5), twin)[0].0
+        let mean = |samples: &[Sample], twin: &mut Known| {
+            Margins::learn(&space(), Rate(8.0), samples, twin, None).predict(&point(8), Rate(7.5), twin)[0].0
         };
         let without = mean(&seen(None)[..1], &mut twin);
         let cut = mean(&seen(None), &mut twin);
         assert!(cut > without + 0.003, "{cut} after {without}");
         // The same bound where the limit is surely broken anyway says nothing.
-        let far = vec![sight(8, 8.0, 0.0, 0.02), Sight { seen: observation(None, 0.02), ..sight(8, 14.0, 0.0, 0.0) }];
+        let far =
+            vec![sample(8, 8.0, 0.0, 0.02), Sample { seen: observation(None, 0.02), ..sample(8, 14.0, 0.0, 0.0) }];
         assert!((mean(&far, &mut twin) - without).abs() < 0.005);
     }
 

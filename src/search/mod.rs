@@ -10,8 +10,8 @@ mod gaussian_process;
 mod level;
 mod margins;
 mod memory;
+mod point_by_point;
 mod rate;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod versus;
@@ -29,8 +29,8 @@ pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
 pub use memory::HighestThatStarts;
+pub use point_by_point::{History, Order, PointByPoint};
 pub use rate::RateSearch;
-pub use sweep::{History, Order, Sweep};
 pub use versus::{Estimate, of_limits, of_pairs};
 
 /// A point and the highest rate that it is thought to keep.
@@ -61,7 +61,7 @@ pub enum Ask {
     Done,
 }
 
-/// A probe that was measured, and the latest word on it.
+/// A measured rate with its latest verdict; a new fit may change that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbedRate {
     pub rate: Rate,
@@ -70,8 +70,7 @@ pub struct ProbedRate {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tell {
-    /// It was measured. These are all probes of its engine in their order, the new one last; what is thought of the earlier ones
-    /// may have changed with it.
+    /// The probe was measured. These are all probes of its engine, the new one last: a new fit may have changed earlier verdicts.
     Probed(Vec<ProbedRate>),
     /// The engine did not start, or did not live.
     Failed(Consequence),
@@ -84,17 +83,17 @@ pub struct Observation {
     pub kept: bool,
     /// log(p / limit) of the binding promise, where the probe ran to its end.
     pub margin: Option<f64>,
-    pub limits: Vec<Seen>,
+    pub limits: Vec<PromiseMargin>,
     /// Whether the queue grew over the window.
     pub saturated: bool,
-    /// Whether the twin decides of the binding promise, or explains too little of it; none where no twin was compared, or another reason let the
-    /// count decide.
+    /// Whether the twin decided the binding promise; false if it explains too little of it. `None` if no twin was compared, or the count decides for
+    /// another reason.
     pub by_twin: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// log(p / limit) by whoever decides: over hours of traffic by the pair, or as counted. None where the probe was cut.
+pub struct PromiseMargin {
+    /// log(p / limit) by whoever decides: in a long run by the pair, or as counted. `None` if the probe was cut.
     pub margin: Option<f64>,
     pub error: f64,
     /// log(p / limit) of the window itself, whoever decides.
@@ -105,13 +104,13 @@ pub struct Seen {
 
 impl Observation {
     /// Of a probe that shows this of each promise, without a queue that grows.
-    fn expected(limits: Vec<Seen>) -> Self {
+    fn expected(limits: Vec<PromiseMargin>) -> Self {
         let margin = limits.iter().filter_map(|l| l.margin).reduce(f64::max);
         Self { kept: !limits.iter().any(|l| l.broken), margin, limits, saturated: false, by_twin: None }
     }
 
     pub fn of(verdict: &Verdict) -> Self {
-        let seen = |l: &LimitResult| Seen {
+        let seen = |l: &LimitResult| PromiseMargin {
             margin: l.deciding_margin(),
             error: l.deciding_error().unwrap_or(f64::INFINITY),
             measured: l.margin,
@@ -131,7 +130,7 @@ impl Observation {
 
 /// What a model of the engine expects, where there is one.
 pub trait Expectation {
-    /// log(p / limit) over hours of traffic for each promise in the plan's order; none where the model cannot tell.
+    /// log(p / limit) in a long run for each promise in the plan's order; `None` if the model cannot tell.
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
     /// How far stress replays at a slightly higher rate break a promise, as the logarithm of a latency. Negative where they do not break it: then
@@ -145,7 +144,7 @@ pub trait Expectation {
         self.keeps_those(point, rate, &|_| true)
     }
 
-    /// The same of the promises in these places.
+    /// As [`Self::keeps`], for the promises whose place counts.
     fn keeps_those(&mut self, point: &Point, rate: Rate, counts: &dyn Fn(usize) -> bool) -> Option<bool> {
         let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
         let margins = margins.filter(|margins| !margins.is_empty())?;
@@ -202,6 +201,6 @@ pub type MakeStrategy = fn(&Plan, u64, &Point, Rate) -> Box<dyn Strategy>;
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     match plan.search.strategy {
         StrategyKind::Bayes => Box::new(Bayes::new(plan, seed, baseline, first_rate)),
-        StrategyKind::Bisect => Box::new(Sweep::race(plan, seed, baseline, first_rate)),
+        StrategyKind::Bisect => Box::new(PointByPoint::race(plan, seed, baseline, first_rate)),
     }
 }

@@ -12,12 +12,12 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// What the engine cannot do.
+    /// A bad request (HTTP 400).
     pub(super) fn bad(message: impl Into<String>) -> Self {
         Self { status: 400, kind: "BadRequestError", param: None, message: message.into() }
     }
 
-    /// The same, with the field to blame.
+    /// A bad request, with the field at fault.
     pub(super) fn of(param: &str, message: impl Into<String>) -> Self {
         Self { param: Some(param.to_owned()), ..Self::bad(message) }
     }

@@ -76,7 +76,7 @@ impl<R: Rig> Context<'_, R> {
                 let moves = self.what_moves(&baseline, rate, &verdict);
                 let holds = self.what_would_hold(&baseline);
                 let near = infeasible_sentence(rate, &verdict);
-                let because = format!("no point keeps the promises at any rate that was tried; {near}{moves}{holds}");
+                let because = format!("no point keeps the promises at any rate tried; {near}{moves}{holds}");
                 (Status::NotReachable, because)
             }
             // Nothing was measured, so nothing is known of the promises.
@@ -163,9 +163,9 @@ impl<R: Rig> Context<'_, R> {
         match changed.min_by(|a, b| a.1.total_cmp(&b.1)) {
             Some((change, there)) => {
                 let value = Seconds(limit.at_most.0 * there.exp());
-                format!("; {change} moves it most, to about {value} by the simulation")
+                format!("; in simulation, {change} lowers it most, to about {value}")
             }
-            None => "; no single parameter moves it by more than 1 %, by the simulation".to_owned(),
+            None => "; in simulation, no single parameter lowers it by more than 1 %".to_owned(),
         }
     }
 }
@@ -173,8 +173,8 @@ impl<R: Rig> Context<'_, R> {
 /// What the lowest rate showed of each promise.
 fn infeasible_sentence(rate: Rate, verdict: &Verdict) -> String {
     let limits: Vec<String> = verdict.limits.iter().map(LimitResult::beside_its_limit).collect();
-    let binds = verdict.binding.as_ref().map_or(String::new(), |binding| format!("; {binding} binds"));
-    format!("at {rate}, the lowest, {}{binds}", limits.join(", "))
+    let binds = verdict.binding.as_ref().map_or(String::new(), |binding| format!("; {binding} breaks first"));
+    format!("at {rate}, the lowest rate tried, {}{binds}", limits.join(", "))
 }
 
 #[cfg(test)]

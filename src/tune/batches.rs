@@ -17,8 +17,8 @@ use crate::twin::StepCosts;
 use crate::units::Rate;
 use crate::verdict::Awaited;
 
-/// A rate is certified if the twin does not collapse at this many times the rate. Twins fitted to other probes of an engine differ by about 5 %,
-/// and bursts rarer than those of a replay count too. With 1.05, and each stream counted apart, 3 of 20 certified rates on three engines of
+/// The factor of a stress replay: the ceiling is the highest rate whose replay passes at so many times the rate. Twins fitted to other probes of an
+/// engine differ by about 5 %, and bursts rarer than those of a replay occur too. With 1.05, and each stream counted apart, 3 of 20 certified rates on three engines of
 /// `benches/search` whose KV cache fills lay more than 3 % above their limit, two of them by 6 %.
 const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
@@ -38,11 +38,11 @@ impl<R: Rig> Context<'_, R> {
     pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
         let guess = self.first_rate(Some(warm_up));
         let affords = self.affords(self.prices().probe, Proofs::OfDefaults);
-        if self.plan.search.first_rate.is_some() || !self.shows_batches() || !affords {
+        if self.plan.search.first_rate.is_some() || !self.sends_bursts() || !affords {
             return Ok(guess);
         }
         let burst = self.at_once(AT_ONCE, Awaited::All);
-        if let Some(Some(Err(diagnosis))) = self.show(vec![(0, Some(burst))]).await?.pop() {
+        if let Some(Some(Err(diagnosis))) = self.send_bursts(vec![(0, Some(burst))]).await?.pop() {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }
@@ -59,10 +59,10 @@ impl<R: Rig> Context<'_, R> {
     /// Probes the running engine of the defaults with a batch as large as a long run of the workload reaches. Returns whether that told something
     /// new. A stair of the step time there decides which points are worth a launch. The certification of the defaults need not probe it again.
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
-        let Some(estimate) = strategy.estimate(point).filter(|_| self.shows_batches()) else { return Ok(false) };
+        let Some(estimate) = strategy.estimate(point).filter(|_| self.sends_bursts()) else { return Ok(false) };
         let before = self.trial_runner.largest_batch();
         let burst = self.burst(0, point, estimate);
-        if let [Some(Err(_))] = self.show(vec![(0, burst)]).await?[..] {
+        if let [Some(Err(_))] = self.send_bursts(vec![(0, burst)]).await?[..] {
             self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
@@ -80,8 +80,8 @@ impl<R: Rig> Context<'_, R> {
         let costs = self.trial_runner.steps_in_hindsight()?;
         let mut predictor = self.predictor(worker);
         let engine = predictor.engine(point)?;
-        let reach = predictor.reach(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
-        let count = reach.places.min(engine.bounds().max_num_seqs).min(MOST_AT_ONCE);
+        let served = predictor.stress_replay_of(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
+        let count = served.places.min(engine.bounds().max_num_seqs).min(MOST_AT_ONCE);
         // About as many requests at once as before come to the same batches, also where the KV cache holds fewer.
         let shown = self.trial_runner.largest_batch().max(self.largest_burst());
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {
@@ -95,7 +95,7 @@ impl<R: Rig> Context<'_, R> {
         Some(self.at_once(count, Awaited::All))
     }
 
-    /// The largest batch that a burst so far was meant to reach: all its requests, where its engine had places for them.
+    /// The largest batch of the bursts so far: the number of requests, but no more than `max-num-seqs`.
     fn largest_burst(&mut self) -> u32 {
         let passed = self.trial_runner.passed();
         let point_of = |number: u32| {
@@ -114,7 +114,7 @@ impl<R: Rig> Context<'_, R> {
         bursts.into_iter().filter_map(batch).max().unwrap_or(0)
     }
 
-    /// The highest rate up to this one that stays clear of a collapse; none where no replay tells.
+    /// The highest rate up to this one that passes the stress replay; `None` if the size of the KV cache is not known.
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let engine = self.predictor(0).engine(point)?;
         self.ceiling_of(&engine, costs, rate)
@@ -122,8 +122,9 @@ impl<R: Rig> Context<'_, R> {
 
     pub fn ceiling_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
-        let mut endures =
-            |rate: f64| predictor.reach(engine, costs, Rate(rate * STRESS_FACTOR)).map(|reach| reach.endures);
+        let mut endures = |rate: f64| {
+            predictor.stress_replay_of(engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.endures)
+        };
         if endures(rate.0)? {
             return Some(Ceiling::Above);
         }

@@ -54,16 +54,17 @@ pub struct Context<'a, R> {
     pub make_strategy: MakeStrategy,
     pub seed: u64,
     pub left_out: Vec<String>,
-    /// What was left out for want of a budget takes so long, and with it the session would have been at this time.
+    /// The price of all steps that the budget could not hold.
     pub wanted: Seconds,
+    /// The engine time that would have held these steps and the proofs reserved behind them; `None` if all steps fitted.
     pub enough: Option<Seconds>,
-    /// What follows the proof that is being driven, other proofs aside.
+    /// The engine time that is expected behind the proof of the moment, other proofs aside; for the display of progress.
     pub to_follow: Seconds,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
-    /// Why the last probe that says nothing of the engine says nothing.
+    /// Why the last void probe was void.
     pub void: Option<String>,
-    /// Points whose certified rate is bound by what the twin endures.
+    /// Points whose proof has a ceiling from the stress replay.
     pub bound: Vec<Point>,
     /// The proofs so far. Each continues where its point is certified again.
     pub proofs: Vec<Proving>,
@@ -92,8 +93,8 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
-    /// Whether the search is one that asks the twin what points are worth: then it is shown large batches before that.
-    pub fn shows_batches(&self) -> bool {
+    /// Whether large bursts are sent before the search: only the Bayesian search with a twin uses what they show.
+    pub fn sends_bursts(&self) -> bool {
         self.plan.search.strategy == StrategyKind::Bayes && self.plan.with_twin()
     }
 
@@ -101,12 +102,12 @@ impl<'a, R: Rig> Context<'a, R> {
     pub fn probed(&self, worker: usize) -> Vec<ProbedRate> {
         let probed =
             |(ask, verdict): (&ProbeAsk, &Verdict)| ProbedRate { rate: ask.rate, seen: Observation::of(verdict) };
-        let own = |ask: &ProbeAsk| self.shows_batches() && ask.is_burst();
+        let own = |ask: &ProbeAsk| self.sends_bursts() && ask.is_burst();
         self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(probed).collect()
     }
 
-    /// Shows the engines of workers, at the same time, what is meant for each, where there is something; what became of it.
-    pub async fn show(
+    /// Sends each worker's burst at the same time, if it has one. Returns the verdict or the failure of each.
+    pub async fn send_bursts(
         &mut self,
         asked: Vec<(usize, Option<Asking>)>,
     ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
@@ -248,8 +249,8 @@ impl<'a, R: Rig> Context<'a, R> {
         let late = prices.launch.0 > estimate.0;
         let expected = if late { format!(", and `engine.start_estimate` is {estimate}") } else { String::new() };
         self.note(&format!(
-            "a start takes {}{expected}. The budget of {budget} is expected to hold no second launch beside the proofs, \
-             so what needs one would be left out. A budget of {} is expected to hold them.",
+            "a start takes {}{expected}. Beside the proofs, the budget of {budget} probably has no time for a second \
+             launch, so candidates that need one are left out. A budget of {} would probably be enough.",
             prices.launch,
             self.budget_for(Seconds(0.0))
         ));

@@ -16,7 +16,7 @@ const RACE: f64 = 1.5;
 const CUT: f64 = 0.7;
 /// Probes of one certification, at most.
 pub(super) const TRIES: u64 = 5;
-/// The same of a proof before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
+/// Most windows of a proof of the defaults before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
 pub(super) const FIRST_WINDOWS: u64 = 2;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
@@ -45,14 +45,14 @@ pub enum Before {
 pub struct Prices {
     pub launch: Seconds,
     alter: Seconds,
-    /// Whether the latest engine serves other points so.
+    /// Whether the latest engine can change its limits while it runs.
     pub alters: bool,
     pub probe: Seconds,
     /// A certifying probe as planned: what is reserved, so that a short budget still holds some search.
     pub certify: Seconds,
-    /// How much longer it takes where answers are long.
+    /// How much longer than planned a certifying probe takes if answers are long.
     stretched: Seconds,
-    /// What the last answers take behind the last send.
+    /// The time from the last send to the last answer.
     drain: Seconds,
 }
 
@@ -84,7 +84,7 @@ impl Prices {
         sends + self.drain + self.preparing(before)
     }
 
-    /// What has to be done before a point can be probed takes so long.
+    /// The time of a launch, or of a change of limits, before a probe.
     pub fn preparing(&self, before: Before) -> Seconds {
         match before {
             Before::Nothing => Seconds(0.0),
@@ -178,7 +178,7 @@ pub fn forecast(plan: &Plan) -> Cost {
     expected_at(plan, &Prices::new(plan, &[]))
 }
 
-/// The same at other prices than those of the plan.
+/// What a whole session is expected to cost at these prices.
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let (points, of_baseline, of_a_point) = usual_counts(plan);
     let alters_limits = widest(plan, &plan.space.baseline()).is_some();

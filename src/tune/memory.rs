@@ -70,7 +70,7 @@ impl<'a, R: Rig> Context<'a, R> {
         Some(relief.max((higher / lower).ln()))
     }
 
-    /// Holds the memory knob at the highest value that starts where everything else asks for most.
+    /// Finds the highest share of the memory that starts and survives a full batch with the most demanding other values. Later trials keep it.
     pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
         let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
         let name = knob.name.as_str();
@@ -97,7 +97,7 @@ impl<'a, R: Rig> Context<'a, R> {
             tried = true;
             let soak =
                 |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
-            let soaked = self.show(started.iter().enumerate().map(soak).collect()).await?;
+            let soaked = self.send_bursts(started.iter().enumerate().map(soak).collect()).await?;
             for ((value, started), soaked) in values.iter().zip(started).zip(soaked) {
                 match started {
                     Ok(_) => {

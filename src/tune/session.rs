@@ -274,7 +274,9 @@ impl<R: Rig> Context<'_, R> {
                     let ended = self.budget_ended(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
                 } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
-                    self.left_out(format!("{NO_CANDIDATE}: none promises a gain beside what the budget left out"));
+                    self.left_out(format!(
+                        "{NO_CANDIDATE}: none is expected to gain, apart from what the budget left out"
+                    ));
                 }
                 return Ok(());
             }
@@ -317,7 +319,7 @@ impl<R: Rig> Context<'_, R> {
                     if purpose == Purpose::Baseline {
                         let says = &diagnosis.says;
                         self.note(&format!(
-                            "the baseline failed under load ({says}); its rate stays at what it kept before"
+                            "the engine failed under load with the defaults ({says}); their estimate rests on the probes before that"
                         ));
                     }
                     Tell::Failed(diagnosis.consequence)

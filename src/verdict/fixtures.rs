@@ -30,7 +30,7 @@ pub fn paired(key: &str, margin: f64, error: f64, confidence: f64, judge: Judge)
 
 /// A fit that found these costs, to probes whose steps took longer than the fit's by these logarithms.
 pub fn fit(costs: StepCosts, slower: &[f64]) -> Fit {
-    let drift = |log: &f64| Drift { slower: log.exp(), ttft_bias: 0.0, tpot_bias: 0.0 };
+    let drift = |log: &f64| Drift { slower: log.exp() };
     let residuals = Residuals {
         answers: 1000,
         failures: 0,

@@ -85,7 +85,7 @@ pub struct LimitResult {
     /// log(measured / limit): negative is inside.
     pub margin: Option<f64>,
     pub margin_error: Option<f64>,
-    /// What the twin makes of it over hours of traffic, where a twin is fitted.
+    /// What the twin says of it in a long run, if a twin is fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paired: Option<Paired>,
 }
@@ -101,7 +101,7 @@ impl LimitResult {
         self.paired.as_ref().filter(|p| p.judge == Judge::Paired)
     }
 
-    /// The margin that decides: over hours of traffic by the paired estimate, or the measured one.
+    /// The margin that decides: in a long run by the paired estimate, or the measured one.
     pub fn deciding_margin(&self) -> Option<f64> {
         self.decided_by_pair().map_or(self.margin, |p| Some(p.margin))
     }
@@ -121,7 +121,7 @@ impl LimitResult {
         }
     }
 
-    /// The standard error of that margin. Where the count decides and the twin, however little it explains, sees a queue that grows over hours,
+    /// The standard error of that margin. Where the count decides and the twin, however little it explains, sees a queue that grows in a long run,
     /// the margin of one window is as uncertain as it is large.
     pub fn deciding_error(&self) -> Option<f64> {
         let grows = |p: &&Paired| (p.long.0 / self.at_most.0).ln() > QUEUE_GROWS;
@@ -151,7 +151,7 @@ impl LimitResult {
 }
 
 impl Verdict {
-    /// The margin of the binding promise, where the probe ran to its end: over hours of traffic where the paired estimate decides.
+    /// The margin of the binding promise, where the probe ran to its end: in a long run where the paired estimate decides.
     pub fn margin(&self) -> Option<f64> {
         let margins = self.limits.iter().map(LimitResult::deciding_margin);
         margins.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
@@ -183,7 +183,7 @@ impl Window {
     }
 }
 
-/// A quantile over hours beyond the limit by so much in its logarithm is no slower engine, but a queue that grows.
+/// A quantile of a long run that exceeds the limit by so much in its logarithm is no slower engine, but a queue that grows.
 pub(crate) const QUEUE_GROWS: f64 = 0.7;
 /// Our own delays void a probe when their p99 exceeds this share of the tightest limit that they add to ...
 const DELAY_SHARE: f64 = 0.1;
@@ -285,10 +285,10 @@ fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]
         starved => format!("; autotune's threads waited {starved} for a core"),
     };
     if client.lag_p99.0 > sends.0 {
-        Some(format!("our own sends lagged {} (p99), more than {sends}{starved}", client.lag_p99))
+        Some(format!("this client sent late by {} (p99), more than {sends}{starved}", client.lag_p99))
     } else {
         let late = client.backlog_p99.filter(|late| late.0 > reads.0)?;
-        Some(format!("what arrived waited {late} (p99) to be read, more than {reads}{starved}"))
+        Some(format!("this client read answers late by {late} (p99), more than {reads}{starved}"))
     }
 }
 

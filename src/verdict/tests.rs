@@ -192,7 +192,7 @@ fn a_lagging_client_voids_the_probe_instead_of_blaming_the_engine() {
     let late = ClientHealth { backlog_p99: Some(Seconds(0.05)), ..client };
     assert_eq!(judged(late), Outcome::Void);
     let says = judge(&traffic(|_, _| {}), &limits(), course(23.0, true), &late, Certainty(0.8)).because;
-    assert!(says.starts_with("what arrived waited 50.0 ms (p99) to be read, more than "), "{says}");
+    assert!(says.starts_with("this client read answers late by 50.0 ms (p99), more than "), "{says}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::draw::{Purpose, stream};
 use super::planned::{Planned, Source};
 use crate::units::Seconds;
 
-/// The source. Conversations come at any of their turns, as they would be met under way.
+/// A burst: all requests are due at time zero. A conversation comes at any of its turns, as often as it would be met there.
 pub(super) struct AtOnce {
     content: Box<dyn Content>,
     count: u32,

@@ -39,3 +39,19 @@ pub struct Pace {
     /// order of its own from `content_seed`.
     pub first_place: Option<u32>,
 }
+
+impl Pace {
+    /// Of one seed, without conversations in mid-life, up to the horizon.
+    pub fn new(demand: Demand, horizon: Seconds, seed: u64) -> Self {
+        Self {
+            demand,
+            horizon,
+            arrival_seed: seed,
+            content_seed: seed,
+            shared_seed: seed,
+            answer_time: Seconds(0.0),
+            growth: 1.0,
+            first_place: None,
+        }
+    }
+}

@@ -66,16 +66,7 @@ pub(super) fn exact() -> Vocabulary {
 }
 
 pub(super) fn pace(demand: Demand, horizon: f64) -> Pace {
-    Pace {
-        demand,
-        horizon: Seconds(horizon),
-        arrival_seed: 5,
-        content_seed: 6,
-        shared_seed: 7,
-        answer_time: Seconds(2.0),
-        growth: 1.0,
-        first_place: None,
-    }
+    Pace { arrival_seed: 5, content_seed: 6, answer_time: Seconds(2.0), ..Pace::new(demand, Seconds(horizon), 7) }
 }
 
 pub(super) fn open(rate: f64, horizon: f64) -> Pace {

@@ -69,7 +69,7 @@ fn promises_that_no_rate_keeps_are_an_answer_too() {
     let run = bench.run(&[]);
     assert_eq!(run.status.code(), Some(3), "{}", said(&run));
     assert_eq!(bench.outcome().status, Status::NotReachable);
-    assert!(bench.outcome().because.contains("tpot_p99 binds"), "{}", bench.outcome().because);
+    assert!(bench.outcome().because.contains("tpot_p99 breaks first"), "{}", bench.outcome().because);
     bench.assert_nothing_left();
 }
 

@@ -68,11 +68,11 @@ pub struct Known {
 impl Known {
     /// Starts on a free port of the loopback address, with so many threads of its own, and notes what it serves.
     pub fn start(threads: usize) -> io::Result<Self> {
-        Self::on(0, threads, true)
+        Self::with(threads, true)
     }
 
-    /// As [`Known::start`] on that port (0: a free one); without notes it is cheaper, and does not grow.
-    pub fn on(port: u16, threads: usize, noted: bool) -> io::Result<Self> {
+    /// As [`Known::start`]; without notes it is cheaper, and does not grow.
+    pub fn with(threads: usize, noted: bool) -> io::Result<Self> {
         let shared = Arc::new(Shared { log: noted.then(Mutex::default), ..Shared::default() });
         let (stop, stopped) = watch::channel(false);
         let (handles_in, handles) = mpsc::channel::<Handle>();
@@ -94,7 +94,7 @@ impl Known {
             let _inside = first.enter();
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseaddr(true)?;
-            socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
             socket.listen(BACKLOG)?
         };
         let address = listener.local_addr()?;

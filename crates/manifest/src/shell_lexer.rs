@@ -24,7 +24,7 @@ impl Word {
     }
 }
 
-/// A simple command: its words, those behind a redirection left out.
+/// A simple command, with the words behind its first redirection apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Command {
     /// Its words up to the first redirection.

@@ -1,4 +1,4 @@
-//! Seeds from seeds.
+//! Independent seeds, made from a seed and labels (SplitMix64).
 
 /// A seed from a seed and a label's numbers (SplitMix64's finaliser, Steele, Lea and Flood 2014).
 pub fn mix(seed: u64, parts: &[u64]) -> u64 {

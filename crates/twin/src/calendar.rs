@@ -1,19 +1,19 @@
-//! A calendar of steps: which requests end in which, with a day for every step that an answer may still take.
+//! A calendar queue: the requests that end in each step, in a ring with one slot for each step that the longest answer may take.
 //!
-//! Steps are whole numbers and answers have a longest, so a request is noted and taken out again without comparing it with others. Days lie
-//! in a ring; a bit for each tells whether anybody ends there, so that the next such day is found quickly.
+//! Steps are whole numbers, so a request is noted and taken out without a comparison with others. A bit for each slot says whether a request
+//! ends there, so that the next such slot is found quickly.
 
 const NONE: u32 = u32::MAX;
-/// Days whose bits are in one word.
+/// Slots whose bits are in one word.
 const WORD: usize = u64::BITS as usize;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calendar {
-    /// By day, the last request that was noted there.
+    /// By slot, the last request that was noted there.
     latest: Vec<u32>,
-    /// By request, the one that was noted before it on the same day.
+    /// By request, the one that was noted before it on the same slot.
     before: Vec<u32>,
-    /// By day, whether somebody ends there.
+    /// By slot, whether a request ends there.
     busy: Vec<u64>,
     len: usize,
 }
@@ -21,11 +21,11 @@ pub(super) struct Calendar {
 impl Calendar {
     /// Forgets everything, and makes room for so many requests that end within so many steps.
     pub(super) fn clear(&mut self, requests: usize, steps: u32) {
-        let days = (steps as usize + 1).next_power_of_two().max(WORD);
+        let slots = (steps as usize + 1).next_power_of_two().max(WORD);
         self.latest.clear();
-        self.latest.resize(days, NONE);
+        self.latest.resize(slots, NONE);
         self.busy.clear();
-        self.busy.resize(days / WORD, 0);
+        self.busy.resize(slots / WORD, 0);
         self.before.resize(self.before.len().max(requests), NONE);
         self.len = 0;
     }
@@ -39,28 +39,28 @@ impl Calendar {
         self.len == 0
     }
 
-    fn day(&self, step: u64) -> usize {
+    fn slot(&self, step: u64) -> usize {
         step as usize & (self.latest.len() - 1)
     }
 
     /// Notes that a request ends in that step.
     pub(super) fn note(&mut self, step: u64, request: u32) {
-        let day = self.day(step);
-        self.before[request as usize] = std::mem::replace(&mut self.latest[day], request);
-        self.busy[day / WORD] |= 1 << (day % WORD);
+        let slot = self.slot(step);
+        self.before[request as usize] = std::mem::replace(&mut self.latest[slot], request);
+        self.busy[slot / WORD] |= 1 << (slot % WORD);
         self.len += 1;
     }
 
     /// Takes out a request that ends in that step.
     pub(super) fn take(&mut self, step: u64) -> Option<u32> {
-        let day = self.day(step);
-        let request = self.latest[day];
+        let slot = self.slot(step);
+        let request = self.latest[slot];
         if request == NONE {
             return None;
         }
-        self.latest[day] = self.before[request as usize];
-        if self.latest[day] == NONE {
-            self.busy[day / WORD] &= !(1 << (day % WORD));
+        self.latest[slot] = self.before[request as usize];
+        if self.latest[slot] == NONE {
+            self.busy[slot / WORD] &= !(1 << (slot % WORD));
         }
         self.len -= 1;
         Some(request)
@@ -71,14 +71,14 @@ impl Calendar {
         if self.is_empty() {
             return None;
         }
-        let today = self.day(from);
-        let (word, bit) = (today / WORD, today % WORD);
+        let now = self.slot(from);
+        let (word, bit) = (now / WORD, now % WORD);
         let words = self.busy.len();
         let ahead = self.busy[word] >> bit;
         if ahead != 0 {
             return Some(from + u64::from(ahead.trailing_zeros()));
         }
-        // The word of today comes again at the end: its days before today lie a whole round ahead.
+        // The word of now comes again at the end: its slots before now lie a whole round ahead.
         let (away, busy) =
             (1..=words).map(|away| (away, self.busy[(word + away) & (words - 1)])).find(|(_, b)| *b != 0)?;
         Some(from + (away * WORD - bit) as u64 + u64::from(busy.trailing_zeros()))
@@ -89,7 +89,7 @@ impl Calendar {
         let (mut newest, mut at, mut step) = (None, from, self.next(from));
         let mut left = self.len;
         while let Some(found) = step {
-            let mut request = self.latest[self.day(found)];
+            let mut request = self.latest[self.slot(found)];
             while request != NONE {
                 left -= 1;
                 if newest.is_none_or(|newest| request > newest) {

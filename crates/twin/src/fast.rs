@@ -55,7 +55,7 @@ pub(super) struct Leaving {
     streams: u64,
 }
 
-/// The end of no step.
+/// Of a token that never leaves the engine.
 const NEVER: Leaving = Leaving { at: f64::INFINITY, streams: 0 };
 
 /// When the first and the last token of a request left the engine.
@@ -73,7 +73,7 @@ impl Left {
     }
 }
 
-/// Whoever notes when first and last tokens of requests, by their number, leave the engine.
+/// Is told when the first and the last token of each request, by its number, leave the engine.
 trait Ends {
     fn first(&mut self, request: usize, leaving: Leaving);
     fn last(&mut self, request: usize, leaving: Leaving);
@@ -118,7 +118,7 @@ struct Arrivals {
     later: BinaryHeap<Reverse<(Due, u32)>>,
 }
 
-/// A time that never is no number, so that it has an order.
+/// A time that is never NaN, so that times have a total order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Due(f64);
 
@@ -206,7 +206,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The same for a scheduler that knows blocks of that many tokens; none where the size of the KV cache is not known.
+    /// The limits of a scheduler with blocks of that many tokens; `None` if the size of the KV cache is not known.
     pub fn limits(&self, block_size: u32) -> Option<Limits> {
         let Self { max_num_seqs, max_num_batched_tokens, kv_tokens } = *self;
         let num_blocks = u32::try_from(kv_tokens? / u64::from(block_size.max(1))).unwrap_or(u32::MAX);
@@ -378,8 +378,7 @@ impl FastReplay {
         self.run_as(costs, bounds, requests, answers, |seconds, _| seconds)
     }
 
-    /// The same for an engine of which `takes` tells what a step takes, from the seconds that the costs say and the number of sequences
-    /// that get a token.
+    /// Runs an engine whose steps take what `takes` says, given the seconds by the costs and the number of sequences that get a token.
     pub fn run_as(
         &mut self,
         costs: &StepCosts,
@@ -416,7 +415,7 @@ impl FastReplay {
         (pressure, taken)
     }
 
-    /// The same as [`Self::run`], which ends as soon as the KV cache was the limit: the answers are then of no use.
+    /// As [`Self::run`], but ends as soon as the KV cache was the limit: the answers are of no use then.
     pub(super) fn run_until_cache_full(
         &mut self,
         costs: &StepCosts,
@@ -430,7 +429,7 @@ impl FastReplay {
         pressure
     }
 
-    /// The same without the way to the client: when the tokens left the engine.
+    /// When the tokens left the engine, without the way to the client.
     pub(super) fn left(
         &mut self,
         costs: &StepCosts,

@@ -34,7 +34,7 @@ pub struct Residuals {
     pub probes: Vec<Drift>,
 }
 
-/// Where the sides of a valley are looked at, in logarithms; symmetric.
+/// Offsets of the log speed at which the loss is evaluated; symmetric.
 const SIDES: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
 
 /// How one probe differs from the fit to all.
@@ -42,10 +42,6 @@ const SIDES: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
 pub struct Drift {
     /// By which factor its steps took longer than the fit's; 1 means no drift.
     pub slower: f64,
-    /// The median log residual of the time to first token.
-    pub ttft_bias: f64,
-    /// The median log residual of the time per token.
-    pub tpot_bias: f64,
 }
 
 impl Residuals {
@@ -72,11 +68,7 @@ impl Residuals {
             let own = Loss::new(&probes[probe..=probe], coefficients::pack(&costs), coefficients::prior_sd());
             let of_speed = |s: &[f64]| own.likelihood(&costs.slower(s[0].exp()));
             let (speed, _) = minimize(of_speed, &[0.0], &[0.05], 30);
-            Drift {
-                slower: vertex(|speed| of_speed(&[speed]), speed[0]).exp(),
-                ttft_bias: typical(all.iter().filter(|r| r.probe == probe).map(|r| r.ttft)),
-                tpot_bias: typical(all.iter().filter(|r| r.probe == probe).filter_map(|r| r.tpot)),
-            }
+            Drift { slower: vertex(|speed| of_speed(&[speed]), speed[0]).exp() }
         };
         Self {
             answers: all.len(),
@@ -91,8 +83,8 @@ impl Residuals {
     }
 }
 
-/// The bottom of a valley, by the parabola through its sides (least squares). The loss is jagged on the scale of a step of the engine, and a
-/// downhill search would stay in one of its teeth.
+/// The minimum of the loss near `near`, by a parabola through [`SIDES`] (least squares). The loss jumps on the scale of a step of the engine, so a
+/// descent would stop at a local minimum.
 fn vertex(loss: impl Fn(f64) -> f64, near: f64) -> f64 {
     let points = SIDES.map(|x| (x, loss(near + x)));
     let n = points.len() as f64;

@@ -213,7 +213,7 @@ impl<'a> Finder<'a> {
             self.void += 1;
         }
         if matches!(summary.standing, Standing::Void | Standing::Partial) {
-            return format!("{} says nothing: {}", level.offered, summary.because.as_deref().unwrap_or_default());
+            return format!("{} is void: {}", level.offered, summary.because.as_deref().unwrap_or_default());
         }
         let complete = level.verdict.as_ref().is_some_and(|verdict| verdict.complete);
         let steady = matches!(level.offered, Offered::Rate(_)) && level.meta.max_concurrency.is_none();
@@ -224,7 +224,7 @@ impl<'a> Finder<'a> {
             windows.push(LevelWindow { level: size, limits: seen(&verdict, failed) });
         }
         let holds = matches!(level.offered, Offered::Rate(_) | Offered::Users(1));
-        let (keeps, breaks) = if holds { ("holds", "is too much") } else { ("hold", "are too many") };
+        let (keeps, breaks) = if holds { ("holds", "fails") } else { ("hold", "fail") };
         let verdict = level.verdict.as_ref();
         let binding = verdict.and_then(|v| v.limits.iter().find(|l| Some(&l.key) == v.binding.as_ref()));
         let what = match (failed, binding) {

@@ -36,7 +36,7 @@ impl Quantity {
         all.find(|(_, name)| *name == flag).map(|(quantity, _)| *quantity)
     }
 
-    /// How sentences about failures stand for the flag.
+    /// The placeholder of each quantity's flag in sentences about failures.
     const PLACES: [(Self, &'static str); 4] = [
         (Self::MemoryShare, "{memory}"),
         (Self::Sequences, "{sequences}"),

@@ -11,7 +11,7 @@ mod goodput;
 mod ladder;
 mod level;
 pub(super) mod peaks;
-mod spread;
+pub mod spread;
 mod standing;
 mod summary;
 pub(super) mod table;

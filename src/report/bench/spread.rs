@@ -24,6 +24,11 @@ pub struct Spread {
     pub p99: Seconds,
 }
 
+pub type OfSpread = fn(&Spread) -> Seconds;
+
+/// The quantiles that tables show.
+pub const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
+
 impl Spread {
     /// Of observations in seconds; none of none.
     pub fn of(observations: impl IntoIterator<Item = f64>) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use super::ladder::Ladder;
 use super::level::Offered;
-use super::spread::Spread;
+use super::spread::{QUANTILES, Spread};
 use super::standing::Standing;
 use super::summary::Summary;
 use super::text::{NOTHING, WIDTH, entry, millis, per_second, percent};
@@ -110,12 +110,10 @@ fn kind(levels: &[Summary]) -> &'static str {
 }
 
 type OfLevel = fn(&Summary) -> Option<Spread>;
-type OfSpread = fn(&Spread) -> Seconds;
 
 /// The metrics of the second table; gaps between tokens are many to a request and stand in the files.
 const SHOWN: [(Metric, OfLevel); 3] =
     [(Metric::Ttft, |s| s.ttft), (Metric::Tpot, |s| s.tpot), (Metric::E2e, |s| s.e2e)];
-const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
 
 /// The promises whose quantiles are in no other column, as many as fit.
 fn own_quantiles(levels: &[Summary]) -> Vec<String> {
@@ -268,7 +266,7 @@ mod tests {
         40.0 req/s held although 20.0 req/s did not: more load is never easier, so one
         of them misleads (a cold start, a cache that was warm, a window too short); run
         both again
-          5.00 req/s: our own sends lagged 200 ms (p99), more than 35.0 ms
+          5.00 req/s: this client sent late by 200 ms (p99), more than 35.0 ms
           20.0 req/s: 120 of 200 requests broke ttft_p99 <= 350 ms
         warning  5.00 req/s: a p99 of fewer than 100 requests is their largest latency:
                  send more to trust its digits

@@ -248,7 +248,7 @@ pub(super) fn warnings(windows: &[WindowSeen], limits: &[Limit]) -> Vec<String> 
     for window in windows {
         let void = (window.summary.standing == crate::report::bench::Standing::Void).then(|| {
             format!(
-                "a window at {} says nothing: {}",
+                "a window at {} is void: {}",
                 window.summary.offered,
                 window.summary.because.as_deref().unwrap_or_default()
             )

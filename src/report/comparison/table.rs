@@ -4,10 +4,10 @@ use super::NAMES;
 use super::answer::signed;
 use super::cell::Cell;
 use super::data::{Comparison, LevelCompared};
+use crate::report::bench::spread::{OfSpread, QUANTILES};
 use crate::report::bench::table::size;
 use crate::report::bench::text::{NOTHING, entry, millis, percent};
-use crate::report::bench::{Offered, Spread};
-use crate::units::Seconds;
+use crate::report::bench::Offered;
 
 const INDENT: usize = 10;
 /// So many turns of conversations are told.
@@ -117,10 +117,8 @@ fn by_turn(comparison: &Comparison) -> String {
 }
 
 type OfCell = Box<dyn Fn(&Cell) -> String>;
-type OfSpread = fn(&Spread) -> Seconds;
 
 fn grid(levels: &[LevelCompared]) -> String {
-    const QUANTILES: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
     let mut columns: Vec<([&str; 2], usize, OfCell)> = Vec::new();
     for (name, value) in QUANTILES {
         columns.push((["ttft", name], 7, Box::new(move |c| millis(c.ttft.as_ref().map(value)))));

@@ -5,8 +5,9 @@ use super::{
     BOX, CIRCLE, DASH, DIAMOND, Shell, UPRIGHT, escaped, figure, legend, list, missing, paragraph, promise, shell,
     table, tile, unit,
 };
+use crate::report::bench::spread::QUANTILES;
 use crate::report::bench::text::{NOTHING, millis, percent};
-use crate::report::bench::{Answer, Offered, Spread, Status};
+use crate::report::bench::{Answer, Offered, Status};
 use crate::report::comparison::{
     Cell, Comparison, Difference, LevelCompared, NAMES, compared, interval, signed, told_by_turn,
 };
@@ -148,13 +149,10 @@ fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
     figure(&title, &chart.svg(), "")
 }
 
-type OfSpread = fn(&Spread) -> Seconds;
-
 fn levels(comparison: &Comparison) -> String {
     let mut head: Vec<String> = vec![unit_of(comparison).to_owned(), "side".to_owned()];
-    let of: [(&str, OfSpread); 3] = [("p50", |s| s.median), ("p95", |s| s.p95), ("p99", |s| s.p99)];
     for metric in ["TTFT", "TPOT"] {
-        head.extend(of.map(|(name, _)| format!("{metric} {name}, ms")));
+        head.extend(QUANTILES.map(|(name, _)| format!("{metric} {name}, ms")));
     }
     let any = |has: fn(&Cell) -> bool| comparison.levels.iter().flat_map(|level| &level.sides).any(has);
     let (accepts, replicas) =
@@ -166,7 +164,7 @@ fn levels(comparison: &Comparison) -> String {
         let cell: &Cell = &level.sides[side];
         let mut row = vec![level.offered.size().map_or(String::new(), |size| size.to_string()), NAMES[side].to_owned()];
         for spread in [&cell.ttft, &cell.tpot] {
-            row.extend(of.map(|(_, value)| millis(spread.as_ref().map(value))));
+            row.extend(QUANTILES.map(|(_, value)| millis(spread.as_ref().map(value))));
         }
         let told = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
         let shares: Vec<String> = cell.replica_shares.iter().map(|share| percent(*share)).collect();

@@ -13,17 +13,17 @@ use crate::twin::{
 use crate::units::Seconds;
 use crate::workload::{self, Material, Pace, Planned, Prompt, Source};
 
-/// The label of independent names: those of answers in the cache.
+/// The seed label of the block hashes of resent answers.
 const ANSWERS: u64 = 4;
-/// The same for the choice of conversations whose answers miss.
+/// The seed label of the conversations whose resent answers miss the cache.
 const MISSES: u64 = 5;
-/// The same for the tokens of drafts that are accepted.
+/// The seed label of the draft tokens that are accepted.
 const DRAFTS: u64 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedEngine {
     pub costs: StepCosts,
-    /// What steps take on the GPU beside the costs.
+    /// Measured kernel times, added to the costs; `None` for an engine of the costs alone.
     pub kernels: Option<&'static Kernels>,
     pub flags: EngineFlags,
     pub limits: Limits,
@@ -157,7 +157,7 @@ pub trait ServeObserver {
 
 pub struct Served {
     pub ended: f64,
-    /// Whether all was seen that was to be seen.
+    /// Whether the observer saw everything that it needs.
     pub complete: bool,
     pub peaks: Peaks,
     /// Of gauges that are read as often as those of a real engine; empty where not every token is wanted.

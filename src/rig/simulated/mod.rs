@@ -256,16 +256,7 @@ impl Rig for SimulatedRig {
             None => self.engine(point, launch),
         };
         let engine = engine.map_err(|diagnosis| failed(diagnosis, starting))?;
-        let pace = Pace {
-            demand: Demand::AllAtOnce(BURST),
-            horizon: Seconds(1e9),
-            arrival_seed: self.shared_seed,
-            content_seed: self.shared_seed,
-            shared_seed: self.shared_seed,
-            answer_time: Seconds(0.0),
-            growth: 1.0,
-            first_place: None,
-        };
+        let pace = Pace::new(Demand::AllAtOnce(BURST), Seconds(1e9), self.shared_seed);
         let burst = self
             .drive(&engine, pace, Seconds(0.0), &mut ToTheEnd, seed(BURST_NOISE))
             .map_err(|failure| failed(failure.diagnosis, starting + failure.took))?;

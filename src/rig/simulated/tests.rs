@@ -37,14 +37,10 @@ fn rig(plan: &Plan) -> SimulatedRig {
 
 fn pace(rate: f64, seconds: f64) -> Pace {
     Pace {
-        demand: Demand::Open(Rate(rate)),
-        horizon: Seconds(seconds),
         arrival_seed: 3,
         content_seed: 4,
-        shared_seed: 5,
         answer_time: Seconds(0.1),
-        growth: 1.0,
-        first_place: None,
+        ..Pace::new(Demand::Open(Rate(rate)), Seconds(seconds), 5)
     }
 }
 

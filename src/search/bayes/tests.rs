@@ -169,7 +169,7 @@ fn neighbours_differ_by_one_step_and_leave_alone_what_is_held() {
 #[test]
 fn a_point_that_would_not_be_certified_is_not_launched() {
     let mut bayes = bayes();
-    // 16 sequences keep the most for minutes, and no more than 10 requests a second for hours.
+    // 16 sequences keep the most for minutes, and no more than 10 requests a second in a long run.
     let twin = Known::twin(|seqs, rate| 2.0 * (rate / limit(seqs)).ln());
     let mut twin = twin.enduring(|seqs| if seqs == 16.0 { 10.0 } else { 100.0 });
     let (launched, _) = follow(&mut bayes, &mut twin, engine);
@@ -207,8 +207,8 @@ fn a_failure_in_the_long_run_alone_says_nothing_of_lower_rates() {
         let Ask::Probe(next) = bayes.ask(&mut twin, &[]) else { panic!("nothing is asked") };
         next.rate.0
     };
-    let (by_hours, at_once) = (after(-0.3), after(3.0));
-    assert!((11.0..11.5).contains(&by_hours), "the twin is believed one step below: {by_hours}");
+    let (by_long_run, at_once) = (after(-0.3), after(3.0));
+    assert!((11.0..11.5).contains(&by_long_run), "the twin is believed one step below: {by_long_run}");
     assert!((8.9..9.1).contains(&at_once), "what broke in the probe itself is asked for much less: {at_once}");
 }
 
@@ -256,6 +256,6 @@ fn without_a_twin_a_point_is_thought_to_keep_no_more_than_halfway_to_its_cut_pro
     bayes.open(&Point::default());
     bayes.tell(&Query::new(point(16), Rate(60.0)), &Tell::Probed(vec![probed((60.0, None))]));
     bayes.ask(&mut nothing, &[]);
-    let root = bayes.belief(&point(16)).unwrap().root.unwrap().rate.0;
+    let root = bayes.estimate_of(&point(16)).unwrap().root.unwrap().rate.0;
     assert!(root <= (12.0_f64 * 60.0).sqrt() + 1e-9, "{root}");
 }

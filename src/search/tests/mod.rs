@@ -25,8 +25,12 @@ impl<'a> Fake<'a> {
     fn shows(&self, point: &Point, rate: f64) -> Observation {
         let keeps = (self.keeps)(point);
         let margin = 3.0 * (rate / keeps).ln();
-        let seen =
-            |margin: f64| Seen { margin: Some(margin), error: 0.0, measured: Some(margin), broken: margin > 0.0 };
+        let seen = |margin: f64| PromiseMargin {
+            margin: Some(margin),
+            error: 0.0,
+            measured: Some(margin),
+            broken: margin > 0.0,
+        };
         Observation::expected(vec![seen(margin.min(-3.0)), seen(margin)])
     }
 }

@@ -106,16 +106,7 @@ async fn drawn_chat_prompts_have_their_length_once_the_engine_told_its_vocabular
     .unwrap();
     let vocabulary = endpoints.vocabulary("tiny").await.unwrap();
     assert_eq!(endpoints.tokens_and_characters("tiny", &["one two", "three"]).await, (3, 12));
-    let pace = Pace {
-        demand: Demand::Open(Rate(1.0)),
-        horizon: Seconds(99.0),
-        arrival_seed: 1,
-        content_seed: 2,
-        shared_seed: 3,
-        answer_time: Seconds(0.0),
-        growth: 1.0,
-        first_place: None,
-    };
+    let pace = Pace { arrival_seed: 1, content_seed: 2, ..Pace::new(Demand::Open(Rate(1.0)), Seconds(99.0), 3) };
     let mut source = source(&plan, &Material { vocabulary, ..Material::default() }, pace);
     for _ in 0..5 {
         let planned = source.take().unwrap();

@@ -8,7 +8,7 @@
 mod proof;
 
 pub use self::proof::CLEARANCE;
-use self::proof::{CLEAR, Certifier, Curve, Proof, STRIDE, imprecise, unproved};
+use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, imprecise, unproved};
 use super::context::{Context, Proofs};
 use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
@@ -28,10 +28,9 @@ use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
 const BEGIN: f64 = 0.985;
 /// Where a ceiling lies below that rate, certification begins at this many times the ceiling: the limit is expected there.
 const ABOVE: f64 = 1.03;
-/// Another probe must be expected to raise the certified rate. Its gain for each second must be at least this share of what the search asks of a
-/// launch and a probe.
+/// Another probe of the best point must be expected to gain at least this share of what the search asks for each second of a launch and a probe.
 const WORTH: f64 = 0.5;
-/// The same gain for defaults below another point must be so many times as large: nobody deploys their rate.
+/// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
 const WORTH_OF_DEFAULTS: f64 = 4.0;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
@@ -48,7 +47,7 @@ pub struct Proving {
     runs: bool,
     /// Whether its launch has served a whole window.
     served: bool,
-    /// What the search thinks it keeps.
+    /// The limit that the search estimates for it.
     estimate: Rate,
     certifier: Certifier,
     judged: Vec<(Rate, Verdict)>,
@@ -160,7 +159,7 @@ impl<R: Rig> Context<'_, R> {
         }
         // What was seen of other points says nothing of these.
         if !proving.iter().any(|one| one.windows > 0 && last.as_ref() == Some(&one.point)) {
-            self.trial_runner.dismiss_witnesses();
+            self.trial_runner.dismiss_certifying_probes();
         }
         let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
         let ready = self.trial_runner.launch_each(launches).await?;
@@ -172,7 +171,7 @@ impl<R: Rig> Context<'_, R> {
             let is_default = |one: &Proving| one.runs && self.defaults.as_ref() == Some(&one.point);
             let soak = |one: &Proving| (one.worker, (one.is_best() && !is_default(one)).then(|| self.soak(&one.point)));
             let soaks = proving.iter().map(soak).collect();
-            let answers = self.show(soaks).await?;
+            let answers = self.send_bursts(soaks).await?;
             let dies = "the engine runs out of memory when every place of its batch is taken";
             let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
             end(&mut proving, says);
@@ -180,7 +179,7 @@ impl<R: Rig> Context<'_, R> {
         }
         let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
         let bursts = proving.iter().map(burst).collect();
-        let answers = self.show(bursts).await?;
+        let answers = self.send_bursts(bursts).await?;
         let dies = "the engine does not survive the batches that a long run of this traffic comes to";
         let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
         end(&mut proving, says);
@@ -297,7 +296,7 @@ impl<R: Rig> Context<'_, R> {
             return;
         };
         if !one.certifier.precise(self.plan.search.precision) {
-            self.left_out(imprecise(what, self.plan.search.precision, proof.error, &ended));
+            self.left_out(imprecise(what, self.plan.search.precision, &proof, &ended));
         }
         if one.certifier.is_bound() {
             self.bound.push(placed.point.clone());
@@ -383,9 +382,9 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// What the twin expects of each margin around the rate that was driven; nothing where it does not know one of them.
-    fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<Curve> {
+    fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<MarginCurve> {
         let mut predictor = self.predictor(*worker);
-        let mut curves: Vec<Curve> = Vec::new();
+        let mut curves: Vec<MarginCurve> = Vec::new();
         for step in -AROUND..=AROUND {
             let there = Rate(rate.0 * STEP.powi(step));
             let margins = predictor.margins(point, there);

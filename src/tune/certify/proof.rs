@@ -20,8 +20,8 @@ const LAUNCH_SD: f64 = 0.015;
 const SHIFT_ERROR: f64 = 0.3;
 /// The slope of a margin over the logarithm of the rate where there is no twin.
 const SLOPE: f64 = 1.2;
-/// The same of a promise that includes waiting, below a rate that failed, and its error: a queue may form, of which lower rates tell little. With
-/// [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367 (`docs/results.md`, speculation). Real vLLM
+/// The slope without a twin of a promise that includes waiting, close below a rate that failed: a queue may form, of which lower rates tell little.
+/// Its error is as large as itself. With [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367 (`docs/results.md`, speculation). Real vLLM
 /// behind Dynamo had a slope of 22 between 0.95 and 1.05 of a certified rate.
 const SLOPE_OF_QUEUE: f64 = 6.0;
 /// The least slope of a margin: a twin that sees no rise is too flat.
@@ -41,7 +41,7 @@ pub const CLEAR: f64 = 1.037;
 const BELOW_CEILING: f64 = 0.075;
 /// The distance of a certified rate from its limit, in standard errors: 1.645 for 95 %, the rest for few blocks and rounding.
 const PRECISE_ERRORS: f64 = 2.0;
-/// The same distance at which probing ends. With [`PRECISE_ERRORS`] here, the median certified rate of `cargo bench --bench search` lay at 94.9 % of its
+/// Probing ends once the certified rate lies within so many times the precision of the limit. With [`PRECISE_ERRORS`] here, the median certified rate of `cargo bench --bench search` lay at 94.9 % of its
 /// limit.
 const DONE_ERRORS: f64 = 1.7;
 /// The resolution of rates, in their logarithm.
@@ -55,7 +55,7 @@ pub(super) const STRIDE: (f64, f64) = (0.75, 1.3);
 const REPORT_STEPS: i32 = 12;
 
 /// A promise's margin by the logarithm of the rate, ascending, as a twin expects it.
-pub type Curve = Vec<(f64, f64)>;
+pub type MarginCurve = Vec<(f64, f64)>;
 
 /// One promise in one probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +77,7 @@ struct Failure {
 pub struct Certifier {
     evidence: Vec<Vec<Evidence>>,
     /// By promise; empty where no twin tells.
-    curves: Vec<Curve>,
+    curves: Vec<MarginCurve>,
     /// Whether a promise includes waiting, by promise.
     waits: Vec<bool>,
     /// Log rates that were driven to their end, and those that surely failed: cut, saturated, or with a promise that was broken beyond measure.
@@ -101,7 +101,7 @@ pub struct Proof {
 
 impl Certifier {
     /// Adds a probe that was not void. `curves` are what a twin expects around its rate, by promise.
-    pub fn add_probe(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<Curve>) {
+    pub fn add_probe(&mut self, rate: Rate, verdict: &Verdict, curves: Vec<MarginCurve>) {
         self.evidence.resize(verdict.limits.len(), Vec::new());
         self.curves = curves;
         self.waits = verdict.limits.iter().map(LimitResult::includes_waiting).collect();
@@ -131,12 +131,12 @@ impl Certifier {
         self.breaks_first(Rate(limit.exp())).is_some_and(known_less)
     }
 
-    /// Whether some rates are not certified, whatever was seen.
+    /// Whether a stress replay sets a ceiling.
     pub fn is_bound(&self) -> bool {
         self.ceiling.is_some()
     }
 
-    /// The engine collapses somewhere above that rate, whatever was seen; `Above` takes back what was said before.
+    /// Sets the ceiling of the stress replay; `Above` removes it.
     pub fn bound(&mut self, ceiling: Ceiling) {
         self.ceiling = match ceiling {
             Ceiling::Above => None,
@@ -248,7 +248,7 @@ impl Certifier {
     }
 
     /// The twin's curve of a promise's margin over the rate, where there is one.
-    fn curve(&self, l: usize) -> Option<&Curve> {
+    fn curve(&self, l: usize) -> Option<&MarginCurve> {
         self.curves.get(l).filter(|curve| curve.len() > 1)
     }
 
@@ -371,9 +371,10 @@ pub fn unproved(what: &str, rate: Rate, ended: &str) -> String {
     format!("{what}: no rate down to {rate} held on fresh traffic ({ended})")
 }
 
-/// What is said of a point whose limit is less well known than was asked for; both as shares.
-pub fn imprecise(what: &str, asked: f64, known: f64, ended: &str) -> String {
-    format!("{what} to +-{} %: the limit is known to +-{:.1} % ({ended})", asked * 100.0, known * 100.0)
+/// What is said of a point whose certified rate is less near to its limit than was asked for; that as a share.
+pub fn imprecise(what: &str, asked: f64, proof: &Proof, ended: &str) -> String {
+    let below = (1.0 - proof.rate.0 / proof.limit.0) * 100.0;
+    format!("{what} to +-{} %: the certified rate lies {below:.1} % below the estimated limit ({ended})", asked * 100.0)
 }
 
 #[cfg(test)]
@@ -401,7 +402,7 @@ mod tests {
     }
 
     /// A margin that rises twice as fast as the logarithm of the rate.
-    fn steep() -> Vec<Curve> {
+    fn steep() -> Vec<MarginCurve> {
         vec![vec![(0.0, 0.0), (5.0, 10.0)]]
     }
 
@@ -619,7 +620,7 @@ mod tests {
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
         let ceiling = Ceiling::At(Rate(9.01));
         certifier.bound(ceiling);
-        let says = "capped below 9.01 req/s: in simulation, latency does not recover from bursts above it";
+        let says = "capped below 9.01 req/s: in simulation, latency does not recover from bursts at higher rates";
         assert_eq!(ceiling.says(Rate(9.9)).as_deref(), Some(says));
         let proof = certifier.proof().unwrap();
         // 3 % - 1.645 * 4 % from the ceiling.
@@ -634,8 +635,9 @@ mod tests {
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
         let says = "the best point: no rate down to 9.00 req/s held on fresh traffic (3 probes)";
         assert_eq!(unproved("the best point", Rate(9.0), "3 probes"), says);
-        let says = "the best point to +-4 %: the limit is known to +-8.7 % (3 probes)";
-        assert_eq!(imprecise("the best point", 0.04, 0.087, "3 probes"), says);
+        let far = Proof { rate: Rate(8.0), confidence: 0.95, limit: Rate(10.0), error: 0.1 };
+        let says = "the best point to +-4 %: the certified rate lies 20.0 % below the estimated limit (3 probes)";
+        assert_eq!(imprecise("the best point", 0.04, &far, "3 probes"), says);
         certifier.bound(Ceiling::Above);
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
     }

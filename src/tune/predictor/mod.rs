@@ -95,7 +95,7 @@ pub struct Predictor<'a> {
     pub predictions: &'a mut PredictionCache,
     pub prices: Prices,
     pub running: Option<&'a Current>,
-    /// Whether no engine was found unable to alter its limits.
+    /// Whether running engines can change their limits, as far as this session knows.
     pub alters: bool,
     /// Whether some probe came near to filling the KV cache.
     pub crowded: bool,
@@ -109,7 +109,7 @@ impl Predictor<'_> {
 
     /// The stress replay of an engine at a rate, with these step times. None where the size of its KV cache is not known. It counts by sums where they
     /// say the same as blocks: they take a tenth of the time.
-    pub fn reach(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+    pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
             let requests = self.session_twin.sample_sizes.stress.requests as usize;
@@ -183,10 +183,10 @@ impl Predictor<'_> {
         Some((best.clone(), rate))
     }
 
-    /// The highest rate, by steps from that one, at which no queue grows and every promise holds that is not about waiting. Where all are about waiting,
-    /// all hold. A burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
-    /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. None where the twin does not know one of the promises, or
-    /// where no useful rate holds.
+    /// The highest rate, by steps from that one, at which no queue grows and the promises hold. Promises about waiting do not count, unless there
+    /// are no others: a burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
+    /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. `None` if the twin does not know one of the promises, or
+    /// no useful rate holds.
     pub fn limit_after_burst(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let slo = &self.plan.slo;
         let all_wait = slo.iter().all(|limit| limit.metric.includes_waiting());
@@ -236,7 +236,8 @@ impl Predictor<'_> {
     }
 }
 
-fn rung(rate: Rate) -> i64 {
+/// The rate as the key of a map, to a millionth in its logarithm.
+fn rate_key(rate: Rate) -> i64 {
     (rate.0.ln() * 1e6).round() as i64
 }
 
@@ -252,8 +253,7 @@ impl Predictor<'_> {
         let engine = self.predictions.engine(point)?;
         let replayed = &self.predictions.replayed;
         let bounds = engine.bounds();
-        let rung = rung(rate);
-        let key = (rung, bounds.max_num_batched_tokens, engine.reuses());
+        let key = (rate_key(rate), bounds.max_num_batched_tokens, engine.reuses());
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
@@ -272,8 +272,8 @@ impl Expectation for Predictor<'_> {
         self.replay(point, rate).unwrap_or_default()
     }
 
-    /// With fewer requests than a certification, since all points see the same ones. The rate is the next one that the search asks about, which is
-    /// nearly as much higher as in a certification.
+    /// With fewer requests than a certification, since all points see the same ones. The replay is at [`STEP`] (1.06) times the rate, the next one of
+    /// the search's ladder, so that it is of use again. Certification uses 1.08.
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let higher = rate * STEP;
         let margins = self.replay(point, higher)?;

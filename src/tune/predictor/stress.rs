@@ -22,14 +22,14 @@ const SIDE_BY_SIDE: u64 = 2;
 /// The share of the requests at the start of a stream that says nothing: the engine was empty.
 const WARMING: f64 = 0.02;
 
-/// From which rate on bursts come from which an engine does not recover, as a stress replay has it.
+/// The highest rate whose stress replay passes, of those up to the rate that was asked about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ceiling {
-    /// From none up to the rate that was asked about, or nobody can tell.
+    /// The replay passes at the rate that was asked about.
     Above,
-    /// Above this one.
+    /// The replay passes up to about this rate.
     At(Rate),
-    /// Already from [`LOWEST`] of the rate that was asked about.
+    /// The replay fails down to [`LOWEST`] of the rate that was asked about.
     BelowAll,
 }
 
@@ -38,11 +38,11 @@ impl Ceiling {
     pub fn says(self, highest: Rate) -> Option<String> {
         match self {
             Self::Above => None,
-            Self::At(ceiling) => {
-                Some(format!("capped below {ceiling}: in simulation, latency does not recover from bursts above it"))
-            }
+            Self::At(ceiling) => Some(format!(
+                "capped below {ceiling}: in simulation, latency does not recover from bursts at higher rates"
+            )),
             Self::BelowAll => Some(format!(
-                "nothing is certified from {} on: in simulation, latency does not recover from bursts",
+                "nothing is certified: in simulation, latency does not recover from bursts at any rate down to {}",
                 highest * LOWEST
             )),
         }

@@ -208,12 +208,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// Adds a probe to those of its trial, teaches it to the twin, and judges the trial again where that was the time for a new fit.
-    /// What certifies is not taught: it must be new to whoever judges it. The fit behind a recorded probe stands in the journal.
+    /// Adds a probe to its trial and gives it to the twin. If a new fit is due, the probes of the trial are judged again. Certifying probes at a rate
+    /// stay out of the fit that judges them; bursts do not, since no rate is judged by them. The fit behind a recorded probe stands in the journal.
     fn tell(&mut self, worker: usize, told: ProbeResult) -> Result<(), RunnerError> {
         let Self { workers, session_log, .. } = self;
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
-        // Launches differ, and points that one process served do not.
+        // Speed differs between launches, not between points of one process: probes are grouped by launch (`on`).
         let (trial, probe, on) = (current.trial, told.probe, current.on);
         if !told.ask.is_burst() {
             session_log.session_twin.note_verdict(&told.verdict);
@@ -222,7 +222,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let due = match &told.fit_probe {
             // What a burst shows is no evidence for a rate.
             Some(fit_probe) if current.purpose.certifies() && !told.ask.is_burst() => {
-                session_log.session_twin.witness(worker, on, fit_probe, told.verdict.complete);
+                session_log.session_twin.note_certifying(worker, on, fit_probe, told.verdict.complete);
                 false
             }
             Some(fit_probe) => session_log.session_twin.learn(on, fit_probe),
@@ -278,7 +278,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Other points are certified from here on.
-    pub(crate) fn dismiss_witnesses(&mut self) {
+    pub(crate) fn dismiss_certifying_probes(&mut self) {
         self.session_log.session_twin.dismiss();
     }
 

@@ -39,8 +39,8 @@ pub fn against_served(
         resent.filter(|r| (r.growth - 1.0).abs() > INTACT || r.found < 1.0 - 2.0 * INTACT)
     {
         said += &format!(
-            "; an answer that is sent back has {growth:.2} of its tokens, and the cache holds {:.0} % of them: \
-             tokenizer or chat template change it. The verdict is about this traffic",
+            "; answers that later turns resend have {growth:.2} times their tokens, and the prefix cache holds {:.0} % \
+             of them: tokenizer or chat template change them. The verdict is for this traffic",
             found * 100.0
         );
     }
@@ -72,6 +72,6 @@ mod tests {
         assert_eq!(plain, "served: 1.00 requests/s (asked 1.25), prompts of 1001 tokens, 90 % of them cached");
         let other = said(800, 0.6, Some(Resent { growth: 0.5, found: 0.0, apart: true })).unwrap();
         assert!(other.contains("800 tokens (meant 1000), 60 % of them cached (meant 90 %)"), "{other}");
-        assert!(other.contains("has 0.50 of its tokens, and the cache holds 0 % of them"), "{other}");
+        assert!(other.contains("have 0.50 times their tokens, and the prefix cache holds 0 % of them"), "{other}");
     }
 }

@@ -1,8 +1,8 @@
-//! How the launches of an engine differ, and what that says of the one that certifies.
+//! How much the launches of an engine differ in speed, and what that adds to the error of a certified rate.
 //!
-//! A certified rate is for launches to come. On a GPU of their own they are alike within 2 %. On shared cores they differ, and are thought to
-//! until enough of them were alike: the launch that certifies may be a fast one. Where that is known less well than what its windows showed, the
-//! next certifying probe has a launch of its own, if the budget holds it.
+//! A certified rate is for launches to come. On a GPU of their own they agree within 2 %. On shared cores a prior of 10 % holds until enough
+//! launches agree: the certifying launch may be a fast one. If the error by launches is larger than that by windows, the next certifying probe
+//! has a launch of its own, if the budget holds it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const SHARED: f64 = 0.1;
 /// `cargo bench --bench search` (70 seeds) lay more than 3 % too high. With it, 1.4 %.
 const FORESEEN: f64 = 1.0;
 
-/// How much slower than the launches that certify others may be.
+/// How much slower a typical launch is than the certifying ones, with its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Launches {
     /// How much larger the logarithm of a step's duration is in a typical launch. Never negative: a slow launch proves nothing of a faster one.
@@ -54,7 +54,7 @@ impl Launches {
         Self { slower, error: (variance / count).sqrt(), freedom, count }
     }
 
-    /// The same once another one is known that is like the others.
+    /// As if another launch like these were known.
     pub fn with_another(self) -> Self {
         let count = self.count + 1.0;
         Self { error: self.error * (self.count / count).sqrt(), freedom: self.freedom + 1.0, count, ..self }

@@ -1,4 +1,4 @@
-//! Whether the twin of a probe was like its engine: what both say of the batch, the cache and preemptions. Only then has it a say.
+//! Compares gauges of the engine and of its twin in one probe. If running requests or the KV cache in use differ too much, the plain count decides.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::spread::{mean, squares};
 use crate::twin::{FastReplay, Probe, StepCosts};
 use crate::units::Seconds;
 
-/// The twin may run so much more or less than the engine: this share, or so many requests. On thirteen probes of a 70B engine peaks differed by
+/// The running requests of the twin may differ from the engine's by the larger of this share and this many requests. On thirteen probes of a 70B engine peaks differed by
 /// two requests, by three points of the cache, and by one preemption of 34 (`benches/recorded.rs`).
 const RUNNING: (f64, f64) = (0.15, 5.0);
 /// And so much of the KV cache: blocks, documents that are still computed, and sequences that have just ended take room.

@@ -1,4 +1,4 @@
-//! Long-run replay: simulates 100,000 requests of the workload to find the p99 that a short probe can only sample.
+//! Long-run replay: simulates 100,000 requests (300,000 of conversations) to estimate the p99 that a short probe can only sample.
 //!
 //! The requests are drawn once for a session and stretched to each rate. Turns of a conversation follow the answers of the simulation. What
 //! later turns resend is what the engine was seen to get.
@@ -26,16 +26,7 @@ pub struct TrafficSource<'a> {
 impl TrafficSource<'_> {
     /// An open demand without end at a rate, all of it drawn by one seed; conversations begin with their first turn.
     fn pace(&self, rate: Rate, seed: u64) -> Pace {
-        Pace {
-            demand: Demand::Open(rate),
-            horizon: Seconds(f64::MAX),
-            arrival_seed: seed,
-            content_seed: seed,
-            shared_seed: self.seed,
-            answer_time: Seconds(0.0),
-            growth: 1.0,
-            first_place: None,
-        }
+        Pace { arrival_seed: seed, content_seed: seed, ..Pace::new(Demand::Open(rate), Seconds(f64::MAX), self.seed) }
     }
 
     /// Lets an engine serve so many requests at a rate block by block, in the order in which conversations begin.

@@ -1,8 +1,7 @@
-//! The twin of a session: fitted to its probes as they come, and asked what each verdict would be over hours of traffic.
+//! The twin of a session: fitted to its probes as they come, and used to estimate each verdict for long traffic.
 //!
-//! A probe is weighed by a twin that has not seen it, and what certifies is never learnt from, but in hindsight: where it can only lower what
-//! is certified. The fit is refreshed as the number of probes grows by half: the first words come early, and the engine does not wait for
-//! arithmetic after every probe.
+//! A probe is judged by a fit that has not seen it. Certifying probes at a rate enter only the fit in hindsight, which can only lower a certified
+//! rate. A new fit is made once the number of probes has grown by half, so that the engine does not wait for arithmetic after every probe.
 
 mod engine;
 mod launches;
@@ -53,7 +52,7 @@ pub struct FitProbe {
     /// What later turns resent; none where it has none.
     pub resent: Option<Resent>,
     told: Telemetry,
-    /// Why hours of the workload are not what was measured, if they are not.
+    /// Why the probe does not stand for long traffic of the workload, if it does not.
     objection: Option<String>,
 }
 
@@ -103,15 +102,15 @@ pub struct SessionTwin {
     tried: usize,
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
-    hours: LongRunTraffic,
+    long_run: LongRunTraffic,
     /// The most requests that were streamed at the same time.
     pub largest: u32,
-    /// The probes that certify what is being certified, with their trials: in no fit that judges.
-    witnesses: Vec<(u32, Probe)>,
-    /// All probes at a rate that are what hours of the workload are, with their windows: by them the twin is checked.
+    /// The certifying probes at a rate of the points that are being certified, with their trials. No fit that judges uses them.
+    certifying_probes: Vec<(u32, Probe)>,
+    /// All probes at a rate that stand for long traffic, with their windows: the twin is checked against them.
     checks: Vec<(Probe, Window)>,
-    /// The workers and trials of those that ran to their end. Only they tell how far a promise is from its limit, and slow launches are not
-    /// among them.
+    /// Worker and trial of each certifying probe that was not cut. Only these tell how fast the certifying launches are: a probe of a launch that
+    /// is too slow for its rate is cut.
     driven: Vec<(usize, u32)>,
     /// What later turns were last seen to resend.
     pub resent: Option<Resent>,
@@ -130,9 +129,9 @@ impl SessionTwin {
             fit_probes: 0,
             tried: 0,
             overruled: false,
-            hours: LongRunTraffic::new(sample_sizes),
+            long_run: LongRunTraffic::new(sample_sizes),
             largest: 0,
-            witnesses: Vec::new(),
+            certifying_probes: Vec::new(),
             checks: Vec::new(),
             driven: Vec::new(),
             resent: None,
@@ -155,7 +154,7 @@ impl SessionTwin {
         let FitProbe { engine, ask, probe, objection, resent, told } = fit_probe;
         let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
         let (source, plan) = (TrafficSource { material, ..source }, source.plan);
-        let (long, requests) = self.hours.through(engine, &fit.costs, source, ask.rate);
+        let (long, requests) = self.long_run.through(engine, &fit.costs, source, ask.rate);
         let others = self.checks.iter().filter(|(other, _)| other != probe);
         let others: Vec<(&Probe, Window)> = others.map(|(other, window)| (other, *window)).collect();
         if let Some(verdict) = endless(&verdict, &long, plan) {
@@ -180,12 +179,12 @@ impl SessionTwin {
         Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
     }
 
-    /// Whether there is a twin that judges the next probe, or will when it has seen that, and the last one that it looked at was its to judge.
+    /// Whether the twin may judge the next probe: there is a fit, perhaps of too few probes yet, and the count did not decide the last compared probe.
     pub fn decides(&self) -> bool {
         self.fit.is_some() && !self.overruled
     }
 
-    /// Whether there is a twin of enough probes for a say in verdicts, and the last one that it looked at was its to judge.
+    /// The same where the fit has enough probes to judge.
     pub fn judges(&self) -> bool {
         self.decides() && self.judging_fit().is_some()
     }
@@ -208,8 +207,8 @@ impl SessionTwin {
     }
 
     /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
-    pub fn witness(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
-        self.witnesses.push((trial, fit_probe.probe.clone()));
+    pub fn note_certifying(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
+        self.certifying_probes.push((trial, fit_probe.probe.clone()));
         self.check_by(fit_probe);
         self.driven.extend(complete.then_some((worker, trial)));
     }
@@ -221,7 +220,7 @@ impl SessionTwin {
     }
 
     pub fn dismiss(&mut self) {
-        self.witnesses.clear();
+        self.certifying_probes.clear();
         self.driven.clear();
     }
 
@@ -245,7 +244,7 @@ impl SessionTwin {
     /// The probes that were learnt from and those that certify, with their trials.
     fn all_probes(&self) -> (Vec<u32>, Vec<Probe>) {
         let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
-        learnt.chain(self.witnesses.iter().cloned()).unzip()
+        learnt.chain(self.certifying_probes.iter().cloned()).unzip()
     }
 
     /// Takes a fit_probe of a trial; whether it is time to fit.
@@ -264,13 +263,13 @@ impl SessionTwin {
         2 * self.fit_probes >= 3 * self.tried
     }
 
-    /// Fits to what was learnt; none where it says too little. It starts anew each time: a fit that goes downhill from the last one stays in its
-    /// valley, whatever new probes show.
+    /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
+    /// that alone would stay in its local minimum, whatever new probes show.
     pub fn fit(&mut self) -> Option<&Fit> {
         self.fit_with(self.sample_sizes.fit)
     }
 
-    /// The same with the effort of an answer that stays, where there is a twin.
+    /// Fits with the effort that a final answer deserves, if there is a fit already.
     pub fn fit_well(&mut self) {
         if self.fit.is_some() {
             self.fit_with(self.sample_sizes.last_fit);
@@ -314,7 +313,7 @@ impl SessionTwin {
         idle: Seconds,
     ) -> Option<Seconds> {
         let (think, costs) = (think_time(source.plan)?, self.fit.as_ref()?.costs);
-        let outlines = self.hours.of(source, self.sample_sizes.answer_time);
+        let outlines = self.long_run.of(source, self.sample_sizes.answer_time);
         let sent = engine.sent(outlines, rate, Some(think), source.material.documents_apart());
         let mut answers = Vec::new();
         FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
@@ -326,9 +325,9 @@ impl SessionTwin {
         (mean > 0.0).then_some(Seconds((mean * 10.0).ceil() / 10.0))
     }
 
-    /// So many requests of the workload, as hours of it have them, at one a second.
+    /// So many requests of long traffic, at one a second.
     pub fn traffic(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
-        self.hours.of(source, requests)
+        self.long_run.of(source, requests)
     }
 }
 
@@ -338,10 +337,10 @@ const OF_THE_TIME: f64 = 0.99;
 /// sequences takes a third more.
 const UNSEEN: f64 = 0.5;
 
-/// A queue grows without end where this quantile of the time to first token exceeds so many seconds over hours.
+/// A queue grows without end if this quantile of the time to first token exceeds so many seconds in a long run.
 pub const ENDLESS: (f64, f64) = (0.9, 5.0);
 
-/// The verdict of a rate at which a queue grows without end over hours, where no promise is about waiting and nothing else would tell.
+/// The verdict of a rate at which a queue grows without end in a long run, if no promise is about waiting and so nothing else would tell.
 fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
     let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
     (grows && !promises_waiting(plan)).then(|| Verdict {

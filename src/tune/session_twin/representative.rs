@@ -64,7 +64,7 @@ impl SessionTwin {
         source: TrafficSource,
         rate: Rate,
     ) -> Option<Vec<f64>> {
-        let (long, _) = self.hours.through(engine, costs, source, rate);
+        let (long, _) = self.long_run.through(engine, costs, source, rate);
         let of = |limit: &Limit| long.log_of(limit.metric, limit.quantile);
         if long.out_of_scope { None } else { source.plan.slo.iter().map(of).collect() }
     }

@@ -185,8 +185,8 @@ async fn promises_that_nothing_keeps_are_told_with_what_binds() {
     let (answer, _, _) = run(&plan, 1).await;
     assert_eq!(answer.status, Status::NotReachable);
     let because = &answer.because;
-    assert!(because.starts_with("no point keeps the promises at any rate that was tried; at "), "{because}");
-    assert!(because.contains(", the lowest, ") && because.contains("tpot_p99 binds"), "{because}");
+    assert!(because.starts_with("no point keeps the promises at any rate tried; at "), "{because}");
+    assert!(because.contains(", the lowest rate tried, ") && because.contains("tpot_p99 breaks first"), "{because}");
     // What it says could be promised instead can be.
     let instead = because.split("limits of tpot_p99 ").nth(1).or(because.split(" and tpot_p99 ").nth(1)).unwrap();
     assert!(instead.contains(" with the defaults, by the simulation"), "{because}");

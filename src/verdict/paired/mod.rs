@@ -1,4 +1,4 @@
-//! The paired estimate: what was measured, minus the twin on the same arrivals, plus the twin on hours of traffic.
+//! The paired estimate: what was measured, minus the twin on the same arrivals, plus the twin on long traffic.
 //!
 //! The twin is a control variate: it removes the luck of the arrivals. What it explains badly stays in the error. The error comes from blocks of
 //! time and from probe to probe, never from the twin's own belief. Failures are not explained away: with one in the window, or where the twin
@@ -65,9 +65,9 @@ pub struct Paired {
     pub measured: Seconds,
     /// The quantile that the twin replays for the same requests.
     pub replayed: Seconds,
-    /// The quantile that the twin expects of hours of traffic.
+    /// The quantile that the twin expects in a long run.
     pub long: Seconds,
-    /// The quantile that the measurement implies for hours of traffic.
+    /// The quantile that the measurement implies for a long run.
     pub estimate: Seconds,
     /// The standard error of its logarithm.
     pub error: f64,
@@ -78,7 +78,7 @@ pub struct Paired {
     pub explained: f64,
     /// log(estimate / limit): negative is inside.
     pub margin: f64,
-    /// One-sided confidence that the promise holds over hours of traffic.
+    /// One-sided confidence that the promise holds in a long run.
     pub confidence: f64,
     /// The share of five-minute windows that would keep the promise; none where the long run is shorter.
     pub windows_that_hold: Option<f64>,
@@ -178,13 +178,13 @@ fn one(
     // What all blocks of a probe have in common.
     let shared = if between > FLOOR { (between, speed_freedom) } else { (FLOOR, FREEDOM_BEFOREHAND) };
     let residual = if left > shared.0 { (left, of_blocks) } else { shared };
-    // What the twin explains badly of how calm and busy times differ, it also explains badly of the way from here to hours of traffic.
+    // What the twin explains badly of how calm and busy times differ, it also explains badly of the way from here to a long run.
     let others = others.iter().filter(|other| other.failures(limit.metric) == 0);
     let probes = others.map(|other| by_block(&other.blocks(limit.metric), q)).chain([by_block(&blocks, q)]);
     let (slope_error, slope_freedom) = slope_error(&probes.collect::<Vec<_>>(), shared);
-    // Near saturation a slower engine is a little worse within the window, and very much so over hours.
-    let by_speed_over_hours = long.by_speed(limit.metric, q).unwrap_or(by_speed);
-    let unknown_speed = OF_SPEED * (by_speed_over_hours - by_speed);
+    // Near saturation a slower engine is a little worse within the window, and very much so in a long run.
+    let by_speed_in_long_run = long.by_speed(limit.metric, q).unwrap_or(by_speed);
+    let unknown_speed = OF_SPEED * (by_speed_in_long_run - by_speed);
     let (error, freedom) = combined(&[
         residual,
         (long_error, LongRunReplay::FREEDOM),

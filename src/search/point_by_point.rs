@@ -1,4 +1,4 @@
-//! One point after the other, each by one rule for its rate.
+//! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, se
 /// Makes the order of the points, once it is known what is held.
 type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
 
-pub struct Sweep {
+pub struct PointByPoint {
     orders: Orders,
     first_rate: Rate,
     precision: f64,
@@ -83,7 +83,7 @@ struct Current {
     probed: Vec<ProbedRate>,
 }
 
-impl Sweep {
+impl PointByPoint {
     /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
     pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
@@ -101,9 +101,9 @@ impl Sweep {
     ) -> Self {
         let (orders, precision): (Orders, f64) = (Box::new(move |held| Box::new(orders(held))), plan.search.precision);
         let history = History::default();
-        let mut sweep = Self { orders, first_rate, precision, race, order: None, history, current: None };
-        sweep.begin(baseline.clone());
-        sweep
+        let mut search = Self { orders, first_rate, precision, race, order: None, history, current: None };
+        search.begin(baseline.clone());
+        search
     }
 
     fn begin(&mut self, point: Point) {
@@ -137,7 +137,7 @@ impl Current {
     }
 }
 
-impl Strategy for Sweep {
+impl Strategy for PointByPoint {
     fn open(&mut self, held: &Point) {
         self.settle();
         self.order = Some((self.orders)(held));
