@@ -186,6 +186,10 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         // Not the proof of the eighth: its launch was 9 % slower than the first one, and 54 run for 51.
         proof(&read("results/h200-70b-search-ninth"), &begin, &["t005-p01", "t006-p01", "t007-p01", "t007-p02"], table);
     };
+    let tenth = move |table: &mut Table| {
+        let windows = ["t001-p04", "t002-p01", "t003-p01", "t004-p02"];
+        proof(&read("results/h200-70b-search-tenth"), &begin, &windows, table);
+    };
     let multi_turn = Driven {
         folder: "h200-70b",
         levels: &["rate-2", "rate-2.3", "rate-2.6", "rate-2.8"],
@@ -254,6 +258,15 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t005-p02",
         ..multi_turn
     };
+    // On another machine, behind a ramp of 70 s. Two windows with a TPOT p99 of 45 and 50 ms do not tell a limit at 60.
+    let afterwards = Driven {
+        folder: "h200-70b-search-tenth",
+        levels: &["rate-1.661", "rate-1.745"],
+        window: seconds(70.0, 210.0),
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t001-p04", "t002-p01", "t003-p01", "t004-p02"],
+        like: "t004-p02",
+        ..multi_turn
+    };
     let within = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
         Box::new(move |table: &mut Table| driven.by_session(Some(0.07), table))
     };
@@ -278,9 +291,14 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ),
         ("A search to its end in 23 minutes (results/h200-70b-search-sixth)", Box::new(sixth)),
         ("A search on one of four GPUs of a host (results/h200-70b-search-ninth)", Box::new(ninth)),
+        ("A search to its end, on an engine with its own defaults (results/h200-70b-search-tenth)", Box::new(tenth)),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
         ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
         ("The defaults, driven beside a session on another GPU (results/h200-70b-search-eighth)", within(beside)),
+        (
+            "The defaults, driven after a session on another machine (results/h200-70b-search-tenth)",
+            Box::new(move |table| afterwards.by_session(None, table)),
+        ),
         (
             "8B bf16, multi-turn with think time, 96,000 KV tokens, one H200 (tests/data/h200-8b-turns)",
             Box::new(move |table| small_cache(&folder("tests/data/h200-8b-turns"), table)),

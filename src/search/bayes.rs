@@ -333,6 +333,9 @@ impl Bayes {
         }
         if self.launches() < self.most_launches && self.launches_without_gain() < self.patience() {
             for point in self.untried() {
+                if self.is_like_a_tried_one(&point, best.rate, engine) {
+                    continue;
+                }
                 let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
@@ -344,6 +347,12 @@ impl Bayes {
         chosen.map_or(Ask::Done, |o| {
             Ask::Probe(Query { acquisition: Some(worth(&o)), ..Query::new(o.point, o.rate.rounded()) })
         })
+    }
+
+    /// Whether a point serves every request as one that was probed, up to a rate above the incumbent's limit: then its limit is known.
+    fn is_like_a_tried_one(&self, point: &Point, best: Rate, engine: &mut dyn Expectation) -> bool {
+        let probed = |t: &&Trial| !t.failed && !t.probed.is_empty();
+        self.trials.iter().filter(probed).any(|t| engine.serve_alike(&t.point, point, best * STEP))
     }
 
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
@@ -486,6 +495,10 @@ impl Expectation for Trusted<'_> {
 
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         if self.tells { self.engine.collapse(point, rate) } else { None }
+    }
+
+    fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
+        self.tells && self.engine.serve_alike(one, other, rate)
     }
 
     fn runs(&self, point: &Point) -> bool {

@@ -116,8 +116,7 @@ impl Observation {
             measured: l.margin,
             broken: l.broken(),
         };
-        let is_binding = |l: &&LimitResult| verdict.complete && Some(&l.key) == verdict.binding.as_ref();
-        let binding = verdict.limits.iter().find(is_binding);
+        let binding = verdict.binding_limit().filter(|_| verdict.complete);
         Self {
             kept: verdict.outcome == Outcome::Pass,
             margin: verdict.margin(),
@@ -150,6 +149,11 @@ pub trait Expectation {
         let margins = margins.filter(|margins| !margins.is_empty())?;
         let holds = margins.into_iter().enumerate().all(|(place, margin)| margin <= 0.0 || !counts(place));
         Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
+    }
+
+    /// Whether both points serve every request in the same way up to that rate, since what they differ in never binds. False if the model cannot tell.
+    fn serve_alike(&mut self, _one: &Point, _other: &Point, _rate: Rate) -> bool {
+        false
     }
 
     /// Whether the engine that runs now is that of the point.

@@ -81,7 +81,7 @@ impl<R: Rig> Context<'_, R> {
         let mut predictor = self.predictor(worker);
         let engine = predictor.engine(point)?;
         let served = predictor.stress_replay_of(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
-        let count = served.places.min(engine.bounds().max_num_seqs).min(MOST_AT_ONCE);
+        let count = served.peaks.places.min(engine.bounds().max_num_seqs).min(MOST_AT_ONCE);
         // About as many requests at once as before come to the same batches, also where the KV cache holds fewer.
         let shown = self.trial_runner.largest_batch().max(self.largest_burst());
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {

@@ -157,6 +157,11 @@ impl Verdict {
         margins.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
 
+    /// The result of the binding promise.
+    pub fn binding_limit(&self) -> Option<&LimitResult> {
+        self.limits.iter().find(|limit| Some(&limit.key) == self.binding.as_ref())
+    }
+
     /// The share of five-minute windows at this rate that keep the promise that is kept in the fewest; none unless pairs decide all.
     pub fn windows_that_hold(&self) -> Option<f64> {
         let shares = self.limits.iter().map(|l| l.decided_by_pair()?.windows_that_hold);

@@ -59,7 +59,7 @@ fn an_engine_that_does_not_take_other_limits_is_launched_for_each_point() {
         let trials = trials(&bench.journal());
         assert!(trials.len() > 1 && trials.iter().all(|(_, ready)| !ready.process.altered), "{trials:?}");
         let stays = trials[0].1.process.live_unsupported_reason.clone().unwrap_or_default();
-        assert!(stays.contains(why) && said(&run).contains("cannot alter its limits"), "{stays}\n{}", said(&run));
+        assert!(stays.contains(why) && said(&run).contains("cannot change its limits"), "{stays}\n{}", said(&run));
         assert!(
             bench.path("out/trials/t001-1/engine-live.log").exists()
                 && bench.path("out/trials/t001-1/engine.log").exists()

@@ -12,7 +12,7 @@ use crate::rig::Warmed;
 use crate::search::{Found, LevelSearch, LevelWindow, NextLevel, Range, Root};
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
-use crate::verdict::{Counter, Course, Outcome, Slack, Window, judge};
+use crate::verdict::{Counter, Course, Outcome, Slack, Verdict, Window, judge};
 use crate::workload;
 
 /// The shortest window, where the flags say nothing else.
@@ -226,7 +226,7 @@ impl<'a> Finder<'a> {
         let holds = matches!(level.offered, Offered::Rate(_) | Offered::Users(1));
         let (keeps, breaks) = if holds { ("holds", "fails") } else { ("hold", "fail") };
         let verdict = level.verdict.as_ref();
-        let binding = verdict.and_then(|v| v.limits.iter().find(|l| Some(&l.key) == v.binding.as_ref()));
+        let binding = verdict.and_then(Verdict::binding_limit);
         let what = match (failed, binding) {
             (false, Some(limit)) => limit.beside_its_limit(),
             _ => summary.because.clone().unwrap_or_default(),

@@ -21,7 +21,7 @@ use crate::report::bench::{Level, Offered, Standing, Summary};
 use crate::report::comparison::{NAMES, SideSeen, WindowSeen};
 use crate::settings::WorkloadKind;
 use crate::units::Seconds;
-use crate::verdict::Window;
+use crate::verdict::{Verdict, Window};
 use crate::workload;
 
 /// The longest window in which requirements are checked: with the ramp and the warm-up it ends within the first minute.
@@ -269,7 +269,7 @@ fn prompts_of_file(traffic: &Traffic) -> usize {
 /// A window in a line.
 fn told(step: Step, summary: &Summary) -> String {
     let verdict = summary.verdict.as_ref();
-    let binding = verdict.and_then(|v| v.limits.iter().find(|l| Some(&l.key) == v.binding.as_ref()));
+    let binding = verdict.and_then(Verdict::binding_limit);
     let what = binding.map_or_else(|| summary.because.clone().unwrap_or_default(), |limit| limit.beside_its_limit());
     format!("sweep {}: {} at {}: {what}", step.sweep + 1, NAMES[step.side], summary.offered)
 }

@@ -4,10 +4,10 @@ use super::NAMES;
 use super::answer::signed;
 use super::cell::Cell;
 use super::data::{Comparison, LevelCompared};
+use crate::report::bench::Offered;
 use crate::report::bench::spread::{OfSpread, QUANTILES};
 use crate::report::bench::table::size;
 use crate::report::bench::text::{NOTHING, entry, millis, percent};
-use crate::report::bench::Offered;
 
 const INDENT: usize = 10;
 /// So many turns of conversations are told.

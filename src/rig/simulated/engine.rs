@@ -218,7 +218,7 @@ impl SimulatedEngine {
             if batch > self.max_seqs_before_oom {
                 return Err(died(batch, self.max_seqs_before_oom, now));
             }
-            peaks.see(batch + just_ended, counters.kv_usage);
+            peaks.see(Peaks { places: batch + just_ended, step_tokens: step.scheduled, kv_usage: counters.kv_usage });
             just_ended = if costs.lingers() { step.finished.len() as u32 } else { 0 };
             gauges.read_until(now, &scheduler);
             let (first, later) = (now + costs.first_delivery(step.tokens), now + costs.last_delivery(step.tokens));
@@ -236,18 +236,22 @@ impl SimulatedEngine {
     }
 }
 
-/// The most that was seen at the end of a step.
-#[derive(Clone, Copy, Debug, Default)]
+/// The most that was seen in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peaks {
     /// Places that sequences took: those of a step, and those that ended in the step before where they still held theirs.
     pub places: u32,
+    /// Tokens of a step, those of prompts included.
+    pub step_tokens: u64,
     pub kv_usage: f64,
 }
 
 impl Peaks {
-    fn see(&mut self, places: u32, kv_usage: f64) {
-        self.places = self.places.max(places);
-        self.kv_usage = self.kv_usage.max(kv_usage);
+    /// Takes the larger of each.
+    pub fn see(&mut self, other: Self) {
+        self.places = self.places.max(other.places);
+        self.step_tokens = self.step_tokens.max(other.step_tokens);
+        self.kv_usage = self.kv_usage.max(other.kv_usage);
     }
 }
 

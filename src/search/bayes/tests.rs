@@ -75,6 +75,20 @@ fn a_twin_that_ranks_wrongly_is_corrected_by_looking() {
 }
 
 #[test]
+fn a_point_that_serves_as_one_that_was_probed_is_not_launched() {
+    let launched = |roomy: f64| {
+        let mut bayes = bayes();
+        // It promises more of 16 and 32 sequences, and knows that these serve every request as 64 do.
+        let mut twin =
+            Known::twin(|seqs, rate| 2.0 * (rate / (limit(seqs) - 6.0 * (seqs / 16.0).ln().min(0.0).abs())).ln());
+        twin.roomy = roomy;
+        follow(&mut bayes, &mut twin, |_, rate| Some(2.0 * (rate / limit(64.0)).ln()).filter(|margin| *margin < 0.5)).0
+    };
+    assert!(launched(f64::INFINITY).iter().any(|p| [point(16), point(32)].contains(p)));
+    assert!(!launched(16.0).iter().any(|p| [point(16), point(32)].contains(p)), "{:?}", launched(16.0));
+}
+
+#[test]
 fn a_point_whose_first_probe_disappointed_waits_behind_others() {
     let mut bayes = bayes();
     // It promises as much of all small caps, and so none gains on the others.

@@ -25,17 +25,19 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
 pub(in super::super) struct Known {
     margin: Option<fn(f64, f64) -> f64>,
     endured: Option<fn(f64) -> f64>,
+    /// From so many sequences on none waits for a place.
+    pub(in super::super) roomy: f64,
     /// The point of the engine that runs, where others cost a launch.
     pub(in super::super) running: Option<Point>,
 }
 
 impl Known {
     pub(in super::super) fn twin(margin: fn(f64, f64) -> f64) -> Self {
-        Self { margin: Some(margin), endured: None, running: None }
+        Self { margin: Some(margin), ..Self::nothing() }
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self { margin: None, endured: None, running: None }
+        Self { margin: None, endured: None, roomy: f64::INFINITY, running: None }
     }
 
     pub(in super::super) fn enduring(self, endured: fn(f64) -> f64) -> Self {
@@ -52,6 +54,11 @@ impl Expectation for Known {
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
         self.endured.map(|endured| if rate.0 > endured(seqs) { 1.0 } else { -1.0 })
+    }
+
+    fn serve_alike(&mut self, one: &Point, other: &Point, _rate: Rate) -> bool {
+        let roomy = |point: &Point| point.get("max-num-seqs").and_then(Value::number).is_some_and(|n| n >= self.roomy);
+        roomy(one) && roomy(other)
     }
 
     fn runs(&self, _point: &Point) -> bool {

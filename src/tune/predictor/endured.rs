@@ -5,8 +5,9 @@
 use super::super::session_twin::TwinEngine;
 use super::stress::StressResult;
 use crate::bisection::narrowed;
+use crate::parallel;
+use crate::rig::Peaks;
 use crate::search::STEP;
-use crate::twin::Bounds;
 use crate::units::Rate;
 
 /// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
@@ -50,8 +51,8 @@ pub struct Endured {
     known: Bracket,
     /// Where the ceiling lay by an earlier fit, or lies on another engine. These two rungs are tried before others.
     guess: Bracket,
-    /// The most places that sequences took where it passed, and where the lowest rung failed.
-    places: (u32, u32),
+    /// The most that a step had where it passed, and where the lowest rung failed.
+    peaks: (Peaks, Peaks),
 }
 
 impl Endured {
@@ -63,8 +64,10 @@ impl Endured {
         }
         let shown = all.iter().filter_map(|other| other.shown_of(engine)).max_by_key(|shown| shown.known.ends());
         shown.unwrap_or_else(|| {
-            let guess = own.or(all.last()).map_or(Bracket::default(), |other| other.known.or(other.guess));
-            Self { engine: *engine, known: Bracket::default(), guess, places: (0, 0) }
+            // What another engine showed with the present fit is nearer than what this one showed with an earlier one.
+            let fresh = all.iter().rev().find(|other| other.known.ends() == 2);
+            let guess = fresh.or(own).or(all.last()).map_or(Bracket::default(), |other| other.known.or(other.guess));
+            Self { engine: *engine, known: Bracket::default(), guess, peaks: Default::default() }
         })
     }
 
@@ -72,49 +75,76 @@ impl Endured {
         self.engine.bounds() == engine.bounds() && self.engine.reuses() == engine.reuses()
     }
 
-    /// What it says of an engine that differs by its cap on sequences alone: where neither cap held a request back, both serve alike.
+    /// What it says of an engine with other limits of a step: where neither limit held a request back, both serve alike.
     fn shown_of(&self, engine: &TwinEngine) -> Option<Self> {
-        let uncapped = |engine: &TwinEngine| (Bounds { max_num_seqs: 0, ..engine.bounds() }, engine.reuses());
-        let cap = self.engine.bounds().max_num_seqs.min(engine.bounds().max_num_seqs);
-        let (passed, failed) = self.places;
-        let alike = uncapped(&self.engine) == uncapped(engine) && passed < cap;
-        let known = Bracket { failed: self.known.failed.filter(|_| failed < cap), ..self.known };
+        let (own, other) = (self.engine.bounds(), engine.bounds());
+        let (cap, budget) =
+            (own.max_num_seqs.min(other.max_num_seqs), own.max_num_batched_tokens.min(other.max_num_batched_tokens));
+        let free = |peaks: Peaks| {
+            (own.max_num_seqs == other.max_num_seqs || peaks.places < cap)
+                && (own.max_num_batched_tokens == other.max_num_batched_tokens || peaks.step_tokens < u64::from(budget))
+        };
+        let (passed, failed) = self.peaks;
+        let alike = own.kv_tokens == other.kv_tokens && self.engine.reuses() == engine.reuses() && free(passed);
+        let known = Bracket { failed: self.known.failed.filter(|_| free(failed)), ..self.known };
         (alike && known.ends() > 0).then(|| Self { engine: *engine, known, ..self.clone() })
     }
 
     /// The step times changed: what was known is a guess now.
     pub fn refitted(&mut self) {
-        (self.guess, self.known, self.places) = (self.known.or(self.guess), Bracket::default(), (0, 0));
+        (self.guess, self.known, self.peaks) = (self.known.or(self.guess), Bracket::default(), Default::default());
     }
 
     /// How far a rate lies above the highest that passes, in logarithms; no further than a step of the search in either direction.
-    pub fn beyond(&mut self, rate: Rate, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<f64> {
+    pub fn beyond(&mut self, rate: Rate, try_it: impl Fn(Rate) -> Option<StressResult> + Sync) -> Option<f64> {
         let rung = rung_of(rate);
-        let passes = self.passes(rung, &mut try_it)?;
+        self.try_guess(rung, &try_it)?;
+        let passes = self.passes(rung, &try_it)?;
         let other = if passes { rung + RUNGS_TO_A_STEP } else { rung - RUNGS_TO_A_STEP };
-        if self.passes(other, &mut try_it)? == passes {
+        if self.passes(other, &try_it)? == passes {
             return Some(if passes { -STEP.ln() } else { STEP.ln() });
         }
         let ends = (rate_of(rung.min(other)).0, rate_of(rung.max(other)).0);
-        let (low, high) = narrowed(ends, A_RUNG, |middle| self.passes(rung_of(Rate(middle)), &mut try_it))?;
+        let (low, high) = narrowed(ends, A_RUNG, |middle| self.passes(rung_of(Rate(middle)), &try_it))?;
         Some((rate.0 / f64::sqrt(low * high)).ln())
     }
 
-    fn passes(&mut self, rung: i32, mut try_it: impl FnMut(Rate) -> Option<StressResult>) -> Option<bool> {
-        for tried in [self.first_for(rung), rung] {
-            if self.known.tells(rung).or(self.known.tells(tried)).is_some() {
-                continue;
+    /// Tries both ends of the guess side by side, if the answer for a rung needs both.
+    fn try_guess(&mut self, rung: i32, try_it: impl Fn(Rate) -> Option<StressResult> + Sync) -> Option<()> {
+        let Bracket { passed: Some(passed), failed: Some(failed) } = self.guess else { return Some(()) };
+        let below = rung <= passed && failed <= rung + RUNGS_TO_A_STEP;
+        let above = rung >= failed && passed >= rung - RUNGS_TO_A_STEP;
+        let ends = [passed, failed];
+        if (below || above) && ends.iter().all(|end| self.known.tells(*end).is_none()) {
+            let served = parallel::map(&ends, |end| try_it(rate_of(*end)), |_| ());
+            for (end, served) in ends.into_iter().zip(served) {
+                self.note(end, served?);
             }
-            let served = try_it(rate_of(tried))?;
-            if served.endures {
-                self.known.passed = Some(tried);
-                self.places.0 = self.places.0.max(served.places);
-            } else {
-                self.known.failed = Some(tried);
-                self.places.1 = served.places;
+        }
+        Some(())
+    }
+
+    fn passes(&mut self, rung: i32, try_it: impl Fn(Rate) -> Option<StressResult>) -> Option<bool> {
+        for tried in [self.first_for(rung), rung] {
+            if self.known.tells(rung).or(self.known.tells(tried)).is_none() {
+                self.note(tried, try_it(rate_of(tried))?);
             }
         }
         self.known.tells(rung)
+    }
+
+    /// Takes the result of a rung of which nothing was known.
+    fn note(&mut self, tried: i32, served: StressResult) {
+        if self.known.tells(tried).is_some() {
+            return;
+        }
+        if served.endures {
+            self.known.passed = Some(tried);
+            self.peaks.0.see(served.peaks);
+        } else {
+            self.known.failed = Some(tried);
+            self.peaks.1 = served.peaks;
+        }
     }
 
     /// The rung whose answer most probably answers for this one and for others.
@@ -136,18 +166,27 @@ fn rate_of(rung: i32) -> Rate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::twin::Bounds;
 
     fn engine(max_num_seqs: u32) -> TwinEngine {
-        TwinEngine::bare(Bounds { max_num_seqs, max_num_batched_tokens: 512, kv_tokens: None })
+        with_budget(max_num_seqs, 512)
     }
 
-    /// An engine that takes 20 places up to a rung, and 40 above it, where it collapses. It counts how often it is tried.
-    fn up_to(ceiling: i32, tried: &mut usize) -> impl FnMut(Rate) -> Option<StressResult> {
+    fn with_budget(max_num_seqs: u32, max_num_batched_tokens: u32) -> TwinEngine {
+        TwinEngine::bare(Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens: None })
+    }
+
+    /// An engine that takes 20 places and steps of 400 tokens up to a rung, and twice as much above it, where it collapses. It counts how often it
+    /// is tried.
+    fn up_to(ceiling: i32, tried: &AtomicUsize) -> impl Fn(Rate) -> Option<StressResult> + Sync {
         move |rate| {
-            *tried += 1;
+            tried.fetch_add(1, Ordering::Relaxed);
             let endures = rung_of(rate) <= ceiling;
-            Some(StressResult { endures, places: if endures { 20 } else { 40 } })
+            let (places, step_tokens) = if endures { (20, 400) } else { (40, 800) };
+            Some(StressResult { endures, peaks: Peaks { places, step_tokens, kv_usage: 0.0 } })
         }
     }
 
@@ -160,11 +199,11 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_tried_again() {
-        let (mut tried, mut known) = (0, Endured::of(&engine(128), &[]));
-        let mut asks = |known: &mut Endured, rung: i32| {
-            let before = tried;
-            let passes = known.passes(rung, up_to(123, &mut tried));
-            (passes, tried - before)
+        let (tried, mut known) = (AtomicUsize::new(0), Endured::of(&engine(128), &[]));
+        let asks = |known: &mut Endured, rung: i32| {
+            let before = tried.load(Ordering::Relaxed);
+            let passes = known.passes(rung, up_to(123, &tried));
+            (passes, tried.load(Ordering::Relaxed) - before)
         };
         assert_eq!(asks(&mut known, 100), (Some(true), 1), "far above");
         assert_eq!(asks(&mut known, 110), (Some(true), 0));
@@ -179,9 +218,8 @@ mod tests {
             assert_eq!(asks(&mut known, at), (Some(passes), tries), "rung {at}");
         }
         known.refitted();
-        let mut moved = 0;
-        assert_eq!(known.passes(120, up_to(110, &mut moved)), Some(false));
-        assert_eq!(known.passes(109, up_to(110, &mut moved)), Some(true));
+        assert_eq!(known.passes(120, up_to(110, &tried)), Some(false));
+        assert_eq!(known.passes(109, up_to(110, &tried)), Some(true));
     }
 
     #[test]
@@ -190,32 +228,41 @@ mod tests {
             Bracket::default(),
             Bracket { passed: Some(123), failed: Some(124) },
             Bracket { passed: Some(99), failed: Some(100) },
+            Bracket { passed: Some(126), failed: Some(127) },
         ] {
-            let (mut tried, mut beyond) = (0, Vec::new());
+            let (tried, mut beyond) = (AtomicUsize::new(0), Vec::new());
             for at in [119, 122, 125, 128, 140, 100] {
                 let mut known = Endured { guess, ..Endured::of(&engine(128), &[]) };
-                let found = known.beyond(rate_of(at), up_to(123, &mut tried)).unwrap();
+                let found = known.beyond(rate_of(at), up_to(123, &tried)).unwrap();
                 beyond.push((found / STEP.ln() * f64::from(RUNGS_TO_A_STEP) * 10.0).round() / 10.0);
             }
-            assert_eq!(beyond, [-4.0, -1.5, 1.5, 4.0, 4.0, -4.0], "after {guess:?}, {tried} replays");
+            assert_eq!(beyond, [-4.0, -1.5, 1.5, 4.0, 4.0, -4.0], "after {guess:?}, {tried:?} replays");
         }
     }
 
     #[test]
-    fn a_cap_that_held_nothing_back_changes_nothing() {
-        let mut tried = 0;
+    fn a_limit_that_held_nothing_back_changes_nothing() {
+        let tried = AtomicUsize::new(0);
         let mut first = Endured::of(&engine(128), &[]);
-        let _ = first.beyond(rate_of(122), up_to(123, &mut tried));
+        let _ = first.beyond(rate_of(122), up_to(123, &tried));
         let of = |cap: u32| Endured::of(&engine(cap), std::slice::from_ref(&first));
         for cap in [41, 256] {
             assert_eq!(of(cap).known, first.known, "{cap}");
         }
         assert_eq!(of(40).known, Bracket { failed: None, ..first.known }, "the cap may help");
         assert_eq!((of(20).known, of(20).guess), (Bracket::default(), first.known), "it may not");
+        let budget = |budget: u32| Endured::of(&with_budget(128, budget), std::slice::from_ref(&first)).known;
+        assert_eq!(
+            budget(2048),
+            Bracket { failed: None, ..first.known },
+            "steps of 800 tokens where it failed, for 512"
+        );
+        assert_eq!(budget(401), Bracket { failed: None, ..first.known });
+        assert_eq!(budget(400), Bracket::default(), "some step would have been larger");
         // After a fit the first of two such engines that is asked about answers for both.
         let mut all = [first.clone(), of(256)];
         all.iter_mut().for_each(Endured::refitted);
-        let _ = all[1].beyond(rate_of(122), up_to(121, &mut tried));
+        let _ = all[1].beyond(rate_of(122), up_to(121, &tried));
         assert_eq!(Endured::of(&engine(128), &all).known, all[1].known);
         assert_eq!(Endured::of(&engine(512), &all).known, all[1].known);
     }

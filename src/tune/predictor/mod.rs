@@ -19,6 +19,7 @@ use super::session_twin::{
 use super::trial::{Current, TrialRequest};
 use crate::engine::Quantity;
 use crate::journal::Purpose;
+use crate::rig::Peaks;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan};
 use crate::space::{Point, Value};
@@ -116,7 +117,8 @@ impl Predictor<'_> {
             let (long, pressure) = self.by_sums(engine, costs, rate, requests);
             if pressure.kv_full == 0 && pressure.preemptions == 0 {
                 let beyond = self.worst(&long) - QUEUE_GROWS;
-                return Some(StressResult { endures: beyond <= 0.0, places: pressure.most_running as u32 });
+                let peaks = Peaks { places: pressure.most_running as u32, ..Peaks::default() };
+                return Some(StressResult { endures: beyond <= 0.0, peaks });
             }
         }
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
@@ -285,6 +287,16 @@ impl Expectation for Predictor<'_> {
         Some(beyond.max(RISE_OF_A_COLLAPSE * self.beyond_endured(point, higher)?))
     }
 
+    fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
+        let (Some(one_engine), Some(other_engine)) = (self.engine(one), self.engine(other)) else { return false };
+        let key = |engine: &TwinEngine| (rate_key(rate), engine.bounds().max_num_batched_tokens, engine.reuses());
+        if key(&one_engine) != key(&other_engine) || self.replay(one, rate).is_none() {
+            return false;
+        }
+        let both = |r: &Replayed| r.is_the_same(one_engine.bounds()) && r.is_the_same(other_engine.bounds());
+        self.predictions.replayed.get(&key(&one_engine)).is_some_and(|known| known.iter().any(both))
+    }
+
     fn runs(&self, point: &Point) -> bool {
         self.running.is_some_and(|current| current.known_as == *point)
     }
@@ -347,6 +359,16 @@ mod tests {
             let (few, many) = (best(&[4], 4), best(&[4, 64], 4));
             assert!(few.0 == point(4) && many.0 == point(64) && many.1 > few.1, "{few:?} {many:?}");
             assert!(best(&[64], 1).1 < best(&[64], 4).1);
+        });
+    }
+
+    #[test]
+    fn two_caps_serve_alike_where_neither_binds() {
+        asked(&quickstart(&[]), |predictor| {
+            predictor.predictions.learn(&point(64), Some(engine(64, 100_000)));
+            let mut alike = |one, other| predictor.serve_alike(&point(one), &point(other), Rate(20.0));
+            assert!(alike(64, 256) && alike(256, 64));
+            assert!(!alike(64, 2) && !alike(2, 64), "two places are too few");
         });
     }
 

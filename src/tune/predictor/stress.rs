@@ -10,7 +10,7 @@ use super::super::sample_sizes::Stress;
 use super::super::seeds::SeedLabel;
 use super::super::session_twin::{ENDLESS, Flight, Flights, TrafficSource, TwinEngine, promises_waiting};
 use crate::parallel;
-use crate::rig::ServeObserver;
+use crate::rig::{Peaks, ServeObserver};
 use crate::settings::{Metric, Plan};
 use crate::twin::StepCosts;
 use crate::units::Rate;
@@ -56,8 +56,7 @@ pub const LOWEST: f64 = 0.3;
 pub struct StressResult {
     /// Whether no promise was broken by far.
     pub endures: bool,
-    /// The most places that sequences took.
-    pub places: u32,
+    pub peaks: Peaks,
 }
 
 /// A KV cache that was never this full in minutes does not fill in a long run either, unless a stress replay shows that the engine collapses.
@@ -86,20 +85,20 @@ pub fn stress_replay(
         let peaks = source.serve(&engine, (rate, requests), seed, &mut breaches)?;
         Some((breaches, peaks))
     };
-    let (mut together, mut places, mut calm) = (counter(), 0, true);
+    let (mut together, mut peaks, mut calm) = (counter(), Peaks::default(), true);
     let first = streams.min(SIDE_BY_SIDE);
     for numbers in [0..first, first..streams] {
         for served in parallel::map(&numbers.collect::<Vec<_>>(), |number| stream(*number), |_| ()) {
-            let (breaches, peaks) = served?;
-            calm &= peaks.kv_usage < NEVER_FULL && breaches.none();
-            places = places.max(peaks.places);
+            let (breaches, own) = served?;
+            calm &= own.kv_usage < NEVER_FULL && breaches.none();
+            peaks.see(own);
             together.add(&breaches);
         }
         if calm || together.by_far() {
             break;
         }
     }
-    Some(StressResult { endures: !together.by_far(), places })
+    Some(StressResult { endures: !together.by_far(), peaks })
 }
 
 /// A promise with the latency that breaks it by far, the share of requests that may have such, and how many have.
@@ -231,9 +230,9 @@ mod tests {
     #[test]
     fn a_small_cache_endures_less_and_a_low_rate_is_endured_by_any() {
         let (calm, busy) = (reach(100_000, 10.0), reach(100_000, 40.0));
-        assert!(calm.endures && busy.places > calm.places, "{calm:?} {busy:?}");
+        assert!(calm.endures && busy.peaks.places > calm.peaks.places, "{calm:?} {busy:?}");
         assert!(reach(1_600, 10.0).endures);
-        let streams = |streams| reach_with(Stress { requests: 500, streams }, 2_400, 50.0).places;
+        let streams = |streams| reach_with(Stress { requests: 500, streams }, 2_400, 50.0).peaks.places;
         assert!(
             streams(1) <= streams(2) && streams(2) < streams(9),
             "bursts are rare: {} of two, {} of nine",
