@@ -215,7 +215,7 @@ impl Lines {
         let of_memory = trial.is_some_and(|trial| trial.purpose == Purpose::Memory);
         if of_memory && diagnosis.consequence == Consequence::MemoryBound {
             let quote = if self.verbose { quote } else { String::new() };
-            return format!("trial {number}: out of memory, so a smaller share of the memory is tried{quote}");
+            return format!("trial {number}: out of memory: this share of the memory is too large{quote}");
         }
         let log = trial.and_then(|trial| trial.log.as_ref()).map_or(String::new(), |log| format!("\n    log: {log}"));
         let again = if again { "; trying once more" } else { "" };
@@ -325,7 +325,7 @@ mod tests {
             consequence: Consequence::MemoryBound,
         };
         for (trial, purpose, expected) in [
-            (1, Purpose::Memory, "trial 1: out of memory, so a smaller share of the memory is tried"),
+            (1, Purpose::Memory, "trial 1: out of memory: this share of the memory is too large"),
             (
                 2,
                 Purpose::Search,

@@ -171,6 +171,11 @@ fn was_left_out<'a>(outcome: &'a Outcome, begins: &str) -> Option<&'a String> {
     outcome.left_out.iter().find(|what| what.starts_with(begins))
 }
 
+/// What is said of defaults that are not certified; outcomes of earlier versions called them the baseline.
+fn proof_of_defaults_left_out(outcome: &Outcome) -> Option<&String> {
+    [PROOF_OF_DEFAULTS, "the certification of the baseline"].iter().find_map(|begins| was_left_out(outcome, begins))
+}
+
 /// What was left out and why; in one sentence what the budget had no room for.
 pub(super) fn left_out(outcome: &Outcome) -> Vec<String> {
     let no_room = |what: &String| Some(what.strip_suffix(BUDGET_ENDED)?.strip_suffix(": ")?.to_owned());
@@ -393,7 +398,7 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
         Status::Certified if defaults_win(outcome) => return None,
         Status::Certified
             if outcome.gain.is_none()
-                && was_left_out(outcome, PROOF_OF_DEFAULTS).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
+                && proof_of_defaults_left_out(outcome).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
         {
             ("certify the defaults too, with a larger budget", larger)
         }

@@ -333,7 +333,7 @@ impl Bayes {
         }
         if self.launches() < self.most_launches && self.launches_without_gain() < self.patience() {
             for point in self.untried() {
-                if self.is_like_a_tried_one(&point, best.rate, engine) {
+                if self.is_like_a_probed_one(&point, best.rate, engine) {
                     continue;
                 }
                 let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
@@ -349,10 +349,11 @@ impl Bayes {
         })
     }
 
-    /// Whether a point serves every request as one that was probed, up to a rate above the incumbent's limit: then its limit is known.
-    fn is_like_a_tried_one(&self, point: &Point, best: Rate, engine: &mut dyn Expectation) -> bool {
-        let probed = |t: &&Trial| !t.failed && !t.probed.is_empty();
-        self.trials.iter().filter(probed).any(|t| engine.serve_alike(&t.point, point, best * STEP))
+    /// Whether a point serves every request as another one whose limit is known, up to a rate above the incumbent's limit: then it has that limit.
+    fn is_like_a_probed_one(&self, point: &Point, best: Rate, engine: &mut dyn Expectation) -> bool {
+        let higher = curve::above(self.first_rate, best, 2);
+        let known = |e: &&PointEstimate| e.seen && e.root.is_some() && !self.failed(&e.point);
+        self.estimates.iter().filter(known).any(|e| engine.serve_alike(&e.point, point, higher))
     }
 
     /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.

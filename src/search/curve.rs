@@ -27,6 +27,16 @@ pub struct Root {
     pub error: f64,
 }
 
+/// The rate that lies so many steps above the one of the ladder that is next below a rate.
+pub fn above(ladder: Rate, rate: Rate, steps: i32) -> Rate {
+    Rate(ladder.0 * STEP.powi(below(ladder, rate) + steps))
+}
+
+/// The step of the ladder that is next below a rate.
+fn below(ladder: Rate, rate: Rate) -> i32 {
+    ((rate.0 / ladder.0).ln() / STEP.ln()).floor() as i32
+}
+
 impl Curve {
     /// Upwards from `from`, which is enough to tell what a point may gain on an incumbent, and at most so many steps down: [`DOWN`] of them lead to
     /// the lowest rate that is any use. Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may
@@ -38,9 +48,9 @@ impl Curve {
         point: &Point,
         engine: &mut dyn Expectation,
     ) -> Self {
-        let begin = ((from.0 / ladder.0).ln() / STEP.ln()).floor() as i32;
+        let begin = below(ladder, from);
         let mut at = |k: i32| {
-            let rate = Rate(ladder.0 * STEP.powi(k));
+            let rate = above(ladder, from, k - begin);
             (rate.0.ln(), margins.holds(point, rate, engine))
         };
         let mut knots = vec![at(begin)];

@@ -151,7 +151,8 @@ pub trait Expectation {
         Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
     }
 
-    /// Whether both points serve every request in the same way up to that rate, since what they differ in never binds. False if the model cannot tell.
+    /// Whether both points serve every request in the same way up to that rate, since they differ in a limit that never binds. False if the model
+    /// cannot tell.
     fn serve_alike(&mut self, _one: &Point, _other: &Point, _rate: Rate) -> bool {
         false
     }

@@ -8,7 +8,7 @@
 mod proof;
 
 pub use self::proof::CLEARANCE;
-use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, imprecise, unproved};
+use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
 use super::context::{Context, Proofs};
 use super::cost::{Before, Prices, TRIES, certifying};
 use super::memory::survived;
@@ -296,7 +296,7 @@ impl<R: Rig> Context<'_, R> {
             return;
         };
         if !one.certifier.precise(self.plan.search.precision) {
-            self.left_out(imprecise(what, self.plan.search.precision, &proof, &ended));
+            self.left_out(one.certifier.imprecise(what, self.plan.search.precision, &proof, &ended));
         }
         if one.certifier.is_bound() {
             self.bound.push(placed.point.clone());
@@ -332,7 +332,7 @@ impl<R: Rig> Context<'_, R> {
         Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
     }
 
-    /// The first rate: just below the estimate, or just above a lower ceiling. So the highest rate that can be certified is driven. Without a
+    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
     /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
     fn begin(&mut self, one: &Proving) -> Rate {
         let costs = self.trial_runner.steps_in_hindsight();

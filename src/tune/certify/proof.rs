@@ -316,6 +316,16 @@ impl Certifier {
         !self.is_beyond() && self.proof().is_some_and(|p| p.rate.0 >= p.limit.0 * (1.0 - share))
     }
 
+    /// What is said of a point whose certified rate is less near to its limit than was asked for; that as a share.
+    pub fn imprecise(&self, what: &str, asked: f64, proof: &Proof, ended: &str) -> String {
+        let below = (1.0 - proof.rate.0 / proof.limit.0) * 100.0;
+        let least = if self.is_beyond() { "at least " } else { "" };
+        let asked = asked * 100.0;
+        format!(
+            "{what} to +-{asked} %: the certified rate lies {least}{below:.1} % below the estimated limit ({ended})"
+        )
+    }
+
     /// Whether probing ends: the certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
     /// `worth`. If a margin is flat in the rate, or launches differ more than probes, no number of probes reaches the precision.
     pub fn done(&self, precision: f64, worth: f64) -> bool {
@@ -369,12 +379,6 @@ fn along(curve: &[(f64, f64)], log_rate: f64) -> f64 {
 /// What is said of a point of which nothing is proved, down to that rate.
 pub fn unproved(what: &str, rate: Rate, ended: &str) -> String {
     format!("{what}: no rate down to {rate} held on fresh traffic ({ended})")
-}
-
-/// What is said of a point whose certified rate is less near to its limit than was asked for; that as a share.
-pub fn imprecise(what: &str, asked: f64, proof: &Proof, ended: &str) -> String {
-    let below = (1.0 - proof.rate.0 / proof.limit.0) * 100.0;
-    format!("{what} to +-{} %: the certified rate lies {below:.1} % below the estimated limit ({ended})", asked * 100.0)
 }
 
 #[cfg(test)]
@@ -637,7 +641,7 @@ mod tests {
         assert_eq!(unproved("the best point", Rate(9.0), "3 probes"), says);
         let far = Proof { rate: Rate(8.0), confidence: 0.95, limit: Rate(10.0), error: 0.1 };
         let says = "the best point to +-4 %: the certified rate lies 20.0 % below the estimated limit (3 probes)";
-        assert_eq!(imprecise("the best point", 0.04, &far, "3 probes"), says);
+        assert_eq!(certifier.imprecise("the best point", 0.04, &far, "3 probes"), says);
         certifier.bound(Ceiling::Above);
         assert_eq!(certifier.proof().unwrap().rate, Rate(9.9));
     }

@@ -238,9 +238,9 @@ impl Predictor<'_> {
     }
 }
 
-/// The rate as the key of a map, to a millionth in its logarithm.
-fn rate_key(rate: Rate) -> i64 {
-    (rate.0.ln() * 1e6).round() as i64
+/// Under which replays of an engine at a rate are kept: the rate to a millionth in its logarithm, and what each replay depends on.
+fn key(engine: &TwinEngine, rate: Rate) -> (i64, u32, bool) {
+    ((rate.0.ln() * 1e6).round() as i64, engine.bounds().max_num_batched_tokens, engine.reuses())
 }
 
 impl Predictor<'_> {
@@ -255,7 +255,7 @@ impl Predictor<'_> {
         let engine = self.predictions.engine(point)?;
         let replayed = &self.predictions.replayed;
         let bounds = engine.bounds();
-        let key = (rate_key(rate), bounds.max_num_batched_tokens, engine.reuses());
+        let key = key(&engine, rate);
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
         }
@@ -288,13 +288,27 @@ impl Expectation for Predictor<'_> {
     }
 
     fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
+        let same = |name: &String| match (one.get(name), other.get(name)) {
+            (Some(value), Some(theirs)) => value.same(theirs),
+            _ => false,
+        };
+        // The twin does not know what other parameters do.
+        let mut names = one.0.keys().chain(other.0.keys());
         let (Some(one_engine), Some(other_engine)) = (self.engine(one), self.engine(other)) else { return false };
-        let key = |engine: &TwinEngine| (rate_key(rate), engine.bounds().max_num_batched_tokens, engine.reuses());
-        if key(&one_engine) != key(&other_engine) || self.replay(one, rate).is_none() {
+        if names.any(|name| name != "max-num-seqs" && !same(name))
+            || key(&one_engine, rate) != key(&other_engine, rate)
+            || self.replay(one, rate).is_none()
+        {
             return false;
         }
         let both = |r: &Replayed| r.is_the_same(one_engine.bounds()) && r.is_the_same(other_engine.bounds());
-        self.predictions.replayed.get(&key(&one_engine)).is_some_and(|known| known.iter().any(both))
+        if !self.predictions.replayed.get(&key(&one_engine, rate)).is_some_and(|known| known.iter().any(both)) {
+            return false;
+        }
+        // A cap that never binds in minutes may bind in the bursts that set a ceiling.
+        let bursts = self.crowded && self.plan.workload.connects_requests();
+        let known = Endured::of(&one_engine, &self.predictions.endured);
+        !bursts || known.answers_for(&other_engine)
     }
 
     fn runs(&self, point: &Point) -> bool {
@@ -369,6 +383,9 @@ mod tests {
             let mut alike = |one, other| predictor.serve_alike(&point(one), &point(other), Rate(20.0));
             assert!(alike(64, 256) && alike(256, 64));
             assert!(!alike(64, 2) && !alike(2, 64), "two places are too few");
+            let with = |name: &str| point(64).with(name, Value::Int(7));
+            let mut differ = |one: &Point, other: &Point| !predictor.serve_alike(one, other, Rate(20.0));
+            assert!(differ(&point(256), &with("block-size")) && differ(&with("block-size"), &point(256)));
         });
     }
 
