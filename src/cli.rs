@@ -165,7 +165,7 @@ pub struct TrafficArgs {
 }
 
 impl TrafficArgs {
-    /// The promises as one text; none where none was given.
+    /// The promises as one text; `None` if none was given.
     pub fn promises(&self) -> Option<String> {
         (!self.slo.is_empty()).then(|| self.slo.join(","))
     }
@@ -522,7 +522,7 @@ pub struct RunArgs {
     /// The GPUs of the engine, such as 1 or 0,1, or '' for an engine on the CPU; all that there are unless given. The space file's engine.env comes first
     #[arg(long, value_name = "N,...", env = "CUDA_VISIBLE_DEVICES", hide_env_values = true)]
     pub gpus: Option<String>,
-    /// Where the engine's Python looks for modules, to which the one is added that lets a running engine alter its limits
+    /// Where the engine's Python looks for modules, to which the one is added that lets a running engine change its limits
     #[arg(long, value_name = "PATH", env = "PYTHONPATH", hide = true)]
     pub python_path: Option<String>,
     /// The seed of traffic and search, in place of the space file's; probes are timed, so runs with one seed still differ

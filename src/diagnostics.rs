@@ -33,7 +33,7 @@ pub fn are_written() -> bool {
     LevelFilter::current() != LevelFilter::OFF
 }
 
-/// A filter as `RUST_LOG` writes it; none where it is empty.
+/// A filter as `RUST_LOG` writes it; `None` if it is empty.
 fn filter(asked: &OsStr) -> Result<Option<EnvFilter>, String> {
     let asked = asked.to_str().ok_or("it is not UTF-8")?;
     let parsed = (!asked.trim().is_empty()).then(|| EnvFilter::builder().parse(asked));

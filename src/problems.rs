@@ -63,7 +63,7 @@ impl Problems {
         self.render_all(Level::ERROR)
     }
 
-    /// The same as warnings: nothing was refused.
+    /// All problems, printed as warnings: nothing was refused.
     pub fn render_as_warnings(&self) -> String {
         self.render_all(Level::WARNING)
     }

@@ -20,7 +20,7 @@ impl Beside {
     }
 }
 
-/// A probe, measured and predicted. Latencies are of the requests with a whole answer, from the intended send; none where there are none.
+/// A probe, measured and predicted. Latencies are of the requests with a whole answer, from the intended send; missing if there are none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Compared {
     pub tpot_p50: Option<Beside>,
     /// p99 of the time per output token.
     pub tpot_p99: Option<Beside>,
-    /// By which factor the engine's steps took longer in it than in all that was fitted; none where it was held out.
+    /// By which factor the engine's steps took longer in it than in all that was fitted; `None` if it was held out.
     pub slower: Option<f64>,
 }
 

@@ -18,7 +18,7 @@ pub struct CacheSize {
     pub max_num_batched_tokens: u32,
     /// Tokens, as the engine logged them.
     pub logged: u64,
-    /// Tokens that the base profile predicts; none where it says that this engine does not start.
+    /// Tokens that the base profile predicts; `None` if it says that this engine does not start.
     pub predicted: Option<u64>,
 }
 

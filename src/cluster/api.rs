@@ -163,7 +163,7 @@ impl Cluster {
         Self { client, namespace: "default".to_owned(), site: Site::default(), patience: FIRST_PATIENCE, tell }
     }
 
-    /// The same cluster for a run, which waits while the API server is away.
+    /// The cluster for a run, which waits while the API server is away.
     pub fn patient(&self) -> Self {
         Self { patience: PATIENCE, ..self.clone() }
     }
@@ -200,7 +200,7 @@ impl Cluster {
         self.list(&api::<K>(), K::URL_PATH_SEGMENT, "").await?.into_iter().map(typed).collect()
     }
 
-    /// A node; none where it is gone, or where we may not read it: nodes are of no namespace.
+    /// A node; `None` if it is gone, or where we may not read it: nodes are of no namespace.
     pub async fn node(&self, name: &str) -> Result<Option<Value>, ClusterError> {
         match self.call(Method::GET, &format!("/api/v1/nodes/{name}"), None).await {
             Ok(node) => Ok(Some(node)),

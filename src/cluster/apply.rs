@@ -36,7 +36,7 @@ pub struct Change {
     pub warnings: String,
 }
 
-/// The change that gives a target the best arguments of an outcome; none where it has them already. The outcome comes out of a ConfigMap or of
+/// The change that gives a target the best arguments of an outcome; `None` if it has them already. The outcome comes out of a ConfigMap or of
 /// a pod's last words, which others may write: its point must be one of the space.
 ///
 /// # Errors

@@ -40,7 +40,7 @@ pub struct Plan {
     pub target: Target,
     /// What will be noted on it.
     pub borrowed: Borrowed,
-    /// The worker; none where that of an earlier coordinator is still there.
+    /// The worker; `None` if that of an earlier coordinator is still there.
     pub job: Option<Value>,
     /// The tool that keeps the target as a repository says.
     pub gitops: Option<&'static str>,

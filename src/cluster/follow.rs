@@ -33,7 +33,7 @@ const LINGERS: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
-    /// What it found; none where it did not come to say so.
+    /// What it found; `None` if it did not come to say so.
     pub outcome: Option<Outcome>,
     /// Why there is none.
     pub because: String,
@@ -250,7 +250,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
     }
 }
 
-/// Why a Job makes no pod, by its events; none where we may not read them.
+/// Why a Job makes no pod, by its events; `None` if we may not read them.
 async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
     let events: Vec<Event> = cluster.read_all().await.ok()?;
     // Those of earlier workers, which had the same name, stay for an hour.

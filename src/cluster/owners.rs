@@ -20,7 +20,7 @@ const GITOPS: [(&str, &str); 5] = [
 const APPLIERS: [(&str, &str); 3] =
     [("argocd-controller", "Argo CD"), ("kustomize-controller", "Flux"), ("helm-controller", "Flux")];
 
-/// Why the scale that we give a target would not hold, with a remedy; none where nothing of the kind is known.
+/// Why the scale that we give a target would not hold, with a remedy; `None` if nothing of the kind is known.
 ///
 /// # Errors
 /// Those of the server but for a missing right to look at autoscalers: then none is known.
@@ -50,7 +50,7 @@ its minReplicas and maxReplicas aside",
     }))
 }
 
-/// The tool that keeps a target as a repository says; none where no sign of one is there.
+/// The tool that keeps a target as a repository says; `None` if no sign of one is there.
 pub fn gitops(target: &Target) -> Option<&'static str> {
     let meta = &target.object["metadata"];
     let marked =

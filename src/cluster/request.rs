@@ -54,7 +54,7 @@ pub enum Arguments {
 
 /// How a run ended.
 pub struct Done {
-    /// What the worker found; none where it did not come to say so.
+    /// What the worker found; `None` if it did not come to say so.
     pub ended: Ended,
     pub arguments: Arguments,
 }

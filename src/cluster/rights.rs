@@ -83,7 +83,7 @@ pub fn needed(Which { kind, name, part }: &Which, applies: bool, workers: u64) -
     rights
 }
 
-/// The rights to see and change the scale of a target whose scale is another object's; none where it is its own.
+/// The rights to see and change the scale of a target whose scale is another object's; empty if it is its own.
 pub fn scaling_rights(target: &Target) -> Vec<Right> {
     let scaling = (target.kind.scaling)(&target.scaled(), 0);
     let resource = if scaling.subresource { format!("{}/scale", scaling.plural) } else { scaling.plural.to_owned() };

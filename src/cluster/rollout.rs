@@ -75,7 +75,7 @@ pub async fn replaced(
     }
 }
 
-/// Why a target with these pods does not serve with all that it asks for, in its newest version; none where it does.
+/// Why a target with these pods does not serve with all that it asks for, in its newest version; `None` if it does.
 pub fn unsettled(target: &Target, pods: &[Value]) -> Option<String> {
     let is_ready = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready").is_some();
     let (ready, wanted) = (pods.iter().filter(is_ready).count() as u64, target.replicas);

@@ -27,7 +27,7 @@ use crate::settings::EngineKind;
 pub enum Wanted {
     /// Of a flag of the engine.
     Flag(Setting),
-    /// Of a variable of the container; none where it has none of that name.
+    /// Of a variable of the container; `None` if it has none of that name.
     Variable(String, Option<String>),
     /// Of a field of the object's spec.
     Field(Vec<String>, Value),

@@ -79,7 +79,7 @@ fn says(plan: &Plan, args: &InitArgs, name: &str) -> String {
     )
 }
 
-/// The `[workload]` that the flags stand for; none where there are none. The space file names a dataset from its own folder.
+/// The `[workload]` that the flags stand for; `None` if there are none. The space file names a dataset from its own folder.
 fn workload(args: &TrafficArgs, file: &Path) -> Result<Option<String>, Failed> {
     let none = TrafficArgs { slo: args.slo.clone(), ..TrafficArgs::default() };
     if format!("{args:?}") == format!("{none:?}") {

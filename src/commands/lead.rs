@@ -9,7 +9,7 @@ use crate::rig::{Address, EitherRig, JobMark, PATIENCE, RealRig, RemoteRig, Work
 use crate::token::{Token, VARIABLE};
 use crate::workload::Corpus;
 
-/// The token of the run, from a file or the environment; none where neither has one.
+/// The token of the run, from a file or the environment; `None` if neither has one.
 pub(super) fn token(args: &RunArgs) -> Result<Option<Token>, Failed> {
     let (text, place) = match &args.token_file {
         Some(file) => {
@@ -65,7 +65,7 @@ impl Role {
         led.collect::<Result<_, _>>().map(Self::Leads).map_err(|e| usage(e.to_string()))
     }
 
-    /// Where this process lends its rig; none where it leads.
+    /// Where this process lends its rig; `None` if it leads.
     pub(super) fn lends(&self) -> Option<&Place> {
         match self {
             Self::Lends(place) => Some(place),

@@ -292,7 +292,7 @@ fn corpus_says(workload: &WorkloadPlan, corpus: &Corpus) -> Option<String> {
     Some(format!("{} requests in {}{left_out}", corpus.items(), file.display()))
 }
 
-/// The profile of the plan's simulated engine, as its fixed arguments name it; none where the engine is a real one.
+/// The profile of the plan's simulated engine, as its fixed arguments name it; `None` if the engine is a real one.
 fn simulated_profile(plan: &Plan) -> Result<Option<Profile>, Failed> {
     if plan.engine.kind != EngineKind::Simulated {
         return Ok(None);

@@ -53,7 +53,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// What an allocation needed beyond what was free, as a share of the device's memory; none where the quoted line does not tell.
+    /// What an allocation needed beyond what was free, as a share of the device's memory; `None` if the quoted line does not tell.
     pub fn missing_share(&self) -> Option<f64> {
         let line = self.line.as_deref()?;
         let after = |words: &str| line.split_once(words).and_then(|(_, rest)| bytes(rest));

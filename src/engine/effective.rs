@@ -30,7 +30,7 @@ impl Effective {
         space.settled(told)
     }
 
-    /// The same without secrets in its texts.
+    /// Takes secrets out of its texts.
     #[must_use]
     pub fn without(mut self, secrets: &Secrets) -> Self {
         for value in self.values.values_mut() {

@@ -24,7 +24,7 @@ pub enum Refusal {
 }
 
 impl KnownFlags {
-    /// Those of a help text, as Python's argparse or clap writes it. None where some that it must have, such as those that every launch sets,
+    /// Those of a help text, as Python's argparse or clap writes it. `None` if some that it must have, such as those that every launch sets,
     /// are not among them: then it is the help of another program, or a part of the help.
     pub fn of_help(help: &str, needed: &[&str]) -> Option<Self> {
         let mut known = BTreeSet::new();
@@ -59,7 +59,7 @@ impl KnownFlags {
         Self(dialect.flags().lines().map(str::to_owned).collect())
     }
 
-    /// Why a flag without its dashes is not taken, or not by its own name; none where it is.
+    /// Why a flag without its dashes is not taken, or not by its own name; `None` if it is.
     pub fn refuses(&self, flag: &str) -> Option<Refusal> {
         // What follows a dot is a key inside of a JSON argument.
         let name = flag.split('.').next().unwrap_or_default().replace('_', "-");

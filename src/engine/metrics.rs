@@ -36,7 +36,7 @@ impl Page {
         self.fold(name, |a, b| a + b)
     }
 
-    /// The same over the label sets that have a label with that value.
+    /// The sum of a metric over the label sets that have a label with that value.
     pub fn value_with(&self, name: &str, (label, value): (&str, &str)) -> Option<f64> {
         let has = |s: &&Sample| s.name == name && s.label(label) == Some(value) && !s.value.is_nan();
         self.samples.iter().filter(has).map(|s| s.value).reduce(|a, b| a + b)

@@ -41,7 +41,7 @@ fn by_replica(page: &Page) -> BTreeMap<String, f64> {
     if workers.is_empty() { page.by_label("vllm:request_success_total", "engine", None) } else { workers }
 }
 
-/// How many requests a page of metrics counts; none where it counts none of an engine.
+/// How many requests a page of metrics counts; `None` if it counts none of an engine.
 pub fn requests_answered(page: &str) -> Option<f64> {
     by_replica(&Page::parse(page)).into_values().reduce(|a, b| a + b)
 }
@@ -75,13 +75,13 @@ impl Endpoints {
         Ok(Self { http, base_url, dialect, workers: 1, pages: Vec::new() })
     }
 
-    /// The same of so many workers.
+    /// Sets the number of workers.
     #[must_use]
     pub fn of_workers(self, workers: u32) -> Self {
         Self { workers, ..self }
     }
 
-    /// The same with the pages of metrics that the log of the start names.
+    /// Takes the pages of metrics that the log of the start names.
     #[must_use]
     pub fn told_by(self, log: &str) -> Self {
         Self { pages: self.dialect.pages(log), ..self }
@@ -149,7 +149,7 @@ impl Endpoints {
         Some(self.dialect.sample(&self.page().await?))
     }
 
-    /// How many requests each replica has had since its start, by its name; none where the pages do not tell replicas apart.
+    /// How many requests each replica has had since its start, by its name; `None` if the pages do not tell replicas apart.
     pub async fn requests_by_replica(&self) -> BTreeMap<String, f64> {
         self.page().await.map_or_else(BTreeMap::new, |page| by_replica(&page))
     }

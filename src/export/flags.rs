@@ -27,7 +27,7 @@ impl Setting {
         }
     }
 
-    /// The same as words say it: a key within a flag has `true` or `false` behind it.
+    /// The flag as words on a command line say it: a key within a flag has `true` or `false` behind it.
     pub(super) fn in_words(self) -> Self {
         match self.value {
             Value::Bool(on) if self.name.contains('.') => Self { value: Value::Text(on.to_string()), ..self },

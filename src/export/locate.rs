@@ -42,7 +42,7 @@ struct Started {
     index: usize,
 }
 
-/// The engine of a location; none if nothing there looks like one.
+/// The engine of a location; `None` if nothing there looks like one.
 ///
 /// # Errors
 /// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document without an end, two engines in one script.

@@ -36,7 +36,7 @@ fn plain_is_safe(text: &str, in_flow: bool) -> bool {
         && !text.chars().any(char::is_control)
 }
 
-/// Which quotes the items of a list prefer: those of most of its items of a kind; none if most have none.
+/// Which quotes the items of a list prefer: those of most of its items of a kind; `None` if most have none.
 pub fn favourite(styles: impl Iterator<Item = Style>) -> Option<Style> {
     let (mut plain, mut single, mut double) = (0, 0, 0);
     for style in styles {
@@ -186,7 +186,7 @@ fn lines(source: &Source, at: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Where the comma behind an item ends; none where a comment or nothing stands between.
+/// Where the comma behind an item ends; `None` if a comment or nothing stands between.
 fn comma_behind(source: &Source, item: &Range<usize>) -> Option<Range<usize>> {
     let behind = &source.text[item.end..];
     let comma = item.end + behind.find(|c: char| !c.is_whitespace()).filter(|at| behind[*at..].starts_with(','))?;
@@ -404,7 +404,7 @@ pub fn yaml(value: &Value, depth: usize) -> String {
     }
 }
 
-/// A text of several lines as a block of these lines; none where a block would not keep it.
+/// A text of several lines as a block of these lines; `None` if a block would not keep it.
 fn literal(text: &str, indent: &str) -> Option<String> {
     let (body, mark) = text.strip_suffix('\n').map_or((text, "|-"), |body| (body, "|"));
     let is_kept = |line: &str| !line.ends_with([' ', '\t']) && !line.chars().any(|c| c.is_control() && c != '\t');

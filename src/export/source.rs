@@ -10,7 +10,7 @@ use super::yaml::{Kind, Meaning, Node, NotYaml, Style, parse};
 #[derive(Clone, Debug)]
 pub struct Source {
     pub text: String,
-    /// The same number of bytes without templates: what the parser sees.
+    /// The text with templates masked, byte by byte: what the parser sees.
     masked: String,
     /// The documents, empty ones left out.
     pub documents: Vec<Node>,

@@ -38,7 +38,7 @@ pub struct Placed {
 pub struct Text {
     pub place: Place,
     before: String,
-    /// The same with what is set.
+    /// The settings with what is set.
     now: String,
     /// In the text as it was.
     edits: Vec<Edit>,

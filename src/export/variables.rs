@@ -15,7 +15,7 @@ use super::arguments::Written;
 struct Place<'m> {
     list: Path,
     item: Path,
-    /// What holds the value; none where it comes from elsewhere.
+    /// What holds the value; `None` if it comes from elsewhere.
     value: Option<&'m Node>,
     /// The value's place.
     at: Path,

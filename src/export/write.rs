@@ -35,7 +35,7 @@ pub struct Changed {
     /// The document, from 0.
     pub document: usize,
     pub path: Path,
-    /// What stood there; none where nothing did.
+    /// What stood there; `None` if nothing did.
     pub before: Option<Meaning>,
     pub after: Meaning,
 }
@@ -166,7 +166,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Takes over what was written in a document; none if there is no such place.
+    /// Takes over what was written in a document; `None` if there is no such place.
     fn record(&mut self, document: Document<'_>, written: Written) -> Option<()> {
         self.edits.extend(written.edits);
         self.touched.push(document.index);

@@ -84,7 +84,7 @@ pub enum Record {
         /// What the prefix cache held, against what the workload means.
         #[serde(default)]
         cache: CacheUse,
-        /// The engine's steps as the client saw them; none where answers did not come token by token.
+        /// The engine's steps as the client saw them; empty if answers did not come token by token.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         steps: Vec<SeenSteps>,
         client: ClientHealth,
@@ -158,7 +158,7 @@ pub enum Purpose {
     Search,
     /// The winner on fresh traffic, launched with exactly its arguments.
     Certify,
-    /// The same by a process that runs already: the winner is the defaults, or what that process was launched with.
+    /// The certification of the winner by a process that runs already: it is the defaults, or what that process was launched with.
     #[serde(alias = "certify-defaults")]
     CertifyRunning,
     /// The baseline beside it, on the same fresh traffic.
@@ -254,7 +254,7 @@ pub struct MeasuredAtRate {
     /// Requests per second that were offered.
     pub rate: Rate,
     pub requests: u64,
-    /// The quantile of each promise, by its key; none where it lies among requests without an answer.
+    /// The quantile of each promise, by its key; `None` if it lies among requests without an answer.
     pub measured: BTreeMap<String, Option<Seconds>>,
 }
 

@@ -13,7 +13,7 @@ pub struct ClientHealth {
     /// The 99th percentile of actual minus intended send.
     pub lag_p99: Seconds,
     pub lag_max: Seconds,
-    /// The 99th percentile of the time from a byte's arrival to its read; none where the kernel gives no time stamps.
+    /// The 99th percentile of the time from a byte's arrival to its read; `None` if the kernel gives no time stamps.
     pub backlog_p99: Option<Seconds>,
     /// CPU time of the generator's threads.
     pub cpu: Seconds,

@@ -32,7 +32,7 @@ impl Lateness {
     }
 }
 
-/// The quantile of what was counted between two readings, as the upper end of its bucket; none where nothing was.
+/// The quantile of what was counted between two readings, as the upper end of its bucket; `None` if nothing was.
 pub(super) fn quantile(before: &[u64], after: &[u64], q: f64) -> Option<Seconds> {
     let counts: Vec<u64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
     let rank = (q * counts.iter().sum::<u64>() as f64).ceil().max(1.0) as u64;

@@ -84,7 +84,7 @@ pub struct Best {
     pub parameters: Point,
     /// Requests per second that it is estimated to keep.
     pub estimated_rate: Option<Rate>,
-    /// Requests per second that held on fresh traffic; none before the end.
+    /// Requests per second that held on fresh traffic; `None` before the end.
     pub certified_rate: Option<Rate>,
 }
 

@@ -30,7 +30,7 @@ impl Plain {
         Self { lines: Mutex::new(Lines::new(verbose)), colour: Colour::NONE }
     }
 
-    /// The same with its lines painted.
+    /// Sets the colours of its lines.
     #[must_use]
     pub(crate) fn coloured(self, colour: Colour) -> Self {
         Self { colour, ..self }
@@ -61,7 +61,7 @@ pub(super) struct Lines {
 
 struct Trial {
     purpose: Purpose,
-    /// The engine's log in the output folder; none where the engine of an earlier trial runs on.
+    /// The engine's log in the output folder; `None` if the engine of an earlier trial runs on.
     log: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl Lines {
                 let log = (!alters).then(|| format!("trials/t{trial:03}-{attempt}/engine.log"));
                 self.trials.insert(*trial, Trial { purpose: *purpose, log });
                 let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-                let how = if *alters { "altering the running engine to" } else { "starting with" };
+                let how = if *alters { "changing the running engine to" } else { "starting with" };
                 let point = match (&self.defaults, purpose) {
                     (None, Purpose::Baseline) => {
                         self.defaults = Some((Point::clone(point), None));

@@ -30,7 +30,7 @@ pub struct Terminal {
     words: Arc<Mutex<Vec<Said>>>,
 }
 
-/// The same in full, and where the terminal is narrow.
+/// A text in full, and for a narrow terminal.
 #[derive(Clone, Debug, Default)]
 struct Said {
     full: String,

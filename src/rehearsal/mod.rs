@@ -81,7 +81,7 @@ pub struct Rehearsed {
     pub best: Option<PointResult>,
     /// The limit of the chosen point over that of the defaults, minus one: as stated where both were certified, by estimates otherwise.
     pub gain: Option<f64>,
-    /// The gain as it was stated, with its interval; none where the defaults were chosen.
+    /// The gain as it was stated, with its interval; `None` if the defaults were chosen.
     pub stated: Option<Gain>,
     pub gain_certified: bool,
     /// What did not fit.

@@ -14,14 +14,14 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values; none where there are none.
+    /// Of these values; `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let at = |share: f64| values.get(((values.len() - 1) as f64 * share).round() as usize).copied();
         if values.is_empty() { None } else { Some(Self { median: at(0.5)?, low: at(0.1)?, high: at(0.9)? }) }
     }
 
-    /// The same values, each times that factor.
+    /// Each value times that factor.
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, low: self.low * factor, high: self.high * factor }
     }

@@ -106,7 +106,7 @@ impl Truth {
         self.points.iter().find(|(known, _)| same(known))?.1
     }
 
-    /// The point with the highest limit; none where no rate holds anywhere.
+    /// The point with the highest limit; `None` if no rate holds anywhere.
     pub fn best(&self) -> Option<(&Point, Rate)> {
         let (point, limit) = self.points.first()?;
         Some((point, (*limit).filter(|rate| rate.0 > 0.0)?))

@@ -67,7 +67,7 @@ pub fn write_report(folder: &Path, journal: &Journal) -> Result<[PathBuf; 2], Re
     write_pages(&data::ReportData::new(journal, folder))
 }
 
-/// The same of a session that was rehearsed on an engine of that profile.
+/// The report of a session that was rehearsed on an engine of that profile.
 ///
 /// # Errors
 /// Those of the disk.

@@ -61,7 +61,7 @@ pub struct Outcome {
     pub seed: u64,
     pub baseline: Option<Answer>,
     pub best: Option<Answer>,
-    /// Certified rate of the best point over that of the baseline, minus one; none where one of them is not certified.
+    /// Certified rate of the best point over that of the baseline, minus one; `None` if one of them is not certified.
     pub gain: Option<f64>,
     /// The interval of `gain` with a confidence of 90 %, by the errors of the two limits.
     #[serde(default)]
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub forecast: Option<Cost>,
     /// What it cost, summed over the workers.
     pub cost: Cost,
-    /// How many engines ran at the same time; none where a file of an earlier version does not tell.
+    /// How many engines ran at the same time; `None` if a file of an earlier version does not tell.
     #[serde(default)]
     pub workers: Option<usize>,
     /// How long it ran, without the time in which it was interrupted.
@@ -83,7 +83,7 @@ pub struct Outcome {
     pub elapsed: Option<Seconds>,
     /// What did not fit, and why.
     pub left_out: Vec<String>,
-    /// The engine time that is expected to be enough for what the budget left out; none where it left out nothing.
+    /// The engine time that is expected to be enough for what the budget left out; `None` if it left out nothing.
     #[serde(default)]
     pub enough_budget: Option<Seconds>,
 }
@@ -125,7 +125,7 @@ pub struct Answer {
     /// in files of earlier versions.
     #[serde(default)]
     pub expected: BTreeMap<String, Seconds>,
-    /// How many probes drove it at a rate; none where a file of an earlier version does not tell.
+    /// How many probes drove it at a rate; `None` if a file of an earlier version does not tell.
     #[serde(default)]
     pub probes: Option<u32>,
 }
@@ -184,7 +184,7 @@ fn packed(outcome: &Outcome) -> String {
     GZIP.to_owned() + &STANDARD.encode(done.unwrap_or_default())
 }
 
-/// The outcome that a container left as its termination message; none where that says something else.
+/// The outcome that a container left as its termination message; `None` if that says something else.
 pub fn of_last_words(text: &str) -> Option<Outcome> {
     let Some(packed) = text.strip_prefix(GZIP) else { return read_json(text.as_bytes()).ok() };
     let mut plain = Vec::new();

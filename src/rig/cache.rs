@@ -50,7 +50,7 @@ impl CacheUse {
         Self { reset, expected_share: share(sum(|r| r.shared_in), sum(|r| r.asked_in)), measured_share, said_by }
     }
 
-    /// The share that the server counted over all requests of the probe; none where each answer gave its own.
+    /// The share that the server counted over all requests of the probe; `None` if each answer gave its own.
     pub fn counted_share(&self) -> Option<f64> {
         self.measured_share.filter(|_| self.said_by == Some(SaidBy::Counters))
     }

@@ -33,7 +33,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Reads a condition such as `cached_share>=0.9`; none where it is not of that form.
+    /// Reads a condition such as `cached_share>=0.9`; `None` if it is not of that form.
     pub fn parse(text: &str) -> Option<Self> {
         let split = COMPARISONS.iter().find_map(|(sign, holds)| Some((text.split_once(sign)?, *sign, *holds)));
         let ((name, number), comparison, holds) = split?;
@@ -48,7 +48,7 @@ impl Condition {
         format!("write a condition such as B:cached_share>=0.9; there are {names}, with >=, <=, > and <")
     }
 
-    /// What is seen instead; none where it holds. `cached_share` is of the prompt tokens.
+    /// What is seen instead; `None` if it holds. `cached_share` is of the prompt tokens.
     pub fn unmet(&self, telemetry: &Telemetry, cached_share: Option<f64>) -> Option<String> {
         let Self { name, untold, comparison, number, .. } = self;
         let seen = match self.quantity {

@@ -107,7 +107,7 @@ pub struct Ready {
     /// What the warm-up showed, or that of the first launch where this one's was short.
     #[serde(flatten)]
     pub warmed: Warmed,
-    /// Bytes of host memory that its processes held at most, summed; none where that is not known.
+    /// Bytes of host memory that its processes held at most, summed; `None` if that is not known.
     #[serde(default)]
     pub host_memory: Option<u64>,
     /// What the trial runs on.
@@ -121,7 +121,7 @@ pub struct Ready {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Node {
     pub name: String,
-    /// Its label `nvidia.com/gpu.product`; none where nobody could read it.
+    /// Its label `nvidia.com/gpu.product`; `None` if nobody could read it.
     #[serde(default)]
     pub gpu_product: Option<String>,
 }

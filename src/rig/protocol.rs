@@ -138,7 +138,7 @@ impl From<RigError> for TaskAnswer {
     }
 }
 
-/// Why a point is none of that space; none where it is one. A value is one that the space lists. A parameter without a default may also have
+/// Why a point is none of that space; `None` if it is one. A value is one that the space lists. A parameter without a default may also have
 /// the value that the engine told: a number or a switch that the flag takes, or a plain word, which is no path and no other flag.
 pub fn foreign(point: &Point, space: &Space) -> Option<String> {
     point.0.iter().find_map(|(name, value)| {
@@ -159,7 +159,7 @@ fn is_plain_word(word: &str) -> bool {
     word.len() <= 64 && word.starts_with(|c: char| c.is_ascii_alphanumeric()) && word.chars().all(plain)
 }
 
-/// Why a probe is refused; none where it is not. Each of its requests is held in memory.
+/// Why a probe is refused; `None` if it is not. Each of its requests is held in memory.
 pub fn unreasonable(ask: &ProbeAsk) -> Option<String> {
     let (rate, until) = (ask.rate.0, ask.window.to.0);
     let within = |number: f64, most: f64| (0.0..=most).contains(&number);

@@ -275,7 +275,7 @@ impl RealRig {
         Ok(ready)
     }
 
-    /// Lets the engine that runs take the limits of a point, where it can and may; none where it has to be launched.
+    /// Lets the engine that runs take the limits of a point, where it can and may; `None` if it has to be launched.
     async fn alter(&mut self, trial: Trial, point: &Point) -> Option<Ready> {
         let Running { child, live: Some(live), serving: Some((server, launched)), endpoints, .. } =
             self.running.as_mut()?

@@ -139,7 +139,7 @@ impl Server {
         Self { endpoints, client, workload, material, shared_seed, stall_timeout, most_in_flight: None }
     }
 
-    /// The same, whose traffic has at most so many requests in flight.
+    /// Limits the requests in flight.
     #[must_use]
     pub fn with_at_most(self, most_in_flight: Option<u32>) -> Self {
         Self { most_in_flight, ..self }

@@ -8,7 +8,7 @@ use crate::units::Seconds;
 /// So many moments are kept.
 const MOMENTS: usize = 120;
 
-/// Peaks of the gauges and differences of the counters over one probe; none where the engine does not tell.
+/// Peaks of the gauges and differences of the counters over one probe; `None` if the engine does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Telemetry {
     pub peak_running: Option<f64>,

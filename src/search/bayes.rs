@@ -41,7 +41,7 @@ const PATIENCE_WITHOUT_TWIN: usize = 4;
 const SOME_PROBES: usize = 3;
 /// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
 pub const USUAL_LAUNCHES: usize = 3;
-/// The same without a twin.
+/// So many are launched without a twin.
 pub const USUAL_WITHOUT_TWIN: usize = USUAL_LAUNCHES + PATIENCE_WITHOUT_TWIN - PATIENCE;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
@@ -276,7 +276,7 @@ impl Bayes {
         }
     }
 
-    /// The next rate at a point whose root is looked for; none where no useful rate is left.
+    /// The next rate at a point whose root is looked for; `None` if no useful rate is left.
     fn step(&self, point: &Point, root: Option<Root>, engine: &mut dyn Expectation) -> Option<Rate> {
         let lowest = self.rates_of(point).fold(f64::INFINITY, f64::min);
         let highest = self.rates_of(point).fold(0.0, f64::max);
@@ -460,7 +460,7 @@ fn rate(estimate: &PointEstimate) -> f64 {
     estimate.root.map_or(0.0, |r| r.rate.0)
 }
 
-/// The highest useful rate below one at which every promise is expected to hold, whatever was seen; none where that is nowhere so, or nothing is
+/// The highest useful rate below one at which every promise is expected to hold, whatever was seen; `None` if that is nowhere so, or nothing is
 /// expected.
 fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<Rate> {
     let rates = std::iter::successors(Some(below.0 / STEP), |rate| Some(rate / STEP));

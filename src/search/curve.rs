@@ -84,7 +84,7 @@ impl Curve {
         }
     }
 
-    /// The log rate at which the probability falls below `p`; none where it never is that high.
+    /// The log rate at which the probability falls below `p`; `None` if it never is that high.
     fn falls_to(&self, p: f64) -> Option<f64> {
         let after = self.knots.iter().position(|(_, holds)| *holds < p).unwrap_or(self.knots.len());
         let (a, at_a) = *self.knots.get(after.checked_sub(1)?)?;
@@ -92,7 +92,7 @@ impl Curve {
         Some(a + (b - a) * (at_a - p) / (at_a - at_b).max(1e-9))
     }
 
-    /// The limit; none where even the lowest rate more probably breaks a promise than not.
+    /// The limit; `None` if even the lowest rate more probably breaks a promise than not.
     pub fn root(&self) -> Option<Root> {
         let middle = self.falls_to(0.5)?;
         let low = self.falls_to(0.84).unwrap_or(self.knots[0].0);

@@ -332,7 +332,7 @@ impl<'w> LevelSearch<'w> {
         Some(Root { level: stated(level), from: stated(from), to: stated(to), binding, error })
     }
 
-    /// The logarithm of the limit with its standard error, wherever it lies; none where nothing was broken.
+    /// The logarithm of the limit with its standard error, wherever it lies; `None` if nothing was broken.
     pub(super) fn log_limit(&self) -> Option<(f64, f64)> {
         self.estimate().map(|root| (root.level, root.error))
     }
@@ -395,7 +395,7 @@ impl<'w> LevelSearch<'w> {
     }
 }
 
-/// The logarithm of the level, the margin (compressed beyond [`KNEE`]) and its error; none where the window says nothing.
+/// The logarithm of the level, the margin (compressed beyond [`KNEE`]) and its error; `None` if the window says nothing.
 fn point(window: &LevelWindow, limit: usize) -> Option<[f64; 3]> {
     let log = window.level.ln();
     match window.limits[limit] {

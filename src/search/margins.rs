@@ -168,7 +168,7 @@ fn crossing(samples: &[Sample]) -> Option<Rate> {
     Some(Rate(rate.0 * (-margin / RISE).exp()))
 }
 
-/// The expected value of a residual that is known to be at least `bound`; none where that was expected anyway.
+/// The expected value of a residual that is known to be at least `bound`; `None` if that was expected anyway.
 fn beyond(process: &GaussianProcess, at: Vec<f64>, bound: f64) -> Option<Datum> {
     let (mean, variance) = process.predict(&at);
     let sd = variance.sqrt();

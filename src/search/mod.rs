@@ -44,7 +44,7 @@ pub struct Incumbent {
 pub struct Query {
     pub point: Point,
     pub rate: Rate,
-    /// The acquisition value by which it was chosen among others; none where there was no choice.
+    /// The acquisition value by which it was chosen among others; `None` if there was no choice.
     pub acquisition: Option<f64>,
 }
 
@@ -133,7 +133,7 @@ pub trait Expectation {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
     /// How far stress replays at a slightly higher rate break a promise, as the logarithm of a latency. Negative where they do not break it: then
-    /// the rate can be certified. None where the model cannot tell.
+    /// the rate can be certified. `None` if the model cannot tell.
     fn collapse(&mut self, _point: &Point, _rate: Rate) -> Option<f64> {
         None
     }
@@ -184,7 +184,7 @@ pub trait Strategy: Send {
     /// The rate that a point is thought to keep, where it was probed.
     fn estimate(&self, point: &Point) -> Option<Rate>;
 
-    /// How far the limit of one point exceeds that of another: the logarithm of their ratio and its standard error, by all probes. None where that
+    /// How far the limit of one point exceeds that of another: the logarithm of their ratio and its standard error, by all probes. `None` if that
     /// is not known.
     fn advantage(&self, _of: &Point, _over: &Point) -> Option<(f64, f64)> {
         None

@@ -24,7 +24,7 @@ impl History {
 
 /// An order of points. It is asked for the next one when the last one has ended.
 pub trait Order: Send {
-    /// The next open point; none when there are no more.
+    /// The next open point; `None` when there are no more.
     fn next(&mut self, history: &History) -> Option<Point>;
 
     /// At most how many are still to come.
@@ -129,7 +129,7 @@ impl Current {
         search
     }
 
-    /// The next rate; none where what is kept by now stays.
+    /// The next rate; `None` if what is kept by now stays.
     fn next(&self) -> Option<Rate> {
         let search = self.search();
         let lost = self.races && search.kept().is_none() && self.probed.last().is_some_and(|last| !last.seen.kept);

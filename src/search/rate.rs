@@ -50,7 +50,7 @@ impl RateSearch {
         self.broken.map(|(rate, _)| Rate(rate))
     }
 
-    /// The next rate; none where the bracket is closed to the precision, or no rate that is worth anything is kept.
+    /// The next rate; `None` if the bracket is closed to the precision, or no rate that is worth anything is kept.
     pub fn next(&self) -> Option<Rate> {
         match (self.kept, self.broken) {
             (None, None) => Some(Rate(self.first)),

@@ -53,7 +53,7 @@ impl Estimate {
 }
 
 /// The limit of B over that of A, by the windows of each sweep on both sides: the scatter is that of leaving out one sweep after the other.
-/// None where a side has no limit.
+/// `None` if a side has no limit.
 pub fn of_limits(range: Range, sweeps: &[[Vec<LevelWindow>; 2]]) -> Option<Estimate> {
     let log_limit = |side: usize, without: Option<usize>| {
         let counted = sweeps.iter().enumerate().filter(|(sweep, _)| Some(*sweep) != without);

@@ -3,7 +3,7 @@
 use crate::engine::DIALECTS;
 use crate::space::Value;
 
-/// What the flag accepts, if it does not accept that value; none if it does, or if the flag is unknown.
+/// What the flag accepts, if it does not accept that value; `None` if it does, or if the flag is unknown.
 pub fn refuses(flag: &str, value: &Value) -> Option<String> {
     let mut all = DIALECTS.iter().flat_map(|dialect| dialect.domains());
     let (_, domain) = all.find(|(name, _)| *name == flag)?;

@@ -65,7 +65,7 @@ plan! {
             Key::default(Kind::Switch, "true").within(&["vllm"]),
             Key::default(Kind::Switch, "false").within(&["simulated"])
         ], read by |fields: &Fields| Some(fields.get("live").unwrap_or(false));
-        /// The processes of a graph; none where the engine is one.
+        /// The processes of a graph; `None` if the engine is one.
         graph: Option<GraphPlan> where serde(default, skip_serializing_if = "Option::is_none") = [], read by graph;
     }
 }

@@ -125,7 +125,7 @@ pub fn limits(text: &str) -> Result<Vec<Limit>, String> {
     slo::from_flag(text)
 }
 
-/// The same, where a key may have several limits, such as `ttft_p95=200ms,400ms`: those of each key, ascending.
+/// The limits of a flag whose keys may have several, such as `ttft_p95=200ms,400ms`: those of each key, ascending.
 pub fn limit_lists(text: &str) -> Result<Vec<Vec<Limit>>, String> {
     slo::lists_from_flag(text)
 }

@@ -170,7 +170,7 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// The file that it reads, as the space file names it; none where it draws all by itself.
+    /// The file that it reads, as the space file names it; `None` if it draws all by itself.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Random(_) | Self::Conversations(_) => None,

@@ -20,7 +20,7 @@ pub enum Spoken {
     Vllm,
     /// Its flags, endpoints, metrics and log lines; faults speak as vLLM.
     Sglang,
-    /// The same of a worker of Dynamo with TensorRT-LLM.
+    /// A worker of Dynamo with TensorRT-LLM.
     Trtllm,
     /// Dynamo's frontend before such a worker.
     Frontend,
@@ -32,7 +32,7 @@ pub enum Spoken {
 pub struct SimArgs {
     /// The model to pretend to serve
     pub model_tag: Option<String>,
-    /// The same, as a flag
+    /// The model, as a flag
     #[arg(long, hide = true)]
     pub model: Option<String>,
     /// Address to listen on

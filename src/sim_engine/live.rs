@@ -19,7 +19,7 @@ pub(super) struct LiveLimits {
 }
 
 impl LiveLimits {
-    /// Those of an engine with that scheduler; none where it has vLLM's own.
+    /// Those of an engine with that scheduler; `None` if it has vLLM's own.
     pub(super) fn of(args: &SimArgs, launched_with: Limits) -> io::Result<Option<Self>> {
         if args.scheduler_cls.as_deref() != Some(LIVE_SCHEDULER) {
             return Ok(None);

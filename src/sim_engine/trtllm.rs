@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// The number of a port; none where there is none.
+/// The number of a port; `None` if there is none.
 fn port<N: FromStr>(text: Option<&OsString>) -> io::Result<Option<N>> {
     let text = text.map(|text| text.to_string_lossy()).filter(|text| !text.is_empty());
     let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("'{text}' is no port"));

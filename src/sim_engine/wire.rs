@@ -9,7 +9,7 @@ use super::request::Kind;
 
 /// vLLM's mark of its build.
 const FINGERPRINT: &str = "vllm-0.32.0-sim";
-/// The same as a field: on the chunk with the usage, or on the last one where none follows.
+/// The fingerprint as a field: on the chunk with the usage, or on the last one where none follows.
 const FINGERPRINT_FIELD: &str = r#","system_fingerprint":"vllm-0.32.0-sim""#;
 /// What the imaginary model says. Plain ASCII without quotes, so that no word needs escaping in JSON.
 const WORDS: [&str; 16] = [
@@ -63,7 +63,7 @@ impl Wire {
         Self { kind, seed, id, created, model, head, usage_follows: false }
     }
 
-    /// The same, for a stream that ends with its usage.
+    /// Sets whether the stream ends with its usage.
     pub(super) fn with_usage(self, usage_follows: bool) -> Self {
         Self { usage_follows, ..self }
     }

@@ -103,7 +103,7 @@ impl Constraint {
         self.compares(point).unwrap_or(false) || self.or.iter().any(|other| other.is_met(point))
     }
 
-    /// The comparison itself; none where one of the sides has no value.
+    /// The comparison itself; `None` if one of the sides has no value.
     fn compares(&self, point: &Point) -> Option<bool> {
         if let Some(word) = self.left.word.as_ref().or(self.right.word.as_ref()) {
             let name = self.left.parameter.as_ref().or(self.right.parameter.as_ref())?;

@@ -73,7 +73,7 @@ impl Gpus {
         }
     }
 
-    /// How many there are, by the tool, or else by what was named; none where neither tells.
+    /// How many there are, by the tool, or else by what was named; `None` if neither tells.
     pub async fn count(&self) -> Option<u64> {
         let told = self.names().await.len() as u64;
         match self {

@@ -96,7 +96,7 @@ fn members(group: &Group) -> Vec<i32> {
 }
 
 /// The most memory, in bytes, that each living process of a recorded group held at once, summed: what a limit of a container must leave room
-/// for. Pages that processes share count more than once. None where nothing is known.
+/// for. Pages that processes share count more than once. `None` if nothing is known.
 pub fn peak_memory(group: &Group) -> Option<u64> {
     let peaks = members(group).into_iter().filter_map(|pid| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

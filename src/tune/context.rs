@@ -222,7 +222,7 @@ impl<'a, R: Rig> Context<'a, R> {
         BUDGET_ENDED.to_owned()
     }
 
-    /// The budget that would have held all that the budget left out; none where it left out nothing.
+    /// The budget that would have held all that the budget left out; `None` if it left out nothing.
     pub fn enough_budget(&self) -> Option<Seconds> {
         // A proof that was precise enough all the same leaves nothing out.
         let wanted = self.enough.filter(|_| self.left_out.iter().any(|what| what.contains(BUDGET_ENDED)));
@@ -320,7 +320,7 @@ impl<'a, R: Rig> Context<'a, R> {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }
 
-    /// The largest share of the KV cache that was in use in the probes so far; none where the engine does not tell, where sequences lost their
+    /// The largest share of the KV cache that was in use in the probes so far; `None` if the engine does not tell, where sequences lost their
     /// blocks, or where the probe of the highest rate was too short to see its peak.
     pub fn fullest(&self) -> Option<f64> {
         let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {

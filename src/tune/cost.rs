@@ -30,7 +30,7 @@ const LEAST_REQUESTS: f64 = 100.0;
 /// ... but at most so many times as long as planned.
 const MOST_STRETCH: f64 = 3.0;
 
-/// What a running engine takes to alter its limits, until it was seen to.
+/// How long a running engine takes to change its limits, until that was seen.
 const ALTERING: Seconds = Seconds(1.0);
 
 /// What has to be done before a point can be probed.

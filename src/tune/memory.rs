@@ -34,7 +34,7 @@ impl<'a, R: Rig> Context<'a, R> {
         share.map_or(Point::default(), |(name, value)| Point::default().with(name, value.clone()))
     }
 
-    /// Why more memory cannot raise the highest limit, where that of the baseline is thought to be this rate; none where it may.
+    /// Why more memory cannot raise the highest limit, where that of the baseline is thought to be this rate; `None` if it may.
     pub fn memory_suffices(&mut self, baseline: &Point, limit: Option<Rate>) -> Option<String> {
         baseline.get(&self.tuned_memory()?.name)?;
         if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL) {

@@ -29,7 +29,7 @@ pub struct Current {
     pub live: bool,
     pub probes: u32,
     pub answer_time: Seconds,
-    /// As the twin sees it; none where it cannot.
+    /// As the twin sees it; `None` if it cannot.
     pub engine: Option<TwinEngine>,
     /// Whether others may have a part of its machine.
     pub shared: bool,

@@ -16,8 +16,8 @@ pub(super) const FREEDOM: f64 = (BLOCKS - 1) as f64;
 /// one short window see less than all of it, since a busy spell outlives a block. On one H200 (vLLM 0.24, Llama-3.1-8B) six probes of 40 s at 15.2
 /// req/s and five at 17.4 req/s had 0.13 to 0.30 with six to seven allowed. That is 0.3 to 0.8 times the root of their number.
 const WAITING: f64 = 0.8;
-/// The same where every step decides, as it does the time per token. On the same probes stated intervals held in 8 of 13 without it, and in all
-/// with it.
+/// The same constant for a latency that every step adds to, as to the time per token. On the same probes stated intervals held in 8 of 13
+/// without it, and in all with it.
 const EVERY_STEP: f64 = 0.35;
 /// The same requests sent again give a p99 within about 3 % (measured on an H200 with vLLM 0.24): no measurement is surer.
 pub(super) const FLOOR: f64 = 0.03;

@@ -80,7 +80,7 @@ pub struct LimitResult {
     pub observations: u64,
     /// Those beyond the limit, or without an answer.
     pub violations: u64,
-    /// The quantile as measured; none where it lies among requests without an answer, or where the probe was cut.
+    /// The quantile as measured; `None` if it lies among requests without an answer, or where the probe was cut.
     pub measured: Option<Seconds>,
     /// log(measured / limit): negative is inside.
     pub margin: Option<f64>,
@@ -162,7 +162,7 @@ impl Verdict {
         self.limits.iter().find(|limit| Some(&limit.key) == self.binding.as_ref())
     }
 
-    /// The share of five-minute windows at this rate that keep the promise that is kept in the fewest; none unless pairs decide all.
+    /// The share of five-minute windows at this rate that keep the promise that is kept in the fewest; `None` unless pairs decide all.
     pub fn windows_that_hold(&self) -> Option<f64> {
         let shares = self.limits.iter().map(|l| l.decided_by_pair()?.windows_that_hold);
         shares.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)

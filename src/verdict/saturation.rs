@@ -74,7 +74,7 @@ impl Halves {
         growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
     }
 
-    /// The same for an overload of some percent. It takes three signs together: the requests in flight grow by three standard deviations of a
+    /// Whether an overload of some percent shows. That takes three signs together: the requests in flight grow by three standard deviations of a
     /// Poisson count, the second half is slower by a quarter, and more than a tenth is left open.
     fn slowed_down(&self) -> bool {
         let grew = self.open_at_end as f64

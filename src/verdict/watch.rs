@@ -84,7 +84,7 @@ impl Counter {
         Self { promises: limits.iter().map(promise).collect(), window, slack, awaited: Awaited::All, ended: 0 }
     }
 
-    /// The same, behind whose last request so much is awaited.
+    /// Sets what is awaited behind the last request.
     #[must_use]
     pub fn awaiting(self, awaited: Awaited) -> Self {
         Self { awaited, ..self }

@@ -118,7 +118,7 @@ impl Corpus {
         Some(steps.last()?.at - steps.first()?.at)
     }
 
-    /// Texts from all over the file, for a measurement of tokens to characters; none where it has no texts.
+    /// Texts from all over the file, for a measurement of tokens to characters; empty if it has no texts.
     pub fn sample(&self) -> Vec<&str> {
         let Items::Requests(requests) = &self.items else { return Vec::new() };
         let every = requests.len().div_ceil(SAMPLE).max(1);

@@ -11,7 +11,7 @@ pub struct Material {
     pub corpus: Corpus,
     /// The words of drawn chat prompts.
     pub vocabulary: Vocabulary,
-    /// What became of answers that were sent back, for replays; none where nobody has seen it.
+    /// What became of answers that were sent back, for replays; `None` if nobody has seen it.
     pub resent: Option<Resent>,
 }
 

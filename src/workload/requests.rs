@@ -75,7 +75,7 @@ impl Requests {
         }
     }
 
-    /// The same, whose dialogues go on after a pause.
+    /// Sets the pause after which dialogues go on.
     pub(super) fn thinking(self, think_time: Seconds) -> Self {
         Self { think_time, ..self }
     }

@@ -43,7 +43,7 @@ impl Pen {
         Self { endpoint, vocabulary: vocabulary.clone(), ink: Ink::Whole, resent: None }
     }
 
-    /// The same for traffic whose answers come back to the engine like that.
+    /// Sets how answers come back to the engine.
     pub(super) fn resending(self, resent: Option<Resent>) -> Self {
         Self { resent, ..self }
     }
@@ -54,7 +54,7 @@ impl Pen {
         self.resent.unwrap_or(Resent { found, ..Resent::WHOLE })
     }
 
-    /// The same, without anything to write: all lengths are as before, and all pieces are empty.
+    /// Writes nothing: lengths stay, and pieces are empty.
     pub(super) fn dry(self) -> Self {
         Self { ink: Ink::Dry, ..self }
     }
@@ -63,7 +63,7 @@ impl Pen {
         self.ink == Ink::Dry
     }
 
-    /// The same, with sketches for pieces: all lengths are as before.
+    /// Writes sketches of pieces: lengths stay.
     pub(super) fn sketching(self) -> Self {
         Self { ink: Ink::Sketch, ..self }
     }

@@ -117,7 +117,7 @@ impl Vocabulary {
         Some(Self { words: whole.into(), template, tokens_per_char: TOKENS_PER_CHAR })
     }
 
-    /// The same with the ratio of tokens to characters that the engine gave for a sample of texts. Zero counts change nothing.
+    /// Sets the ratio of tokens to characters that the engine gave for a sample of texts. Zero counts change nothing.
     #[must_use]
     pub fn with_ratio(mut self, tokens: u64, characters: u64) -> Self {
         if tokens > 0 && characters > 0 {

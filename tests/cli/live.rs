@@ -43,7 +43,7 @@ fn one_engine_serves_the_points_of_the_search_and_the_best_is_launched_for_its_p
     }
     let launched = trials.iter().filter(|(_, ready)| !ready.process.altered).count();
     assert_eq!(bench.outcome().cost.launches as usize, launched);
-    assert!(said(&run).contains("altering the running engine to max-num-seqs"), "{}", said(&run));
+    assert!(said(&run).contains("changing the running engine to max-num-seqs"), "{}", said(&run));
     bench.assert_nothing_left();
 }
 

@@ -423,7 +423,7 @@ impl Meaning {
         matches!(self, Self::Scalar { text, plain: true, tag: None } if text.is_empty())
     }
 
-    /// The same with keys and texts compared, whether or not keys have quotes: what tools see.
+    /// Whether keys and texts are equal, with or without quotes: what tools see.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::List(a), Self::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b)),
@@ -465,7 +465,7 @@ const MOST_NODES: usize = 1_000_000;
 /// At most so many collections inside of each other, in the file and with its aliases resolved: whoever walks a tree needs a stack for it.
 const DEEPEST: usize = 200;
 
-/// What a document means; none if its aliases unfold without end, such as one inside of its own anchor.
+/// What a document means; `None` if its aliases unfold without end, such as one inside of its own anchor.
 pub fn meaning(root: &Node) -> Option<Meaning> {
     let mut anchors = HashMap::new();
     collect(root, &mut anchors);

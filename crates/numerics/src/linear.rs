@@ -8,7 +8,7 @@ pub type Matrix = Vec<Vec<f64>>;
 pub struct Cholesky(Matrix);
 
 impl Cholesky {
-    /// None where A is not positive definite.
+    /// `None` if A is not positive definite.
     pub fn of(a: &Matrix) -> Option<Self> {
         let n = a.len();
         let mut l = vec![vec![0.0; n]; n];

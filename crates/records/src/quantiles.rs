@@ -5,12 +5,12 @@ pub fn rank(values: usize, q: f64) -> usize {
     ((q * values as f64 - 1e-9).ceil() as usize).clamp(1, values.max(1))
 }
 
-/// The quantile of sorted values; none where there are none.
+/// The quantile of sorted values; `None` if there are none.
 pub fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     sorted.get(rank(sorted.len(), q) - 1).copied()
 }
 
-/// The middle value, the upper one of two; none where there are none.
+/// The middle value, the upper one of two; `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

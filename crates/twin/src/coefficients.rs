@@ -57,7 +57,7 @@ pub(super) fn name(i: usize) -> &'static str {
 pub(super) enum Changes {
     /// When steps begin and end.
     Steps,
-    /// The same, of steps of more tokens than that.
+    /// Steps of more tokens than that.
     StepsAbove(u64),
     /// Only when tokens arrive that have left the engine.
     Delivery,

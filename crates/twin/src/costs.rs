@@ -133,7 +133,7 @@ impl StepCosts {
         self.delivery + self.per_delivery * emitted as f64
     }
 
-    /// The same for a last token, which is half way through the streams on average.
+    /// The delivery of a last token, which is half way through the streams on average.
     pub fn last_delivery(&self, emitted: u64) -> f64 {
         self.delivery + 0.5 * self.per_delivery * emitted as f64
     }

@@ -201,7 +201,7 @@ pub struct Bounds {
     pub max_num_seqs: u32,
     /// The token budget of a step.
     pub max_num_batched_tokens: u32,
-    /// Tokens that the KV cache holds; none where it is not known to bound anything.
+    /// Tokens that the KV cache holds; `None` if it is not known to bound anything.
     pub kv_tokens: Option<u64>,
 }
 

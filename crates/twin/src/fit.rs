@@ -113,7 +113,7 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
     fit_anew(probes, None, effort)
 }
 
-/// The same where an earlier fit is one of the starts: what it found is not lost, and where new probes say otherwise, it holds nothing back.
+/// Fits to probes with an earlier fit among the starts: what that found is not lost, and if new probes say otherwise, it holds nothing back.
 pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = center(probes);

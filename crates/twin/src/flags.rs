@@ -135,7 +135,7 @@ impl EngineFlags {
     }
 }
 
-/// Tokens of a draft by vLLM's JSON; none where it is no speculation by n-grams, which need no model.
+/// Tokens of a draft by vLLM's JSON; `None` if it is no speculation by n-grams, which need no model.
 fn draft_tokens(text: &str) -> Option<u32> {
     if ["", "None", "off"].contains(&text) {
         return Some(0);

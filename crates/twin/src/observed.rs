@@ -103,13 +103,13 @@ impl Probe {
         Self { requests, sent, bounds, steps: Vec::new() }
     }
 
-    /// The same with the steps of its engine that were seen.
+    /// Adds the steps of its engine that were seen.
     #[must_use]
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { steps, ..self }
     }
 
-    /// The steps of its engine that were seen; none where its client kept no time of each token.
+    /// The steps of its engine that were seen; empty if its client kept no time of each token.
     pub fn steps(&self) -> &[SeenSteps] {
         &self.steps
     }
@@ -159,12 +159,12 @@ impl Probe {
         &self.requests
     }
 
-    /// The same as the fast replay takes them.
+    /// The requests as the fast replay takes them.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// The same where a turn follows the replay's own answer to the turn before it, after the time that passed in between.
+    /// The requests, where a turn follows the replay's own answer to the turn before it, after the time that passed in between.
     pub fn sent_by_conversation(&self) -> Vec<Sent> {
         let places: HashMap<(u32, u32), usize> =
             self.requests.iter().enumerate().filter_map(|(i, r)| Some((r.turn?, i))).collect();

@@ -37,7 +37,7 @@ pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item
     replay_in(&mut Scheduler::new(costs, limits).sparing(true), &costs, arrivals)
 }
 
-/// The same on an idle scheduler, whose steps cost what is given here too. It is left idle, with its prefix cache as it is then.
+/// A replay on an idle scheduler, whose steps cost what is given here. It is left idle, with its prefix cache as it is then.
 pub fn replay_in(
     scheduler: &mut Scheduler,
     costs: &StepCosts,

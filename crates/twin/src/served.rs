@@ -23,7 +23,7 @@ pub struct Served {
     pub shared: Vec<u32>,
     /// By request: the number of the document that these belong to; zero where that is not known, since counters corrected sums.
     pub document: Vec<u32>,
-    /// What later turns resent; none where the probe has none.
+    /// What later turns resent; `None` if the probe has none.
     pub resent: Option<Resent>,
 }
 

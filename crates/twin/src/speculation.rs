@@ -14,7 +14,7 @@ pub struct Drafted {
     pub tokens: u64,
     /// How many of them were accepted.
     pub accepted: u64,
-    /// The same for each position of a draft.
+    /// Accepted tokens by their position in a draft.
     pub accepted_at: Vec<u64>,
 }
 

@@ -28,7 +28,7 @@ const ONE_BY_ONE: f64 = 0.95;
 const LEAST: usize = 3;
 /// Where cells of tokens of a step end: as fine as the sizes that vLLM captures CUDA graphs for, since steps are padded to these.
 const FINE: [(u64, u64); 5] = [(128, 8), (256, 16), (512, 32), (1024, 64), (u64::MAX, 512)];
-/// The same for the sequences that decode beside a prompt.
+/// The resolution for the sequences that decode beside a prompt.
 const COARSE: [(u64, u64); 3] = [(64, 16), (256, 64), (u64::MAX, 256)];
 
 /// Steps follow each other where no more than this share of the later one lies between them.
@@ -78,7 +78,7 @@ struct TimedStep {
     unclear: bool,
 }
 
-/// The steps of an engine with that token budget, by the requests of a probe and the tokens of each that its cache held. None where its answers
+/// The steps of an engine with that token budget, by the requests of a probe and the tokens of each that its cache held. Empty if its answers
 /// do not come token by token.
 pub fn seen_steps(records: &[RequestRecord], cached: &[u32], budget: u32) -> Vec<SeenSteps> {
     let Some(streams) = streams(records) else { return Vec::new() };
@@ -129,7 +129,7 @@ fn cell(tokens: u64, widths: &[(u64, u64)]) -> u64 {
     tokens.div_ceil(width) * width
 }
 
-/// The streams with their tokens, by their first one; none where too many tokens come together.
+/// The streams with their tokens, by their first one; `None` if too many tokens come together.
 fn streams(records: &[RequestRecord]) -> Option<Vec<Stream>> {
     let whole = |r: &&RequestRecord| r.complete() && r.tokens_out.is_some_and(|tokens| tokens > 1);
     let one_by_one = |r: &&RequestRecord| r.tokens_out == Some(r.gaps.len() as u32 + 1);

@@ -22,21 +22,21 @@ pub struct Kind {
     pub plural: &'static str,
     /// Which part of an object is meant where it has several, or why none can be; `named` is what the user says.
     pub part: fn(object: &Value, named: Option<&str>) -> Result<Option<String>, String>,
-    /// Why an object's scale or template does not hold, with a remedy; none where it does.
+    /// Why an object's scale or template does not hold, with a remedy; `None` if it does.
     pub obstacle: fn(&Scaled<'_>) -> Option<String>,
-    /// Why no worker can take the place of its pods, with a remedy; none where one can.
+    /// Why no worker can take the place of its pods, with a remedy; `None` if one can.
     pub unlendable: fn(&Scaled<'_>) -> Option<String>,
     /// How many pods it asks for.
     pub replicas: fn(&Scaled<'_>) -> u64,
     /// How it is asked for so many.
     pub scaling: fn(&Scaled<'_>, u64) -> Scaling,
-    /// The labels of its pods; none where they are not chosen by labels alone.
+    /// The labels of its pods; `None` if they are not chosen by labels alone.
     pub labels: fn(&Scaled<'_>) -> Option<Labels>,
     /// Whether a pod with these labels is its own: other objects may choose by the same labels, and a person may set them.
     pub owns: fn(&Scaled<'_>, pod: &Value) -> bool,
-    /// What its pods are made of, for a worker while so many pods stay; none where only a running pod tells.
+    /// What its pods are made of, for a worker while so many pods stay; `None` if only a running pod tells.
     pub template: fn(&Scaled<'_>, kept: u64) -> Option<Value>,
-    /// Why its pods cannot get new arguments while so many stay and it goes back to its scale; none where they can.
+    /// Why its pods cannot get new arguments while so many stay and it goes back to its scale; `None` if they can.
     pub stuck: fn(&Scaled<'_>, kept: u64, original: u64) -> Option<String>,
     /// What its controller has still to do: it has not seen the newest wish, or holds pods of an older one.
     pub unsettled: fn(&Scaled<'_>) -> Option<String>,

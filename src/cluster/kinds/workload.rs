@@ -50,7 +50,7 @@ fn scaling(plural: &'static str, scaled: &Scaled<'_>, replicas: u64) -> Scaling 
     Scaling { plural, name: scaled.name.to_owned(), subresource: true, patch: wish(replicas) }
 }
 
-/// The labels that a selector asks for; none where it asks for more than labels.
+/// The labels that a selector asks for; `None` if it asks for more than labels.
 fn labels(scaled: &Scaled<'_>) -> Option<Labels> {
     let selector = &scaled.object["spec"]["selector"];
     let only_labels = selector["matchExpressions"].as_array().is_none_or(Vec::is_empty);

@@ -109,7 +109,7 @@ impl<'a> Finder<'a> {
         LevelSearch::new(self.range, first, self.args.precision.unwrap_or(PRECISION), &self.windows[target])
     }
 
-    /// The next level; none where everything is known that can be, or the time is over.
+    /// The next level; `None` if everything is known that can be, or the time is over.
     pub(super) fn next(&mut self) -> Result<Option<Load>, Failed> {
         if self.void >= MOST_VOID {
             let says = "error: our own client was too slow in three levels, so no limit can be told: give it more cores, or a machine of its own";

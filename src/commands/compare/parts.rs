@@ -60,7 +60,7 @@ impl Parts {
         self.sent[side].fill(false);
     }
 
-    /// What a reader must know of prompts that came again; none where none did.
+    /// What a reader must know of prompts that came again; `None` if none did.
     pub(super) fn warning(&self) -> Option<String> {
         let Self { again, requests, sent, .. } = self;
         (*again > 0).then(|| {

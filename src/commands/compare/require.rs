@@ -44,7 +44,7 @@ impl Requirement {
         self.sides[side]
     }
 
-    /// What was seen instead; none where it holds.
+    /// What was seen instead; `None` if it holds.
     pub(super) fn unmet(&self, level: &Level) -> Option<String> {
         self.condition.unmet(&level.telemetry, level.cache.measured_share)
     }

@@ -69,7 +69,7 @@ impl<'a> Site<'a> {
         place(self).is_some_and(|here| Some(here) == place(other))
     }
 
-    /// What it is and says of itself; none where it was never reached.
+    /// What it is and says of itself; `None` if it was never reached.
     pub(super) fn seen(self) -> Option<SideSeen> {
         self.seen
     }
@@ -125,7 +125,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Gives the object this side's value; none where a signal came first.
+    /// Gives the object this side's value; `None` if a signal came first.
     async fn set(&mut self, place: usize) -> Result<Option<i64>, Failed> {
         let Some((cluster, plan)) = &self.shared.object else { return Ok(None) };
         tokio::select! {
@@ -203,7 +203,7 @@ impl<'a> Site<'a> {
         Ok(true)
     }
 
-    /// Launches the engine; none where a signal came first.
+    /// Launches the engine; `None` if a signal came first.
     async fn launch(&mut self, engine: &Engine) -> Result<Option<(RealRig, Effective)>, Failed> {
         let Shared { args, load, traffic, trials, sink, .. } = self.shared;
         self.launches += 1;

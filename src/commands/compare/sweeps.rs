@@ -48,13 +48,13 @@ pub(super) struct Shared<'a> {
 /// What came of the sweeps.
 pub(in crate::commands) struct Measured {
     pub(in crate::commands) seconds: Seconds,
-    /// One for each side; none where no sweep was whole.
+    /// One for each side; empty if no sweep was whole.
     pub(in crate::commands) sides: Vec<SideSeen>,
     /// Those of whole sweeps.
     pub(in crate::commands) windows: Vec<WindowSeen>,
     /// What a reader must know of measurements that ended early, or lack something.
     pub(in crate::commands) warnings: Vec<String>,
-    /// The same of prompts that came again.
+    /// The warning of prompts that came again.
     pub(in crate::commands) sent_again: Option<String>,
     /// Whether it was measured to its end.
     pub(in crate::commands) ended: Result<(), Failed>,
@@ -140,7 +140,7 @@ pub(in crate::commands) fn sweeps(
     Ok(Measured { warnings, sent_again: parts.warning(), seconds: begun.elapsed().into(), sides: seen, windows, ended })
 }
 
-/// The cluster and the object of the sides, looked at before anything is touched; none where no side is of a cluster.
+/// The cluster and the object of the sides, looked at before anything is touched; `None` if no side is of a cluster.
 async fn object(sides: &[Side], sink: &Arc<dyn Sink>) -> Result<Option<(Cluster, vary::Plan)>, Failed> {
     let object = sides.iter().find_map(|side| if let Side::Object(object) = side { Some(object) } else { None });
     let Some(object) = object else { return Ok(None) };

@@ -57,7 +57,7 @@ pub(in crate::commands) struct Load {
 
 /// The result of a level.
 pub(in crate::commands) struct Ran {
-    /// None where it was interrupted before its traffic, or twice.
+    /// `None` if it was interrupted before its traffic, or twice.
     pub(in crate::commands) level: Option<Level>,
     /// Whether nothing more is to be measured.
     pub(in crate::commands) interrupted: bool,
@@ -75,7 +75,7 @@ impl<'a> Levels<'a> {
         Self { args, traffic, server, label, sink, stop, warmed: None }
     }
 
-    /// What the warm-up shows; none where it was interrupted.
+    /// What the warm-up shows; `None` if it was interrupted.
     pub(in crate::commands) async fn warm(&mut self) -> Result<Option<Warmed>, Failed> {
         if self.warmed.is_none() {
             let wrong = |why: NoAnswer| unanswered(&self.server.target().base_url, &why);

@@ -73,7 +73,7 @@ pub trait Dialect: Sync {
     fn is_modelled(&self) -> bool {
         false
     }
-    /// How a switch is turned off; none where that is said by leaving it out.
+    /// How a switch is turned off; `None` if that is said by leaving it out.
     fn off(&self, switch: &str) -> Option<String> {
         Some(format!("--no-{switch}"))
     }

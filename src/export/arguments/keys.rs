@@ -98,7 +98,7 @@ pub fn is_placeholder_at(source: &Source, node: &Node) -> bool {
     is_placeholder(source.raw(node))
 }
 
-/// Gives a key its value, in place or as a new entry of its mapping; none where there is no such mapping.
+/// Gives a key its value, in place or as a new entry of its mapping; `None` if there is no such mapping.
 pub fn write(source: &Source, root: &Node, at: &Path, key: &KeyOf, setting: &Setting) -> Option<Written> {
     let path = key.at(at);
     let (rendered, meaning) = key.rendered();

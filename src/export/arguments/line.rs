@@ -191,7 +191,7 @@ impl Home {
         self.layers.iter().skip(1).rev().fold(edit, |edit, layer| layer.lift(&edit))
     }
 
-    /// A new text for a word in its own quotes; none where it would be split, or read otherwise.
+    /// A new text for a word in its own quotes; `None` if it would be split, or read otherwise.
     fn quoted(&self, text: &str, like: Encoding) -> Option<String> {
         match (self.reads, like) {
             (Reads::Plain, _) => (shell_quoted(text) == text).then(|| text.to_owned()),

@@ -22,7 +22,7 @@ pub struct List<'m> {
 }
 
 impl<'m> List<'m> {
-    /// The list at a place; absent, it is made when something is added. None where something else than a list of scalars stands.
+    /// The list at a place; absent, it is made when something is added. `None` if something else than a list of scalars stands.
     pub fn new(source: &'m Source, root: &'m Node, before: &'m Meaning, path: Path, first: usize) -> Option<Self> {
         let node = root.at(&path).filter(|node| !node.is_null());
         let words = match (node.map(|n| &n.kind), before.at(&path)) {

@@ -30,7 +30,7 @@ impl Written {
 /// A place that holds the words of a command line.
 pub trait Arguments {
     fn path(&self) -> &Path;
-    /// The same, as a person finds it.
+    /// The path as a person finds it.
     fn place(&self) -> String {
         self.path().to_string()
     }
@@ -38,6 +38,6 @@ pub trait Arguments {
     fn seen(&self) -> Vec<Seen<'_>>;
     /// Where a word stands, in bytes of the file.
     fn span(&self, word: usize) -> Range<usize>;
-    /// What makes the changes; none where this place's style has no way to write them.
+    /// What makes the changes; `None` if this place's style has no way to write them.
     fn write(&self, changes: &[Change]) -> Option<Written>;
 }

@@ -18,7 +18,7 @@ pub enum Target {
     File,
 }
 
-/// The operations; none where nothing changes.
+/// The operations; empty if nothing changes.
 pub fn json_patch(source: &Source, exported: &Exported, target: Target) -> Result<Vec<Value>, NoSuchForm> {
     let Some(root) = only_document(source, exported)? else { return Ok(Vec::new()) };
     let before = meaning(root).ok_or(NoSuchForm::Nameless)?;
@@ -49,7 +49,7 @@ fn is_new_mapping(changed: &Changed) -> bool {
     changed.path == Path::default().key(ANNOTATIONS)
 }
 
-/// How to add the annotations that a patch for the cluster leaves out; none where it has them all.
+/// How to add the annotations that a patch for the cluster leaves out; `None` if it has them all.
 pub fn annotate_command(source: &Source, exported: &Exported) -> Option<String> {
     let changed = exported.changed.iter().find(|changed| is_new_mapping(changed))?;
     let root = source.documents.get(changed.document)?;

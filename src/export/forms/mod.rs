@@ -27,7 +27,7 @@ pub enum NoSuchForm {
     Nameless,
 }
 
-/// The one document that a change touches; none if it touches none.
+/// The one document that a change touches; `None` if it touches none.
 fn only_document<'s>(source: &'s Source, exported: &Exported) -> Result<Option<&'s Node>, NoSuchForm> {
     let mut documents: Vec<usize> = exported.changed.iter().map(|c| c.document).collect();
     documents.sort_unstable();

@@ -117,7 +117,7 @@ pub struct ArgumentLocation {
 }
 
 impl ArgumentLocation {
-    /// The same in a document that has this one at a place.
+    /// The location in a document that holds this one at a place.
     fn below(self, at: &Path) -> Self {
         let put = |path: Path| Path(at.0.iter().cloned().chain(path.0).collect());
         Self {

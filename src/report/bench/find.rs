@@ -52,7 +52,7 @@ pub struct Answer {
     /// Each limit in seconds.
     pub limits: BTreeMap<String, Seconds>,
     pub status: Status,
-    /// The highest number of users, or requests per second, that keeps every limit; none unless it was found.
+    /// The highest number of users, or requests per second, that keeps every limit; `None` unless it was found.
     pub level: Option<f64>,
     /// Its interval at the file's `confidence`.
     pub from: Option<f64>,

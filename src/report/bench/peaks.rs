@@ -27,7 +27,7 @@ pub(in crate::report) fn flight(record: &RequestRecord, ended: Seconds) -> (Seco
     (record.sent, end)
 }
 
-/// Most output tokens within one second of the window, counted from its start; none where no whole answer's tokens fell into it. One read may
+/// Most output tokens within one second of the window, counted from its start; `None` if no whole answer's tokens fell into it. One read may
 /// bring several tokens and nobody tells how many, so the tokens of an answer are spread evenly over its reads.
 pub(super) fn tokens(records: &[RequestRecord], window: Window) -> Option<TokenRate> {
     let mut seconds: BTreeMap<u64, f64> = BTreeMap::new();

@@ -85,7 +85,7 @@ impl Standing {
         }
     }
 
-    /// Whether the level held; none where it does not say.
+    /// Whether the level held; `None` if it does not say.
     pub fn held(self) -> Option<bool> {
         match self {
             Self::Pass | Self::KeptUp => Some(true),

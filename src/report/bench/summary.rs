@@ -36,7 +36,7 @@ pub struct Summary {
     pub failed: u64,
     /// Those without, by class; `cut` are those that we gave up as the level ended.
     pub errors: BTreeMap<String, u64>,
-    /// Requests due within the window per second; none where it has no length.
+    /// Requests due within the window per second; `None` if it has no length.
     pub offered_rate: Option<Rate>,
     /// Whole answers that ended within the window per second.
     pub achieved_rate: Option<Rate>,
@@ -44,9 +44,9 @@ pub struct Summary {
     pub goodput: Option<Rate>,
     /// The limits that goodput asks for, in words.
     pub goodput_limits: Option<String>,
-    /// Prompt tokens of the completed requests; none where one of them is not known.
+    /// Prompt tokens of the completed requests; `None` if one of them is not known.
     pub input_tokens: Option<u64>,
-    /// Answer tokens of the completed requests; none where one of them is not known.
+    /// Answer tokens of the completed requests; `None` if one of them is not known.
     pub output_tokens: Option<u64>,
     /// Prompt tokens of the answers that ended within the window, per second. Tokens are known only of a whole answer and count there as a
     /// whole, so that an answer across an edge of the window counts in full or not at all.
@@ -159,7 +159,7 @@ fn ended_within(record: &RequestRecord, window: Window) -> bool {
     record.complete() && record.last.is_some_and(|last| last >= window.from && last <= window.to)
 }
 
-/// The sum over records; none where one of them does not tell, since a part would pass for the whole.
+/// The sum over records; `None` if one of them does not tell, since a part would pass for the whole.
 fn total(records: &[&RequestRecord], tokens: fn(&RequestRecord) -> Option<u32>) -> Option<u64> {
     records.iter().map(|r| tokens(r).map(u64::from)).sum()
 }

@@ -21,7 +21,7 @@ pub struct WindowSeen {
     ttft: Vec<f64>,
     tpot: Vec<f64>,
     turns: Vec<TurnOf>,
-    /// The shares of requests by replica, the busiest first; none where the server does not tell them apart.
+    /// The shares of requests by replica, the busiest first; empty if the server does not tell them apart.
     replica_shares: Vec<f64>,
 }
 
@@ -122,7 +122,7 @@ pub struct Cell {
     /// By the turn of a conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnSeen>,
-    /// The share of requests that each replica had, the busiest first; none where the servers do not tell them apart.
+    /// The share of requests that each replica had, the busiest first; empty if the servers do not tell them apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_shares: Vec<f64>,
 }
@@ -145,7 +145,7 @@ pub struct TurnSeen {
     pub cached_share: Option<f64>,
 }
 
-/// What share of the requests between two readings each replica had, the busiest first; none where one told nothing before.
+/// What share of the requests between two readings each replica had, the busiest first; `None` if one told nothing before.
 fn shares([before, after]: [&BTreeMap<String, f64>; 2]) -> Vec<f64> {
     let rise = |(name, count): (&String, &f64)| Some((count - before.get(name)?).max(0.0));
     let Some(mut shares) = after.iter().map(rise).collect::<Option<Vec<f64>>>() else { return Vec::new() };

@@ -27,7 +27,7 @@ pub struct Seen {
     /// Those of whole sweeps.
     pub windows: Vec<WindowSeen>,
     pub equal_within: Option<f64>,
-    /// What a reader must know of prompts of a file that came again; none where none did.
+    /// What a reader must know of prompts of a file that came again; `None` if none did.
     pub sent_again: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct Comparison {
     pub levels: Vec<LevelCompared>,
     /// The limit of each side.
     pub answers: [Answer; 2],
-    /// Of the limits; none where a side has none between the levels.
+    /// Of the limits; `None` if a side has none between the levels.
     pub difference: Option<Difference>,
     pub equal_within: Option<f64>,
     /// What `--equal-within` asks; none without it.

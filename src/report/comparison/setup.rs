@@ -21,7 +21,7 @@ pub fn facts(model: &str, longest: Option<i64>, effective: &Effective) -> Facts 
     facts
 }
 
-/// Something that the sides say differently; none where a side does not tell it.
+/// Something that the sides say differently; `None` if a side does not tell it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Differing {
     pub name: String,

@@ -35,7 +35,7 @@ pub struct Verified {
     pub now: Answer,
     /// Its levels, by the requests per second that were offered.
     pub levels: Vec<(Rate, Cell)>,
-    /// Now over the earlier limit, minus one; none where there is no limit between the rates.
+    /// Now over the earlier limit, minus one; `None` if there is no limit between the rates.
     pub difference: Option<Difference>,
     pub equal_within: f64,
     pub equality: Equality,

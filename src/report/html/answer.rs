@@ -69,7 +69,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     html
 }
 
-/// The same for a manifest; every JSON string is one of YAML.
+/// The arguments as YAML of a manifest; every JSON string is one of YAML.
 fn args_yaml(arguments: &[String]) -> String {
     let quoted = |word: &String| serde_json::to_string(word).unwrap_or_default();
     arguments.iter().fold("args:".to_owned(), |text, word| format!("{text}\n- {}", quoted(word)))

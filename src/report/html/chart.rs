@@ -13,7 +13,7 @@ const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 46.0;
 /// About the width of a character of a label.
 const CHARACTER: f64 = 7.0;
-/// The same of a bold one.
+/// The width of a bold character.
 const BOLD: f64 = 8.5;
 /// A scale is logarithmic where the largest value is more than so many times the smallest.
 const DECADES: f64 = 8.0;

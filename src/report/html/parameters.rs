@@ -25,7 +25,7 @@ impl Tried<'_, '_> {
         self.limit.map(|(limit, ..)| limit).or(self.bracket.kept)
     }
 
-    /// Between which rates its limit lies; none where neither is known.
+    /// Between which rates its limit lies; `None` if neither is known.
     fn interval(&self) -> Option<(f64, f64)> {
         let (kept, broken) = (self.bracket.kept, self.bracket.broken);
         let ends = || (kept.map_or(0.0, |rate| rate.0), broken.map_or(f64::INFINITY, |rate| rate.0));
@@ -196,7 +196,7 @@ fn maps(parameters: &[Parameter], tried: &[Tried<'_, '_>]) -> String {
     maps.into_iter().take(MAPS).map(|(_, map)| map).collect()
 }
 
-/// The best rate that held at each pair of values; none where too few were tried.
+/// The best rate that held at each pair of values; `None` if too few were tried.
 fn map(across: &Parameter, up: &Parameter, tried: &[Tried<'_, '_>]) -> Option<(usize, String)> {
     let mut cells: std::collections::BTreeMap<(usize, usize), (Option<Rate>, Whose)> =
         std::collections::BTreeMap::new();

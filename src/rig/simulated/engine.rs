@@ -68,7 +68,7 @@ impl Traffic {
         }
     }
 
-    /// The same with all its words.
+    /// Traffic with all its words.
     pub fn worded(plan: &WorkloadPlan, material: &Material, pace: Pace) -> Self {
         let shared = workload::shared_prompts(plan, material, pace.shared_seed);
         Self::of(plan, workload::source(plan, material, pace), shared)

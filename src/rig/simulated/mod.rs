@@ -59,13 +59,13 @@ impl SimulatedRig {
         Self { plan, profile, shared_seed, material, misses: 0.0, first_start: None, running: None }
     }
 
-    /// The same, where the cache finds no answers in that share of the conversations that send them again.
+    /// Lets the cache miss the resent answers of that share of the conversations.
     #[must_use]
     pub fn misses(self, misses: f64) -> Self {
         Self { misses, ..self }
     }
 
-    /// The same, whose first start takes that long before it warms up, where the others take what the profile says.
+    /// Sets how long the first start takes before it warms up; the others take what the profile says.
     #[must_use]
     pub fn first_start(self, first_start: Option<Seconds>) -> Self {
         Self { first_start, ..self }
@@ -82,7 +82,7 @@ impl SimulatedRig {
         Ok(flags)
     }
 
-    /// What the engine would run with under that point; None where it would not start.
+    /// What the engine would run with under that point; `None` if it would not start.
     pub fn limits(&self, point: &Point) -> Option<Limits> {
         self.engine(point, Launch::MEDIAN).ok().map(|engine| engine.limits)
     }

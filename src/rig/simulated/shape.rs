@@ -35,7 +35,7 @@ pub fn prompt_shape(prompt: &Prompt, block_size: u32, prefix_caching: bool) -> P
     PromptShape { tokens: (tokens.len() as u32).max(1), blocks }
 }
 
-/// The same of a sketched prompt.
+/// The shape of a sketched prompt.
 pub(super) fn sketched_shape(sketch: &Prompt, block_size: u32, prefix_caching: bool) -> PromptShape {
     let (tokens, blocks) = workload::sketched_blocks(sketch, prefix_caching.then_some(block_size));
     PromptShape { tokens: tokens.max(1), blocks }

@@ -212,7 +212,7 @@ impl<R: Rig> Context<'_, R> {
         one
     }
 
-    /// Why no other window of a proof is driven; none where one is wanted.
+    /// Why no other window of a proof is driven; `None` if one is wanted.
     fn why_ended(&self, one: &Proving) -> Option<String> {
         let (search, prices) = (&self.plan.search, self.prices());
         if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {

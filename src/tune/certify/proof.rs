@@ -21,8 +21,8 @@ const SHIFT_ERROR: f64 = 0.3;
 /// The slope of a margin over the logarithm of the rate where there is no twin.
 const SLOPE: f64 = 1.2;
 /// The slope without a twin of a promise that includes waiting, close below a rate that failed: a queue may form, of which lower rates tell little.
-/// Its error is as large as itself. With [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367 (`docs/results.md`, speculation). Real vLLM
-/// behind Dynamo had a slope of 22 between 0.95 and 1.05 of a certified rate.
+/// Its error is as large as itself. With [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367
+/// (`docs/results.md`, speculation). Real vLLM behind Dynamo had a slope of 22 between 0.95 and 1.05 of a certified rate.
 const SLOPE_OF_QUEUE: f64 = 6.0;
 /// The least slope of a margin: a twin that sees no rise is too flat.
 const LEAST_SLOPE: f64 = 0.3;
@@ -41,8 +41,8 @@ pub const CLEAR: f64 = 1.037;
 const BELOW_CEILING: f64 = 0.075;
 /// The distance of a certified rate from its limit, in standard errors: 1.645 for 95 %, the rest for few blocks and rounding.
 const PRECISE_ERRORS: f64 = 2.0;
-/// Probing ends once the certified rate lies within so many times the precision of the limit. With [`PRECISE_ERRORS`] here, the median certified rate of `cargo bench --bench search` lay at 94.9 % of its
-/// limit.
+/// Probing ends once the certified rate lies within so many times the precision of the limit. With [`PRECISE_ERRORS`] here, the median certified
+/// rate of `cargo bench --bench search` lay at 94.9 % of its limit.
 const DONE_ERRORS: f64 = 1.7;
 /// The resolution of rates, in their logarithm.
 const RESOLUTION: f64 = 2e-4;
@@ -182,7 +182,7 @@ impl Certifier {
         (sum / weights, error / weights, freedom)
     }
 
-    /// The same for a future launch. Its error includes what differs between launches, and the error of the twin.
+    /// The margin of a promise at a rate for a future launch, its error, and the freedom of that. The error includes what differs between launches, and the error of the twin.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
         let of_launch = self.cautious_shift(l, log_rate, log_rate + COMMON_ERROR).max(LAUNCH_SD);
@@ -290,7 +290,7 @@ impl Certifier {
         self.ends().is_some_and(|(_, highest)| self.confidence(highest + STRIDE.1.ln()) >= 0.5)
     }
 
-    /// What is proved; none where no rate near those driven is certain.
+    /// What is proved; `None` if no rate near those driven is certain.
     pub fn proof(&self) -> Option<Proof> {
         let (safe, (_, highest)) = (self.highest(Certainty::CERTIFIED.0)?, self.ends()?);
         let rate = Rate(safe.min(highest).exp()).rounded_down();

@@ -103,12 +103,12 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// The engine of a point; none before some engine told its bounds.
+    /// The engine of a point; `None` before some engine told its bounds.
     pub fn engine(&self, point: &Point) -> Option<TwinEngine> {
         self.predictions.engine(point)
     }
 
-    /// The stress replay of an engine at a rate, with these step times. None where the size of its KV cache is not known. It counts by sums where they
+    /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. It counts by sums where they
     /// say the same as blocks: they take a tenth of the time.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if !self.plan.workload.connects_requests() {
@@ -140,7 +140,7 @@ impl Predictor<'_> {
     }
 
     /// By how much the latency that is nearest to its limit is lower on another engine, in logarithms, in a long run block by block of the same requests.
-    /// None where the twin does not know one of the promises.
+    /// `None` if the twin does not know one of the promises.
     pub fn relief(&mut self, engines: [&TwinEngine; 2], costs: &StepCosts, rate: Rate) -> Option<f64> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let requests = self.session_twin.sample_sizes.long_run_in_blocks;
@@ -153,7 +153,7 @@ impl Predictor<'_> {
     }
 
     /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate. It is found by small steps from `from`,
-    /// about the rate that the first point is thought to keep. None where the twin does not know one of the promises, or that rate is far off.
+    /// about the rate that the first point is thought to keep. `None` if the twin does not know one of the promises, or that rate is far off.
     pub fn best_with_cache(
         &mut self,
         points: &[Point],
@@ -224,7 +224,7 @@ impl Predictor<'_> {
         self.margins_of(long).into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The same; none where the twin does not know one of the promises.
+    /// The margin of the promise that is nearest to being broken; `None` if the twin does not know one of the promises.
     fn worst_of_all(&self, long: &LongRunReplay) -> Option<f64> {
         self.margins_of(long).into_iter().try_fold(f64::NEG_INFINITY, |worst, margin| Some(worst.max(margin?)))
     }
@@ -244,7 +244,7 @@ fn key(engine: &TwinEngine, rate: Rate) -> (i64, u32, bool) {
 }
 
 impl Predictor<'_> {
-    /// What the twin makes of a point at a rate; none where there is no twin.
+    /// What the twin makes of a point at a rate; `None` if there is no twin.
     fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
         let (costs, fits) = self.session_twin.known().map(|(costs, fits)| (*costs, fits))?;
         if self.predictions.fits != fits {

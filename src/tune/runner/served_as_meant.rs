@@ -9,7 +9,7 @@ const SAME: f64 = 0.02;
 /// A chat template adds some tokens to an answer that is sent back, and half of its last KV block is never found: no more is a change.
 const INTACT: f64 = 0.05;
 
-/// One sentence about the requests of a probe's window; none where it has no answers.
+/// One sentence about the requests of a probe's window; `None` if it has no answers.
 pub fn against_served(
     records: &[RequestRecord],
     ask: &ProbeAsk,

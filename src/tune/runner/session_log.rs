@@ -45,7 +45,7 @@ pub enum RunnerError {
 }
 
 pub struct Folder {
-    /// The journal; none where no later run will read it.
+    /// The journal; `None` if no later run will read it.
     pub writer: Option<Writer>,
     /// The output folder, where the requests of each probe are kept.
     pub path: PathBuf,

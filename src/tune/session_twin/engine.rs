@@ -11,14 +11,14 @@ use crate::workload::{Outline, Resent};
 #[derive(Clone, Copy, Debug)]
 pub struct TwinEngine {
     bounds: Bounds,
-    /// Tokens of a KV block; none where prefixes are not reused.
+    /// Tokens of a KV block; `None` if prefixes are not reused.
     pub reused_block: Option<u32>,
     /// Whether others may use its machine.
     pub shared: bool,
 }
 
 impl TwinEngine {
-    /// By what the engine reports, and otherwise by what it was asked for. None where the limits of its scheduler are not known, or the twin
+    /// By what the engine reports, and otherwise by what it was asked for. `None` if the limits of its scheduler are not known, or the twin
     /// does not model its scheduler.
     pub fn of(plan: &Plan, point: &Point, ready: &Ready) -> Option<Self> {
         let value = |name: &str| ready.effective.values.get(name).or_else(|| point.get(name));
@@ -70,7 +70,7 @@ impl TwinEngine {
         Self { bounds: Bounds { kv_tokens, ..self.bounds }, ..*self }
     }
 
-    /// The same engine simulated block by block, with these step times; none where the size of its KV cache is not known.
+    /// The same engine simulated block by block, with these step times; `None` if the size of its KV cache is not known.
     pub fn in_blocks(&self, costs: &StepCosts, resent: Option<Resent>) -> Option<rig::SimulatedEngine> {
         let limits = self.bounds.limits(self.reused_block.unwrap_or(DEFAULT_BLOCK))?;
         let flags = EngineFlags {

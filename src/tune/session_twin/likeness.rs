@@ -50,7 +50,7 @@ fn reading_moments(probe: &Probe) -> Vec<f64> {
         .collect()
 }
 
-/// Figures of an engine over a probe, each beside that of its twin; none where the engine does not tell.
+/// Figures of an engine over a probe, each beside that of its twin; `None` if the engine does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Likeness {
     /// Requests that ran at once.

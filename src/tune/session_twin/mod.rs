@@ -49,7 +49,7 @@ pub struct FitProbe {
     engine: TwinEngine,
     ask: ProbeAsk,
     pub probe: Probe,
-    /// What later turns resent; none where it has none.
+    /// What later turns resent; `None` if it has none.
     pub resent: Option<Resent>,
     told: Telemetry,
     /// Why the probe does not stand for long traffic of the workload, if it does not.
@@ -78,7 +78,7 @@ impl FitProbe {
         }
     }
 
-    /// The same with the steps that were seen when it was measured: files of requests keep no time of each token.
+    /// Adds the steps that were seen when it was measured: files of requests keep no time of each token.
     pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
         Self { probe: self.probe.with_steps(steps), ..self }
     }
@@ -173,7 +173,7 @@ impl SessionTwin {
         weigh(verdict, estimates.into_iter().map(|estimate| estimate.doubted(doubt)).collect(), certainty)
     }
 
-    /// What engine and twin say of a probe; none where there is no twin that judges.
+    /// What engine and twin say of a probe; `None` if there is no twin that judges.
     pub fn likeness(&self, fit_probe: &FitProbe) -> Option<Likeness> {
         let fit = self.judging_fit()?;
         Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
@@ -184,7 +184,7 @@ impl SessionTwin {
         self.fit.is_some() && !self.overruled
     }
 
-    /// The same where the fit has enough probes to judge.
+    /// Whether the twin may judge the next probe, and its fit has enough probes for that.
     pub fn judges(&self) -> bool {
         self.decides() && self.judging_fit().is_some()
     }

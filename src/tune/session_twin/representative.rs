@@ -56,7 +56,7 @@ impl SessionTwin {
         self.arrivals.insert(asked, sent);
     }
 
-    /// The quantile of each promise in a long run at a rate, in logarithms; none where the twin does not know one.
+    /// The quantile of each promise in a long run at a rate, in logarithms; `None` if the twin does not know one.
     fn long_quantiles(
         &mut self,
         engine: &TwinEngine,

@@ -15,7 +15,7 @@ const WARM_UP: f64 = 0.02;
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRunReplay {
     latencies: Vec<Latencies>,
-    /// The same on an engine that is slower by [`SLOWER`]; empty where nobody asks.
+    /// The latencies on an engine that is slower by [`SLOWER`]; empty if nobody asks.
     slower: Vec<Latencies>,
     /// Whether the replay left what the model knows.
     pub out_of_scope: bool,
@@ -58,7 +58,7 @@ impl LongRunReplay {
         Self { latencies: served, slower, out_of_scope: fidelity.out_of_scope(), apart: None }
     }
 
-    /// The same if a part of the traffic was also served block by block. Sums do not know which prefixes the cache loses, and blocks take too long
+    /// The long run, corrected by a part of the traffic that was also served block by block. Sums do not know which prefixes the cache loses, and blocks take too long
     /// for all requests. What `blocks` and `sums` of the same part differ by is added to the quantiles.
     #[must_use]
     pub fn corrected(self, blocks: Self, sums: Self) -> Self {
@@ -72,7 +72,7 @@ impl LongRunReplay {
         Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false, apart: None }
     }
 
-    /// The same by sums alone, and how that strained: quicker, and cruder where the KV cache limits.
+    /// A long run by sums alone, and its pressure: quicker, and cruder if the KV cache limits.
     pub fn by_sums(costs: &StepCosts, bounds: Bounds, sent: &[Sent], memory: &mut FastReplay) -> (Self, Pressure) {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
@@ -103,7 +103,7 @@ impl LongRunReplay {
         self.apart.as_ref().and_then(difference).unwrap_or(0.0)
     }
 
-    /// How the logarithm of a quantile rises with that of the duration of every step; none where that is not known.
+    /// How the logarithm of a quantile rises with that of the duration of every step; `None` if that is not known.
     pub fn by_speed(&self, metric: Metric, q: f64) -> Option<f64> {
         let of = |latencies: &[Latencies]| Self::log_among(latencies, metric, q);
         Some((of(&self.slower)? - of(&self.latencies)?) / SLOWER.ln())

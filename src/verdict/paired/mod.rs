@@ -80,7 +80,7 @@ pub struct Paired {
     pub margin: f64,
     /// One-sided confidence that the promise holds in a long run.
     pub confidence: f64,
-    /// The share of five-minute windows that would keep the promise; none where the long run is shorter.
+    /// The share of five-minute windows that would keep the promise; `None` if the long run is shorter.
     pub windows_that_hold: Option<f64>,
     pub judge: Judge,
     /// Why the plain count decides; empty where it does not.
@@ -88,13 +88,13 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// The same with an error more, such as that of a load which nobody has measured.
+    /// The estimate with one more error, such as that of a load which nobody has measured.
     pub fn doubted(self, more: f64) -> Self {
         let (error, freedom) = combined(&[(self.error, self.freedom), (more, FREEDOM_BEFOREHAND)]);
         Self { error, freedom, confidence: confidence(self.margin, error, freedom), ..self }
     }
 
-    /// Whether the twin decides, or explains too little to; none where something else lets the count decide.
+    /// Whether the twin decides, or explains too little to; `None` if something else lets the count decide.
     pub fn tells(&self) -> Option<bool> {
         match self.judge {
             Judge::Paired => Some(true),

@@ -54,7 +54,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// The two latencies of a request; none where it has no such latency.
+/// The two latencies of a request; `None` if it has no such latency.
 fn both(metric: Metric, r: &Observed, a: &Answered) -> Option<(f64, f64)> {
     if !a.last.is_finite() {
         return None;

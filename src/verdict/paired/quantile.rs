@@ -8,7 +8,7 @@ use statrs::function::beta::beta_reg;
 /// Weights this many standard deviations from the quantile are nothing.
 const REACH: f64 = 8.0;
 
-/// The logarithm of the quantile of these latencies, which must be sorted; none where there are none.
+/// The logarithm of the quantile of these latencies, which must be sorted; `None` if there are none.
 pub(super) fn log_quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let n = sorted.len() as f64;
     if sorted.is_empty() {

@@ -35,7 +35,7 @@ const STAY: [&str; 6] = [
     "no-enable-chunked-prefill",
 ];
 
-/// Limits of a step: sequences and tokens; none where the point leaves them to the engine.
+/// Limits of a step: sequences and tokens; `None` if the point leaves them to the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLimits {
     /// At most so many sequences run.
@@ -62,7 +62,7 @@ impl LiveLimits {
 }
 
 /// The point to launch an engine with that shall later take the limits of others: this one, with limits as large as the space has them, or as it
-/// stands where a limit is left to the engine, which then tells its own. None where no limit is tuned, or the engine's arguments make it another
+/// stands where a limit is left to the engine, which then tells its own. `None` if no limit is tuned, or the engine's arguments make it another
 /// one.
 ///
 /// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
