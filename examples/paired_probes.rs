@@ -21,6 +21,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use autotune::load::read_records;
+use autotune::quantiles::quantile;
 use autotune::settings::{Limit, Metric, WorkloadPlan, traffic};
 use autotune::twin::{Answered, Bounds, Effort, FastReplay, Fit, Observed, Probe, Sent, fit, refit};
 use autotune::units::{Rate, Seconds};
@@ -133,13 +134,8 @@ fn predicted(file: &File, fit: &Fit) {
             .collect();
         print!("{:28} {name}", file.name);
         for q in [0.5, 0.99] {
-            let at = |values: Vec<f64>| {
-                let mut values = values;
-                values.sort_by(f64::total_cmp);
-                values[((q * values.len() as f64).ceil() as usize).max(1) - 1]
-            };
-            let measured = at(both.iter().map(|b| b.0).collect());
-            let twin = at(both.iter().map(|b| b.1).collect());
+            let at = |of: fn(&(f64, f64)) -> f64| quantile(both.iter().map(of), q).unwrap_or(f64::NAN);
+            let (measured, twin) = (at(|b| b.0), at(|b| b.1));
             print!("  {:>9.1} {:>9.1} {:>+6.1} %", measured * 1e3, twin * 1e3, (twin / measured - 1.0) * 100.0);
         }
         println!();

@@ -6,7 +6,7 @@ use std::path::Path;
 use autotune::bisection::narrowed;
 use autotune::journal::{Entry, FILE, Journal, Record, read};
 use autotune::load::{ClientHealth, RequestRecord, read_records};
-use autotune::quantiles::{median, quantile_of_sorted};
+use autotune::quantiles::{median, quantile};
 use autotune::rig::{CacheUse, ProbeAsk, Telemetry};
 use autotune::settings::Plan;
 use autotune::tune::{
@@ -16,6 +16,7 @@ use autotune::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSte
 use autotune::units::{Rate, Seconds};
 use autotune::verdict::{Certainty, Course, Verdict, Window, judge};
 use autotune::workload::{Material, Resent, Vocabulary};
+use autotune_numerics::spread::correlation;
 
 /// Limits are found to this factor.
 const FOUND: f64 = 1.003;
@@ -70,11 +71,7 @@ impl Replayed {
 
     /// The correlation of the logarithms.
     pub fn correlation(pairs: &[(f64, f64)]) -> f64 {
-        let logs: Vec<(f64, f64)> = pairs.iter().map(|p| (p.0.ln(), p.1.ln())).collect();
-        let n = logs.len() as f64;
-        let mean = (logs.iter().map(|p| p.0).sum::<f64>() / n, logs.iter().map(|p| p.1).sum::<f64>() / n);
-        let sum = |of: fn(f64, f64) -> f64| logs.iter().map(|p| of(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
-        sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt()
+        correlation(pairs.iter().map(|p| (p.0.ln(), p.1.ln())))
     }
 
     /// The median magnitude of the logarithm of measured over replayed.
@@ -84,11 +81,7 @@ impl Replayed {
 
     /// A quantile of both: measured, replayed.
     pub fn quantile(pairs: &[(f64, f64)], q: f64) -> (f64, f64) {
-        let of = |which: fn(&(f64, f64)) -> f64| {
-            let mut values: Vec<f64> = pairs.iter().map(which).collect();
-            values.sort_by(f64::total_cmp);
-            quantile_of_sorted(&values, q).unwrap_or(f64::NAN)
-        };
+        let of = |which: fn(&(f64, f64)) -> f64| quantile(pairs.iter().map(which), q).unwrap_or(f64::NAN);
         (of(|p| p.0), of(|p| p.1))
     }
 

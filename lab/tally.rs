@@ -3,6 +3,7 @@
 use autotune::quantiles::quantile_of_sorted;
 use autotune::rig::ServeObserver;
 use autotune::settings::{Limit, Metric};
+use autotune::tune::Flights;
 use autotune::twin::Answered;
 use autotune::workload::Planned;
 
@@ -15,19 +16,10 @@ pub(super) const FAR: f64 = 5.0;
 /// Latencies below this are as good as none, in seconds.
 const LEAST: f64 = 1e-6;
 
-/// What is kept of a request on its way.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    due: f64,
-    first: f64,
-    last: f64,
-    output: u32,
-}
-
 /// The latencies of a long run, counted as they come.
 pub(super) struct Tally<'a> {
     slo: &'a [Limit],
-    flights: Vec<Flight>,
+    flights: Flights,
     /// Those who come before are not counted.
     from: u32,
     absorbs: Vec<f64>,
@@ -41,7 +33,7 @@ impl<'a> Tally<'a> {
         let from = (f64::from(requests) * WARMING) as u32;
         Self {
             slo,
-            flights: Vec::with_capacity(requests as usize),
+            flights: Flights(Vec::with_capacity(requests as usize)),
             from,
             absorbs: slo.iter().map(|limit| (1.0 - limit.quantile) * f64::from(requests - from)).collect(),
             broken: vec![0.0; slo.len()],
@@ -89,9 +81,8 @@ impl<'a> Tally<'a> {
 impl ServeObserver for Tally<'_> {
     const EVERY_TOKEN: bool = false;
 
-    fn sent(&mut self, planned: &Planned, _tokens: u32) {
-        let never = f64::INFINITY;
-        self.flights.push(Flight { due: planned.due.0, first: never, last: never, output: planned.output_tokens });
+    fn sent(&mut self, planned: &Planned, tokens: u32) {
+        self.flights.sent(planned, tokens);
     }
 
     fn refused(&mut self, id: u32, _now: f64) {
@@ -99,16 +90,12 @@ impl ServeObserver for Tally<'_> {
     }
 
     fn token(&mut self, id: u32, first: f64, later: f64) {
-        let flight = &mut self.flights[id as usize];
-        if flight.first.is_infinite() {
-            flight.first = first;
-        }
-        flight.last = later.max(flight.first);
+        self.flights.token(id, first, later);
     }
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
-        let Flight { due, first, last, output } = self.flights[id as usize];
-        self.answered(id, due, Answered { at: due, first, last }, output);
+        let (answer, output) = self.flights.0[id as usize];
+        self.answered(id, answer.at, answer, output);
         output
     }
 

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use autotune::load::RequestRecord;
+use autotune::quantiles;
 
 use crate::process::Note;
 
 pub fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    quantiles::quantile(values.iter().copied(), q).unwrap_or(f64::NAN)
 }
 
 pub fn median(values: &[f64]) -> f64 {

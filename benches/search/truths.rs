@@ -10,6 +10,7 @@ use autotune::space::{Point, candidates};
 use autotune::twin::Profile;
 use autotune::units::Rate;
 use autotune::workload::{Material, mean_output_tokens};
+use autotune_numerics::seeds::{FNV_OFFSET, fnv};
 use serde::{Deserialize, Serialize};
 
 use crate::arms::{ARMS, Arm};
@@ -200,9 +201,6 @@ fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
     let profile = Profile { shared: false, ..surface.profile.clone() };
     let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.misses, FINE, METHOD);
-    let hash = serde_json::to_vec(&all)
-        .unwrap()
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = fnv(FNV_OFFSET, &serde_json::to_vec(&all).unwrap());
     format!("{hash:016x}")
 }

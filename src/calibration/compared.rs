@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::quantiles::quantile_of_sorted;
+use crate::quantiles::quantile;
 use crate::twin::{Answered, Bounds, FastReplay, Observed, Probe, StepCosts};
 use crate::units::{Rate, Seconds};
 
@@ -71,12 +71,8 @@ impl Compared {
     }
 }
 
-fn beside(pairs: &[(f64, f64)], quantile: f64) -> Option<Beside> {
-    let at = |of: fn(&(f64, f64)) -> f64| {
-        let mut values: Vec<f64> = pairs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        quantile_of_sorted(&values, quantile).map(Seconds)
-    };
+fn beside(pairs: &[(f64, f64)], q: f64) -> Option<Beside> {
+    let at = |of: fn(&(f64, f64)) -> f64| quantile(pairs.iter().map(of), q).map(Seconds);
     Some(Beside { measured: at(|pair| pair.0)?, predicted: at(|pair| pair.1)? })
 }
 

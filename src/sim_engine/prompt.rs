@@ -1,5 +1,6 @@
 //! Prompts: from JSON to tokens and to the hashes of their blocks. A word is a token here.
 
+use autotune_numerics::seeds::{FNV_OFFSET, fnv};
 use serde_json::Value;
 
 use super::refusal::Refusal;
@@ -86,9 +87,8 @@ impl Tokens {
     }
 }
 
-/// FNV-1a.
 pub(super) fn hash_word(word: &str) -> u64 {
-    word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv(FNV_OFFSET, word.as_bytes())
 }
 
 /// The finalizer of SplitMix64: neighbouring inputs get unrelated outputs.

@@ -22,7 +22,7 @@ pub use predictor::stress_replay;
 pub use runner::{Folder, RunnerError, TrialRunner};
 pub use sample_sizes::SampleSizes;
 pub use session::Session;
-pub use session_twin::{Compared, FitProbe, Likeness, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
+pub use session_twin::{Compared, FitProbe, Flights, Likeness, LongRunTraffic, SessionTwin, TrafficSource, TwinEngine};
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use autotune_numerics::seeds::{FNV_OFFSET, fnv};
+
 use super::parsed::{Mistake, Request};
 use super::planned::Prompt;
 use super::trace::TraceEntry;
@@ -129,13 +131,6 @@ impl Corpus {
         });
         texts.filter(|text| !text.is_empty()).collect()
     }
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a, 64 bits: stable by its definition, and no secret depends on it.
-pub(super) fn fnv(digest: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(digest, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Reads on, and digests what passes.

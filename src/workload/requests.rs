@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use autotune_numerics::seeds::fnv;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::content::{Ask, Content};
-use super::corpus::fnv;
 use super::dialogue::{Dialogue, Dialogues, answered_tokens};
 use super::draw::{Purpose, length, mean_length, stream};
 use super::pace::Pace;

@@ -10,6 +10,14 @@ pub fn mix(seed: u64, parts: &[u64]) -> u64 {
     })
 }
 
+/// What [`fnv`] begins with.
+pub const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, 64 bits: stable by its definition, and no secret depends on it.
+pub fn fnv(digest: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(digest, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

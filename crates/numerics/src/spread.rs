@@ -18,6 +18,15 @@ pub fn jackknife(without: &[f64]) -> Option<f64> {
     (without.len() > 1).then(|| ((groups - 1.0) / groups * squares(without)).sqrt())
 }
 
+/// The correlation of pairs; 0 if one side does not vary.
+pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let pairs: Vec<(f64, f64)> = pairs.collect();
+    let n = pairs.len().max(1) as f64;
+    let mean = pairs.iter().fold((0.0, 0.0), |m, p| (m.0 + p.0 / n, m.1 + p.1 / n));
+    let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
+    sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt().max(1e-300)
+}
+
 /// The standard error of a sum of independent terms, and its degrees of freedom (Satterthwaite 1946, Welch 1947), from those of each term.
 pub fn combined(terms: &[(f64, f64)]) -> (f64, f64) {
     let variance: f64 = terms.iter().map(|(error, _)| error.powi(2)).sum();

@@ -7,6 +7,7 @@ use super::coefficients;
 use super::loss::{Loss, Residual};
 use super::observed::Probe;
 use autotune_numerics::simplex::minimize;
+use autotune_numerics::spread::correlation;
 
 /// Residuals beyond this many robust standard deviations are stalls or worse.
 const OUTLIER: f64 = 6.0;
@@ -100,14 +101,6 @@ fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
     let center = typical(values.iter().copied());
     typical(values.iter().map(|v| (v - center).abs())) / MAD
-}
-
-fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
-    let pairs: Vec<(f64, f64)> = pairs.collect();
-    let n = pairs.len().max(1) as f64;
-    let mean = pairs.iter().fold((0.0, 0.0), |m, p| (m.0 + p.0 / n, m.1 + p.1 / n));
-    let sum = |f: fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - mean.0, p.1 - mean.1)).sum::<f64>();
-    sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt().max(1e-300)
 }
 
 /// The median, and no residual where there is none.

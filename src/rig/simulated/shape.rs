@@ -1,5 +1,7 @@
 //! A prompt as the scheduler sees it: its number of tokens and its blocks, from its words or from its sketch.
 
+use autotune_numerics::seeds::{FNV_OFFSET, fnv};
+
 use crate::twin::PromptShape;
 use crate::workload::{self, MESSAGE_TEMPLATE, Prompt};
 
@@ -19,9 +21,8 @@ fn tokens(prompt: &Prompt) -> Vec<u64> {
     }
 }
 
-/// FNV-1a.
 fn hash_word(word: &str) -> u64 {
-    word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv(FNV_OFFSET, word.as_bytes())
 }
 
 /// The prompt's length and, where prefixes are cached, the chained hashes of its full blocks.
