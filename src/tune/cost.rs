@@ -14,8 +14,11 @@ const CLIMB: f64 = 7.0;
 const RACE: f64 = 1.5;
 /// Most losing candidates are cut before half of their window.
 const CUT: f64 = 0.7;
-/// Probes of one certification, at most.
+/// Whole windows of one certification, at most.
 pub(super) const TRIES: u64 = 5;
+/// All windows of one certification, at most. Some are cut after seconds: with five in all, a session of real vLLM on two CPU cores ended without an
+/// answer and with seven of its ten minutes left, since four were cut.
+pub(super) const MOST_WINDOWS: u64 = 2 * TRIES;
 /// Most windows of a proof of the defaults before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
 pub(super) const FIRST_WINDOWS: u64 = 2;
 /// Probes until a certification holds, on average.

@@ -5,7 +5,7 @@ use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
 use super::context::{Context, Proofs};
-use super::cost::{Before, FIRST_WINDOWS, TRIES, forecast, memory_launches, search_window};
+use super::cost::{Before, FIRST_WINDOWS, MOST_WINDOWS, forecast, memory_launches, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
@@ -139,17 +139,17 @@ impl<R: Rig> Context<'_, R> {
         let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
         let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
         if !beside {
-            self.certify(&mut [&mut best], Proofs::None, TRIES).await?;
+            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
         } else if self.trial_runner.workers() > 1 {
-            self.certify(&mut [&mut best, &mut defaults], Proofs::None, TRIES).await?;
+            self.certify(&mut [&mut best, &mut defaults], Proofs::None, MOST_WINDOWS).await?;
         } else if self.serves_defaults() {
             // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            self.certify(&mut [&mut defaults], Proofs::OfBest, TRIES).await?;
-            self.certify(&mut [&mut best], Proofs::None, TRIES).await?;
+            self.certify(&mut [&mut defaults], Proofs::OfBest, MOST_WINDOWS).await?;
+            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
         } else {
             let to_come = if self.is_proved(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
-            self.certify(&mut [&mut best], to_come, TRIES).await?;
-            self.certify(&mut [&mut defaults], Proofs::None, TRIES).await?;
+            self.certify(&mut [&mut best], to_come, MOST_WINDOWS).await?;
+            self.certify(&mut [&mut defaults], Proofs::None, MOST_WINDOWS).await?;
         }
         let ((_, best), (_, mut baseline)) = (best, defaults);
         if is_one {

@@ -10,7 +10,7 @@ mod proof;
 pub use self::proof::CLEARANCE;
 use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
 use super::context::{Context, Proofs};
-use super::cost::{Before, Prices, TRIES, certifying};
+use super::cost::{Before, MOST_WINDOWS, Prices, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
 use super::runner::{RunnerError, TrialStep};
@@ -120,6 +120,12 @@ fn end(proving: &mut [Proving], reasons: impl Iterator<Item = Option<String>>) {
     proving.iter_mut().zip(reasons).for_each(|(one, reason)| one.ended = reason);
 }
 
+/// Whether a proof has had its windows: so many whole ones, or so many in all.
+fn is_spent(windows: u64, judged: &[(Rate, Verdict)]) -> bool {
+    let whole = judged.iter().filter(|(_, verdict)| verdict.complete).count() as u64;
+    whole >= TRIES || windows >= MOST_WINDOWS
+}
+
 /// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
 /// of that, the rate that arrived, and the rate that was served while the queue grew. A probe that was cut short says nothing of what would have
 /// arrived, and one that failed by its queue failed at what arrived.
@@ -218,7 +224,7 @@ impl<R: Rig> Context<'_, R> {
         if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {
             return Some("another probe is not expected to raise the rate".to_owned());
         }
-        (one.windows >= TRIES).then(|| format!("{TRIES} probes"))
+        is_spent(one.windows, &one.judged).then(|| format!("{} probes", one.windows))
     }
 
     /// Those that have not ended; the others are concluded from what was seen of them.
@@ -402,6 +408,16 @@ mod tests {
     use super::*;
     use crate::verdict::fixtures::{self, counted, paired};
     use crate::verdict::paired::Judge;
+
+    #[test]
+    fn windows_that_were_cut_do_not_use_up_a_proof() {
+        let windows = |whole: usize, cut: usize| {
+            let verdict = |complete| (Rate(9.0), fixtures::verdict(Outcome::Fail, Vec::new(), complete));
+            let judged: Vec<_> = (0..whole + cut).map(|n| verdict(n < whole)).collect();
+            is_spent(judged.len() as u64, &judged)
+        };
+        assert!(!windows(1, 4) && !windows(4, 5) && windows(5, 0) && windows(0, 10));
+    }
 
     #[test]
     fn a_counted_probe_is_about_what_arrived_and_was_served() {
