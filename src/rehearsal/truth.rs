@@ -100,8 +100,7 @@ impl Truth {
     /// The limit of that point; none for a point that does not start or is not in the grid.
     pub fn limit(&self, point: &Point) -> Option<Rate> {
         let same = |known: &Point| {
-            known.0.len() == point.0.len()
-                && known.0.iter().all(|(name, value)| point.get(name).is_some_and(|other| other.same(value)))
+            known.0.len() == point.0.len() && known.0.iter().all(|(name, value)| point.has(name, value))
         };
         self.points.iter().find(|(known, _)| same(known))?.1
     }

@@ -351,7 +351,7 @@ impl Bayes {
 
     /// Whether a point serves every request as another one whose limit is known, up to a rate above the incumbent's limit: then it has that limit.
     fn is_like_a_probed_one(&self, point: &Point, best: Rate, engine: &mut dyn Expectation) -> bool {
-        let higher = curve::above(self.first_rate, best, 2);
+        let higher = curve::rate_at(self.first_rate, curve::step_below(self.first_rate, best) + 2);
         let known = |e: &&PointEstimate| e.seen && e.root.is_some() && !self.failed(&e.point);
         self.estimates.iter().filter(known).any(|e| engine.serve_alike(&e.point, point, higher))
     }
@@ -398,7 +398,7 @@ impl Bayes {
         let free = self.space.parameters.iter().filter(|p| held.get(&p.name).is_none());
         let values =
             free.filter(|p| self.unmodelled.contains(&p.name)).flat_map(|p| p.values.iter().map(move |v| (p, v)));
-        let has = |point: &Point, (p, value): &(&Parameter, &Value)| point.get(&p.name).is_some_and(|v| v.same(value));
+        let has = |point: &Point, (p, value): &(&Parameter, &Value)| point.has(&p.name, value);
         let mut new = values.filter(|value| !self.trials.iter().any(|t| has(&t.point, value))).peekable();
         new.peek()?;
         let untried = self.untried();
@@ -475,7 +475,7 @@ fn probe(point: Point, rate: Rate) -> Ask {
 fn neighbours(space: &Space, held: &Point, point: &Point) -> Vec<Point> {
     let free = space.parameters.iter().filter(|p| held.get(&p.name).is_none());
     free.flat_map(|p| {
-        let at = p.values.iter().position(|v| point.get(&p.name).is_some_and(|own| own.same(v)));
+        let at = p.values.iter().position(|v| point.has(&p.name, v));
         let beside = at.map_or(Vec::new(), |i| vec![i.checked_sub(1), Some(i + 1)]);
         let values = beside.into_iter().flatten().filter_map(|i| p.values.get(i));
         values.map(|v| space.changed(point, &p.name, v.clone())).collect::<Vec<Point>>()

@@ -27,13 +27,13 @@ pub struct Root {
     pub error: f64,
 }
 
-/// The rate that lies so many steps above the one of the ladder that is next below a rate.
-pub fn above(ladder: Rate, rate: Rate, steps: i32) -> Rate {
-    Rate(ladder.0 * STEP.powi(below(ladder, rate) + steps))
+/// A rate of the ladder: so many steps above its first.
+pub fn rate_at(ladder: Rate, step: i32) -> Rate {
+    Rate(ladder.0 * STEP.powi(step))
 }
 
-/// The step of the ladder that is next below a rate.
-fn below(ladder: Rate, rate: Rate) -> i32 {
+/// The step of the ladder at a rate, or next below it.
+pub fn step_below(ladder: Rate, rate: Rate) -> i32 {
     ((rate.0 / ladder.0).ln() / STEP.ln()).floor() as i32
 }
 
@@ -48,9 +48,9 @@ impl Curve {
         point: &Point,
         engine: &mut dyn Expectation,
     ) -> Self {
-        let begin = below(ladder, from);
+        let begin = step_below(ladder, from);
         let mut at = |k: i32| {
-            let rate = above(ladder, from, k - begin);
+            let rate = rate_at(ladder, k);
             (rate.0.ln(), margins.holds(point, rate, engine))
         };
         let mut knots = vec![at(begin)];

@@ -35,7 +35,7 @@ impl Infeasible {
 
     pub fn rules_out(&self, point: &Point) -> bool {
         self.points.contains(point)
-            || self.refused.iter().any(|(name, value)| point.get(name).is_some_and(|v| v.same(value)))
+            || self.refused.iter().any(|(name, value)| point.has(name, value))
             || self.out_of_memory.iter().any(|failed| asks_for_at_least(point, failed, Ordering::Greater))
             // It leaves no more to the KV cache.
             || self.needs_memory.iter().any(|failed| asks_for_at_least(point, failed, Ordering::Less))

@@ -14,7 +14,7 @@ plan! {
     pub struct SearchPlan of &[], rows SEARCH_ROWS {
         /// How points are proposed: by a model, or without one by bisection.
         strategy: StrategyKind = [Key::default(Kind::Word(&["bayes", "bisect"]), "\"bayes\"")];
-        /// The standard error of the maximum rate at which it is refined no more.
+        /// Refinement of the maximum rate ends at this standard error.
         precision: f64 = [Key::default(Kind::Share { min: 0.001, max: 0.5 }, "\"3%\"")];
         /// How much more than the incumbent a candidate must promise. A winner that may gain nothing must be expected to gain as much over the defaults.
         min_gain: f64 = [Key::default(Kind::Share { min: 0.0, max: 0.5 }, "\"1%\"")];

@@ -128,6 +128,11 @@ impl Point {
         self.0.get(name)
     }
 
+    /// Whether a parameter has that value here.
+    pub fn has(&self, name: &str, value: &Value) -> bool {
+        self.get(name).is_some_and(|own| own.same(value))
+    }
+
     /// The same point with one value replaced.
     pub fn with(&self, name: &str, value: Value) -> Self {
         let mut point = self.clone();

@@ -78,7 +78,7 @@ impl Calendar {
         if ahead != 0 {
             return Some(from + u64::from(ahead.trailing_zeros()));
         }
-        // The word of now comes again at the end: its slots before now lie a whole round ahead.
+        // The first word comes again at the end: its slots before the present one lie a whole round ahead.
         let (away, busy) =
             (1..=words).map(|away| (away, self.busy[(word + away) & (words - 1)])).find(|(_, b)| *b != 0)?;
         Some(from + (away * WORD - bit) as u64 + u64::from(busy.trailing_zeros()))

@@ -22,7 +22,7 @@ use crate::journal::Purpose;
 use crate::rig::Peaks;
 use crate::search::{Expectation, STEP};
 use crate::settings::{Limit, Metric, Plan};
-use crate::space::{Point, Value};
+use crate::space::Point;
 use crate::twin::{Bounds, FastReplay, Pressure, StepCosts};
 use crate::units::{Rate, Seconds};
 use crate::verdict::QUEUE_GROWS;
@@ -78,10 +78,9 @@ impl PredictionCache {
     /// that was never launched is taken from there.
     fn engine(&self, point: &Point) -> Option<TwinEngine> {
         let differs = |other: &Point| {
-            let same = |name: &String, value: &Value| other.get(name).is_some_and(|theirs| theirs.same(value));
             // Nothing changes the cache as much as the share of the memory.
             let weight = |name: &String| if Quantity::of(name) == Some(Quantity::MemoryShare) { 100 } else { 1 };
-            point.0.iter().filter(|(name, value)| !same(name, value)).map(|(name, _)| weight(name)).sum::<u32>()
+            point.0.iter().filter(|(name, value)| !other.has(name, value)).map(|(name, _)| weight(name)).sum::<u32>()
         };
         self.launched.iter().rev().min_by_key(|(other, _)| differs(other)).map(|(_, engine)| engine.at(point))
     }
@@ -288,14 +287,11 @@ impl Expectation for Predictor<'_> {
     }
 
     fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
-        let same = |name: &String| match (one.get(name), other.get(name)) {
-            (Some(value), Some(theirs)) => value.same(theirs),
-            _ => false,
-        };
         // The twin does not know what other parameters do.
-        let mut names = one.0.keys().chain(other.0.keys());
+        let differs = |a: &Point, b: &Point| a.0.iter().any(|(name, v)| name != "max-num-seqs" && !b.has(name, v));
         let (Some(one_engine), Some(other_engine)) = (self.engine(one), self.engine(other)) else { return false };
-        if names.any(|name| name != "max-num-seqs" && !same(name))
+        if differs(one, other)
+            || differs(other, one)
             || key(&one_engine, rate) != key(&other_engine, rate)
             || self.replay(one, rate).is_none()
         {
@@ -327,6 +323,7 @@ mod tests {
     use super::super::sample_sizes::SampleSizes;
     use super::*;
     use crate::settings::quickstart;
+    use crate::space::Value;
     use crate::twin::Profile;
     use crate::verdict::fixtures;
 
