@@ -23,7 +23,7 @@ pub(super) fn observe(record: &RequestRecord, limit: &Limit, ended: Seconds, eac
         // A single token has no time per output token: it says nothing.
         (None, Metric::Tpot) => each(latency(record.tpot()).unwrap_or(Observation::Unknown)),
         (None, Metric::Itl) => record.gaps.iter().for_each(|gap| each(Observation::Latency(f64::from(*gap)))),
-        (Some(ErrorClass::Cut), metric) => each(cut(record, metric, limit, ended)),
+        (Some(ErrorClass::Cut), _) => each(cut(record, limit, ended)),
         // A failed request fails every promise once, and that of gaps once for every gap that should have come.
         (Some(_), Metric::Itl) => (1..record.asked_out.max(2)).for_each(|_| each(Observation::Never)),
         (Some(_), _) => each(Observation::Never),
@@ -31,23 +31,12 @@ pub(super) fn observe(record: &RequestRecord, limit: &Limit, ended: Seconds, eac
 }
 
 /// A request that we cut: a violation where its limit had surely passed, otherwise unknown.
-fn cut(record: &RequestRecord, metric: Metric, limit: &Limit, ended: Seconds) -> Observation {
-    let waited = ended - record.due;
-    match metric {
-        Metric::Ttft => match record.first {
-            Some(first) => Observation::Latency((first - record.due).0),
-            None if waited.0 > limit.at_most.0 => Observation::Never,
-            None => Observation::Unknown,
-        },
-        Metric::E2e if waited.0 > limit.at_most.0 => Observation::Never,
-        Metric::Tpot => match record.first {
-            // Even if its last token came now, the mean gap would exceed the limit.
-            Some(first) if (ended - first).0 > limit.at_most.0 * f64::from(record.asked_out.max(2) - 1) => {
-                Observation::Never
-            }
-            _ => Observation::Unknown,
-        },
-        Metric::E2e | Metric::Itl => Observation::Unknown,
+fn cut(record: &RequestRecord, limit: &Limit, ended: Seconds) -> Observation {
+    let open = Open { due: record.due, first: record.first, asked_out: record.asked_out };
+    match record.first.filter(|_| limit.metric == Metric::Ttft) {
+        Some(first) => Observation::Latency((first - record.due).0),
+        None if certain(&open, limit, ended) => Observation::Never,
+        None => Observation::Unknown,
     }
 }
 

@@ -100,26 +100,28 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.workers.iter().map(|worker| &worker.rig)
     }
 
+    fn current(&self, worker: usize) -> Option<&Current> {
+        self.workers.get(worker)?.current.as_ref()
+    }
+
     /// The point of a worker's trial, by its full name.
     pub(crate) fn point(&self, worker: usize) -> Option<&Point> {
-        self.workers.get(worker)?.current.as_ref().map(|c| &c.known_as)
+        self.current(worker).map(|current| &current.known_as)
     }
 
     /// Whether a worker's trial is a proof, whose probes the search must not see.
     pub(crate) fn certifies(&self, worker: usize) -> bool {
-        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        current.is_some_and(|current| current.purpose.certifies())
+        self.current(worker).is_some_and(|current| current.purpose.certifies())
     }
 
     /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
     pub(crate) fn before(&self, worker: usize, wanted: &TrialRequest) -> Before {
-        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        wanted.behind(current, self.session_log.may_alter(wanted))
+        wanted.behind(self.current(worker), self.session_log.may_alter(wanted))
     }
 
     /// What the process of a worker was launched with, where it takes smaller limits.
     pub fn launched_with(&self, worker: usize) -> Option<&Point> {
-        self.workers.get(worker)?.current.as_ref()?.widest.as_ref()
+        self.current(worker)?.widest.as_ref()
     }
 
     /// The point of the first worker's trial by its full name: the engine has told what it chose for parameters that were left to it.
@@ -198,7 +200,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     fn learn(&mut self, answer: &WorkerReply) -> Result<(), RunnerError> {
         if let Some(Ok(_)) = &answer.ready
-            && let Some(current) = self.workers.get(answer.worker).and_then(|worker| worker.current.as_ref())
+            && let Some(Worker { current: Some(current), .. }) = self.workers.get(answer.worker)
         {
             self.session_log.predictions.learn(&current.point, current.engine);
         }
@@ -265,8 +267,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
     pub(crate) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
-        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        self.session_log.session_twin.in_hindsight(worker, current.is_some_and(|current| current.shared))
+        let shared = self.current(worker).is_some_and(|current| current.shared);
+        self.session_log.session_twin.in_hindsight(worker, shared)
     }
 
     pub(crate) fn twin_judges(&self) -> bool {
@@ -307,8 +309,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 
     /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.
     pub(crate) fn told(&self, worker: usize) -> impl Iterator<Item = (&ProbeAsk, &Verdict)> {
-        let current = self.workers.get(worker).and_then(|worker| worker.current.as_ref());
-        current.into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict))
+        self.current(worker).into_iter().flat_map(|current| &current.told).map(|told| (&told.ask, &told.verdict))
     }
 
     /// Ends every trial and stops the engines that run.
