@@ -22,11 +22,6 @@ impl Grid {
         Self { space: space.clone(), axes, next: 0, size }
     }
 
-    /// How many points are still to come, those that a constraint forbids included.
-    pub fn left(&self) -> usize {
-        self.size - self.next
-    }
-
     fn point(&self, mut index: usize) -> Point {
         let mut point = Point::default();
         for (name, values) in self.axes.iter().rev() {
@@ -49,5 +44,9 @@ impl Iterator for Grid {
             }
         }
         None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.size - self.next))
     }
 }

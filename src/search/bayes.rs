@@ -196,8 +196,8 @@ impl Bayes {
         }
         let margins = match self.margins.take() {
             Some(margins) if !self.stale => margins,
-            before => {
-                let margins = Margins::learn(&self.space, self.first_rate, &samples, engine, before.as_ref());
+            _ => {
+                let margins = Margins::learn(&self.space, self.first_rate, &samples, engine);
                 self.estimates = self.estimate_points(&margins, engine);
                 self.stale = false;
                 margins
@@ -219,7 +219,7 @@ impl Bayes {
         let estimated = |point: &Point| {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
-            let root = curve.root().map(|root| self.below_cut(point, root));
+            let root = curve.root();
             let near = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.margin.is_some_and(|m| m < NEARLY_KEPT));
             let seen = self.probed_at(point).any(near);
             PointEstimate { point: point.clone(), curve, root, seen }
@@ -233,27 +233,6 @@ impl Bayes {
         let decided = || self.trials.iter().flat_map(|t| &t.probed).filter_map(|h| h.seen.by_twin);
         let (all, by_twin) = (decided().count(), decided().filter(|by_twin| *by_twin).count());
         self.with_twin && (all < SOME_PROBES || 2 * by_twin >= all)
-    }
-
-    /// A probe that was cut only bounds its margin. Without a twin nothing else tells how far below it the limit lies. So the limit is thought no
-    /// higher than halfway from the highest rate below it that was kept, by this point or by another. On two H200 a model without this rule looked
-    /// for a limit near 30 req/s at 124, 62, 61, 59 and 58.
-    fn below_cut(&self, point: &Point, root: Root) -> Root {
-        if self.twin_tells() {
-            return root;
-        }
-        let probed = |own: bool| self.trials.iter().filter(move |t| !own || t.point == *point).flat_map(|t| &t.probed);
-        let cut =
-            self.probed_at(point).filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
-        let below = |own: bool| probed(own).filter(move |h| h.rate.0 < cut);
-        let kept = |own: bool| below(own).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
-        let Some(kept) = kept(true).or_else(|| kept(false)) else { return root };
-        let is_measured = below(true).any(|h| h.seen.margin.is_some_and(|margin| margin > 0.0));
-        let halfway = (kept * cut).sqrt();
-        if is_measured || root.rate.0 <= halfway {
-            return root;
-        }
-        Root { rate: Rate(halfway), error: root.error.max(0.5 * (cut / kept).ln()) }
     }
 
     fn estimate_of(&self, point: &Point) -> Option<&PointEstimate> {
@@ -288,17 +267,9 @@ impl Bayes {
         // Where nothing was kept yet, what the model thinks of the root is a hope: further down there is more to see.
         let kept = self.estimate_of(point).is_some_and(|b| b.seen);
         let most = if kept { highest * up } else { lowest * DOWN };
-        // What is far beyond a limit is far from what was expected, which says nothing of lower rates: there it is thought to be as expected. Where
-        // the probe itself kept its promises, and they break in the long run alone, it is so at once.
-        if root.is_none()
-            && let Some(rate) = expected(point, Rate(lowest), engine)
-        {
-            let kept = |h: &ProbedRate| h.seen.limits.iter().all(|l| l.measured.is_some_and(|margin| margin <= 0.0));
-            let by_long_run = self.probed_at(point).any(|h| h.rate.0 == lowest && kept(h));
-            let wanted = if by_long_run { rate.0 } else { rate.0.min(lowest * DOWN) };
-            return (wanted >= floor).then(|| Rate(wanted).rounded());
-        }
-        let wanted = root.map_or(floor, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
+        // What is far beyond a limit says nothing of lower rates: there it is thought to be as expected.
+        let hoped = || expected(point, Rate(lowest), engine).map_or(floor, |rate| rate.0);
+        let wanted = root.map_or_else(hoped, |r| r.rate.0.max(from_far)).min(most).max(lowest / STRIDE.1).max(floor);
         (root.is_some() || lowest > floor * 1.01).then(|| Rate(wanted).rounded())
     }
 
@@ -311,15 +282,7 @@ impl Bayes {
         let settled = |b: &PointEstimate| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
         if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
             let offer = self.offer(&running.point, &running.curve, running.root, best.rate, engine);
-            let is_hope = !running.seen && self.driven(&offer.point, offer.rate);
-            if !is_hope {
-                offers.push(offer);
-            } else if offer.gain >= self.min_gain
-                && let Some(rate) = self.lower(&offer.point, best.rate)
-            {
-                // The estimates of similar points depend on this one, so it is probed again before they are launched.
-                return probe(offer.point, rate);
-            }
+            offers.push(offer);
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
         // What one probe makes of a limit is far from it without a twin: a point that may be better is not left before its limit is known.
@@ -361,13 +324,6 @@ impl Bayes {
         let limit = root.map_or(0.0, |r| r.rate.0);
         let rate = Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)).rounded();
         Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
-    }
-
-    /// A lower rate for a point that kept none yet: halfway, in logarithms, to the lowest that would be a gain; `None` if that was driven.
-    fn lower(&self, point: &Point, best: Rate) -> Option<Rate> {
-        let broken = self.rates_of(point).fold(f64::INFINITY, f64::min);
-        let rate = Rate((best.0 * (1.0 + self.min_gain) * broken).sqrt()).rounded();
-        (!self.driven(point, rate)).then_some(rate)
     }
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.

@@ -25,8 +25,6 @@ const RISE: f64 = 2.0;
 const OF_A_COLLAPSE: f64 = 0.2;
 /// No stress replay is made if the promises hold with less than this probability.
 const HOPELESS: f64 = 0.01;
-/// Hyper-parameters are looked for again when there are so many times as many observations.
-const GROWTH: f64 = 1.25;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
@@ -40,46 +38,26 @@ pub struct Margins {
     space: Space,
     /// The rate around which margins are thought to cross zero where nothing is known.
     reference: Rate,
-    limits: Vec<Limited>,
-}
-
-#[derive(Clone, Debug)]
-struct Limited {
-    process: GaussianProcess,
-    with_twin: bool,
-    /// Observations when the hyper-parameters were found.
-    found_with: usize,
+    /// Of the residuals of each promise.
+    processes: Vec<GaussianProcess>,
 }
 
 impl Margins {
-    /// From what was seen so far. `reference` is the lowest rate at which margins are thought to cross zero. `earlier` saves the search for
-    /// hyper-parameters where little has come since.
-    pub fn learn(
-        space: &Space,
-        reference: Rate,
-        samples: &[Sample],
-        engine: &mut dyn Expectation,
-        earlier: Option<&Self>,
-    ) -> Self {
+    /// From what was seen so far. `reference` is the lowest rate at which margins are thought to cross zero.
+    pub fn learn(space: &Space, reference: Rate, samples: &[Sample], engine: &mut dyn Expectation) -> Self {
         let promises = samples.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
         let reference = Rate(crossing(samples).map_or(0.0, |rate| rate.0).max(reference.0));
-        let model = Self { space: space.clone(), reference, limits: Vec::new() };
+        let model = Self { space: space.clone(), reference, processes: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             samples.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
         let one = |l: usize| {
             let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
-            model.one(l, samples, &means, earlier.and_then(|earlier| earlier.limits.get(l)))
+            model.one(l, samples, &means)
         };
-        Self { limits: (0..promises).map(one).collect(), ..model }
+        Self { processes: (0..promises).map(one).collect(), ..model }
     }
 
-    /// Whether a twin expected something of every promise.
-    #[cfg(test)]
-    pub(super) fn has_twin(&self) -> bool {
-        self.limits.iter().all(|limit| limit.with_twin)
-    }
-
-    fn one(&self, l: usize, samples: &[Sample], means: &[(f64, bool)], before: Option<&Limited>) -> Limited {
+    fn one(&self, l: usize, samples: &[Sample], means: &[(f64, bool)]) -> GaussianProcess {
         let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());
         for (sample, (mean, _)) in samples.iter().zip(means) {
@@ -99,16 +77,11 @@ impl Margins {
                 None => {}
             }
         }
-        let before = before.filter(|before| before.with_twin == with_twin);
-        let few = before.filter(|b| (data.len() as f64) < GROWTH * b.found_with as f64);
-        let (process, found_with) = match few {
-            Some(before) => (before.process.with(data.clone()), before.found_with),
-            None => (GaussianProcess::fit(&self.prior(with_twin), data.clone()), data.len()),
-        };
+        let process = GaussianProcess::fit(&self.prior(with_twin), data.clone());
         // A bound is the value that is expected of it, given what else is known (Hutter, Hoos and Leyton-Brown 2011, on censored runs).
         let imputed: Vec<Datum> = bounds.into_iter().filter_map(|(at, bound)| beyond(&process, at, bound)).collect();
         data.extend(imputed);
-        Limited { process: process.with(data), with_twin, found_with }
+        process.with(data)
     }
 
     /// What is thought of residuals before anything was seen. A twin fitted to one configuration was off by 1 to 8 % at others on an H200.
@@ -140,12 +113,12 @@ impl Margins {
     /// The squashed margin of each promise there: its mean and its standard deviation.
     pub fn predict(&self, point: &Point, rate: Rate, engine: &mut dyn Expectation) -> Vec<(f64, f64)> {
         let at = self.at(point, rate);
-        let means = self.means(self.limits.len(), point, rate, engine);
-        let one = |(limited, (mean, _)): (&Limited, (f64, bool))| {
-            let (residual, variance) = limited.process.predict(&at);
+        let means = self.means(self.processes.len(), point, rate, engine);
+        let one = |(process, (mean, _)): (&GaussianProcess, (f64, bool))| {
+            let (residual, variance) = process.predict(&at);
             (squash(mean) + residual, variance.sqrt())
         };
-        self.limits.iter().zip(means).map(one).collect()
+        self.processes.iter().zip(means).map(one).collect()
     }
 
     /// The probability that every promise holds there, and that the rate would be certified.
@@ -215,7 +188,7 @@ mod tests {
         // The engine's margin is a tenth above what is expected.
         let mut twin = Known::twin(|point, rate| (rate / point).ln());
         let samples = [sample(8, 8.0, 0.1, 0.02), sample(8, 9.0, (9.0_f64 / 8.0).ln() + 0.1, 0.02)];
-        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut twin, None);
+        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut twin);
         let (mean, sd) = model.predict(&point(16), Rate(15.0), &mut twin)[0];
         assert!((mean - ((15.0_f64 / 16.0).ln() + 0.1)).abs() < 0.05, "{mean}");
         assert!(sd < 0.1, "{sd}");
@@ -227,7 +200,7 @@ mod tests {
     fn without_a_twin_far_points_are_unknown() {
         let mut nothing = Known::nothing();
         let samples = [sample(8, 8.0, -0.2, 0.02), sample(8, 9.0, 0.1, 0.02)];
-        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut nothing, None);
+        let model = Margins::learn(&space(), Rate(8.0), &samples, &mut nothing);
         let near = model.predict(&point(8), Rate(8.5), &mut nothing)[0];
         let far = model.predict(&point(64), Rate(8.5), &mut nothing)[0];
         assert!(near.1 < 0.15 && far.1 > 2.0 * near.1, "{near:?} {far:?}");
@@ -267,7 +240,7 @@ mod tests {
             sample(2048, 2, 15.45, Some((-1.02, 0.452)), Some((-0.851, 0.198))),
         ];
         let mut nothing = Known::nothing();
-        let model = Margins::learn(&space, Rate(4.0), &samples, &mut nothing, None);
+        let model = Margins::learn(&space, Rate(4.0), &samples, &mut nothing);
         for (tokens, gpus, from, to) in [(2048, 2, 18.0, 36.0), (8192, 2, 16.0, 40.0), (8192, 1, 14.0, 17.0)] {
             let curve = Curve::walk((Rate(15.45), DOWN), Rate(4.0), &model, &point(tokens, gpus), &mut nothing);
             let limit = curve.root().unwrap().rate.0;
@@ -282,7 +255,7 @@ mod tests {
             vec![sample(8, 8.0, 0.0, 0.02), Sample { seen: observation(margin, 0.02), ..sample(8, 7.0, 0.0, 0.0) }]
         };
         let mean = |samples: &[Sample], twin: &mut Known| {
-            Margins::learn(&space(), Rate(8.0), samples, twin, None).predict(&point(8), Rate(7.5), twin)[0].0
+            Margins::learn(&space(), Rate(8.0), samples, twin).predict(&point(8), Rate(7.5), twin)[0].0
         };
         let without = mean(&seen(None)[..1], &mut twin);
         let cut = mean(&seen(None), &mut twin);

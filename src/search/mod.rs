@@ -29,7 +29,7 @@ pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
 pub use memory::HighestThatStarts;
-pub use point_by_point::{History, Order, PointByPoint};
+pub use point_by_point::PointByPoint;
 pub use rate::RateSearch;
 pub use versus::{Estimate, of_limits, of_pairs};
 

@@ -1,76 +1,39 @@
 //! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
 
-use std::collections::VecDeque;
-
 use super::rate::RateSearch;
 use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
 use crate::settings::Plan;
 use crate::space::{self, Point, Space};
 use crate::units::Rate;
 
-#[derive(Clone, Debug, Default)]
-pub struct History {
-    /// Each point that was tried, in that order, the baseline first, with what it kept.
-    pub tried: Vec<(Point, Option<Rate>)>,
-    pub known: Infeasible,
-}
-
-impl History {
-    /// Whether the point is worth a launch: it was not tried and is not known to fail.
-    pub fn is_open(&self, point: &Point) -> bool {
-        self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point)
-    }
-}
-
-/// An order of points. It is asked for the next one when the last one has ended.
-pub trait Order: Send {
-    /// The next open point; `None` when there are no more.
-    fn next(&mut self, history: &History) -> Option<Point>;
-
-    /// At most how many are still to come.
-    fn left(&self) -> usize;
-}
-
-impl Order for VecDeque<Point> {
-    fn next(&mut self, history: &History) -> Option<Point> {
-        while let Some(point) = self.pop_front() {
-            if history.is_open(&point) {
-                return Some(point);
-            }
-        }
-        None
-    }
-
-    fn left(&self) -> usize {
-        self.len()
-    }
-}
-
 /// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
-fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> VecDeque<Point> {
-    let mut points = VecDeque::new();
+fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
+    let mut points = Vec::new();
     let raised = Some(space.settled(baseline.holding(held))).filter(|raised| space.admits(raised));
     for point in raised.into_iter().chain(space::candidates(space, held, wanted + 1, seed)) {
         if point != *baseline && !points.contains(&point) {
-            points.push_back(point);
+            points.push(point);
         }
     }
     points.truncate(wanted);
     points
 }
 
-/// Makes the order of the points, once it is known what is held.
-type Orders = Box<dyn Fn(&Point) -> Box<dyn Order> + Send>;
+/// Points in the order in which they are tried. Those that were tried or are known to fail are left out.
+type Order = Box<dyn Iterator<Item = Point> + Send>;
 
 pub struct PointByPoint {
-    orders: Orders,
+    /// Makes the order, once it is known what is held.
+    orders: Box<dyn Fn(&Point) -> Order + Send>,
     first_rate: Rate,
     precision: f64,
     /// In a race, a point is first tried so much above the incumbent's rate, and left where it does not keep that.
     race: Option<f64>,
     /// None until the space is opened.
-    order: Option<Box<dyn Order>>,
-    history: History,
+    order: Option<Order>,
+    /// Each point that was tried, in that order, the baseline first, with what it kept.
+    tried: Vec<(Point, Option<Rate>)>,
+    known: Infeasible,
     current: Option<Current>,
 }
 
@@ -87,21 +50,28 @@ impl PointByPoint {
     /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
     pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
-        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed);
+        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed).into_iter();
         Self::new(plan, baseline, first_rate, Some(plan.search.min_gain), orders)
     }
 
     /// `orders` makes the order of the points; each has a whole search of its rate, from the best rate so far, where they do not race.
-    pub fn new<O: Order + 'static>(
+    pub fn new<O: Iterator<Item = Point> + Send + 'static>(
         plan: &Plan,
         baseline: &Point,
         first_rate: Rate,
         race: Option<f64>,
         orders: impl Fn(&Point) -> O + Send + 'static,
     ) -> Self {
-        let (orders, precision): (Orders, f64) = (Box::new(move |held| Box::new(orders(held))), plan.search.precision);
-        let history = History::default();
-        let mut search = Self { orders, first_rate, precision, race, order: None, history, current: None };
+        let mut search = Self {
+            orders: Box::new(move |held| Box::new(orders(held))),
+            first_rate,
+            precision: plan.search.precision,
+            race,
+            order: None,
+            tried: Vec::new(),
+            known: Infeasible::default(),
+            current: None,
+        };
         search.begin(baseline.clone());
         search
     }
@@ -116,7 +86,7 @@ impl PointByPoint {
     fn settle(&mut self) {
         if let Some(current) = self.current.take() {
             let kept = current.search().kept();
-            self.history.tried.push((current.point, kept));
+            self.tried.push((current.point, kept));
         }
     }
 }
@@ -155,8 +125,9 @@ impl Strategy for PointByPoint {
                 return Ask::Probe(Query::new(current.point.clone(), rate));
             }
             self.settle();
-            let next = self.order.as_mut().and_then(|order| order.next(&self.history));
-            let Some(point) = next else { return Ask::Done };
+            let is_open =
+                |point: &Point| self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point);
+            let Some(point) = self.order.as_mut().and_then(|order| order.find(is_open)) else { return Ask::Done };
             self.begin(point);
         }
     }
@@ -164,7 +135,7 @@ impl Strategy for PointByPoint {
     fn tell(&mut self, query: &Query, tell: &Tell) {
         match tell {
             Tell::Failed(consequence) => {
-                self.history.known.learn(&query.point, consequence);
+                self.known.learn(&query.point, consequence);
                 self.settle();
             }
             Tell::Probed(told) => {
@@ -180,18 +151,19 @@ impl Strategy for PointByPoint {
     }
 
     fn incumbent(&self) -> Option<Incumbent> {
-        let kept = self.history.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let kept = self.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
         let best = kept.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
         best.map(|(point, rate)| Incumbent { point: point.clone(), rate })
     }
 
     fn estimate(&self, point: &Point) -> Option<Rate> {
-        let settled = self.history.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
+        let settled = self.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
         let running = self.current.as_ref().filter(|current| current.point == *point);
         settled.or_else(|| running.and_then(|current| current.search().kept()))
     }
 
     fn points_left(&self) -> usize {
-        self.order.as_ref().map_or(0, |order| order.left()) + usize::from(self.current.is_some())
+        let left = self.order.as_ref().map_or(0, |order| order.size_hint().1.unwrap_or(usize::MAX));
+        left + usize::from(self.current.is_some())
     }
 }

@@ -6,7 +6,7 @@
 use super::context::{Context, Proofs};
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
-use super::session_twin::{AS_MEASURED, TwinEngine};
+use super::session_twin::AS_MEASURED;
 use super::trial::Asking;
 use crate::bisection::narrowed;
 use crate::journal::{Entry, Record};
@@ -116,14 +116,10 @@ impl<R: Rig> Context<'_, R> {
 
     /// The highest rate up to this one that passes the stress replay; `None` if the size of the KV cache is not known.
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
-        let engine = self.predictor(0).engine(point)?;
-        self.ceiling_of(&engine, costs, rate)
-    }
-
-    pub fn ceiling_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
+        let engine = predictor.engine(point)?;
         let mut endures = |rate: f64| {
-            predictor.stress_replay_of(engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.endures)
+            predictor.stress_replay_of(&engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.endures)
         };
         if endures(rate.0)? {
             return Some(Ceiling::Above);

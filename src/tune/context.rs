@@ -64,8 +64,6 @@ pub struct Context<'a, R> {
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last void probe was void.
     pub void: Option<String>,
-    /// Points whose proof has a ceiling from the stress replay.
-    pub bound: Vec<Point>,
     /// The proofs so far. Each continues where its point is certified again.
     pub proofs: Vec<Proving>,
     pub defaults: Option<Point>,
@@ -87,7 +85,6 @@ impl<'a, R: Rig> Context<'a, R> {
             started: false,
             nearest: None,
             void: None,
-            bound: Vec::new(),
             proofs: Vec::new(),
             defaults: None,
         }
@@ -185,7 +182,7 @@ impl<'a, R: Rig> Context<'a, R> {
     /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they are:
     /// larger limits leave less room for the KV cache.
     pub fn serves_defaults(&self) -> bool {
-        let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
+        let wanted = |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone() };
         let as_they_are = |point| self.tuned_memory().is_none() || self.trial_runner.launched_with(0) == Some(point);
         let alters = |point| self.trial_runner.before(0, &wanted(point)) == Before::Altering;
         self.defaults.as_ref().is_some_and(|point| alters(point) && as_they_are(point))
@@ -296,23 +293,6 @@ impl<'a, R: Rig> Context<'a, R> {
         } else if self.nearest.as_ref().is_none_or(|(lowest, _)| rate.0 < lowest.0) {
             self.nearest = Some((rate, verdict));
         }
-    }
-
-    /// The highest rate at which a probe of that point kept every promise.
-    pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
-        let passed = self.trial_runner.passed();
-        let launched = |number: u32| {
-            passed.iter().any(|entry| {
-                matches!(&entry.record, Record::Launching { trial, point, .. } if *trial == number && point == wanted)
-            })
-        };
-        let kept = passed.iter().filter_map(|entry| match &entry.record {
-            Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
-                launched(*trial).then_some(ask.rate)
-            }
-            _ => None,
-        });
-        kept.max_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Whether some traffic came near to filling the KV cache, or nobody tells.

@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 
 use tracing::debug;
 
-use super::certify::CLEARANCE;
 use super::context::Context;
-use super::predictor::{Ceiling, LOWEST, NEVER_FULL};
+use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
 use crate::engine::diagnosis::{Consequence, Diagnosis};
@@ -48,9 +47,8 @@ impl<'a, R: Rig> Context<'a, R> {
         (gain < least).then(says)
     }
 
-    /// What a KV cache of [`ROOMY`] times the size gains for the point that has the highest limit with it, in logarithms. It is the larger of two: how much
-    /// lower the latency lies that is nearest to its promise, and how much higher the rate from which the engine does not recover from bursts. None where
-    /// no twin judges, or the space is too large to compare all its points.
+    /// How much lower the latency that is nearest to its promise lies with a KV cache of [`ROOMY`] times the size, in logarithms, for the point that has
+    /// the highest limit with it. None where no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
         let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;
         let held = self.share_of(baseline);
@@ -64,10 +62,8 @@ impl<'a, R: Rig> Context<'a, R> {
         let own = predictor.engine(&point)?;
         let roomy = own.with_cache(ROOMY);
         let relief = predictor.relief([&own, &roomy], &costs, limit)?;
-        let ceilings = [self.ceiling_of(&own, &costs, limit)?, self.ceiling_of(&roomy, &costs, limit)?];
-        let [lower, higher] = ceilings.map(|ceiling| bound_by(ceiling, limit).0);
-        debug!(%point, %limit, lower, higher, relief, "a larger KV cache");
-        Some(relief.max((higher / lower).ln()))
+        debug!(%point, %limit, relief, "a larger KV cache");
+        Some(relief)
     }
 
     /// Finds the highest share of the memory that starts and survives a full batch with the most demanding other values. Later trials keep it.
@@ -157,15 +153,6 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 }
 
-/// The limit of an engine whose latency alone allows that rate.
-fn bound_by(ceiling: Ceiling, limit: Rate) -> Rate {
-    match ceiling {
-        Ceiling::Above => limit,
-        Ceiling::At(rate) => Rate(limit.0.min(rate.0 * CLEARANCE.exp())),
-        Ceiling::BelowAll => limit * LOWEST,
-    }
-}
-
 /// Tells the search that a share needs too much memory, and how much was missing where PyTorch says so. A smaller share leaves that much free.
 fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
     match diagnosis.and_then(Diagnosis::missing_share) {
@@ -177,18 +164,4 @@ fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagn
 /// Whether an engine survived a soak: whatever else became of it, its memory sufficed.
 pub fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
     answer.as_ref().err().is_none_or(|diagnosis| diagnosis.consequence != Consequence::MemoryBound)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ceiling_bounds_a_limit_a_little_above_it() {
-        let bound = |ceiling| (bound_by(ceiling, Rate(10.0)).0 * 1e3).round() / 1e3;
-        assert_eq!(bound(Ceiling::Above), 10.0);
-        // e^0.03.
-        assert_eq!((bound(Ceiling::At(Rate(9.0))), bound(Ceiling::At(Rate(9.9)))), (9.274, 10.0));
-        assert_eq!(bound(Ceiling::BelowAll), 3.0);
-    }
 }

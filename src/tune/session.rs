@@ -113,7 +113,7 @@ impl<R: Rig> Context<'_, R> {
             if baseline.certified_rate.is_none() {
                 return Ok(self.nothing_found(baseline));
             }
-            return Ok(answer(baseline.clone(), baseline, None, None, self.left_out.clone()));
+            return Ok(answer(baseline.clone(), baseline, None, self.left_out.clone()));
         };
         if let Some(defaults) = self.tie(&*strategy, &winner, &baseline) {
             let kept = self.prove(&mut *strategy, defaults, baseline.clone()).await?;
@@ -156,8 +156,7 @@ impl<R: Rig> Context<'_, R> {
             baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
         }
         let seen = strategy.advantage(&best.point, &baseline.point);
-        let stated = self.gain_by_one_twin(&baseline, &best, seen);
-        Ok(answer(baseline, best, stated, seen, self.left_out.clone()))
+        Ok(answer(baseline, best, seen, self.left_out.clone()))
     }
 
     /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs as
@@ -253,7 +252,7 @@ impl<R: Rig> Context<'_, R> {
                 debug!(worker, %point, %rate, acquisition, "asked");
                 let fresh =
                     self.trial_runner.point(worker) != Some(&query.point) || self.trial_runner.certifies(worker);
-                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
+                let wanted = fresh.then(|| TrialRequest { purpose, point: query.point.clone() });
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
                 spent = !self.affords(price, to_come);

@@ -1,7 +1,8 @@
 //! Counts what breaks one promise, and the quantile that was measured.
 
+use super::watch::certain;
 use super::{LimitResult, Window, error_bar};
-use crate::load::{ErrorClass, RequestRecord};
+use crate::load::{ErrorClass, Open, RequestRecord};
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 

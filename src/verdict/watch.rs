@@ -109,7 +109,7 @@ impl Counter {
 }
 
 /// Whether an unanswered request has already broken the promise.
-fn certain(open: &Open, limit: &Limit, now: Seconds) -> bool {
+pub(super) fn certain(open: &Open, limit: &Limit, now: Seconds) -> bool {
     let at_most = limit.at_most.0;
     match (limit.metric, open.first) {
         (Metric::Ttft, Some(first)) => (first - open.due).0 > at_most,

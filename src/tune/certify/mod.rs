@@ -7,8 +7,7 @@
 
 mod proof;
 
-pub use self::proof::CLEARANCE;
-use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
+use self::proof::{CLEAR, Certifier, MarginCurve, Proof, unproved};
 use super::context::{Context, Proofs};
 use super::cost::{Before, MOST_WINDOWS, Prices, TRIES, certifying};
 use super::memory::survived;
@@ -17,7 +16,7 @@ use super::runner::{RunnerError, TrialStep};
 use super::seeds::SeedLabel;
 use super::session_twin::Hindsight;
 use super::trial::{Asking, TrialRequest};
-use crate::journal::{ExpectedQuantile, Gain, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
+use crate::journal::{ExpectedQuantile, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::space::Point;
@@ -46,8 +45,6 @@ pub struct Proving {
     pub point: Point,
     /// Whether the process that runs proves it, and no other is launched for it.
     runs: bool,
-    /// Whether its launch has served a whole window.
-    served: bool,
     /// The limit that the search estimates for it.
     estimate: Rate,
     certifier: Certifier,
@@ -63,8 +60,8 @@ impl Proving {
     fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
         let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
         let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
-        let (runs, served, windows, ended) = (false, false, 0, None);
-        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
+        let (runs, windows, ended) = (false, 0, None);
+        Some(Self { worker, purpose, point, runs, estimate, certifier, judged, windows, rate, ended })
     }
 
     /// Continues a proof of the same point.
@@ -150,7 +147,8 @@ impl<R: Rig> Context<'_, R> {
         let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.continued(one)).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
+            let before =
+                self.trial_runner.before(one.worker, &TrialRequest { purpose: one.purpose, point: one.point.clone() });
             one.runs = before != Before::Launching;
             let price = prices.certify + prices.preparing(before);
             if self.affords(committed + price, to_come) {
@@ -211,7 +209,6 @@ impl<R: Rig> Context<'_, R> {
         self.left_out.retain(|left| !(of_defaults && left.starts_with(PROOF_OF_DEFAULTS)));
         let Some(at) = self.proofs.iter().position(|before| before.point == one.point) else { return one };
         let mut one = one.after(self.proofs.remove(at));
-        self.bound.retain(|point| *point != one.point);
         // The twin and the launches are known better than they were then.
         self.apply_stress_ceiling(&mut one);
         one.ended = self.why_ended(&one);
@@ -243,25 +240,14 @@ impl<R: Rig> Context<'_, R> {
     /// Drives those that have not ended once more, all at the same time; whether there was one.
     async fn drive(&mut self, proving: &mut [Proving], to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
-        let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
-            let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let wants = one.served && one.certifier.wants_launches();
-            let again = wants && self.affords(committed + certify * left + launch, to_come);
-            if one.windows > 0 && !self.affords(committed + certify, to_come) {
-                let wanted = certify + if wants { launch } else { Seconds(0.0) };
-                one.ended = Some(self.budget_ended(committed + wanted, to_come));
+            committed += self.prices().certify;
+            if one.windows > 0 && !self.affords(committed, to_come) {
+                one.ended = Some(self.budget_ended(committed, to_come));
                 continue;
             }
-            committed += certify + if again { launch } else { Seconds(0.0) };
-            left -= 1.0;
-            one.served &= !again;
-            steps.push(TrialStep {
-                worker: one.worker,
-                launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                probe: Some((self.fresh(one), Certainty::CERTIFIED)),
-            });
+            let probe = Some((self.fresh(one), Certainty::CERTIFIED));
+            steps.push(TrialStep { worker: one.worker, launch: None, probe });
             one.windows += 1;
         }
         if steps.is_empty() {
@@ -273,7 +259,6 @@ impl<R: Rig> Context<'_, R> {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
                     let rate = judged_rate(one.rate, &verdict);
-                    one.served |= verdict.complete;
                     one.certifier.add_probe(rate, &verdict, self.curves(one));
                     one.judged.push((rate, verdict));
                     self.apply_stress_ceiling(one);
@@ -304,46 +289,12 @@ impl<R: Rig> Context<'_, R> {
         if !one.certifier.precise(self.plan.search.precision) {
             self.left_out(one.certifier.imprecise(what, self.plan.search.precision, &proof, &ended));
         }
-        if one.certifier.is_bound() {
-            self.bound.push(placed.point.clone());
-        }
         *placed = one.proved(&proof, placed);
     }
 
-    /// The gain by the limits that one twin gives both points, if a ceiling bound one of them. Each ceiling came from the twin of its own moment,
-    /// and two twins differ more than two equal engines. Doubt goes against the gain. `seen` is what the search saw of both.
-    pub fn gain_by_one_twin(
-        &mut self,
-        baseline: &PointResult,
-        best: &PointResult,
-        seen: Option<(f64, f64)>,
-    ) -> Option<Gain> {
-        let bound = |placed: &PointResult| self.bound.contains(&placed.point);
-        let of_baseline = bound(baseline);
-        if baseline.point == best.point || !(of_baseline || bound(best)) {
-            return None;
-        }
-        let (limit, best_limit) = (baseline.limit?, best.limit?);
-        let costs = self.trial_runner.steps_in_hindsight()?;
-        let highest = Rate(limit.0.max(best_limit.0));
-        let mut endured = |point: &Point| match self.ceiling(point, &costs, highest) {
-            None | Some(Ceiling::Above) => Some(highest.0),
-            Some(Ceiling::At(ceiling)) => Some(ceiling.0),
-            Some(Ceiling::BelowAll) => None,
-        };
-        // Without a ceiling there is nothing to compare.
-        let (low, high) = (endured(&baseline.point)?, endured(&best.point)?);
-        let limit = if of_baseline { limit.0.max(low) } else { limit.0 };
-        let limited = |placed: &PointResult, limit: f64| PointResult { limit: Some(Rate(limit)), ..placed.clone() };
-        Gain::between(&limited(baseline, limit), &limited(best, best_limit.0.min(high)), seen)
-    }
-
-    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
-    /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
+    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling.
     fn begin(&mut self, one: &Proving) -> Rate {
-        let costs = self.trial_runner.steps_in_hindsight();
-        let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
-        let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
+        let (costs, begin) = (self.trial_runner.steps_in_hindsight(), one.estimate * BEGIN);
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()

@@ -145,7 +145,7 @@ impl Predictor<'_> {
         let requests = self.session_twin.sample_sizes.long_run_in_blocks;
         let worst = |engine: &TwinEngine| {
             let served = served_in_blocks(engine, costs, source, (rate, requests))?;
-            self.worst_of_all(&LongRunReplay::served(&served, &[]))
+            self.worst_of_all(&LongRunReplay::served(&served))
         };
         let [own, other] = engines.map(worst);
         Some(own? - other?).filter(|relief| relief.is_finite())
@@ -312,7 +312,8 @@ impl Expectation for Predictor<'_> {
     }
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        let another = || TrialRequest::of(Purpose::Search, point.clone()).behind(self.running, self.alters);
+        let another =
+            || TrialRequest { purpose: Purpose::Search, point: point.clone() }.behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(search_window(self.plan, rate).to, before)
     }

@@ -21,7 +21,7 @@ use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
 use super::session_twin::{Hindsight, SessionTwin};
-use super::trial::{Asking, ProbeResult, TrialRequest};
+use super::trial::{Asking, Current, ProbeResult, TrialRequest};
 use crate::engine::diagnosis::Diagnosis;
 use crate::journal::{Conclusion, Cost, Entry, Journal, Purpose, Record};
 use crate::progress::{Event, Sink};
@@ -142,11 +142,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let step = |(worker, purpose, point)| TrialStep {
-            worker,
-            launch: Some(TrialRequest::of(purpose, point)),
-            probe: None,
-        };
+        let step =
+            |(worker, purpose, point)| TrialStep { worker, launch: Some(TrialRequest { purpose, point }), probe: None };
         let answers = self.together(asked.into_iter().map(step).collect()).await?;
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }

@@ -12,7 +12,7 @@ use crate::rig::{self, ServeObserver, Traffic};
 use crate::settings::{Plan, WorkloadKind};
 use crate::twin::{Answered, FastReplay, StepCosts};
 use crate::units::{Rate, Seconds};
-use crate::verdict::paired::{LongRunReplay, SLOWER};
+use crate::verdict::paired::LongRunReplay;
 use crate::workload::{Demand, Material, Outline, Pace, Planned, Resent, Vocabulary, outline};
 
 /// What the traffic of replays is drawn from.
@@ -69,7 +69,7 @@ impl LongRunTraffic {
         rate: Rate,
     ) -> (LongRunReplay, usize) {
         let in_blocks = self.sample_sizes.long_run_in_blocks;
-        let serve = |costs: &StepCosts| served_in_blocks(engine, costs, source, (rate, in_blocks));
+        let serve = || served_in_blocks(engine, costs, source, (rate, in_blocks));
         let (think, apart) = (think_time(source.plan), source.material.documents_apart());
         let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
@@ -78,18 +78,15 @@ impl LongRunTraffic {
         let Some(think) = think else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.
-            let by_blocks = serve(costs).zip(serve(&costs.slower(SLOWER)));
-            return by_blocks.map_or((long, requests), |(as_it_is, slower)| {
-                (LongRunReplay::served(&as_it_is, &slower), as_it_is.len())
-            });
+            return serve().map_or((long, requests), |served| (LongRunReplay::served(&served), served.len()));
         }
         // While people think, the cache may lose what they will resend.
-        let Some(blocks) = Some(think).filter(|think| think.0 > 0.0).and_then(|_| serve(costs)) else {
+        let Some(blocks) = Some(think).filter(|think| think.0 > 0.0).and_then(|_| serve()) else {
             return (long, requests);
         };
         let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), apart);
         let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds(), &part, &mut FastReplay::default());
-        (long.corrected(LongRunReplay::served(&blocks, &[]), sums), requests)
+        (long.corrected(LongRunReplay::served(&blocks), sums), requests)
     }
 
     /// So many requests at one a second, in the order in which conversations begin.

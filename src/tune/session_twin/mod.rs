@@ -408,7 +408,7 @@ mod tests {
         let served = |waits: f64| {
             let answer =
                 |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };
-            LongRunReplay::served(&(0..100).map(|i| (answer(i), 10)).collect::<Vec<_>>(), &[])
+            LongRunReplay::served(&(0..100).map(|i| (answer(i), 10)).collect::<Vec<_>>())
         };
         let passed = verdict(Outcome::Pass, vec![counted("tpot_p99")], true);
         assert_eq!(endless(&passed, &served(9.0), &plan), None, "a promise about waiting tells");

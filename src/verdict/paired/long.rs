@@ -15,8 +15,6 @@ const WARM_UP: f64 = 0.02;
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRunReplay {
     latencies: Vec<Latencies>,
-    /// The latencies on an engine that is slower by [`SLOWER`]; empty if nobody asks.
-    slower: Vec<Latencies>,
     /// Whether the replay left what the model knows.
     pub out_of_scope: bool,
     /// A part of the traffic, served block by block and by sums.
@@ -39,9 +37,6 @@ impl Latencies {
     }
 }
 
-/// By this factor the twin is slowed to see what a quantile makes of it.
-pub const SLOWER: f64 = 1.03;
-
 impl LongRunReplay {
     /// The degrees of freedom of the error of a quantile.
     pub(super) const FREEDOM: f64 = BLOCKS as f64 - 1.0;
@@ -50,12 +45,8 @@ impl LongRunReplay {
     pub fn replay(costs: &StepCosts, bounds: Bounds, traffic: impl IntoIterator<Item = Sent>) -> Self {
         let sent: Vec<Sent> = traffic.into_iter().collect();
         let mut answers: Vec<Answered> = Vec::new();
-        let mut memory = FastReplay::default();
-        let fidelity = replay_faithfully(costs, bounds, &sent, &mut memory, &mut answers);
-        let served = latencies(answered(&sent, &answers));
-        replay_faithfully(&costs.slower(SLOWER), bounds, &sent, &mut memory, &mut answers);
-        let slower = latencies(answered(&sent, &answers));
-        Self { latencies: served, slower, out_of_scope: fidelity.out_of_scope(), apart: None }
+        let fidelity = replay_faithfully(costs, bounds, &sent, &mut FastReplay::default(), &mut answers);
+        Self { latencies: latencies(answered(&sent, &answers)), out_of_scope: fidelity.out_of_scope(), apart: None }
     }
 
     /// The long run, corrected by a part of the traffic that was also served block by block. Sums do not know which prefixes the cache loses, and blocks take too long
@@ -65,11 +56,9 @@ impl LongRunReplay {
         Self { apart: Some([blocks.latencies, sums.latencies]), ..self }
     }
 
-    /// From served requests, on the engine and on one whose steps take [`SLOWER`] times as long: when each was due, its first and last token, and
-    /// the tokens of its answer.
-    pub fn served(as_it_is: &[(Answered, u32)], slower: &[(Answered, u32)]) -> Self {
-        let all = |served: &[(Answered, u32)]| latencies(served.iter().copied());
-        Self { latencies: all(as_it_is), slower: all(slower), out_of_scope: false, apart: None }
+    /// From served requests: when each was due, its first and last token, and the tokens of its answer.
+    pub fn served(served: &[(Answered, u32)]) -> Self {
+        Self { latencies: latencies(served.iter().copied()), out_of_scope: false, apart: None }
     }
 
     /// A long run by sums alone, and its pressure: quicker, and cruder if the KV cache limits.
@@ -77,7 +66,7 @@ impl LongRunReplay {
         let mut answers: Vec<Answered> = Vec::new();
         let strain = memory.run(costs, bounds, sent, &mut answers);
         let out_of_scope = strain.preemptions > 0 || strain.kv_full > 0;
-        (Self { latencies: latencies(answered(sent, &answers)), slower: Vec::new(), out_of_scope, apart: None }, strain)
+        (Self { latencies: latencies(answered(sent, &answers)), out_of_scope, apart: None }, strain)
     }
 
     fn latency(metric: Metric, l: &Latencies) -> Option<f64> {
@@ -101,12 +90,6 @@ impl LongRunReplay {
             Some(Self::log_among(blocks, metric, q)? - Self::log_among(sums, metric, q)?)
         };
         self.apart.as_ref().and_then(difference).unwrap_or(0.0)
-    }
-
-    /// How the logarithm of a quantile rises with that of the duration of every step; `None` if that is not known.
-    pub fn by_speed(&self, metric: Metric, q: f64) -> Option<f64> {
-        let of = |latencies: &[Latencies]| Self::log_among(latencies, metric, q);
-        Some((of(&self.slower)? - of(&self.latencies)?) / SLOWER.ln())
     }
 
     fn log_among(latencies: &[Latencies], metric: Metric, q: f64) -> Option<f64> {
@@ -226,7 +209,7 @@ mod tests {
         let wait = |i: u32| if (500..530).contains(&i) { 9.0 } else { 0.1 + f64::from(i % 7) * 0.01 };
         let latencies =
             (0..1000).map(|i| Latencies { due: f64::from(i), ttft: wait(i), tpot: None, e2e: wait(i) }).collect();
-        let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
+        let long = LongRunReplay { latencies, out_of_scope: false, apart: None };
         let (log, error) = long.log_quantile(Metric::Ttft, 0.99).unwrap();
         assert!((log - 9f64.ln()).abs() < 1e-9 && error > 1.0, "one block makes the quantile: {error}");
         assert_eq!(long.log_of(Metric::Ttft, 0.99), Some(log));
@@ -237,7 +220,7 @@ mod tests {
         // Ten requests a second, each streamed for two seconds: twenty at a time.
         let latencies =
             (0..2000).map(|i| Latencies { due: f64::from(i) * 0.1, ttft: 0.05, tpot: None, e2e: 2.051 }).collect();
-        let long = LongRunReplay { latencies, slower: Vec::new(), out_of_scope: false, apart: None };
+        let long = LongRunReplay { latencies, out_of_scope: false, apart: None };
         assert!((20..=21).contains(&long.batch(0.99)), "{}", long.batch(0.99));
     }
 }

@@ -22,7 +22,7 @@ use crate::units::Seconds;
 use crate::verdict::Window;
 use crate::verdict::error_bar::{confidence, sorted};
 
-pub use long::{LongRunReplay, SLOWER, log_quantile_of};
+pub use long::{LongRunReplay, log_quantile_of};
 use pairs::{Block, Pairs, quantiles};
 
 /// The twin must explain at least this share of the variance for its word to count.
@@ -34,8 +34,8 @@ const LEAST_IN_A_BLOCK: usize = 8;
 /// The same requests sent twice give p99s within about 3 % (measured on an H200 with vLLM 0.24). So each has an error of 2 % of its own, and no
 /// probe is surer.
 const FLOOR: f64 = 0.02;
-/// The error of a fit's speed: fits to different probes of one engine differ by about this.
-const OF_SPEED: f64 = 0.01;
+/// By this factor the twin is slowed to see what a quantile makes of it.
+const SLOWER: f64 = 1.03;
 /// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms, and its weight beside what a session shows, in degrees of
 /// freedom. In the last fits of 16 sessions on H200s the spread was 0.2 to 2.1 %. Of their squares over that of this spread, a distribution F with this
 /// freedom has the largest likelihood.
@@ -182,15 +182,8 @@ fn one(
     let others = others.iter().filter(|other| other.failures(limit.metric) == 0);
     let probes = others.map(|other| by_block(&other.blocks(limit.metric), q)).chain([by_block(&blocks, q)]);
     let (slope_error, slope_freedom) = slope_error(&probes.collect::<Vec<_>>(), shared);
-    // Near saturation a slower engine is a little worse within the window, and very much so in a long run.
-    let by_speed_in_long_run = long.by_speed(limit.metric, q).unwrap_or(by_speed);
-    let unknown_speed = OF_SPEED * (by_speed_in_long_run - by_speed);
-    let (error, freedom) = combined(&[
-        residual,
-        (long_error, LongRunReplay::FREEDOM),
-        (slope_error * shift, slope_freedom),
-        (unknown_speed, FREEDOM_BEFOREHAND),
-    ]);
+    let (error, freedom) =
+        combined(&[residual, (long_error, LongRunReplay::FREEDOM), (slope_error * shift, slope_freedom)]);
     let estimate = measured + shift;
     let margin = estimate - limit.at_most.0.ln();
     let confidence = confidence(margin, error, freedom);
