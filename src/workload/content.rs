@@ -44,8 +44,9 @@ pub(super) trait Content: Send {
         Seconds(0.0)
     }
 
-    /// A conversation that awaits the answer before that turn, and the tokens of that answer. [`Self::next_turn`] asks the turn.
-    fn begun(&mut self, _turn: u32) -> Option<(u32, u32)> {
+    /// A conversation that awaits the answer before that turn. [`Self::next_turn`] asks the turn. `None` if there is none, or it is not `wanted`, which
+    /// is asked with the tokens of that answer.
+    fn begun(&mut self, _turn: u32, _wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         None
     }
 

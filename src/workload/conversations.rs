@@ -72,6 +72,17 @@ impl Conversations {
         }
     }
 
+    /// The tokens of the answer before a turn of the conversation with that number.
+    fn awaited(&self, number: u32, turn: u32) -> u32 {
+        let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
+        lengths.random_range(0..self.plan.starters);
+        let exchange = |_, _| {
+            length(&self.plan.question_tokens, &mut lengths);
+            length(&self.plan.output_tokens, &mut lengths)
+        };
+        (0..turn).fold(0, exchange)
+    }
+
     fn imagine_answer(&self, conversation: &mut Conversation) {
         let tokens = self.pen.resent().tokens(conversation.output_tokens);
         let answer = self.pen.draw(tokens, &mut conversation.origin.content);
@@ -111,15 +122,19 @@ impl Content for Conversations {
         self.plan.think_time.into()
     }
 
-    fn begun(&mut self, turn: u32) -> Option<(u32, u32)> {
+    fn begun(&mut self, turn: u32, wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
+        // A burst wants few of many thousands: only these have their words drawn.
+        if !wanted(self.awaited(self.dialogues.begun, turn)) {
+            self.dialogues.number();
+            return None;
+        }
         // Its history was never sent: only the starter is shared.
-        let (mut conversation, mut awaited) = (self.start(), 0);
+        let mut conversation = self.start();
         while conversation.turn < turn {
-            awaited = conversation.output_tokens;
             self.imagine_answer(&mut conversation);
             self.advance(&mut conversation);
         }
-        Some((self.dialogues.keep(conversation), awaited))
+        Some(self.dialogues.keep(conversation))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
@@ -224,6 +239,23 @@ mod tests {
             |from: f64, to: f64| sent.iter().filter(|p| (from..to).contains(&p.due.0)).count() as f64 / (to - from);
         assert!((rate(0.0, 200.0) - 20.0).abs() < 2.0, "{}", rate(0.0, 200.0));
         assert!((rate(0.0, 10.0) - 20.0).abs() < 6.0, "{}", rate(0.0, 10.0));
+    }
+
+    #[test]
+    fn of_conversations_under_way_those_are_drawn_whose_next_turn_comes_in_time() {
+        let plan = plan(Endpoint::Chat);
+        let WorkloadKind::Conversations(kind) = plan.kind.clone() else { panic!("conversations") };
+        let pen = Pen::new(Endpoint::Chat, &material().vocabulary);
+        let begun = |wanted: bool| {
+            let pace = open(4.0, 60.0);
+            let mut content = Conversations::new(kind.clone(), &plan, &material().vocabulary, pen.clone(), &pace);
+            let mut awaited = Vec::new();
+            content.begun(2, &mut |tokens| (awaited.push(tokens), wanted).1);
+            content.begun(3, &mut |tokens| (awaited.push(tokens), true).1);
+            (awaited, content.next_turn(1))
+        };
+        let (with, without) = (begun(true), begun(false));
+        assert!(with == without && with.1.is_some(), "one that is left out changes no other: {with:?} {without:?}");
     }
 
     #[test]

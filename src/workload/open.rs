@@ -49,13 +49,14 @@ impl OpenLoop {
             let expected = session_rate.0 * self.content.share_with(turn) * before;
             let count = PoissonCount::new(expected).map_or(0.0, |d| d.sample(&mut rng)) as u32;
             for _ in 0..count {
-                let Some((conversation, tokens)) = self.content.begun(turn) else { continue };
-                let due = per_token * f64::from(tokens) + think - before * rng.random_range(0.0..1.0);
-                if due >= 0.0 {
+                let mut due = 0.0;
+                let mut wanted = |tokens: u32| {
+                    due = per_token * f64::from(tokens) + think - before * rng.random_range(0.0..1.0);
+                    // The answer of others has come before, or their next turn comes too late.
+                    (0.0..pace.horizon.0).contains(&due)
+                };
+                if let Some(conversation) = self.content.begun(turn, &mut wanted) {
                     self.schedule(conversation, Seconds(due));
-                } else {
-                    // Its answer has come before.
-                    self.content.answered(conversation, None);
                 }
             }
         }

@@ -182,7 +182,7 @@ impl Content for Requests {
         self.think_time
     }
 
-    fn begun(&mut self, turn: u32) -> Option<(u32, u32)> {
+    fn begun(&mut self, turn: u32, wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         if self.longer_than(turn).is_empty() {
             return None;
         }
@@ -199,7 +199,7 @@ impl Content for Requests {
             awaited = dialogue.output_tokens;
             self.advance(&mut dialogue, None);
         }
-        Some((self.dialogues.keep(dialogue), awaited))
+        wanted(awaited).then(|| self.dialogues.keep(dialogue))
     }
 
     fn answered(&mut self, conversation: u32, text: Option<&str>) -> bool {
@@ -333,7 +333,7 @@ mod tests {
         let pace = Pace { first_place: Some(1), ..open(1.0, 1.0) };
         let mut content = Requests::new(requests, None, &plan, &Vocabulary::default(), &pace);
         let mut begun = |turn| {
-            let (number, _) = content.begun(turn).unwrap();
+            let number = content.begun(turn, &mut |_| true).unwrap();
             let dialogue = content.dialogues.take(number).unwrap();
             (dialogue.turn, dialogue.origin)
         };
