@@ -267,6 +267,33 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t004-p02",
         ..multi_turn
     };
+    let eleventh = move |table: &mut Table| {
+        proof(&read("results/h200-70b-search-eleventh"), &begin, &["t002-p01", "t003-p01", "t004-p01"], table);
+    };
+    // On another GPU of the same host at the same time.
+    let beside_again = Driven {
+        folder: "h200-70b-search-eleventh",
+        levels: &["rate-1.65", "rate-1.75", "rate-1.85", "rate-1.95", "rate-2.05"],
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t003-p01", "t004-p01"],
+        like: "t004-p01",
+        ..afterwards
+    };
+    let fifth = Driven {
+        folder: "h200-8b-gain-fifth",
+        levels: &["rate-10.37", "rate-11.12", "rate-11.87"],
+        window: seconds(7.5, 82.5),
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01", "t005-p01"],
+        like: "t004-p01",
+        ..gain
+    };
+    let fifth_best = Driven { levels: &["rate-14.03", "rate-15.04", "rate-16.05"], like: "t005-p01", ..fifth };
+    let sixth_defaults = Driven {
+        folder: "h200-8b-gain-sixth",
+        levels: &["rate-10.08", "rate-10.81", "rate-11.53"],
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t003-p01", "t004-p01", "t005-p01"],
+        like: "t005-p01",
+        ..fifth
+    };
     let within = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
         Box::new(move |table: &mut Table| driven.by_session(Some(0.07), table))
     };
@@ -292,6 +319,11 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ("A search to its end in 23 minutes (results/h200-70b-search-sixth)", Box::new(sixth)),
         ("A search on one of four GPUs of a host (results/h200-70b-search-ninth)", Box::new(ninth)),
         ("A search to its end, on an engine with its own defaults (results/h200-70b-search-tenth)", Box::new(tenth)),
+        ("eleventh", Box::new(eleventh)),
+        ("eleventh driven", within(beside_again)),
+        ("fifth defaults", within(fifth)),
+        ("fifth best", within(fifth_best)),
+        ("sixth defaults", within(sixth_defaults)),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
         ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
         ("The defaults, driven beside a session on another GPU (results/h200-70b-search-eighth)", within(beside)),

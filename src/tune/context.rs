@@ -182,7 +182,7 @@ impl<'a, R: Rig> Context<'a, R> {
     /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they are:
     /// larger limits leave less room for the KV cache.
     pub fn serves_defaults(&self) -> bool {
-        let wanted = |point: &Point| TrialRequest { purpose: Purpose::CertifyBaseline, point: point.clone() };
+        let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
         let as_they_are = |point| self.tuned_memory().is_none() || self.trial_runner.launched_with(0) == Some(point);
         let alters = |point| self.trial_runner.before(0, &wanted(point)) == Before::Altering;
         self.defaults.as_ref().is_some_and(|point| alters(point) && as_they_are(point))

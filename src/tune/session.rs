@@ -252,7 +252,7 @@ impl<R: Rig> Context<'_, R> {
                 debug!(worker, %point, %rate, acquisition, "asked");
                 let fresh =
                     self.trial_runner.point(worker) != Some(&query.point) || self.trial_runner.certifies(worker);
-                let wanted = fresh.then(|| TrialRequest { purpose, point: query.point.clone() });
+                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
                 spent = !self.affords(price, to_come);

@@ -48,7 +48,7 @@ impl Current {
 
     /// Whether its process serves what is wanted, without another launch.
     pub fn serves(&self, wanted: &TrialRequest) -> bool {
-        let fits = |widest: &Point| serves(widest, &wanted.point);
+        let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 }
@@ -66,9 +66,15 @@ pub struct ProbeResult {
 pub struct TrialRequest {
     pub purpose: Purpose,
     pub point: Point,
+    /// Whether a process that runs already will not do.
+    pub anew: bool,
 }
 
 impl TrialRequest {
+    pub fn of(purpose: Purpose, point: Point) -> Self {
+        Self { purpose, point, anew: false }
+    }
+
     /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process
     /// may take other limits.
     pub fn behind(&self, current: Option<&Current>, may_alter: bool) -> Before {

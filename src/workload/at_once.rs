@@ -39,7 +39,9 @@ impl Source for AtOnce {
         };
         let ask = match turn {
             0 => self.content.open(),
-            turn => self.content.begun(turn, &mut |_| true).and_then(|conversation| self.content.next_turn(conversation)),
+            turn => {
+                self.content.begun(turn, &mut |_| true).and_then(|conversation| self.content.next_turn(conversation))
+            }
         };
         let id = self.sent;
         self.sent += 1;

@@ -45,6 +45,8 @@ pub struct Proving {
     pub point: Point,
     /// Whether the process that runs proves it, and no other is launched for it.
     runs: bool,
+    /// Whether its launch has served a whole window.
+    served: bool,
     /// The limit that the search estimates for it.
     estimate: Rate,
     certifier: Certifier,
@@ -60,8 +62,8 @@ impl Proving {
     fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
         let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
         let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
-        let (runs, windows, ended) = (false, 0, None);
-        Some(Self { worker, purpose, point, runs, estimate, certifier, judged, windows, rate, ended })
+        let (runs, served, windows, ended) = (false, false, 0, None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
     }
 
     /// Continues a proof of the same point.
@@ -147,8 +149,7 @@ impl<R: Rig> Context<'_, R> {
         let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.continued(one)).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            let before =
-                self.trial_runner.before(one.worker, &TrialRequest { purpose: one.purpose, point: one.point.clone() });
+            let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
             one.runs = before != Before::Launching;
             let price = prices.certify + prices.preparing(before);
             if self.affords(committed + price, to_come) {
@@ -240,14 +241,25 @@ impl<R: Rig> Context<'_, R> {
     /// Drives those that have not ended once more, all at the same time; whether there was one.
     async fn drive(&mut self, proving: &mut [Proving], to_come: Proofs) -> Result<bool, RunnerError> {
         let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
+        let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            committed += self.prices().certify;
-            if one.windows > 0 && !self.affords(committed, to_come) {
-                one.ended = Some(self.budget_ended(committed, to_come));
+            // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
+            let (certify, launch) = (self.prices().certify, self.prices().launch);
+            let wants = one.served && one.certifier.wants_launches();
+            let again = wants && self.affords(committed + certify * left + launch, to_come);
+            if one.windows > 0 && !self.affords(committed + certify, to_come) {
+                let wanted = certify + if wants { launch } else { Seconds(0.0) };
+                one.ended = Some(self.budget_ended(committed + wanted, to_come));
                 continue;
             }
-            let probe = Some((self.fresh(one), Certainty::CERTIFIED));
-            steps.push(TrialStep { worker: one.worker, launch: None, probe });
+            committed += certify + if again { launch } else { Seconds(0.0) };
+            left -= 1.0;
+            one.served &= !again;
+            steps.push(TrialStep {
+                worker: one.worker,
+                launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
+                probe: Some((self.fresh(one), Certainty::CERTIFIED)),
+            });
             one.windows += 1;
         }
         if steps.is_empty() {
@@ -259,6 +271,7 @@ impl<R: Rig> Context<'_, R> {
                 Ok(verdict) if verdict.outcome == Outcome::Void => {}
                 Ok(verdict) => {
                     let rate = judged_rate(one.rate, &verdict);
+                    one.served |= verdict.complete;
                     one.certifier.add_probe(rate, &verdict, self.curves(one));
                     one.judged.push((rate, verdict));
                     self.apply_stress_ceiling(one);

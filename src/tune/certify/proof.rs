@@ -123,6 +123,14 @@ impl Certifier {
         }
     }
 
+    /// Whether another probe should be of another launch: these differ, and how they differ is known less well than what was probed. A launch takes
+    /// as long as several windows.
+    pub fn wants_launches(&self) -> bool {
+        let Some(limit) = self.highest(0.5).filter(|_| self.launches.differ()) else { return false };
+        let known_less = |l: usize| self.doubt_of_launches(l, limit) > self.pooled(l, limit).1;
+        self.breaks_first(Rate(limit.exp())).is_some_and(known_less)
+    }
+
     /// Whether a stress replay sets a ceiling.
     pub fn is_bound(&self) -> bool {
         self.ceiling.is_some()
@@ -183,16 +191,20 @@ impl Certifier {
             let (error, freedom) = combined(&known);
             return (margin, error, freedom);
         }
-        let Launches { slower, error, freedom } = self.launches;
-        let slowed = self.slowed(l, log_rate, slower);
-        let of_launches = (self.slowed(l, log_rate, slower + error) - slowed, freedom);
+        let of_launches = (self.doubt_of_launches(l, log_rate), self.launches.freedom);
         let (error, freedom) = combined(&[known[0], known[1], of_launches]);
-        (margin + slowed, error, freedom)
+        (margin + self.slowed(l, log_rate, self.launches.slower), error, freedom)
     }
 
     /// What a margin rises by on an engine whose steps take longer, in logarithms: each request takes longer, and more arrive during a step.
     fn slowed(&self, l: usize, log_rate: f64, by: f64) -> f64 {
         by + self.cautious_shift(l, log_rate, log_rate + by)
+    }
+
+    /// The standard error of a margin from how launches differ.
+    fn doubt_of_launches(&self, l: usize, log_rate: f64) -> f64 {
+        let Launches { slower, error, .. } = self.launches;
+        self.slowed(l, log_rate, slower + error) - self.slowed(l, log_rate, slower)
     }
 
     /// The place of the promise that breaks first as the rate rises: the one that broke where a failed rate bounds the limit, else the one with
@@ -332,6 +344,9 @@ impl Certifier {
             evidence.push(Evidence { log_rate, margin, error, freedom });
         }
         more.driven.push(log_rate);
+        if self.wants_launches() {
+            more.launches = self.launches.with_another();
+        }
         Some(more.proof()?.rate.0 / now.0 - 1.0)
     }
 
@@ -632,11 +647,18 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_differ_lower_what_is_certified() {
-        let proof = |launches: Launches| Certifier { launches, ..repeated(4, 9.8, -0.04, 0.02) }.proof().unwrap();
-        let alike = proof(Launches::default());
-        let unsure = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0 });
-        let lucky = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0 });
+    fn launches_that_differ_lower_what_is_certified_and_ask_for_more_of_them() {
+        let certifier = |launches: Launches, error: f64| Certifier { launches, ..repeated(4, 9.8, -0.04, error) };
+        let proof = |launches: Launches| {
+            let certifier = certifier(launches, 0.02);
+            (certifier.proof().unwrap(), certifier.wants_launches())
+        };
+        let (alike, content) = proof(Launches::default());
+        let (unsure, more) = proof(Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 });
+        let (lucky, _) = proof(Launches { slower: 0.1, error: 0.04, freedom: 5.0, count: 6.0 });
+        assert!(!content && more);
+        let differ = Launches { slower: 0.0, error: 0.04, freedom: 5.0, count: 6.0 };
+        assert!(!certifier(differ, 0.4).wants_launches(), "windows that tell little are cheaper than a launch");
         assert!(unsure.rate.0 < 0.95 * alike.rate.0 && (unsure.limit.0 / alike.limit.0 - 1.0).abs() < 0.01);
         // A tenth slower in steps that rise twice as fast as the rate: 0.3 in the margin, 0.15 in the rate.
         assert!((lucky.limit.0 / alike.limit.0 - (-0.15_f64).exp()).abs() < 0.01, "{lucky:?} {alike:?}");

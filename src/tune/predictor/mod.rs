@@ -312,8 +312,7 @@ impl Expectation for Predictor<'_> {
     }
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        let another =
-            || TrialRequest { purpose: Purpose::Search, point: point.clone() }.behind(self.running, self.alters);
+        let another = || TrialRequest::of(Purpose::Search, point.clone()).behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(search_window(self.plan, rate).to, before)
     }

@@ -142,8 +142,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
     ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let step =
-            |(worker, purpose, point)| TrialStep { worker, launch: Some(TrialRequest { purpose, point }), probe: None };
+        let step = |(worker, purpose, point)| TrialStep {
+            worker,
+            launch: Some(TrialRequest::of(purpose, point)),
+            probe: None,
+        };
         let answers = self.together(asked.into_iter().map(step).collect()).await?;
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }

@@ -230,8 +230,7 @@ impl<R: Rig> Worker<R> {
         certainty: Certainty,
     ) -> Answer<ProbeResult> {
         let stopped = self.current.as_ref().filter(|c| !c.live);
-        if let Some((wanted, on)) = stopped.map(|c| (TrialRequest { purpose: c.purpose, point: c.point.clone() }, c.on))
-        {
+        if let Some((wanted, on)) = stopped.map(|c| (TrialRequest::of(c.purpose, c.point.clone()), c.on)) {
             let attempt = 1 + look(session_log).attempts(trial);
             let warmed = look(session_log).warmed();
             let live = look(session_log).may_alter(&wanted);

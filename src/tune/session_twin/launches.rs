@@ -1,7 +1,8 @@
 //! How much the launches of an engine differ in speed, and what that adds to the error of a certified rate.
 //!
 //! A certified rate is for launches to come. On a GPU of their own they agree within 2 %. On shared cores a prior of 10 % holds until enough
-//! launches agree: the certifying launch may be a fast one.
+//! launches agree: the certifying launch may be a fast one. If the error by launches is larger than that by windows, the next certifying probe
+//! has a launch of its own, if the budget holds it.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ pub struct Launches {
     pub slower: f64,
     pub error: f64,
     pub freedom: f64,
+    pub count: f64,
 }
 
 impl Launches {
@@ -49,7 +51,13 @@ impl Launches {
         let freedom = count - 1.0 + foreseen;
         let variance = (squares + foreseen * SHARED.powi(2)) / freedom;
         let slower = if certifying.is_empty() { 0.0 } else { (typical - mean(&certifying)).max(0.0) };
-        Self { slower, error: (variance / count).sqrt(), freedom }
+        Self { slower, error: (variance / count).sqrt(), freedom, count }
+    }
+
+    /// As if another launch like these were known.
+    pub fn with_another(self) -> Self {
+        let count = self.count + 1.0;
+        Self { error: self.error * (self.count / count).sqrt(), freedom: self.freedom + 1.0, count, ..self }
     }
 
     /// Whether they differ by more than the probes of one do.
@@ -72,6 +80,9 @@ mod tests {
         assert!((lucky.slower - 0.12).abs() < 1e-9 && lucky.freedom == 2.0, "{lucky:?}");
         assert!((0.05..0.1).contains(&lucky.error), "{lucky:?}");
         assert_eq!(Launches::of(differ, |t| t == 1, false).slower, 0.0);
+        let more = lucky.with_another();
+        assert!(more.error < lucky.error && more.freedom == 3.0 && more.slower == lucky.slower, "{more:?}");
+        assert!(!Launches::default().with_another().differ());
     }
 
     #[test]
