@@ -278,7 +278,8 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t004-p01",
         ..afterwards
     };
-    let fifth = Driven {
+    // Not what was found: TTFT p99 is 24 and 35 % too high at the two higher rates.
+    let gain_fifth = Driven {
         folder: "h200-8b-gain-fifth",
         levels: &["rate-10.37", "rate-11.12", "rate-11.87"],
         window: seconds(7.5, 82.5),
@@ -286,13 +287,12 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t004-p01",
         ..gain
     };
-    let fifth_best = Driven { levels: &["rate-14.03", "rate-15.04", "rate-16.05"], like: "t005-p01", ..fifth };
-    let sixth_defaults = Driven {
+    let gain_sixth = Driven {
         folder: "h200-8b-gain-sixth",
         levels: &["rate-10.08", "rate-10.81", "rate-11.53"],
         learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t003-p01", "t004-p01", "t005-p01"],
         like: "t005-p01",
-        ..fifth
+        ..gain_fifth
     };
     let within = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
         Box::new(move |table: &mut Table| driven.by_session(Some(0.07), table))
@@ -319,11 +319,8 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ("A search to its end in 23 minutes (results/h200-70b-search-sixth)", Box::new(sixth)),
         ("A search on one of four GPUs of a host (results/h200-70b-search-ninth)", Box::new(ninth)),
         ("A search to its end, on an engine with its own defaults (results/h200-70b-search-tenth)", Box::new(tenth)),
-        ("eleventh", Box::new(eleventh)),
-        ("eleventh driven", within(beside_again)),
-        ("fifth defaults", within(fifth)),
-        ("fifth best", within(fifth_best)),
-        ("sixth defaults", within(sixth_defaults)),
+        ("A search to its end in 20 minutes (results/h200-70b-search-eleventh)", Box::new(eleventh)),
+        ("The defaults, driven beside it on another GPU", within(beside_again)),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
         ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
         ("The defaults, driven beside a session on another GPU (results/h200-70b-search-eighth)", within(beside)),
@@ -355,6 +352,8 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ("The same, what was found", within(gain_best)),
         ("The same with another seed, the defaults (results/h200-8b-gain-second)", within(gain_again)),
         ("The same, what was found", within(gain_again_best)),
+        ("The same on one of four GPUs of a host, the defaults (results/h200-8b-gain-fifth)", within(gain_fifth)),
+        ("The same with another seed, the defaults (results/h200-8b-gain-sixth)", within(gain_sixth)),
         (
             "The same on two H200 of one host, by its session (results/h200-8b-two-gpus)",
             Box::new(move |table| read_now_and_then(&read("results/h200-8b-two-gpus"), table)),
@@ -542,6 +541,10 @@ impl Driven<'_> {
         let resent = run.resent(self.like);
         let long_run = |fit: &Fit| run.limit(self.like, resent, &fit.costs).unwrap().0;
         let (by_session, driven) = (long_run(&fit), long_run(&run.fit(self.levels, Effort::SESSION).unwrap()));
+        if table.verbose {
+            let both = run.fit(&[self.learnt, self.levels].concat(), Effort::SESSION).unwrap();
+            table.text.push_str(&format!("limit by all these windows: {:.2} req/s\n", long_run(&both)));
+        }
         let off = by_session / driven - 1.0;
         let said = format!("{by_session:.2} for {driven:.2}, {:+.1} %", off * 100.0);
         let holds = off.abs() <= bound;

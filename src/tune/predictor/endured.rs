@@ -154,8 +154,9 @@ impl Endured {
 
     /// The rung whose answer most probably answers for this one and for others.
     fn first_for(&self, rung: i32) -> i32 {
-        let Bracket { passed, failed } = self.guess;
-        let below = passed.filter(|passed| rung <= *passed);
+        let below = self.guess.passed.filter(|passed| rung <= *passed);
+        // A guess that passes was too low.
+        let failed = self.guess.failed.filter(|failed| self.known.tells(*failed) != Some(true));
         let ahead = (failed.is_none() && self.known.failed.is_none()).then_some(rung + AHEAD);
         below.or(failed.filter(|failed| rung >= *failed)).or(ahead).unwrap_or(rung)
     }
@@ -225,6 +226,17 @@ mod tests {
         known.refitted();
         assert_eq!(known.passes(120, up_to(110, &tried)), Some(false));
         assert_eq!(known.passes(109, up_to(110, &tried)), Some(true));
+    }
+
+    #[test]
+    fn above_a_guess_that_was_too_low_no_step_is_tried_by_itself() {
+        let tried = AtomicUsize::new(0);
+        let guess = Bracket { passed: Some(99), failed: Some(100) };
+        let mut known = Endured { guess, ..Endured::of(&engine(128), &[]) };
+        for step in 0..10 {
+            let _ = known.beyond(rate_of(100 + step * RUNGS_TO_A_STEP), up_to(140, &tried));
+        }
+        assert!(tried.load(Ordering::Relaxed) < 8, "{tried:?} replays for 10 steps");
     }
 
     #[test]
