@@ -14,16 +14,28 @@ use crate::verdict::{LimitResult, Verdict};
 const USEFUL: f64 = 0.5;
 /// A limit that would hold lies so many times above what the twin expects.
 const ROOM: f64 = 1.1;
+/// If a proof finds a limit below this share of what the search expected, its engine was slower. In `results/h200-8b-gain-sixth` it found a third.
+const SLOWER_ENGINE: f64 = 0.75;
 
 /// The answer where a best point was found. It is the baseline if its certified rate or its limit is as high, by both proofs and by what the search
 /// has `seen`. Proofs alone often swap points that are a few percent apart.
-pub fn answer(baseline: PointResult, best: PointResult, seen: Option<(f64, f64)>, left_out: Vec<String>) -> Conclusion {
+pub fn answer(
+    baseline: PointResult,
+    best: PointResult,
+    seen: Option<(f64, f64)>,
+    mut left_out: Vec<String>,
+) -> Conclusion {
     let between =
         Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
     let certified = Gain::certified(&baseline, &best);
     let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0)
         || certified.is_some_and(|gain| gain.gain <= 0.0);
-    let best = if baseline.certified_rate.is_some() && worse { baseline.clone() } else { best };
+    let best = if baseline.certified_rate.is_some() && worse {
+        left_out.extend(lost_to_its_launch(&best).filter(|_| best.point != baseline.point));
+        baseline.clone()
+    } else {
+        best
+    };
     let gain = between.filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
@@ -36,6 +48,17 @@ pub fn answer(baseline: PointResult, best: PointResult, seen: Option<(f64, f64)>
         (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
     };
     Conclusion { best: Some(best), gain, ..without_answer(status, because, Some(baseline), left_out) }
+}
+
+/// That a point which the search preferred was proved on an engine that is far slower.
+fn lost_to_its_launch(best: &PointResult) -> Option<String> {
+    let (expected, limit) = best.estimated_rate.zip(best.limit)?;
+    (limit.0 < expected.0 * SLOWER_ENGINE).then(|| {
+        format!(
+            "{}: the search expected {expected}, and the engine launched for its proof has a limit of {limit}; run again to see which of the two repeats",
+            best.point
+        )
+    })
 }
 
 /// The certified rate of the defaults, and the gain over it by the two certified rates.
@@ -194,6 +217,11 @@ mod tests {
         assert!(!chosen(10.1, Some((-0.08, 0.01))).0, "the search saw the contrary");
         let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
+        let slow = PointResult { estimated_rate: Some(Rate(14.45)), ..proved(16, 5.0) };
+        let says = "max-num-seqs 16: the search expected 14.45 req/s, and the engine launched for its proof has a limit of 5.00 req/s; run again to see which of the two repeats";
+        assert_eq!(answer(proved(64, 10.0), slow, None, Vec::new()).left_out, [says]);
+        let near = PointResult { estimated_rate: Some(Rate(10.5)), ..proved(16, 9.9) };
+        assert!(answer(proved(64, 10.0), near, None, Vec::new()).left_out.is_empty());
         let unproved = PointResult { certified_rate: None, ..proved(16, 12.0) };
         assert_eq!(answer(proved(64, 10.0), unproved, search, Vec::new()).best, Some(proved(64, 10.0)));
         let estimated =
