@@ -64,8 +64,9 @@ impl Endured {
         }
         let shown = all.iter().filter_map(|other| other.shown_of(engine)).max_by_key(|shown| shown.known.ends());
         shown.unwrap_or_else(|| {
-            // What another engine showed with the present fit is nearer than what this one showed with an earlier one.
-            let fresh = all.iter().rev().find(|other| other.known.ends() == 2);
+            // What another engine showed with the present fit is nearer than what this one showed with an earlier one. The cap moves a ceiling most.
+            let cap = |other: &&Self| other.engine.bounds().max_num_seqs == engine.bounds().max_num_seqs;
+            let fresh = all.iter().filter(|other| other.known.ends() == 2).max_by_key(cap);
             let guess = fresh.or(own).or(all.last()).map_or(Bracket::default(), |other| other.known.or(other.guess));
             Self { engine: *engine, known: Bracket::default(), guess, peaks: Default::default() }
         })
@@ -226,6 +227,20 @@ mod tests {
         known.refitted();
         assert_eq!(known.passes(120, up_to(110, &tried)), Some(false));
         assert_eq!(known.passes(109, up_to(110, &tried)), Some(true));
+    }
+
+    #[test]
+    fn a_first_guess_is_that_of_the_latest_engine_of_the_same_cap() {
+        // Their steps took all that they may.
+        let all_taken = Peaks { places: 1024, step_tokens: 512, kv_usage: 0.0 };
+        let known = |cap: u32, passed: i32| Endured {
+            known: Bracket { passed: Some(passed), failed: Some(passed + 1) },
+            peaks: (all_taken, all_taken),
+            ..Endured::of(&engine(cap), &[])
+        };
+        let all = [known(64, 100), known(64, 101), known(128, 120)];
+        let guess = |cap: u32| Endured::of(&with_budget(cap, 4096), &all).guess.passed;
+        assert_eq!((guess(64), guess(128), guess(32)), (Some(101), Some(120), Some(120)));
     }
 
     #[test]
