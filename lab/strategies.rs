@@ -14,10 +14,10 @@ mod grid;
 
 pub use grid::Grid;
 
-/// Points of a larger space are drawn from so many.
+/// Of a larger space, only so many points at the beginning of its grid are drawn from.
 const LISTED: usize = 1_000_000;
 
-/// As many points as the plan has candidates, drawn uniformly at random, none of them twice.
+/// As many points as the plan has candidates, drawn uniformly at random, none of them twice. One that is known to fail is not replaced.
 pub fn random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
     let order = move |held: &Point| {

@@ -285,7 +285,7 @@ impl Bayes {
             offers.push(offer);
         }
         offers.retain(|o| !self.driven(&o.point, o.rate));
-        // What one probe makes of a limit is far from it without a twin: a point that may be better is not left before its limit is known.
+        // What one probe makes of a limit is far from it without a twin: a point that may be better is probed again before others.
         if let Some(own) = offers.first().filter(|o| !self.twin_tells() && o.gain >= self.min_gain) {
             return probe(own.point.clone(), own.rate);
         }
@@ -374,7 +374,7 @@ impl Bayes {
 
     /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
     fn launches_without_gain(&self) -> usize {
-        let limit = |t: &Trial| self.estimate_of(&t.point).map_or(0.0, rate);
+        let limit = |t: &Trial| self.estimate_of(&t.point).filter(|e| e.seen).map_or(0.0, rate);
         let (mut highest, mut launches_without_gain) = (0.0, 0);
         for trial in &self.trials {
             launches_without_gain =

@@ -164,6 +164,6 @@ impl Strategy for PointByPoint {
 
     fn points_left(&self) -> usize {
         let left = self.order.as_ref().map_or(0, |order| order.size_hint().1.unwrap_or(usize::MAX));
-        left + usize::from(self.current.is_some())
+        left.saturating_add(usize::from(self.current.is_some()))
     }
 }

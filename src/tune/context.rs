@@ -295,6 +295,23 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
+    /// The highest rate at which a probe of that point kept every promise.
+    pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
+        let passed = self.trial_runner.passed();
+        let launched = |number: u32| {
+            passed.iter().any(|entry| {
+                matches!(&entry.record, Record::Launching { trial, point, .. } if *trial == number && point == wanted)
+            })
+        };
+        let kept = passed.iter().filter_map(|entry| match &entry.record {
+            Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
+                launched(*trial).then_some(ask.rate)
+            }
+            _ => None,
+        });
+        kept.max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
     /// Whether some traffic came near to filling the KV cache, or nobody tells.
     pub fn is_crowded(&self) -> bool {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)

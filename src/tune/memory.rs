@@ -47,8 +47,8 @@ impl<'a, R: Rig> Context<'a, R> {
         (gain < least).then(says)
     }
 
-    /// How much lower the latency that is nearest to its promise lies with a KV cache of [`ROOMY`] times the size, in logarithms, for the point that has
-    /// the highest limit with it. None where no twin judges, or the space is too large to compare all its points.
+    /// What a KV cache of [`ROOMY`] times the size gains, for the point that has the highest limit with it: how much lower the latency lies that is
+    /// nearest to its promise, in logarithms. None where no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
         let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;
         let held = self.share_of(baseline);

@@ -44,8 +44,8 @@ pub(super) trait Content: Send {
         Seconds(0.0)
     }
 
-    /// A conversation that awaits the answer before that turn. [`Self::next_turn`] asks the turn. `None` if there is none, or it is not `wanted`, which
-    /// is asked with the tokens of that answer.
+    /// A conversation that awaits the answer before that turn. [`Self::next_turn`] asks the turn. `wanted` gets the tokens of that answer. `None` if it
+    /// declines, or there is no such conversation.
     fn begun(&mut self, _turn: u32, _wanted: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         None
     }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn of_conversations_under_way_those_are_drawn_whose_next_turn_comes_in_time() {
+    fn a_conversation_that_is_left_out_changes_no_other() {
         let plan = plan(Endpoint::Chat);
         let WorkloadKind::Conversations(kind) = plan.kind.clone() else { panic!("conversations") };
         let pen = Pen::new(Endpoint::Chat, &material().vocabulary);
@@ -252,10 +252,16 @@ mod tests {
             let mut awaited = Vec::new();
             content.begun(2, &mut |tokens| (awaited.push(tokens), wanted).1);
             content.begun(3, &mut |tokens| (awaited.push(tokens), true).1);
+            // What is awaited is the answer that was asked for.
+            let before = content.awaited(2, 1);
+            assert_eq!(content.open().unwrap().output_tokens, before);
+            content.answered(2, Some("word"));
+            let before = content.awaited(2, 2);
+            assert_eq!(content.next_turn(2).unwrap().output_tokens, before);
             (awaited, content.next_turn(1))
         };
         let (with, without) = (begun(true), begun(false));
-        assert!(with == without && with.1.is_some(), "one that is left out changes no other: {with:?} {without:?}");
+        assert!(with == without && with.1.is_some(), "{with:?} {without:?}");
     }
 
     #[test]

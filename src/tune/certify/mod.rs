@@ -7,7 +7,7 @@
 
 mod proof;
 
-use self::proof::{CLEAR, Certifier, MarginCurve, Proof, unproved};
+use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
 use super::context::{Context, Proofs};
 use super::cost::{Before, MOST_WINDOWS, Prices, TRIES, certifying};
 use super::memory::survived;
@@ -305,9 +305,12 @@ impl<R: Rig> Context<'_, R> {
         *placed = one.proved(&proof, placed);
     }
 
-    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling.
+    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
+    /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
     fn begin(&mut self, one: &Proving) -> Rate {
-        let (costs, begin) = (self.trial_runner.steps_in_hindsight(), one.estimate * BEGIN);
+        let costs = self.trial_runner.steps_in_hindsight();
+        let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
+        let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()

@@ -132,7 +132,7 @@ impl Certifier {
     }
 
     /// Whether a stress replay sets a ceiling.
-    pub fn is_bound(&self) -> bool {
+    fn is_bound(&self) -> bool {
         self.ceiling.is_some()
     }
 
