@@ -242,6 +242,14 @@ mod tests {
     }
 
     #[test]
+    fn a_short_probe_sends_what_a_longer_one_begins_with() {
+        let (short, long) = (sent(Endpoint::Chat, 8.0, 2.0), sent(Endpoint::Chat, 8.0, 60.0));
+        assert!(short.iter().any(|p| p.turn.unwrap().turn > 1), "some are under way");
+        let begins: Vec<Planned> = long.into_iter().filter(|p| p.due.0 < 2.0).collect();
+        assert_eq!(short, begins);
+    }
+
+    #[test]
     fn a_conversation_that_is_left_out_changes_no_other() {
         let plan = plan(Endpoint::Chat);
         let WorkloadKind::Conversations(kind) = plan.kind.clone() else { panic!("conversations") };
