@@ -53,7 +53,8 @@ pub fn answer(
 /// What is said of a point that the search preferred, where its proof found much less.
 fn disagreement(best: &PointResult) -> Option<String> {
     let (expected, limit) = best.estimated_rate.zip(best.limit)?;
-    let says = || format!("{}: the search expected {expected}, its proof found a limit of {limit}", best.point);
+    let says =
+        || format!("{}, of which the search expected {expected}: its proof found a limit of {limit}", best.point);
     (limit.0 < expected.0 * DISAGREE).then(says)
 }
 
@@ -214,7 +215,7 @@ mod tests {
         let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
         assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
         let slow = PointResult { estimated_rate: Some(Rate(14.45)), ..proved(16, 5.0) };
-        let says = "max-num-seqs 16: the search expected 14.45 req/s, its proof found a limit of 5.00 req/s";
+        let says = "max-num-seqs 16, of which the search expected 14.45 req/s: its proof found a limit of 5.00 req/s";
         assert_eq!(answer(proved(64, 10.0), slow, None, Vec::new()).left_out, [says]);
         let near = PointResult { estimated_rate: Some(Rate(10.5)), ..proved(16, 9.9) };
         assert!(answer(proved(64, 10.0), near, None, Vec::new()).left_out.is_empty());

@@ -210,3 +210,23 @@ fn a_second_engine_is_asked_what_is_worth_it_if_the_first_answers_as_expected() 
     let Ask::Probe(second) = second else { panic!("nobody knows, and nothing is asked") };
     assert!(second.point != first.point && first.point != point(64) && second.point != point(64));
 }
+
+#[test]
+fn without_a_twin_a_point_is_thought_to_keep_no_more_than_halfway_to_its_cut_probes() {
+    let mut bayes = bayes();
+    bayes.with_twin = false;
+    let mut nothing = Known::nothing();
+    // One rate was kept with much room. All that is known of higher ones is that they were cut.
+    let probes = [(12.0, Some(-0.95)), (31.0, None), (18.3, None)];
+    let probed = |(rate, margin)| ProbedRate { rate: Rate(rate), seen: observation(margin, 0.2) };
+    bayes.tell(&Query::new(point(64), Rate(18.3)), &Tell::Probed(probes.map(probed).to_vec()));
+    bayes.ask(&mut nothing, &[]);
+    let halfway = (12.0_f64 * 18.3).sqrt();
+    assert!((bayes.estimate(&point(64)).unwrap().0 - halfway).abs() < 1e-9, "{:?}", bayes.estimate(&point(64)));
+    // Of a point that kept nothing yet, the rates that others kept are asked.
+    bayes.open(&Point::default());
+    bayes.tell(&Query::new(point(16), Rate(60.0)), &Tell::Probed(vec![probed((60.0, None))]));
+    bayes.ask(&mut nothing, &[]);
+    let root = bayes.estimate_of(&point(16)).unwrap().root.unwrap().rate.0;
+    assert!(root <= (12.0_f64 * 60.0).sqrt() + 1e-9, "{root}");
+}
