@@ -297,17 +297,14 @@ impl Bayes {
     /// The probe that is worth most for its price, of those that were launched and those that were not.
     fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
-        let mut offers: Vec<Offer> = Vec::new();
         // A point that was launched before is not launched again: that is what certification does. The best one's own limit is known well
         // enough where another probe could only tell it better: that is what certification does too.
         let settled = |b: &PointEstimate| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
-        if let Some(running) = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b)) {
-            let offer = self.offer(&running.point, &running.curve, running.root, best.rate, engine);
-            offers.push(offer);
-        }
-        offers.retain(|o| !self.driven(&o.point, o.rate));
+        let running = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b));
+        let own = running.map(|b| self.offer(&b.point, &b.curve, b.root, best.rate, engine));
+        let own = own.filter(|o| !self.driven(&o.point, o.rate));
         // What one probe makes of a limit is far from it without a twin: a point that may be better is probed again before others.
-        if let Some(own) = offers.first().filter(|o| !self.twin_tells() && o.gain >= self.min_gain) {
+        if let Some(own) = own.as_ref().filter(|o| !self.twin_tells() && o.gain >= self.min_gain) {
             return probe(own.point.clone(), own.rate);
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
@@ -315,6 +312,7 @@ impl Bayes {
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return probe(offer.point, offer.rate);
         }
+        let mut offers: Vec<Offer> = own.into_iter().collect();
         if self.launches() < self.most_launches && self.launches_without_gain() < self.patience() {
             for point in self.untried() {
                 if self.is_like_a_probed_one(&point, best.rate, engine) {

@@ -50,16 +50,14 @@ impl Conversations {
 
     fn start(&mut self) -> Conversation {
         let number = self.dialogues.number();
-        let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
+        let (which, mut lengths) = self.starter_and_lengths(number);
         let mut content = stream(self.pace.content_seed, Purpose::Content, number);
-        let which = lengths.random_range(0..self.plan.starters);
         let (starter, starter_tokens) = starter(&self.plan, &self.pen, self.pace.shared_seed, which);
         let starter_words = starter_words(starter_tokens, &self.pen);
         let mut prompt = starter.into_prompt("system");
-        let question = length(&self.plan.question_tokens, &mut lengths);
+        let (question, output_tokens) = self.exchange(&mut lengths);
         let question = less(starter_tokens.saturating_add(question), starter_words + self.pen.led());
         prompt.push("user", self.pen.draw(question, &mut content));
-        let output_tokens = length(&self.plan.output_tokens, &mut lengths);
         let tokens = starter_words + question + self.pen.led();
         Dialogue {
             number,
@@ -72,15 +70,21 @@ impl Conversations {
         }
     }
 
+    /// Which starter the conversation with that number has, and the stream of its lengths.
+    fn starter_and_lengths(&self, number: u32) -> (u32, ChaCha8Rng) {
+        let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
+        (lengths.random_range(0..self.plan.starters), lengths)
+    }
+
+    /// The tokens of the next question, and of its answer.
+    fn exchange(&self, lengths: &mut ChaCha8Rng) -> (u32, u32) {
+        (length(&self.plan.question_tokens, lengths), length(&self.plan.output_tokens, lengths))
+    }
+
     /// The tokens of the answer before a turn of the conversation with that number.
     fn awaited(&self, number: u32, turn: u32) -> u32 {
-        let mut lengths = stream(self.pace.arrival_seed, Purpose::Lengths, number);
-        lengths.random_range(0..self.plan.starters);
-        let exchange = |_, _| {
-            length(&self.plan.question_tokens, &mut lengths);
-            length(&self.plan.output_tokens, &mut lengths)
-        };
-        (0..turn).fold(0, exchange)
+        let (_, mut lengths) = self.starter_and_lengths(number);
+        (0..turn).fold(0, |_, _| self.exchange(&mut lengths).1)
     }
 
     fn imagine_answer(&self, conversation: &mut Conversation) {
@@ -99,12 +103,12 @@ impl Conversations {
     /// The next turn's question, after the history already holds the answer.
     fn advance(&self, conversation: &mut Conversation) {
         conversation.turn += 1;
-        let question = length(&self.plan.question_tokens, &mut conversation.origin.lengths);
+        let (question, output_tokens) = self.exchange(&mut conversation.origin.lengths);
         let question = less(question, self.pen.exchange());
         conversation.tokens += question + self.pen.exchange();
         let question = self.pen.draw(question, &mut conversation.origin.content);
         conversation.prompt.push("user", question);
-        conversation.output_tokens = length(&self.plan.output_tokens, &mut conversation.origin.lengths);
+        conversation.output_tokens = output_tokens;
     }
 }
 
